@@ -1,0 +1,1 @@
+"""The analysis grid: a frame reduced once, for segmentation, matte and background filters."""

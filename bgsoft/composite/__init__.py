@@ -1,0 +1,1 @@
+"""Composite stage: replaces a frame's background, in place, plane by plane."""

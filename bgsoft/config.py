@@ -1,0 +1,294 @@
+"""Settings of a render: every default and every check of a value, in one place.
+
+All classes are frozen. They validate themselves and raise :class:`bgsoft.errors.ConfigError`
+with the name of the setting as the command line spells it. Nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from bgsoft.errors import ConfigError
+
+__all__ = [
+    "BackendConfig",
+    "Codec",
+    "CompositeBackend",
+    "DecodeBackend",
+    "EffectConfig",
+    "EffectKind",
+    "EncodeBackend",
+    "EncodeConfig",
+    "FaceConfig",
+    "FaceMode",
+    "InferBackend",
+    "MatteConfig",
+    "MatteStyle",
+    "Precision",
+    "Refine",
+    "RenderConfig",
+    "SegmentConfig",
+]
+
+
+class EffectKind(StrEnum):
+    """What happens to the background."""
+
+    BLUR = "blur"
+    BOKEH = "bokeh"
+    PIXELATE = "pixelate"
+    DIM = "dim"
+    COLOR = "color"
+    IMAGE = "image"
+    VIDEO = "video"
+    ALPHA = "alpha"
+    MATTE = "matte"
+
+
+class Refine(StrEnum):
+    """How the mask's edge is fitted to the picture."""
+
+    NONE = "none"
+    GUIDED = "guided"
+
+
+class MatteStyle(StrEnum):
+    """Which chain of filters makes the matte."""
+
+    SOFT = "soft"
+    """Soft alpha throughout; bgsoft's own."""
+    OBS = "obs"
+    """The binary mask maths of the OBS background-removal filter, faults included."""
+
+
+class DecodeBackend(StrEnum):
+    AUTO = "auto"
+    NVDEC = "nvdec"
+    CPU = "cpu"
+
+
+class InferBackend(StrEnum):
+    AUTO = "auto"
+    TENSORRT = "tensorrt"
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class CompositeBackend(StrEnum):
+    AUTO = "auto"
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class EncodeBackend(StrEnum):
+    AUTO = "auto"
+    NVENC = "nvenc"
+    CPU = "cpu"
+
+
+class Precision(StrEnum):
+    FP32 = "fp32"
+    FP16 = "fp16"
+    INT8 = "int8"
+
+
+class Codec(StrEnum):
+    """Video codec of the output."""
+
+    AUTO = "auto"
+    """H.264, except where the container, the bit depth or the alpha channel asks for another."""
+    H264 = "h264"
+    HEVC = "hevc"
+    AV1 = "av1"
+    PRORES = "prores"
+    VP9 = "vp9"
+    FFV1 = "ffv1"
+
+
+class FaceMode(StrEnum):
+    OFF = "off"
+
+
+def _check(name: str, value: float, low: float, high: float, unit: str = "") -> None:
+    """Raise ConfigError unless ``low <= value <= high`` and value is finite."""
+    if not math.isfinite(value) or not low <= value <= high:
+        raise ConfigError(f"{name} must be between {low:g} and {high:g}{unit}, not {value:g}")
+
+
+LENGTH_EFFECTS = frozenset({EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE})
+"""Effects whose strength is a length, in percent of the frame height."""
+
+MAX_LENGTH_PCT = 25.0
+DEFAULT_STRENGTH_PCT = {
+    EffectKind.BLUR: 2.5,
+    EffectKind.BOKEH: 2.5,
+    EffectKind.PIXELATE: 3.0,
+    EffectKind.DIM: 60.0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectConfig:
+    """What the background becomes."""
+
+    kind: EffectKind = EffectKind.BLUR
+    strength: float | None = None
+    """blur: standard deviation, bokeh: disc radius, pixelate: block edge, each in percent of the
+    frame height (0–25); dim: percent of light taken away (0–100); None: the effect's default."""
+    background: str | None = None
+    """image, video: path of a file; color: ``#rrggbb`` or a colour name; else None."""
+    highlights: float = 0.6
+    """bokeh: how much brighter than their surroundings highlights bloom, 0–1."""
+
+    def __post_init__(self) -> None:
+        if self.strength is not None:
+            if self.kind in LENGTH_EFFECTS:
+                _check("--strength", self.strength, 0, MAX_LENGTH_PCT, " % of the frame height")
+            else:
+                _check("--strength", self.strength, 0, 100, " %")
+        _check("highlights", self.highlights, 0, 1)
+        if self.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and not self.background:
+            raise ConfigError(f"--effect {self.kind} needs --background FILE")
+
+    @property
+    def effective_strength(self) -> float:
+        """``strength``, or the effect's default where it is None; 0 where it has no meaning."""
+        if self.strength is not None:
+            return self.strength
+        return DEFAULT_STRENGTH_PCT.get(self.kind, 0.0)
+
+    def strength_px(self, height: int) -> float | None:
+        """Strength in pixels of a frame ``height`` pixels high; None where it is no length."""
+        if self.kind not in LENGTH_EFFECTS:
+            return None
+        return self.effective_strength * height / 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatteConfig:
+    """How the model's mask becomes the matte."""
+
+    style: MatteStyle = MatteStyle.SOFT
+    threshold: float | None = 0.5
+    """Mask value where alpha is one half, 0–1; None: the mask is taken as it is."""
+    softness: float = 0.5
+    """Width of the soft step around the threshold, 0 (hard edge)–1 (whole mask range)."""
+    min_area: float = 0.005
+    """Islands of person smaller than this fraction of the frame are removed, and holes in a
+    person smaller than it are filled; 0–1. In style obs: contours up to it are dropped."""
+    smooth: float = 0.5
+    """Smoothing of the contour, 0–1."""
+    expand_pct: float = 0.0
+    """Moves the edge outwards (> 0) or inwards, percent of the frame height, −5–5."""
+    feather_pct: float = 0.0
+    """Extra soft rim outside the person, percent of the frame height, 0–10."""
+    temporal: float = 0.5
+    """Smoothing over time, 0 (off)–1 (heaviest). OBS's factor is 1 minus this."""
+    refine: Refine = Refine.GUIDED
+
+    def __post_init__(self) -> None:
+        if self.threshold is not None:
+            _check("--threshold", self.threshold, 0, 1)
+        _check("--softness", self.softness, 0, 1)
+        _check("--min-area", self.min_area, 0, 1)
+        _check("--smooth", self.smooth, 0, 1)
+        _check("--expand", self.expand_pct, -5, 5, " % of the frame height")
+        _check("--feather", self.feather_pct, 0, 10, " % of the frame height")
+        _check("--temporal", self.temporal, 0, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentConfig:
+    """Which model makes the mask, and how often."""
+
+    model: str = "selfie-general"
+    """Catalogue name, or path of an ONNX file with a sidecar TOML."""
+    mask_every: int = 1
+    """Run the model on every Nth frame, 1–300; the mask is held in between."""
+    similarity_db: float | None = None
+    """Hold the mask while the PSNR of the reduced luma against the last segmented frame is above
+    this, 0–100 dB; None: never."""
+
+    def __post_init__(self) -> None:
+        _check("--mask-every", self.mask_every, 1, 300)
+        if self.similarity_db is not None:
+            _check("--similarity", self.similarity_db, 0, 100, " dB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaceConfig:
+    mode: FaceMode = FaceMode.OFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeConfig:
+    """The output's codec and its settings."""
+
+    codec: Codec = Codec.AUTO
+    quality: int | None = None
+    """The encoder's own constant-quality value (CRF, CQ, ProRes qscale); None: its default here."""
+    speed: str | None = None
+    """The encoder's own preset: an x264/x265 name, an SVT-AV1 or VP9 number, or NVENC P1–P7."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendConfig:
+    """Where each stage runs."""
+
+    decode: DecodeBackend = DecodeBackend.AUTO
+    infer: InferBackend = InferBackend.AUTO
+    composite: CompositeBackend = CompositeBackend.AUTO
+    encode: EncodeBackend = EncodeBackend.AUTO
+    gpu: int = 0
+    require_gpu: bool = False
+    batch: int | None = None
+    """Frames per inference, 1–64; None: chosen by the backend."""
+    precision: Precision = Precision.FP32
+    ring_slots: int | None = None
+    """Frame slots, a power of two from 4 to 256; None: chosen by the device."""
+
+    def __post_init__(self) -> None:
+        _check("--gpu", self.gpu, 0, 63)
+        if self.batch is not None:
+            _check("--batch", self.batch, 1, 64)
+        if self.ring_slots is not None:
+            _check("ring slots", self.ring_slots, 4, 256)
+            if self.ring_slots & (self.ring_slots - 1):
+                raise ConfigError(f"ring slots must be a power of two, not {self.ring_slots}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderConfig:
+    """Everything that one render needs to know."""
+
+    input: Path
+    output: Path
+    effect: EffectConfig = field(default_factory=EffectConfig)
+    matte: MatteConfig = field(default_factory=MatteConfig)
+    segment: SegmentConfig = field(default_factory=SegmentConfig)
+    face: FaceConfig = field(default_factory=FaceConfig)
+    encode: EncodeConfig = field(default_factory=EncodeConfig)
+    backends: BackendConfig = field(default_factory=BackendConfig)
+    start_seconds: float = 0.0
+    """Render from this time of the input on."""
+    duration_seconds: float | None = None
+    """Render at most this long; None: to the end."""
+    overwrite: bool = False
+    """Replace an existing output; otherwise it is an error."""
+    matte_out: Path | None = None
+    """Also write the matte as a grey video here."""
+    preset: str | None = None
+    """Name of the preset these settings came from, for the report only."""
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.start_seconds) or self.start_seconds < 0:
+            raise ConfigError(f"--start must be 0 or more seconds, not {self.start_seconds:g}")
+        if self.duration_seconds is not None and not (
+            math.isfinite(self.duration_seconds) and self.duration_seconds > 0
+        ):
+            raise ConfigError(
+                f"--duration must be more than 0 seconds, not {self.duration_seconds:g}"
+            )

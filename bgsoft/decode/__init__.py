@@ -1,0 +1,1 @@
+"""Decode stage: container to upright frames in ring slots."""

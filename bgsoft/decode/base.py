@@ -1,0 +1,71 @@
+"""What a decoder is to the rest of bgsoft."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from bgsoft.frame import Frame
+from bgsoft.media.info import VideoInfo
+from bgsoft.pipeline.ring import FrameRing
+
+__all__ = ["DecodeSettings", "DecodeStats", "Decoder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeSettings:
+    """What part of the input to decode, and with how many threads."""
+
+    start_seconds: float = 0.0
+    """Frames shown before this time, counted from the stream's first frame, are left out."""
+    duration_seconds: float | None = None
+    """Frames at or after ``start_seconds + duration_seconds`` are left out."""
+    threads: int = 0
+    """Decoder threads; 0: the codec library's choice."""
+
+
+@dataclass(slots=True)
+class DecodeStats:
+    """Counted while decoding."""
+
+    frames: int = 0
+    """Frames handed out."""
+    concealed_frames: int = 0
+    """Of these, frames the decoder marked as damaged."""
+    corrupt_packets: int = 0
+    """Packets the decoder rejected."""
+    repaired_pts: int = 0
+    """Frames whose pts was missing or not after the one before, and was set from its duration."""
+
+
+class Decoder(Protocol):
+    """Decodes one video stream. The constructor opens it and knows :attr:`info`."""
+
+    info: VideoInfo
+    stats: DecodeStats
+
+    def frames(self, ring: FrameRing) -> Iterator[Frame]:
+        """Decode in presentation order, each frame into a slot of ``ring``.
+
+        The caller releases each frame's slot. Timestamps rise strictly.
+
+        Raises:
+            DecodeError: Nothing more can be read; damaged packets alone do not raise.
+            RingClosedError: The ring was closed meanwhile.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the decoder; safe to call twice."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...

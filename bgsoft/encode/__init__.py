@@ -1,0 +1,1 @@
+"""Encode stage: frames to packets."""

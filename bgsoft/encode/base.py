@@ -1,0 +1,47 @@
+"""What an encoder is to the rest of bgsoft."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+from bgsoft.frame import Frame
+
+__all__ = ["Encoder", "PictureKind"]
+
+
+class PictureKind(StrEnum):
+    """Which planes of a frame are encoded."""
+
+    COLOR = "color"
+    """Luma and chroma."""
+    COLOR_ALPHA = "color+alpha"
+    """Luma, chroma and the matte as the alpha channel."""
+    MATTE = "matte"
+    """The matte alone, as grey."""
+
+
+class Encoder(Protocol):
+    """Encodes frames of one format and passes the packets to its muxer."""
+
+    name: str
+    """Encoder as the codec library calls it, e.g. ``libx264``."""
+    frames: int
+    """Frames taken so far."""
+
+    def encode(self, frame: Frame) -> None:
+        """Encode one frame; its slot may be reused as soon as this returns.
+
+        Raises:
+            EncodeError: The encoder failed; carries the frame's pts.
+            OutputError: The packet could not be written.
+        """
+        ...
+
+    def finish(self) -> None:
+        """Drain the encoder; no frame may follow."""
+        ...
+
+    def close(self) -> None:
+        """Free the encoder without draining; safe to call twice."""
+        ...

@@ -1,0 +1,135 @@
+"""The exceptions that bgsoft raises.
+
+Tree::
+
+    BgsoftError
+    ├── ConfigError(ValueError)        a value the user gave is wrong
+    │   └── PresetError                a preset is unknown or malformed
+    ├── BackendUnavailableError        a stage's backend cannot run here
+    ├── MediaError
+    │   ├── OpenError                  the input cannot be opened or has no video
+    │   ├── UnsupportedFormatError     the input, or what is asked of the output, has no path
+    │   ├── DecodeError                decoding failed part-way
+    │   ├── EncodeError                encoding failed part-way
+    │   └── OutputError                the output cannot be written
+    ├── ModelError
+    │   ├── ModelDownloadError         a catalogue model could not be fetched
+    │   └── ModelIntegrityError        a model file is not what the catalogue says
+    ├── InferenceError                 a model failed on a frame
+    ├── VerificationError              frames or timestamps were lost on the way
+    └── RenderCancelledError           the caller asked the render to stop
+
+Vendor exceptions (PyAV, ONNX Runtime, CUDA) are translated where they are caught, with
+``raise … from exc``. Every error may carry where it happened: ``stage``, ``path``, ``pts``.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+
+__all__ = [
+    "BackendUnavailableError",
+    "BgsoftError",
+    "ConfigError",
+    "DecodeError",
+    "EncodeError",
+    "InferenceError",
+    "MediaError",
+    "ModelDownloadError",
+    "ModelError",
+    "ModelIntegrityError",
+    "OpenError",
+    "OutputError",
+    "PresetError",
+    "RenderCancelledError",
+    "UnsupportedFormatError",
+    "VerificationError",
+]
+
+
+class BgsoftError(Exception):
+    """Base of all bgsoft errors.
+
+    Args:
+        message: One line for the user, without a trailing full stop.
+        stage: Pipeline stage, e.g. ``"decode"``, where known.
+        path: File concerned, where there is one.
+        pts: Presentation timestamp of the frame concerned, in its stream's time base.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        stage: str | None = None,
+        path: str | PathLike[str] | None = None,
+        pts: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.stage = stage
+        self.path = path
+        self.pts = pts
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ConfigError(BgsoftError, ValueError):
+    """A setting is out of range, contradictory or of the wrong type."""
+
+
+class PresetError(ConfigError):
+    """A preset is unknown, unreadable or holds unknown keys."""
+
+
+class BackendUnavailableError(BgsoftError):
+    """A stage's backend cannot run here; the message is the reason."""
+
+
+class MediaError(BgsoftError):
+    """Reading or writing media failed."""
+
+
+class OpenError(MediaError):
+    """The input is missing, unreadable, not media, or has no video frames."""
+
+
+class UnsupportedFormatError(MediaError):
+    """No path exists for this codec, pixel format or container."""
+
+
+class DecodeError(MediaError):
+    """Decoding failed part-way through the input."""
+
+
+class EncodeError(MediaError):
+    """Encoding failed, or the encoder refused its settings."""
+
+
+class OutputError(MediaError):
+    """The output cannot be written: folder, permission, space, or it exists already."""
+
+
+class ModelError(BgsoftError):
+    """A model is unknown or unusable."""
+
+
+class ModelDownloadError(ModelError):
+    """A catalogue model could not be fetched; the message says where to put it by hand."""
+
+
+class ModelIntegrityError(ModelError):
+    """A model file's size or SHA-256 differs from the catalogue's."""
+
+
+class InferenceError(BgsoftError):
+    """A model failed on a frame."""
+
+
+class VerificationError(BgsoftError):
+    """Decoded and encoded frames differ in number or timestamps."""
+
+
+class RenderCancelledError(BgsoftError):
+    """The render was stopped by its caller; nothing was written."""

@@ -1,0 +1,253 @@
+"""The one in-memory picture layout that every stage shares: semi-planar 4:2:0.
+
+A frame lives either on the host (NumPy arrays) or on one CUDA device (CuPy arrays). Its planes
+belong to a slot of a preallocated ring (:mod:`bgsoft.pipeline.ring`), so they are overwritten once
+the frame has been released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+__all__ = [
+    "UNSPECIFIED",
+    "Array",
+    "ColorInfo",
+    "ContentLight",
+    "Frame",
+    "FrameFormat",
+    "MasteringDisplay",
+    "Matte",
+    "PixelLayout",
+    "Planes",
+    "Reduced",
+]
+
+Array = Any
+"""A NumPy array, or a CuPy array where the stage runs on a GPU."""
+
+
+class PixelLayout(StrEnum):
+    """How samples are stored."""
+
+    NV12 = "nv12"
+    """8-bit samples in uint8."""
+    P010 = "p010"
+    """10-bit samples in the high bits of uint16: code value ``<< 6``."""
+
+
+# ITU-T H.273 code points, the numbers FFmpeg uses too.
+_MATRIX_KR_KB: dict[int, tuple[float, float]] = {
+    1: (0.2126, 0.0722),  # BT.709
+    4: (0.30, 0.11),  # FCC
+    5: (0.299, 0.114),  # BT.470BG
+    6: (0.299, 0.114),  # SMPTE 170M
+    7: (0.212, 0.087),  # SMPTE 240M
+    9: (0.2627, 0.0593),  # BT.2020 non-constant luminance
+    10: (0.2627, 0.0593),  # BT.2020 constant luminance, treated as non-constant
+}
+UNSPECIFIED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColorInfo:
+    """Colour description of a stream, as ITU-T H.273 code points (2 = unspecified)."""
+
+    primaries: int = UNSPECIFIED
+    """Colour primaries."""
+    transfer: int = UNSPECIFIED
+    """Transfer characteristics: 16 is PQ, 18 is HLG."""
+    matrix: int = UNSPECIFIED
+    """Matrix coefficients."""
+    full_range: bool = False
+    """True for 0–255 luma, False for 16–235 (at 8 bit)."""
+    range_specified: bool = False
+    """False where the source does not say and limited range is assumed."""
+    chroma_location: int = 0
+    """FFmpeg's AVChromaLocation (0 = unspecified, 1 = left, 2 = centre, 3 = top left)."""
+
+    def kr_kb(self, height: int) -> tuple[float, float]:
+        """Luma coefficients of red and blue.
+
+        Args:
+            height: Frame height in pixels; where the source does not name its matrix, players
+                take BT.601 below 720 lines and BT.709 from there on, and so do we.
+
+        Returns:
+            (kr, kb) as in ITU-T H.273, table 4.
+        """
+        guess = 1 if height >= 720 else 6
+        return _MATRIX_KR_KB.get(self.matrix, _MATRIX_KR_KB[guess])
+
+    @property
+    def is_hdr(self) -> bool:
+        """Whether the transfer is PQ or HLG."""
+        return self.transfer in (16, 18)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasteringDisplay:
+    """HDR10 mastering display colour volume (SMPTE ST 2086)."""
+
+    red: tuple[Fraction, Fraction]
+    green: tuple[Fraction, Fraction]
+    blue: tuple[Fraction, Fraction]
+    """CIE 1931 xy chromaticities."""
+    white: tuple[Fraction, Fraction]
+    min_luminance: Fraction
+    max_luminance: Fraction
+    """cd/m²."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentLight:
+    """HDR10 content light level (CTA-861.3), cd/m²."""
+
+    max_content: int
+    max_frame_average: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameFormat:
+    """Geometry and sample format of every frame of one render; upright, after rotation."""
+
+    width: int
+    """Luma width, pixels; may be odd."""
+    height: int
+    """Luma height, pixels; may be odd."""
+    layout: PixelLayout = PixelLayout.NV12
+    color: ColorInfo = field(default_factory=ColorInfo)
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.height < 1:
+            raise ValueError(f"frame size {self.width}x{self.height} is not positive")
+
+    @property
+    def bit_depth(self) -> int:
+        """Significant bits of a sample: 8 or 10."""
+        return 8 if self.layout is PixelLayout.NV12 else 10
+
+    @property
+    def bytes_per_sample(self) -> int:
+        return 1 if self.layout is PixelLayout.NV12 else 2
+
+    @property
+    def dtype(self) -> str:
+        """NumPy dtype name of the planes."""
+        return "uint8" if self.layout is PixelLayout.NV12 else "uint16"
+
+    @property
+    def shift(self) -> int:
+        """Left shift of a code value inside its sample: 0 for NV12, 6 for P010."""
+        return 0 if self.layout is PixelLayout.NV12 else 6
+
+    @property
+    def luma_shape(self) -> tuple[int, int]:
+        """(H, W)."""
+        return (self.height, self.width)
+
+    @property
+    def chroma_shape(self) -> tuple[int, int, int]:
+        """(⌈H/2⌉, ⌈W/2⌉, 2): Cb in channel 0, Cr in channel 1."""
+        return ((self.height + 1) // 2, (self.width + 1) // 2, 2)
+
+    @property
+    def luma_range(self) -> tuple[int, int]:
+        """(black, white) as stored sample values, shift included (ITU-T H.273, 8.3)."""
+        depth = self.bit_depth
+        if self.color.full_range:
+            return 0, ((1 << depth) - 1) << self.shift
+        return (16 << (depth - 8)) << self.shift, (235 << (depth - 8)) << self.shift
+
+    @property
+    def chroma_neutral(self) -> int:
+        """The stored sample value of no colour, shift included."""
+        return (1 << (self.bit_depth - 1)) << self.shift
+
+    @property
+    def chroma_amplitude(self) -> float:
+        """Stored sample distance from neutral to the extreme Cb or Cr (±0.5 in H.273 terms)."""
+        depth = self.bit_depth
+        half = ((1 << depth) - 1) / 2 if self.color.full_range else 112 << (depth - 8)
+        return float(half) * (1 << self.shift)
+
+
+@dataclass(slots=True, eq=False)
+class Planes:
+    """The buffers of one ring slot."""
+
+    slot: int
+    """Position in the ring."""
+    luma: Array
+    """(H, W) uint8 (NV12) or uint16 (P010), C-contiguous."""
+    chroma: Array
+    """(⌈H/2⌉, ⌈W/2⌉, 2) same dtype, C-contiguous, Cb before Cr."""
+    alpha: Array
+    """(H, W) uint8: the refined matte, 255 = person; written by the matte stage."""
+
+
+@dataclass(slots=True, eq=False)
+class Reduced:
+    """A frame's picture on the analysis grid: the frame area-averaged by a power of two.
+
+    Segmentation input, matte refinement and background filters all start from it, so the full
+    frame is read once.
+    """
+
+    factor: int
+    """Frame pixels per grid cell, each way: 1, 2, 4, …"""
+    luma: Array
+    """(h, w) = (⌈H/factor⌉, ⌈W/factor⌉), the frame's dtype and code values."""
+    chroma: Array
+    """(h, w, 2) for factor ≥ 2, otherwise the frame's own chroma shape; the frame's dtype."""
+
+
+@dataclass(slots=True, eq=False)
+class Matte:
+    """The refined matte of one frame."""
+
+    alpha: Array
+    """(H, W) uint8, 255 = person; straight (not premultiplied); the frame slot's alpha plane."""
+    reduced: Array
+    """(h, w) uint8: the same matte on the analysis grid, before upsampling."""
+    held: bool = False
+    """True where the raw mask was reused from an earlier frame (mask-every, similarity)."""
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """One picture on its way through the pipeline."""
+
+    planes: Planes
+    format: FrameFormat
+    index: int
+    """0, 1, 2 … in presentation order, without gaps."""
+    pts: int
+    """Presentation timestamp in ``time_base`` units, as the demuxer gave it."""
+    time_base: Fraction
+    """Seconds per pts unit."""
+    duration: int = 0
+    """Display duration in ``time_base`` units; 0 where unknown."""
+    concealed: bool = False
+    """True where the decoder patched over damaged data."""
+
+    @property
+    def luma(self) -> Array:
+        return self.planes.luma
+
+    @property
+    def chroma(self) -> Array:
+        return self.planes.chroma
+
+    @property
+    def time_seconds(self) -> float:
+        return float(self.pts * self.time_base)
+
+    def __repr__(self) -> str:
+        return (
+            f"Frame(#{self.index}, pts={self.pts}, {self.format.width}x{self.format.height} "
+            f"{self.format.layout}, slot={self.planes.slot})"
+        )

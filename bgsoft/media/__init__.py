@@ -1,0 +1,1 @@
+"""Containers: probing, muxing, copied tracks, atomic output."""

@@ -1,0 +1,78 @@
+"""What is known of an input before its first frame is rendered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+from bgsoft.frame import ContentLight, FrameFormat, MasteringDisplay
+
+__all__ = ["Orientation", "VideoInfo"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orientation:
+    """How a stored picture is turned to stand upright: first mirrored, then rotated."""
+
+    mirror: bool = False
+    """Flip left and right before rotating."""
+    rotation: int = 0
+    """Clockwise degrees: 0, 90, 180 or 270."""
+
+    @property
+    def swaps_axes(self) -> bool:
+        """Whether width and height change places."""
+        return self.rotation in (90, 270)
+
+    @property
+    def is_identity(self) -> bool:
+        return not self.mirror and self.rotation == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoInfo:
+    """The video stream that will be rendered."""
+
+    path: Path
+    container: str
+    """FFmpeg's demuxer name, e.g. ``mov,mp4,m4a,3gp,3g2,mj2``."""
+    stream_index: int
+    """Index of the chosen stream in its container."""
+    codec: str
+    """FFmpeg's decoder-independent codec name, e.g. ``h264``."""
+    pixel_format: str
+    """FFmpeg's name of the decoded pixel format, before conversion."""
+    coded_width: int
+    coded_height: int
+    """Picture size as stored, before rotation, pixels."""
+    format: FrameFormat
+    """Every frame as the pipeline sees it: upright, converted to 4:2:0."""
+    orientation: Orientation = field(default_factory=Orientation)
+    time_base: Fraction
+    """Seconds per pts unit of the stream."""
+    frame_rate: Fraction
+    """Average frames per second from the header; a hint, never used for timestamps."""
+    start_pts: int | None
+    """First pts by the header, in ``time_base``; None where unknown."""
+    duration_seconds: float | None
+    """From the header; None where unknown."""
+    num_frames_from_header: int | None
+    """None where the header does not say; never trusted for correctness."""
+    sample_aspect_ratio: Fraction = Fraction(1)
+    """Pixel width over height, upright."""
+    interlaced: bool = False
+    """True where frames are deinterlaced on decode."""
+    mastering_display: MasteringDisplay | None = None
+    content_light: ContentLight | None = None
+    notices: tuple[str, ...] = ()
+    """Conversions the user should know of, e.g. «4:2:2 converted to 4:2:0»."""
+
+    @property
+    def estimated_frames(self) -> int | None:
+        """Frames to expect, for progress display only."""
+        if self.num_frames_from_header:
+            return self.num_frames_from_header
+        if self.duration_seconds and self.frame_rate:
+            return max(1, round(self.duration_seconds * float(self.frame_rate)))
+        return None

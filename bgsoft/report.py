@@ -1,0 +1,124 @@
+"""What a render did, as a value and as JSON with stable names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bgsoft.errors import OutputError
+
+__all__ = ["AudioReport", "Event", "ModelReport", "Progress", "RenderReport", "StageReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageReport:
+    """One stage of the render."""
+
+    backend: str
+    """What really ran, e.g. ``cpu``; ``off`` where the stage had no work."""
+    device: str
+    """e.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``."""
+    ms_per_frame: float
+    """Wall time inside the stage over frames rendered; stages overlap, so these don't add up."""
+    fallback_reason: str | None = None
+    """Why a better backend was not used; None where none was wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReport:
+    """The segmentation model that ran."""
+
+    name: str
+    sha256: str
+    licence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioReport:
+    """What happened to one audio track."""
+
+    track: int
+    """Position among the input's audio tracks, from 0."""
+    codec: str
+    """Codec in the output."""
+    action: str
+    """``copied``, ``transcoded`` or ``dropped``."""
+    reason: str | None = None
+    """Why it was not copied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something worth telling: a fallback, conversion, repair, fault, retry or scene cut."""
+
+    kind: str
+    """``notice``, ``fallback``, ``repair``, ``fault``, ``retry`` or ``scene-cut``."""
+    message: str
+    stage: str | None = None
+    frame: int | None = None
+    """Frame index, where it concerns one."""
+    pts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A snapshot of a running render, given to the ``on_progress`` callback."""
+
+    frames: int
+    """Frames encoded so far."""
+    total: int | None
+    """Frames expected, from the header; None where unknown."""
+    elapsed_seconds: float
+    fps: float
+    """Frames a second over the last seconds."""
+    eta_seconds: float | None
+    load: dict[str, float]
+    """Share of wall time each stage was busy since the last snapshot, 0–1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderReport:
+    """The whole render. Field names are part of the public interface."""
+
+    bgsoft_version: str
+    input: str
+    output: str
+    skipped: bool = False
+    """True where the output existed and ``skip_existing`` was asked."""
+    frames_decoded: int
+    frames_encoded: int
+    concealed_frames: int = 0
+    duration_s: float
+    """Length of the rendered video: last pts plus duration minus first pts."""
+    wall_s: float
+    fps: float
+    """Frames encoded over wall time."""
+    first_frame_s: float | None = None
+    """From the start of the render to the first frame handed to the encoder."""
+    settings: dict[str, Any]
+    model: ModelReport | None
+    stages: dict[str, StageReport]
+    """Keys: decode, segment, face, matte, composite, encode."""
+    events: list[Event] = field(default_factory=list)
+    audio: list[AudioReport] = field(default_factory=list)
+    peak_rss_bytes: int
+    peak_vram_bytes: int | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON types."""
+        return asdict(self)
+
+    def write_json(self, path: Path) -> None:
+        """Write the report.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        text = json.dumps(self.to_dict(), indent=2, default=str)
+        try:
+            path.write_text(text + "\n", encoding="utf-8")
+        except OSError as exc:
+            raise OutputError(f"cannot write the report: {exc.strerror}", path=path) from exc

@@ -1,0 +1,1 @@
+"""Segment stage: a frame's picture to the model's raw mask."""

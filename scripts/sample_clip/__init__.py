@@ -1,0 +1,1 @@
+"""Parts of the sample clip's generator; run ``scripts/make_sample.py``."""
