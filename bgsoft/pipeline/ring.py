@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -32,6 +33,8 @@ class FrameRing:
         self._condition = threading.Condition()
         self._closed = False
         self.size = slots
+        self.waited_ns = 0
+        """Time that :meth:`acquire` has spent waiting, all calls together."""
 
     def acquire(self) -> Planes:
         """Take a free slot, waiting for one if need be.
@@ -40,8 +43,11 @@ class FrameRing:
             RingClosedError: The ring was closed.
         """
         with self._condition:
-            while not self._free and not self._closed:
-                self._condition.wait()
+            if not self._free and not self._closed:
+                started = time.perf_counter_ns()
+                while not self._free and not self._closed:
+                    self._condition.wait()
+                self.waited_ns += time.perf_counter_ns() - started
             if self._closed:
                 raise RingClosedError
             planes = self._free.popleft()

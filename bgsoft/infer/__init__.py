@@ -1,0 +1,1 @@
+"""Inference layer: ONNX Runtime sessions behind one small interface."""

@@ -1,0 +1,106 @@
+"""ONNX Runtime on the CPU, with its inputs and outputs bound to fixed NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.errors import BackendUnavailableError, InferenceError, ModelError
+
+try:
+    import onnxruntime as ort
+except ImportError as exc:
+    raise BackendUnavailableError(
+        "ONNX Runtime is missing: pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]')", stage="segment"
+    ) from exc
+
+__all__ = ["CpuNetwork"]
+
+_DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+
+
+class CpuNetwork:
+    """One model on the CPU provider.
+
+    Args:
+        path: ONNX file.
+        shapes: Shape of every input, by name, with nothing left dynamic.
+        threads: Threads inside one run. The pipeline keeps all cores busy already, so one is best
+            unless nothing else runs.
+
+    Raises:
+        ModelError: The file is no model that ONNX Runtime can load, or an input is unknown.
+    """
+
+    provider = "CPUExecutionProvider"
+    device = "cpu"
+
+    def __init__(
+        self, path: Path, shapes: Mapping[str, tuple[int, ...]], *, threads: int = 1
+    ) -> None:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        # Spinning workers would burn the core that the decoder and encoder could use.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Denormals in a sigmoid's tail cost many cycles and change no visible alpha.
+        options.add_session_config_entry("session.set_denormal_as_zero", "1")
+        options.log_severity_level = 4
+        try:
+            session = ort.InferenceSession(
+                str(path), sess_options=options, providers=[self.provider]
+            )
+        except Exception as exc:  # ONNX Runtime raises types that it does not export
+            raise ModelError(f"cannot load the model {path.name}: {exc}", path=path) from exc
+        self._session: Any = session
+        self.inputs: dict[str, NDArray[Any]] = {}
+        self.outputs: dict[str, NDArray[Any]] = {}
+        self._binding = session.io_binding()
+        known = {node.name: node for node in session.get_inputs()}
+        for name, shape in shapes.items():
+            if name not in known:
+                raise ModelError(
+                    f"{path.name} has no input {name!r}, only {', '.join(known)}", path=path
+                )
+            self.inputs[name] = np.zeros(shape, _dtype(known[name].type, path))
+            self._bind(self._binding.bind_ortvalue_input, name, self.inputs[name])
+        missing = known.keys() - shapes.keys()
+        if missing:
+            raise ModelError(f"{path.name} also needs the input {min(missing)!r}", path=path)
+        self._allocate_outputs(path)
+
+    def _bind(self, bind: Any, name: str, array: NDArray[Any]) -> None:
+        # On the CPU an OrtValue made from a NumPy array shares the array's memory.
+        bind(name, ort.OrtValue.ortvalue_from_numpy(array))
+
+    def _allocate_outputs(self, path: Path) -> None:
+        """Run once to learn the output shapes, then bind arrays of those shapes."""
+        names = [node.name for node in self._session.get_outputs()]
+        try:
+            first = self._session.run(names, dict(self.inputs))
+        except Exception as exc:
+            raise ModelError(f"{path.name} does not run: {exc}", path=path) from exc
+        for name, array in zip(names, first, strict=True):
+            self.outputs[name] = np.ascontiguousarray(array)
+            self._bind(self._binding.bind_ortvalue_output, name, self.outputs[name])
+
+    def run(self) -> None:
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as exc:
+            raise InferenceError(f"the model failed: {exc}", stage="segment") from exc
+
+    def close(self) -> None:
+        self._binding = None
+        self._session = None
+
+
+def _dtype(onnx_type: str, path: Path) -> type[np.generic]:
+    try:
+        return _DTYPES[onnx_type]
+    except KeyError:
+        raise ModelError(f"{path.name} has an input of type {onnx_type}", path=path) from None

@@ -1,0 +1,81 @@
+"""A bounded queue between two stages that ends cleanly, whichever side stops first."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+__all__ = ["Channel", "ChannelClosedError"]
+
+T = TypeVar("T")
+
+
+class ChannelClosedError(Exception):
+    """The channel was aborted: the pipeline is stopping."""
+
+
+class Channel(Generic[T]):
+    """Hands items from one thread to another, in order.
+
+    Args:
+        capacity: Items it holds before :meth:`put` waits.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"a channel needs a capacity of at least one, not {capacity}")
+        self._items: deque[T] = deque()
+        self._capacity = capacity
+        self._condition = threading.Condition()
+        self._finished = False
+        self._aborted = False
+
+    def put(self, item: T) -> None:
+        """Append an item, waiting while the channel is full.
+
+        Raises:
+            ChannelClosedError: The channel was aborted.
+        """
+        with self._condition:
+            while len(self._items) >= self._capacity and not self._aborted:
+                self._condition.wait()
+            if self._aborted:
+                raise ChannelClosedError
+            self._items.append(item)
+            self._condition.notify_all()
+
+    def finish(self) -> None:
+        """Say that no item will follow; readers end once the channel is empty."""
+        with self._condition:
+            self._finished = True
+            self._condition.notify_all()
+
+    def abort(self) -> None:
+        """Wake both sides with ChannelClosedError; items still inside are not delivered."""
+        with self._condition:
+            self._aborted = True
+            self._condition.notify_all()
+
+    def __iter__(self) -> Iterator[T]:
+        """Take items until the channel is finished and empty.
+
+        Raises:
+            ChannelClosedError: The channel was aborted.
+        """
+        while True:
+            with self._condition:
+                while not self._items and not self._finished and not self._aborted:
+                    self._condition.wait()
+                if self._aborted:
+                    raise ChannelClosedError
+                if not self._items:
+                    return
+                item = self._items.popleft()
+                self._condition.notify_all()
+            yield item
+
+    def __len__(self) -> int:
+        with self._condition:
+            return len(self._items)

@@ -1,0 +1,219 @@
+"""The pipeline: decode, picture stages and encode in three threads joined by bounded queues."""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bgsoft.decode.base import Decoder
+from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
+from bgsoft.frame import Frame, Matte
+from bgsoft.pipeline.channel import Channel, ChannelClosedError
+from bgsoft.pipeline.metrics import Metrics
+from bgsoft.pipeline.ring import FrameRing, RingClosedError
+
+__all__ = ["FrameSink", "FrameStage", "Pipeline", "PipelineResult"]
+
+_POLL_SECONDS = 0.05
+"""How often the calling thread looks for cancellation and reports progress."""
+
+
+class FrameStage(Protocol):
+    """Whatever happens to a frame between decoder and encoder."""
+
+    def process(self, frame: Frame) -> Matte:
+        """Work on one frame, in place."""
+        ...
+
+
+class FrameSink(Protocol):
+    """Whatever takes the finished frames."""
+
+    def encode(self, frame: Frame) -> None:
+        """Take one frame; its slot may be reused once this returns."""
+        ...
+
+    def finish(self) -> None:
+        """No frame will follow."""
+        ...
+
+
+@dataclass(slots=True)
+class PipelineResult:
+    """What went through."""
+
+    decoded_pts: array[int] = field(default_factory=lambda: array("q"))
+    """pts of every decoded frame, in order, in the source's time base."""
+    encoded_pts: array[int] = field(default_factory=lambda: array("q"))
+    """pts of every frame the encoder took, in order."""
+    last_duration: int = 0
+    """Duration of the last frame, in the source's time base."""
+    first_frame_seconds: float | None = None
+    """From the start of the run to the first frame handed to the encoder."""
+    wall_seconds: float = 0.0
+
+
+class Pipeline:
+    """Runs one render from the first frame to the last.
+
+    Frames keep their order. The first error in any thread stops all of them, and is raised again
+    from :meth:`run` with its stage, frame and pts. All threads have ended when :meth:`run`
+    returns or raises.
+
+    Args:
+        decoder: Where frames come from.
+        stage: What is done to them.
+        sink: Where they go.
+        ring: Slots for the frames; bounds how many are under way.
+        metrics: Clocks ``decode`` and ``encode`` are kept here; the stage keeps its own.
+        on_tick: Called from the calling thread about every 50 ms with the frames encoded so far.
+        cancel: Set it to stop the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        decoder: Decoder,
+        stage: FrameStage,
+        sink: FrameSink,
+        ring: FrameRing,
+        metrics: Metrics,
+        on_tick: Callable[[int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> None:
+        self._decoder = decoder
+        self._stage = stage
+        self._sink = sink
+        self._ring = ring
+        self._metrics = metrics
+        self._on_tick = on_tick
+        self._cancel = cancel or threading.Event()
+        depth = max(1, ring.size // 2)
+        self._decoded: Channel[Frame] = Channel(depth)
+        self._finished: Channel[Frame] = Channel(depth)
+        self._result = PipelineResult()
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+
+    def run(self) -> PipelineResult:
+        """Render everything.
+
+        Returns:
+            Counts and timestamps of what went through.
+
+        Raises:
+            RenderCancelledError: ``cancel`` was set.
+            VerificationError: Frames were lost, doubled or changed their time.
+            BgsoftError: Whatever failed first in a stage.
+        """
+        started = time.perf_counter()
+        self._started = started
+        threads = [
+            threading.Thread(target=self._guard, args=(name, body), name=f"bgsoft-{name}")
+            for name, body in (
+                ("decode", self._decode),
+                ("picture", self._process),
+                ("encode", self._encode),
+            )
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self._watch(threads)
+        except BaseException as exc:
+            self._fail(exc)
+        finally:
+            for thread in threads:
+                thread.join()
+        if self._error is not None:
+            raise self._error
+        self._result.wall_seconds = time.perf_counter() - started
+        self._verify()
+        return self._result
+
+    def _watch(self, threads: list[threading.Thread]) -> None:
+        """Wait for the threads, reporting progress and looking for cancellation."""
+        encoder = threads[-1]
+        while encoder.is_alive():
+            encoder.join(_POLL_SECONDS)
+            if self._cancel.is_set():
+                raise RenderCancelledError("interrupted")
+            if self._on_tick is not None:
+                self._on_tick(len(self._result.encoded_pts))
+
+    def _guard(self, name: str, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except (ChannelClosedError, RingClosedError):
+            pass  # another thread failed first and has said why
+        except BaseException as exc:
+            if isinstance(exc, BgsoftError) and exc.stage is None:
+                exc.stage = name
+            self._fail(exc)
+
+    def _fail(self, exc: BaseException) -> None:
+        """Keep the first error and wake everybody who waits."""
+        with self._lock:
+            if self._error is None:
+                self._error = exc
+        self._decoded.abort()
+        self._finished.abort()
+        self._ring.close()
+
+    def _decode(self) -> None:
+        clock = self._metrics.stage("decode")
+        frames = self._decoder.frames(self._ring)
+        try:
+            while True:
+                waited = self._ring.waited_ns
+                with clock.measure():
+                    frame = next(frames, None)
+                # Waiting for a free slot is waiting for the encoder, not decoding.
+                clock.busy_ns -= self._ring.waited_ns - waited
+                if frame is None:
+                    break
+                self._result.decoded_pts.append(frame.pts)
+                self._result.last_duration = frame.duration
+                self._decoded.put(frame)
+        finally:
+            close = getattr(frames, "close", None)
+            if close is not None:
+                close()
+        self._decoded.finish()
+
+    def _process(self) -> None:
+        for frame in self._decoded:
+            self._stage.process(frame)
+            self._finished.put(frame)
+        self._finished.finish()
+
+    def _encode(self) -> None:
+        clock = self._metrics.stage("encode")
+        for frame in self._finished:
+            if self._result.first_frame_seconds is None:
+                self._result.first_frame_seconds = time.perf_counter() - self._started
+            with clock.measure():
+                self._sink.encode(frame)
+            self._result.encoded_pts.append(frame.pts)
+            self._ring.release(frame)
+        with clock.measure():
+            self._sink.finish()
+
+    def _verify(self) -> None:
+        decoded, encoded = self._result.decoded_pts, self._result.encoded_pts
+        if decoded == encoded:
+            return
+        if len(decoded) != len(encoded):
+            raise VerificationError(
+                f"{len(decoded)} frames were decoded but {len(encoded)} encoded", stage="encode"
+            )
+        at = next(i for i, (a, b) in enumerate(zip(decoded, encoded, strict=True)) if a != b)
+        raise VerificationError(
+            f"frame {at} changed its time: pts {decoded[at]} became {encoded[at]}",
+            stage="encode",
+            pts=decoded[at],
+        )

@@ -1,0 +1,103 @@
+"""From a frame's analysis grid to a network's input, without ever making a full RGB frame."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.frame import FrameFormat, Reduced
+from bgsoft.models.catalog import ModelSpec
+
+__all__ = ["CpuPreprocessor", "yuv_to_rgb_matrix"]
+
+
+def yuv_to_rgb_matrix(format: FrameFormat) -> NDArray[np.float64]:
+    """The affine transform from 8-bit Y'CbCr code values to R'G'B' in [0, 255].
+
+    Args:
+        format: Gives matrix coefficients and range; 10-bit frames are taken to 8 bits first.
+
+    Returns:
+        (3, 4) matrix for column vectors (Y, Cb, Cr, 1), from the equations of ITU-T H.273, 8.3
+        (the inverse of Y' = kr R' + (1 − kr − kb) G' + kb B', Cb = (B' − Y') / (2 (1 − kb)),
+        Cr = (R' − Y') / (2 (1 − kr))).
+    """
+    kr, kb = format.color.kr_kb(format.height)
+    kg = 1.0 - kr - kb
+    if format.color.full_range:
+        luma_gain, luma_offset, chroma_gain = 1.0, 0.0, 1.0
+    else:
+        luma_gain, luma_offset, chroma_gain = 255.0 / 219.0, 16.0, 255.0 / 224.0
+    to_rgb = np.array(
+        [
+            [1.0, 0.0, 2.0 * (1.0 - kr)],
+            [1.0, -2.0 * kb * (1.0 - kb) / kg, -2.0 * kr * (1.0 - kr) / kg],
+            [1.0, 2.0 * (1.0 - kb), 0.0],
+        ]
+    )
+    gains = np.diag([luma_gain, chroma_gain, chroma_gain])
+    linear = to_rgb @ gains
+    offset = -linear @ np.array([luma_offset, 128.0, 128.0])
+    return np.hstack([linear, offset[:, None]])
+
+
+class CpuPreprocessor:
+    """Writes frames of one format into a network's input buffer.
+
+    Args:
+        spec: Input size, channel order, layout and normalisation.
+        format: Format of the frames.
+    """
+
+    def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
+        self._size = (spec.width, spec.height)
+        shape = (spec.height, spec.width)
+        matrix = yuv_to_rgb_matrix(format)
+        if spec.color_order == "bgr":
+            matrix = matrix[::-1]
+        self._matrix = np.ascontiguousarray(matrix)
+        self._channels_first = spec.layout == "NCHW"
+        self._eight_bit = format.bit_depth == 8
+        self._luma = np.empty(shape, format.dtype)
+        self._chroma = np.empty((*shape, 2), format.dtype)
+        self._luma8 = self._luma if self._eight_bit else np.empty(shape, np.uint8)
+        self._chroma8 = self._chroma if self._eight_bit else np.empty((*shape, 2), np.uint8)
+        self._yuv = np.empty((*shape, 3), np.uint8)
+        self._rgb = np.empty((*shape, 3), np.uint8)
+        self._planes = [np.empty(shape, np.uint8) for _ in range(3)]
+        # value = (code / 255 − mean) / std = code · gain + bias
+        self._gain = [np.float32(1.0 / (255.0 * std)) for std in spec.std]
+        self._bias = [np.float32(-m / s) for m, s in zip(spec.mean, spec.std, strict=True)]
+
+    def write(self, reduced: Reduced, tensor: NDArray[np.float32]) -> None:
+        """Resize, convert and normalise one frame.
+
+        Args:
+            reduced: The frame on the analysis grid.
+            tensor: (3, H, W) or (H, W, 3) float32 by the model's layout; overwritten.
+        """
+        self._resize(reduced.luma, self._luma)
+        self._resize(reduced.chroma, self._chroma)
+        if not self._eight_bit:
+            # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
+            cv2.convertScaleAbs(self._luma, self._luma8, 1 / 256)
+            cv2.convertScaleAbs(self._chroma, self._chroma8, 1 / 256)
+        cv2.mixChannels([self._luma8, self._chroma8], [self._yuv], [0, 0, 1, 1, 2, 2])
+        cv2.transform(self._yuv, self._matrix, self._rgb)  # saturates to 0–255
+        cv2.split(self._rgb, self._planes)
+        for channel, plane in enumerate(self._planes):
+            target = tensor[channel] if self._channels_first else tensor[..., channel]
+            np.multiply(plane, self._gain[channel], out=target, casting="unsafe")
+            if self._bias[channel]:
+                target += self._bias[channel]
+
+    def _resize(self, source: NDArray[np.generic], target: NDArray[np.generic]) -> None:
+        # Bilinear is free of aliasing up to a reduction by two; beyond it, average.
+        shrink = max(source.shape[0] / target.shape[0], source.shape[1] / target.shape[1])
+        cv2.resize(
+            source,
+            self._size,
+            dst=target,
+            interpolation=cv2.INTER_AREA if shrink > 2 else cv2.INTER_LINEAR,
+        )

@@ -1,0 +1,78 @@
+"""Stand-ins for stages, so that the pipeline can be tested without media or models."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+import numpy as np
+
+from bgsoft.frame import Frame, FrameFormat, Matte, Planes
+from bgsoft.pipeline.ring import FrameRing
+
+FORMAT = FrameFormat(width=8, height=6)
+
+
+def host_planes(format: FrameFormat, slot: int = 0) -> Planes:
+    return Planes(
+        slot=slot,
+        luma=np.zeros(format.luma_shape, format.dtype),
+        chroma=np.zeros(format.chroma_shape, format.dtype),
+        alpha=np.zeros(format.luma_shape, np.uint8),
+    )
+
+
+def small_ring(slots: int = 4) -> FrameRing:
+    return FrameRing(slots, lambda slot: host_planes(FORMAT, slot))
+
+
+class FakeDecoder:
+    """Yields frames with the given pts; raises ``error`` after the last, if given."""
+
+    def __init__(self, pts: list[int], error: Exception | None = None) -> None:
+        self._pts = pts
+        self._error = error
+        self.closed = False
+
+    def frames(self, ring: FrameRing) -> Iterator[Frame]:
+        try:
+            for index, pts in enumerate(self._pts):
+                planes = ring.acquire()
+                planes.luma[:] = index % 256
+                yield Frame(planes, FORMAT, index, pts, Fraction(1, 1000), duration=40)
+            if self._error is not None:
+                raise self._error
+        finally:
+            self.closed = True
+
+
+class FakeStage:
+    """Calls ``action`` on every frame."""
+
+    def __init__(self, action: Callable[[Frame], None] | None = None) -> None:
+        self._action = action
+
+    def process(self, frame: Frame) -> Matte:
+        if self._action is not None:
+            self._action(frame)
+        return Matte(alpha=frame.planes.alpha, reduced=frame.planes.alpha)
+
+
+class FakeSink:
+    """Keeps (index, pts, first luma sample) of every frame."""
+
+    def __init__(self, action: Callable[[Frame], None] | None = None) -> None:
+        self._action = action
+        self.seen: list[tuple[int, int, int]] = []
+        self.finished = False
+        self.thread: threading.Thread | None = None
+
+    def encode(self, frame: Frame) -> None:
+        self.thread = threading.current_thread()
+        if self._action is not None:
+            self._action(frame)
+        self.seen.append((frame.index, frame.pts, int(frame.luma[0, 0])))
+
+    def finish(self) -> None:
+        self.finished = True

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from bgsoft.errors import DecodeError, InferenceError, RenderCancelledError, VerificationError
+from bgsoft.frame import Frame
+from bgsoft.pipeline.channel import Channel, ChannelClosedError
+from bgsoft.pipeline.metrics import Metrics
+from bgsoft.pipeline.ring import RingClosedError
+from bgsoft.pipeline.runner import Pipeline
+from tests.fakes import FakeDecoder, FakeSink, FakeStage, small_ring
+
+
+def build(decoder: FakeDecoder, stage: FakeStage, sink: FakeSink, **extra: object) -> Pipeline:
+    return Pipeline(
+        decoder=decoder,  # type: ignore[arg-type]
+        stage=stage,
+        sink=sink,
+        ring=small_ring(),
+        metrics=Metrics(),
+        **extra,  # type: ignore[arg-type]
+    )
+
+
+def alive_stage_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("bgsoft-")]
+
+
+def test_every_frame_arrives_once_in_order_with_its_pts() -> None:
+    pts = [0, 33, 67, 100, 180, 181] * 1 + list(range(200, 400, 3))
+    sink = FakeSink()
+    result = build(FakeDecoder(pts), FakeStage(), sink).run()
+    assert [seen[1] for seen in sink.seen] == pts
+    assert [seen[0] for seen in sink.seen] == list(range(len(pts)))
+    assert [seen[2] for seen in sink.seen] == [i % 256 for i in range(len(pts))]
+    assert list(result.decoded_pts) == list(result.encoded_pts) == pts
+    assert result.last_duration == 40
+    assert result.first_frame_seconds is not None
+    assert sink.finished
+    assert alive_stage_threads() == []
+
+
+def test_a_slow_sink_bounds_the_frames_under_way() -> None:
+    ring = small_ring(4)
+    most = 0
+
+    def look(_frame: Frame) -> None:
+        nonlocal most
+        most = max(most, ring.in_use)
+        time.sleep(0.002)
+
+    pipeline = Pipeline(
+        decoder=FakeDecoder(list(range(50))),  # type: ignore[arg-type]
+        stage=FakeStage(),
+        sink=FakeSink(look),
+        ring=ring,
+        metrics=Metrics(),
+    )
+    pipeline.run()
+    assert 1 <= most <= 4
+    assert ring.in_use == 0
+
+
+@pytest.mark.parametrize("where", ["decode", "picture", "encode"])
+def test_the_first_error_stops_all_threads_and_names_its_stage(where: str) -> None:
+    def fail(frame: Frame) -> None:
+        if frame.index == 7:
+            raise InferenceError("broken", pts=frame.pts)
+
+    decoder = FakeDecoder(
+        list(range(10 if where == "decode" else 1000)),
+        error=DecodeError("broken", pts=9) if where == "decode" else None,
+    )
+    stage = FakeStage(fail if where == "picture" else None)
+    sink = FakeSink(fail if where == "encode" else None)
+    with pytest.raises((DecodeError, InferenceError), match="broken") as caught:
+        build(decoder, stage, sink).run()
+    assert caught.value.stage == where
+    assert caught.value.pts == (9 if where == "decode" else 7)
+    assert alive_stage_threads() == []
+    assert decoder.closed
+    assert not sink.finished
+
+
+def test_cancelling_stops_the_run() -> None:
+    cancel = threading.Event()
+
+    def stop(frame: Frame) -> None:
+        if frame.index == 3:
+            cancel.set()
+        time.sleep(0.005)
+
+    sink = FakeSink(stop)
+    with pytest.raises(RenderCancelledError):
+        build(FakeDecoder(list(range(100_000))), FakeStage(), sink, cancel=cancel).run()
+    assert not sink.finished
+    assert alive_stage_threads() == []
+
+
+def test_an_error_in_the_progress_callback_stops_the_run() -> None:
+    def tick(_frames: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(
+            FakeDecoder(list(range(100_000))),
+            FakeStage(),
+            FakeSink(lambda _f: time.sleep(0.002)),
+            on_tick=tick,
+        ).run()
+    assert alive_stage_threads() == []
+
+
+def test_a_changed_timestamp_fails_the_run() -> None:
+    def shift(frame: Frame) -> None:
+        if frame.index == 2:
+            frame.pts += 1
+
+    with pytest.raises(VerificationError, match="frame 2 changed its time: pts 20 became 21"):
+        build(FakeDecoder([0, 10, 20, 30]), FakeStage(shift), FakeSink()).run()
+
+
+def test_no_frames_is_an_empty_result() -> None:
+    result = build(FakeDecoder([]), FakeStage(), FakeSink()).run()
+    assert len(result.encoded_pts) == 0
+    assert result.first_frame_seconds is None
+
+
+def test_ring_refuses_a_double_release() -> None:
+    ring = small_ring(2)
+    planes = ring.acquire()
+    ring.release(planes)
+    with pytest.raises(ValueError, match="not in use"):
+        ring.release(planes)
+
+
+def test_ring_close_wakes_a_waiter() -> None:
+    ring = small_ring(1)
+    ring.acquire()
+    woken: list[bool] = []
+
+    def wait() -> None:
+        with pytest.raises(RingClosedError):
+            ring.acquire()
+        woken.append(True)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    ring.close()
+    thread.join(5)
+    assert woken == [True]
+
+
+def test_ring_hands_out_distinct_slots() -> None:
+    ring = small_ring(4)
+    slots = [ring.acquire() for _ in range(4)]
+    assert len({id(s.luma) for s in slots}) == 4
+    assert ring.in_use == 4
+
+
+def test_channel_delivers_what_was_put_before_finish() -> None:
+    channel: Channel[int] = Channel(8)
+    for item in range(5):
+        channel.put(item)
+    channel.finish()
+    assert list(channel) == [0, 1, 2, 3, 4]
+
+
+def test_channel_abort_wakes_a_full_putter_and_readers() -> None:
+    channel: Channel[int] = Channel(1)
+    channel.put(1)
+    outcome: list[str] = []
+
+    def put() -> None:
+        try:
+            channel.put(2)
+        except ChannelClosedError:
+            outcome.append("closed")
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    channel.abort()
+    thread.join(5)
+    assert outcome == ["closed"]
+    with pytest.raises(ChannelClosedError):
+        next(iter(channel))
