@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_TENSOR_DTYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2"), 2: np.dtype("<i4"), 4: np.dtype("<i8")}
+_TENSOR_DTYPES = {0: "<f4", 1: "<f2", 2: "<i4", 4: "<i8"}
 
 _BUILTIN_NAMES = {
     0: "ADD",
@@ -116,9 +116,7 @@ class _Table:
             return []
         start = self._target(position)
         count = struct.unpack_from("<I", self._buffer, start)[0]
-        return [
-            _Table(self._buffer, self._target(start + 4 + 4 * item)) for item in range(count)
-        ]
+        return [_Table(self._buffer, self._target(start + 4 + 4 * item)) for item in range(count)]
 
     def vector(self, number: int, dtype: str) -> Array:
         position = self._field(number)
@@ -229,7 +227,7 @@ def _tensor(table: _Table, index: int, buffers: list[_Table]) -> Tensor:
         kind = table.scalar(1, "b")
         if kind not in _TENSOR_DTYPES:
             raise ValueError(f"tensor {index} has TFLite element type {kind}, which is not read")
-        data = raw.view(_TENSOR_DTYPES[kind]).reshape(shape)
+        data = np.frombuffer(raw, _TENSOR_DTYPES[kind]).reshape(shape)
     return Tensor(index=index, name=table.text(3), shape=shape, data=data)
 
 

@@ -1,0 +1,1 @@
+"""Models known by name, the files that come with bgsoft, and the cache of pulled ones."""

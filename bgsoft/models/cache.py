@@ -1,0 +1,159 @@
+"""The folder of pulled models: checked by size and SHA-256, safe against parallel processes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bgsoft.errors import ModelDownloadError, ModelError, ModelIntegrityError
+
+__all__ = ["CACHE_VARIABLE", "cache_folder", "check_file", "hash_file", "pull"]
+
+CACHE_VARIABLE = "BGSOFT_CACHE"
+"""Environment variable that moves the cache."""
+
+_TIMEOUT_SECONDS = 30
+
+
+def cache_folder() -> Path:
+    """Where pulled models lie: ``$BGSOFT_CACHE/models``, or the user cache directory."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen:
+        return Path(chosen) / "models"
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("bgsoft")) / "models"
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal.
+
+    Raises:
+        ModelError: The file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as exc:
+        raise ModelError(f"cannot read {path}: {exc.strerror}", path=path) from exc
+
+
+def check_file(path: Path, *, size_bytes: int | None, sha256: str) -> None:
+    """Check a model file against the catalogue.
+
+    Raises:
+        ModelError: The file cannot be read.
+        ModelIntegrityError: Its size or hash is another.
+    """
+    try:
+        found_bytes = path.stat().st_size
+    except OSError as exc:
+        raise ModelError(f"cannot read {path}: {exc.strerror}", path=path) from exc
+    if size_bytes is not None and found_bytes != size_bytes:
+        raise ModelIntegrityError(
+            f"{path} is damaged: {found_bytes} bytes, expected {size_bytes}", path=path
+        )
+    found = hash_file(path)
+    if found != sha256:
+        raise ModelIntegrityError(
+            f"{path} is damaged: SHA-256 {found[:12]}…, expected {sha256[:12]}…", path=path
+        )
+
+
+def pull(
+    url: str,
+    path: Path,
+    *,
+    size_bytes: int,
+    sha256: str,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> bool:
+    """Fetch a model file into the cache, unless it is there and intact.
+
+    Processes that pull the same file wait for each other; the file appears under its name only
+    once it is whole and its hash is right.
+
+    Args:
+        url: Where the file is published.
+        path: Where it goes; folders are created.
+        size_bytes: Expected size.
+        sha256: Expected hash, hexadecimal.
+        on_progress: Called with (bytes so far, bytes in all).
+
+    Returns:
+        Whether anything was fetched.
+
+    Raises:
+        ModelDownloadError: It could not be fetched or stored; the message says how to do so by
+            hand.
+        ModelIntegrityError: What came has another hash.
+    """
+    by_hand = f"fetch {url} and save it as {path}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path.with_name(path.name + ".lock")):
+            if path.is_file():
+                with contextlib.suppress(ModelIntegrityError):
+                    check_file(path, size_bytes=size_bytes, sha256=sha256)
+                    return False
+                path.unlink()
+            _retrieve(url, path, sha256, _ProgressBar(size_bytes, on_progress))
+    except OSError as exc:  # requests' errors are OSErrors as well
+        reason = exc.strerror or type(exc).__name__
+        raise ModelDownloadError(
+            f"cannot pull {path.name} ({reason}); {by_hand}", path=path
+        ) from exc
+    return True
+
+
+def _retrieve(url: str, path: Path, sha256: str, progress: _ProgressBar) -> None:
+    import pooch
+
+    pooch.get_logger().setLevel("ERROR")  # the caller tells the user, not pooch
+    try:
+        pooch.retrieve(
+            url,
+            known_hash=f"sha256:{sha256}",
+            fname=path.name,
+            path=path.parent,
+            downloader=pooch.HTTPDownloader(progressbar=progress, timeout=_TIMEOUT_SECONDS),
+        )
+    except ValueError as exc:
+        raise ModelIntegrityError(
+            f"{url} is not the expected file (SHA-256 differs); nothing was kept", path=path
+        ) from exc
+
+
+class _ProgressBar:
+    """The four members of tqdm's interface that pooch uses."""
+
+    def __init__(self, expected: int, report: Callable[[int, int], None] | None) -> None:
+        self.total = expected  # pooch writes the server's word into it, 0 where there is none
+        self._expected = expected
+        self._done = 0
+        self._report = report
+
+    def update(self, count: int) -> None:
+        self._done += count
+        if self._report is not None:
+            self._report(self._done, self._expected)
+
+    def reset(self) -> None:
+        # pooch resets and then adds the total once, to show a full bar.
+        self._done = 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[Any]:
+    """Hold an exclusive lock; the system frees it when a process dies, so it never goes stale."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file

@@ -1,0 +1,255 @@
+"""Which models exist, what each takes and gives, and where its file lies.
+
+A model is named in ``catalog.toml`` beside this module, or it is a user's own ``FILE.onnx`` with a
+sidecar ``FILE.toml`` that has the same keys as one table of the catalogue.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bgsoft.errors import ConfigError, ModelError, ModelIntegrityError
+from bgsoft.models import cache
+from bgsoft.suggest import did_you_mean
+
+__all__ = [
+    "SEGMENTATION_FAMILIES",
+    "ModelSpec",
+    "ResolvedModel",
+    "catalog",
+    "find_spec",
+    "resolve",
+    "spec_path",
+]
+
+_CATALOG = Path(__file__).with_name("catalog.toml")
+_EMBEDDED = Path(__file__).with_name("data")
+
+SEGMENTATION_FAMILIES = ("single-shot", "recurrent")
+"""Families that turn a picture into a mask of its people."""
+
+_FAMILIES = (*SEGMENTATION_FAMILIES, "face-detector", "face-landmarks")
+_LAYOUTS = ("NCHW", "NHWC")
+_COLORS = ("RGB", "BGR")
+_ACTIVATIONS = ("none", "sigmoid", "softmax")
+_SIDECAR_KEYS = (
+    'family = "single-shot", [input] name, width, height (and layout, color, mean, std), '
+    "[[outputs]] name (and channel, activation)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """One model: its file, and the contract of its main input and output."""
+
+    name: str
+    """Name in the catalogue, or the stem of the user's file."""
+    description: str = ""
+    family: str
+    """``single-shot``, ``recurrent``, ``face-detector`` or ``face-landmarks``."""
+    file: str
+    """File name: under ``models/data`` when embedded, in the model cache when pulled."""
+    url: str | None = None
+    """Where to pull it from; None for embedded models and users' files."""
+    bytes: int | None = None
+    """File size; None for users' files."""
+    sha256: str | None = None
+    """Of the file, hexadecimal; None for users' files."""
+    licence: str = "unknown"
+    """SPDX identifier of the weights' licence."""
+    source: str = ""
+    """Where the weights come from."""
+    input: str
+    """Name of the image input."""
+    layout: str = "NCHW"
+    """``NCHW`` or ``NHWC``."""
+    color_order: str = "rgb"
+    """``rgb`` or ``bgr``."""
+    width: int = 0
+    height: int = 0
+    """Input size in pixels; 0: any size."""
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+    """Per channel in ``color_order``: the model takes (value / 255 − mean) / std."""
+    output: str
+    """Name of the main output: the mask, where the model makes one."""
+    output_channel: int = 0
+    """Which channel of the output is the person."""
+    activation: str = "none"
+    """What turns the output into a probability: ``none``, ``sigmoid`` or ``softmax``."""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the file comes with bgsoft."""
+        return self.url is None and self.sha256 is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedModel:
+    """A model whose file is there and is what it should be."""
+
+    spec: ModelSpec
+    path: Path
+    sha256: str
+    """Of the file as it was read just now."""
+
+
+@functools.cache
+def catalog() -> Mapping[str, ModelSpec]:
+    """The models known by name, in the catalogue's order.
+
+    Raises:
+        ModelError: The catalogue is damaged.
+    """
+    try:
+        tables = tomllib.loads(_CATALOG.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise ModelError(f"the model catalogue cannot be read: {exc}", path=_CATALOG) from exc
+    return {name: _parse(name, table, "the model catalogue") for name, table in tables.items()}
+
+
+def find_spec(name: str) -> ModelSpec:
+    """Look a model up by its catalogue name.
+
+    Raises:
+        ConfigError: No model has this name.
+    """
+    models = catalog()
+    if name not in models:
+        raise ConfigError(f"unknown model {name!r}{did_you_mean(name, models)}")
+    return models[name]
+
+
+def spec_path(spec: ModelSpec) -> Path:
+    """Where the file of a catalogue model is, or will be once pulled."""
+    return _EMBEDDED / spec.file if spec.embedded else cache.cache_folder() / spec.file
+
+
+def resolve(name_or_path: str, families: tuple[str, ...] = SEGMENTATION_FAMILIES) -> ResolvedModel:
+    """Find a model and check its file.
+
+    Args:
+        name_or_path: Catalogue name, or path of an ONNX file with a sidecar TOML.
+        families: Families that will do.
+
+    Raises:
+        ConfigError: No such model or file, a model of another family, or a bad sidecar.
+        ModelError: The model has not been pulled yet, or its file cannot be read.
+        ModelIntegrityError: The file is not what the catalogue says.
+    """
+    if name_or_path.lower().endswith(".onnx"):
+        path = Path(name_or_path)
+        spec = _read_sidecar(path)
+    else:
+        spec = find_spec(name_or_path)
+        path = spec_path(spec)
+    if spec.family not in families:
+        raise ConfigError(
+            f"model {spec.name} is of family {spec.family}; here it takes {' or '.join(families)}"
+        )
+    if spec.sha256 is None:
+        return ResolvedModel(spec=spec, path=path, sha256=cache.hash_file(path))
+    if not path.is_file():
+        if spec.embedded:
+            raise ModelIntegrityError(f"{path} is missing: reinstall bgsoft", path=path)
+        raise ModelError(
+            f"model {spec.name} is not here yet: bgsoft models pull {spec.name}", path=path
+        )
+    cache.check_file(path, size_bytes=spec.bytes, sha256=spec.sha256)
+    return ResolvedModel(spec=spec, path=path, sha256=spec.sha256)
+
+
+def _read_sidecar(path: Path) -> ModelSpec:
+    """The contract of a user's ONNX file, from the TOML beside it."""
+    if not path.is_file():
+        raise ConfigError(f"no such model file: {path}", path=path)
+    sidecar = path.with_suffix(".toml")
+    try:
+        table = tomllib.loads(sidecar.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path.name} needs {sidecar.name} beside it, with {_SIDECAR_KEYS}", path=sidecar
+        ) from None
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{sidecar}: {exc}", path=sidecar) from exc
+    described = {**table, "file": path.name, "bytes": None, "sha256": None, "url": None}
+    spec = _parse(path.stem, described, str(sidecar))
+    if spec.family == "single-shot" and not (spec.width and spec.height):
+        raise ConfigError(f"{sidecar}: [input] needs width and height", path=sidecar)
+    return spec
+
+
+def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
+    """One table of the catalogue, or a whole sidecar; raises ConfigError naming ``where``."""
+    image, outputs = table.get("input"), table.get("outputs")
+    if not isinstance(image, Mapping) or not isinstance(outputs, list) or not outputs:
+        raise ConfigError(f"{where}: model {name} needs {_SIDECAR_KEYS}")
+    # The mask is the output that says which of its channels is the person; else take the first.
+    output = next((o for o in outputs if "channel" in o), outputs[0])
+    reader = _Reader(f"{where}: model {name}")
+    return ModelSpec(
+        name=name,
+        description=reader.text(table, "description", ""),
+        family=reader.choice(table, "family", _FAMILIES),
+        file=reader.text(table, "file"),
+        url=table.get("url"),
+        bytes=table.get("bytes"),
+        sha256=table.get("sha256"),
+        licence=reader.text(table, "licence", "unknown"),
+        source=reader.text(table, "source", ""),
+        input=reader.text(image, "name"),
+        layout=reader.choice(image, "layout", _LAYOUTS, "NCHW"),
+        color_order=reader.choice(image, "color", _COLORS, "RGB").lower(),
+        width=reader.whole(image, "width"),
+        height=reader.whole(image, "height"),
+        mean=reader.three(image, "mean", 0.0),
+        std=reader.three(image, "std", 1.0),
+        output=reader.text(output, "name"),
+        output_channel=reader.whole(output, "channel"),
+        activation=reader.choice(output, "activation", _ACTIVATIONS, "none"),
+    )
+
+
+class _Reader:
+    """Reads typed values out of a table; errors say which value of which file is wrong."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def text(self, table: Mapping[str, Any], key: str, default: str | None = None) -> str:
+        value = table.get(key, default)
+        if not isinstance(value, str):
+            raise ConfigError(f"{self._where}: {key} must be a text, not {value!r}")
+        return value
+
+    def choice(
+        self,
+        table: Mapping[str, Any],
+        key: str,
+        choices: tuple[str, ...],
+        default: str | None = None,
+    ) -> str:
+        value = self.text(table, key, default)
+        if value not in choices:
+            raise ConfigError(
+                f"{self._where}: unknown {key} {value!r}{did_you_mean(value, choices)}"
+            )
+        return value
+
+    def whole(self, table: Mapping[str, Any], key: str) -> int:
+        value = table.get(key, 0)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ConfigError(f"{self._where}: {key} must be a whole number, not {value!r}")
+        return value
+
+    def three(self, table: Mapping[str, Any], key: str, default: float) -> tuple[float, ...]:
+        values = table.get(key, [default] * 3)
+        numbers = isinstance(values, list) and all(type(v) in (int, float) for v in values)
+        if not numbers or len(values) != 3 or (key == "std" and 0 in values):
+            raise ConfigError(f"{self._where}: {key} must be three numbers, not {values!r}")
+        return tuple(float(v) for v in values)
