@@ -1,3 +1,54 @@
-"""bgsoft: softens, replaces or cuts out the background behind people in videos."""
+"""bgsoft: softens, replaces or cuts out the background behind people in videos.
+
+    import bgsoft
+    report = bgsoft.render("in.mp4", "out.mp4", effect="bokeh", strength=3)
+
+Importing this package loads nothing heavy; the names below are loaded when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BgsoftError",
+    "Event",
+    "Progress",
+    "RenderConfig",
+    "RenderReport",
+    "__version__",
+    "errors",
+    "render",
+    "render_config",
+]
+
+if TYPE_CHECKING:
+    from bgsoft import errors
+    from bgsoft.api import render
+    from bgsoft.config import RenderConfig
+    from bgsoft.errors import BgsoftError
+    from bgsoft.rendering import render as render_config
+    from bgsoft.report import Event, Progress, RenderReport
+
+_HOME = {
+    "BgsoftError": ("bgsoft.errors", "BgsoftError"),
+    "Event": ("bgsoft.report", "Event"),
+    "Progress": ("bgsoft.report", "Progress"),
+    "RenderConfig": ("bgsoft.config", "RenderConfig"),
+    "RenderReport": ("bgsoft.report", "RenderReport"),
+    "render": ("bgsoft.api", "render"),
+    "render_config": ("bgsoft.rendering", "render"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    module, attribute = _HOME[name]
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value

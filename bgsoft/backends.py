@@ -34,6 +34,11 @@ class Candidate:
     fix: str | None = None
     """What the user can do about it, where there is something."""
 
+    @property
+    def explanation(self) -> str:
+        """Reason and fix in one text; empty where the candidate is available."""
+        return ": ".join(part for part in (self.reason, self.fix) if part)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -42,8 +47,17 @@ class Choice:
     stage: str
     backend: str
     device: str
-    fallback_reason: str | None = None
-    """Why better candidates were passed over; None where the first or the named one runs."""
+    rejected: tuple[Candidate, ...] = ()
+    """Better candidates that are unavailable; empty where the first or the named one runs."""
+
+    @property
+    def fallback_reason(self) -> str | None:
+        """Why better candidates were passed over, each reason once; None where none was."""
+        by_reason: dict[str, list[str]] = {}
+        for candidate in self.rejected:
+            by_reason.setdefault(candidate.explanation, []).append(candidate.name)
+        parts = [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+        return "; ".join(parts) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +140,14 @@ def choose(stage: str, wanted: str, *, gpu: int = 0, require_gpu: bool = False) 
         BackendUnavailableError: The named backend, or every backend, is unavailable; or only the
             CPU is left under ``require_gpu``.
     """
-    reasons: list[str] = []
+    rejected: list[Candidate] = []
     for entry in _REGISTRY[stage]:
         if wanted not in ("auto", entry.name):
             continue
         if require_gpu and entry.name == "cpu":
-            why = "; ".join(reasons) or f"--{stage} cpu was asked for"
+            # What was passed over before it, told as a fallback to it would be.
+            fallback = Choice(stage=stage, backend="cpu", device="cpu", rejected=tuple(rejected))
+            why = fallback.fallback_reason or f"--{stage} cpu was asked for"
             raise BackendUnavailableError(
                 f"--require-gpu: {stage} would run on the CPU: {why}", stage=stage
             )
@@ -141,14 +157,16 @@ def choose(stage: str, wanted: str, *, gpu: int = 0, require_gpu: bool = False) 
                 stage=stage,
                 backend=candidate.name,
                 device=candidate.device,
-                fallback_reason="; ".join(reasons) or None,
+                rejected=tuple(rejected),
             )
-        detail = f"{candidate.reason}: {candidate.fix}" if candidate.fix else f"{candidate.reason}"
-        reasons.append(f"{entry.name}: {detail}")
+        rejected.append(candidate)
     if wanted == "auto":
-        raise BackendUnavailableError(f"{stage}: {'; '.join(reasons)}", stage=stage)
+        none = Choice(stage=stage, backend="", device="", rejected=tuple(rejected))
+        raise BackendUnavailableError(f"{stage}: {none.fallback_reason}", stage=stage)
+    if not rejected:
+        raise BackendUnavailableError(f"--{stage}: there is no backend {wanted!r}", stage=stage)
     raise BackendUnavailableError(
-        f"--{stage} {wanted} is unavailable: {reasons[0].removeprefix(wanted + ': ')}", stage=stage
+        f"--{stage} {wanted} is unavailable: {rejected[0].explanation}", stage=stage
     )
 
 

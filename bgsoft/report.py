@@ -75,7 +75,7 @@ class Progress:
     """Frames a second over the last seconds."""
     eta_seconds: float | None
     load: dict[str, float]
-    """Share of wall time each stage was busy since the last snapshot, 0–1."""
+    """Share of wall time each stage was busy over the last seconds, 0–1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ PORTRAIT_SUM: Final = 90_124_324
 """Sum of all samples of the expected portrait: the outline fits this photograph only."""
 
 CUT_ROW: Final = 350
-"""Last row kept. The helmet that she holds starts just below and would look cut in two."""
+"""Rows kept. The helmet that she holds starts just below and would look cut in two."""
 
 HEAD_CENTRE: Final = (226.0, 90.0)
 """Centre of the head (x, y), in portrait pixels."""
@@ -83,7 +83,7 @@ def cut_out_person() -> Cutout:
     Raises:
         RuntimeError: if scikit-image's portrait isn't the one that the outline was traced on.
     """
-    portrait = skimage.data.astronaut()
+    portrait = skimage.data.astronaut()  # type: ignore[no-untyped-call]
     if portrait.shape != (512, 512, 3) or int(portrait.sum()) != PORTRAIT_SUM:
         raise RuntimeError("skimage.data.astronaut() is not the photograph that was traced")
     image = portrait[:CUT_ROW].astype(np.float32) / 255.0
@@ -171,7 +171,7 @@ def decontaminate(image: FloatArray, alpha: FloatArray) -> FloatArray:
     a = alpha[..., None]
     inverted = np.clip((image - (1.0 - a) * backdrop) / np.maximum(a, 0.2), 0.0, 1.0)
     trust = np.clip((a - 0.3) / 0.6, 0.0, 1.0)
-    return (trust * inverted + (1.0 - trust) * person).astype(np.float32)
+    return np.asarray(trust * inverted + (1.0 - trust) * person, np.float32)
 
 
 def _spread(image: FloatArray, weight: FloatArray) -> FloatArray:

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from bgsoft.pipeline.metrics import Metrics
+from bgsoft.pipeline.progress import ProgressMeter
+from bgsoft.report import Progress
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_rate_eta_and_load() -> None:
+    clock, metrics, seen = Clock(), Metrics(), list[Progress]()
+    meter = ProgressMeter(100, metrics, seen.append, interval_seconds=1.0, clock=clock)
+    decode = metrics.stage("decode")
+    for step in range(1, 6):
+        clock.now += 1.0
+        decode.busy_ns += 250_000_000
+        meter.tick(step * 10)
+    assert [p.frames for p in seen] == [10, 20, 30, 40, 50]
+    last = seen[-1]
+    assert last.fps == pytest.approx(10)
+    assert last.eta_seconds == pytest.approx(5)
+    assert last.elapsed_seconds == pytest.approx(5)
+    assert last.load["decode"] == pytest.approx(0.25)
+
+
+def test_rate_follows_a_change_within_its_window() -> None:
+    clock, seen = Clock(), list[Progress]()
+    meter = ProgressMeter(None, Metrics(), seen.append, interval_seconds=0.5, clock=clock)
+    frames = 0
+    for rate in [100] * 20 + [10] * 10:
+        clock.now += 0.5
+        frames += rate // 2
+        meter.tick(frames)
+    assert seen[19].fps == pytest.approx(100)
+    assert seen[-1].fps == pytest.approx(10)
+    assert seen[-1].eta_seconds is None
+
+
+def test_a_header_count_that_is_too_low_gives_no_negative_eta() -> None:
+    clock, seen = Clock(), list[Progress]()
+    meter = ProgressMeter(5, Metrics(), seen.append, interval_seconds=1.0, clock=clock)
+    clock.now += 1
+    meter.tick(9)
+    assert seen[-1].total is None
+    assert seen[-1].eta_seconds is None
+
+
+def test_reports_no_more_often_than_asked_but_always_at_the_end() -> None:
+    clock, seen = Clock(), list[Progress]()
+    meter = ProgressMeter(10, Metrics(), seen.append, interval_seconds=1.0, clock=clock)
+    for frames in range(8):
+        clock.now += 0.1
+        meter.tick(frames)
+    assert seen == []
+    meter.finish(10)
+    assert (seen[-1].frames, seen[-1].total) == (10, 10)
