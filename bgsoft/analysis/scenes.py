@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import cv2
 import numpy as np
@@ -26,7 +27,7 @@ class CpuSceneProbe:
         self._peak = float((1 << format.bit_depth) - 1 << format.shift)
         self._thumb = np.empty(THUMB_SHAPE, format.dtype)
         self._scaled = np.empty(THUMB_SHAPE, np.float32)
-        self._kept: NDArray[np.generic] | None = None
+        self._kept: NDArray[Any] | None = None
 
     def is_cut(self, reduced: Reduced) -> bool:
         rows, columns = THUMB_SHAPE

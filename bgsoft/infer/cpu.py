@@ -20,7 +20,7 @@ except ImportError as exc:
 
 __all__ = ["CpuNetwork"]
 
-_DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_DTYPES: dict[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 class CpuNetwork:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +94,7 @@ class CpuPreprocessor:
             if self._bias[channel]:
                 target += self._bias[channel]
 
-    def _resize(self, source: NDArray[np.generic], target: NDArray[np.generic]) -> None:
+    def _resize(self, source: NDArray[Any], target: NDArray[Any]) -> None:
         # Bilinear is free of aliasing up to a reduction by two; beyond it, average.
         shrink = max(source.shape[0] / target.shape[0], source.shape[1] / target.shape[1])
         cv2.resize(

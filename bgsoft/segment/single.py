@@ -15,6 +15,9 @@ from bgsoft.segment.preprocess import CpuPreprocessor
 
 __all__ = ["SingleShotSegmenter", "network_shapes"]
 
+_MAX_LOGIT = 60.0
+"""Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
+
 
 def network_shapes(spec: ModelSpec, batch: int = 1) -> dict[str, tuple[int, ...]]:
     """The input shapes to load a single-shot model with.
@@ -70,7 +73,8 @@ class SingleShotSegmenter:
             raise
         raw = self._channels[self._channel]
         if self._activation == "sigmoid":
-            np.negative(raw, out=self._mask)
+            np.clip(raw, -_MAX_LOGIT, _MAX_LOGIT, out=self._mask, casting="unsafe")
+            np.negative(self._mask, out=self._mask)
             np.exp(self._mask, out=self._mask)
             self._mask += 1.0
             np.reciprocal(self._mask, out=self._mask)
@@ -92,7 +96,7 @@ class SingleShotSegmenter:
 
 def _channels_first(output: NDArray[Any], spec: ModelSpec) -> NDArray[Any]:
     """View (C, h, w) of the first item of a batched output, whichever its layout."""
-    item = output[0]
+    item: NDArray[Any] = output[0]
     if item.ndim == 2:
         return item[None]
     if item.ndim != 3:

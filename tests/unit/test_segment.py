@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from bgsoft.errors import InferenceError, ModelError
+from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout, Planes, Reduced
+from bgsoft.models.catalog import ModelSpec
+from bgsoft.segment.preprocess import CpuPreprocessor, yuv_to_rgb_matrix
+from bgsoft.segment.single import SingleShotSegmenter, network_shapes
+
+
+def spec(**changes: object) -> ModelSpec:
+    values: dict[str, object] = {
+        "name": "fake",
+        "family": "single-shot",
+        "file": "fake.onnx",
+        "input": "image",
+        "output": "mask",
+        "width": 16,
+        "height": 8,
+    }
+    return ModelSpec(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def rgb_to_yuv_codes(
+    rgb: tuple[float, float, float], kr: float, kb: float, depth: int, full: bool
+) -> tuple[int, int, int]:
+    """ITU-T H.273, equations for Y', Cb, Cr and their quantisation, written out."""
+    r, g, b = rgb
+    y = kr * r + (1 - kr - kb) * g + kb * b
+    cb = (b - y) / (2 * (1 - kb))
+    cr = (r - y) / (2 * (1 - kr))
+    scale = 1 << (depth - 8)
+    if full:
+        peak = (1 << depth) - 1
+        codes = (peak * y, peak * cb + (1 << (depth - 1)), peak * cr + (1 << (depth - 1)))
+    else:
+        codes = (scale * (219 * y + 16), scale * (224 * cb + 128), scale * (224 * cr + 128))
+    return tuple(min((1 << depth) - 1, max(0, round(c))) for c in codes)  # type: ignore[return-value]
+
+
+def flat(format: FrameFormat, codes: tuple[int, int, int], shape: tuple[int, int]) -> Reduced:
+    y, cb, cr = (code << format.shift for code in codes)
+    luma = np.full(shape, y, format.dtype)
+    chroma = np.empty((*shape, 2), format.dtype)
+    chroma[..., 0], chroma[..., 1] = cb, cr
+    return Reduced(4, luma, chroma)
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("matrix", "kr", "kb"), [(1, 0.2126, 0.0722), (5, 0.299, 0.114)])
+@pytest.mark.parametrize("rgb", [(1, 1, 1), (0, 0, 0), (0.9, 0.2, 0.1), (0.1, 0.3, 0.8)])
+def test_preprocessing_recovers_rgb(
+    layout: PixelLayout,
+    full: bool,
+    matrix: int,
+    kr: float,
+    kb: float,
+    rgb: tuple[float, float, float],
+) -> None:
+    color = ColorInfo(matrix=matrix, full_range=full, range_specified=True)
+    format = FrameFormat(width=192, height=108, layout=layout, color=color)
+    codes = rgb_to_yuv_codes(rgb, kr, kb, format.bit_depth, full)
+    tensor = np.full((3, 8, 16), np.nan, np.float32)
+    CpuPreprocessor(spec(), format).write(flat(format, codes, (27, 48)), tensor)
+    # Two roundings: of the source's chroma codes and of the 8-bit RGB.
+    np.testing.assert_allclose(
+        tensor, np.broadcast_to(np.reshape(rgb, (3, 1, 1)), (3, 8, 16)), atol=0.012
+    )
+
+
+def test_normalisation_order_and_layout() -> None:
+    format = FrameFormat(width=192, height=108, color=ColorInfo(matrix=1))
+    codes = rgb_to_yuv_codes((0.9, 0.2, 0.1), 0.2126, 0.0722, 8, False)
+    reduced = flat(format, codes, (27, 48))
+    nhwc = np.empty((8, 16, 3), np.float32)
+    changed = spec(layout="NHWC", color_order="bgr", mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 2.0))
+    CpuPreprocessor(changed, format).write(reduced, nhwc)
+    expected = (np.array([0.1, 0.2, 0.9]) - [0.1, 0.2, 0.3]) / [0.5, 0.25, 2.0]
+    np.testing.assert_allclose(nhwc, np.broadcast_to(expected, nhwc.shape), atol=0.05)
+
+
+def test_the_inverse_matrix_is_the_inverse() -> None:
+    format = FrameFormat(width=8, height=8, color=ColorInfo(matrix=9))
+    kr, kb = 0.2627, 0.0593
+    codes = [rgb_to_yuv_codes(rgb, kr, kb, 8, False) for rgb in np.eye(3)]
+    rgb = yuv_to_rgb_matrix(format) @ np.vstack([np.array(codes).T, np.ones(3)])
+    np.testing.assert_allclose(rgb, 255 * np.eye(3), atol=2.5)
+
+
+class FakeNetwork:
+    provider = "fake"
+    device = "cpu"
+
+    def __init__(self, inputs: dict[str, tuple[int, ...]], output: np.ndarray) -> None:
+        self.inputs = {name: np.zeros(shape, np.float32) for name, shape in inputs.items()}
+        self.outputs = {"mask": output.astype(np.float32)}
+        self.fail = False
+
+    def run(self) -> None:
+        if self.fail:
+            raise InferenceError("broken", stage="segment")
+
+    def close(self) -> None:
+        pass
+
+
+FORMAT = FrameFormat(width=192, height=108)
+
+
+def segment(raw: np.ndarray, **changes: object) -> np.ndarray:
+    model = spec(**changes)
+    segmenter = SingleShotSegmenter(model, FakeNetwork(network_shapes(model), raw), FORMAT)
+    reduced = flat(FORMAT, (100, 128, 128), (27, 48))
+    frame = Frame(
+        planes=Planes(0, reduced.luma, reduced.chroma, None),
+        format=FORMAT,
+        index=0,
+        pts=5,
+        time_base=Fraction(1, 30),
+    )
+    return segmenter.mask(frame, reduced)
+
+
+def test_mask_is_clipped_and_free_of_nan() -> None:
+    raw = np.full((1, 1, 8, 16), 0.5)
+    raw[0, 0, 0, :4] = [np.nan, np.inf, -np.inf, 1.5]
+    mask = segment(raw)
+    assert mask.shape == (8, 16)
+    assert mask.dtype == np.float32
+    np.testing.assert_array_equal(mask[0, :4], [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 8, 16), (1, 8, 16, 2)])
+def test_softmax_of_either_layout(shape: tuple[int, ...]) -> None:
+    channel_axis = shape.index(2, 1)
+    raw = np.zeros(shape)
+    np.moveaxis(raw, channel_axis, 0)[1] = 2.0
+    mask = segment(raw, output_channel=1, activation="softmax")
+    np.testing.assert_allclose(mask, np.exp(2) / (1 + np.exp(2)), rtol=1e-6)
+
+
+def test_sigmoid_of_extreme_logits_does_not_overflow() -> None:
+    raw = np.zeros((1, 1, 8, 16))
+    raw[0, 0, 0, :3] = [-800, 800, 1]
+    mask = segment(raw, activation="sigmoid")
+    np.testing.assert_allclose(mask[0, :4], [0, 1, 1 / (1 + np.exp(-1)), 0.5], atol=1e-6)
+
+
+def test_a_wrong_output_is_a_model_error() -> None:
+    with pytest.raises(ModelError, match="no output 'alpha'"):
+        segment(np.zeros((1, 1, 8, 16)), output="alpha")
+    with pytest.raises(ModelError, match="no output channel 3"):
+        segment(np.zeros((1, 1, 8, 16)), output_channel=3)
+
+
+def test_a_failure_names_the_frame() -> None:
+    model = spec()
+    network = FakeNetwork(network_shapes(model), np.zeros((1, 1, 8, 16)))
+    network.fail = True
+    segmenter = SingleShotSegmenter(model, network, FORMAT)
+    reduced = flat(FORMAT, (100, 128, 128), (27, 48))
+    frame = Frame(Planes(0, reduced.luma, reduced.chroma, None), FORMAT, 0, 77, Fraction(1, 30))
+    with pytest.raises(InferenceError) as caught:
+        segmenter.mask(frame, reduced)
+    assert caught.value.pts == 77
