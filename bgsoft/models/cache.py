@@ -18,6 +18,7 @@ CACHE_VARIABLE = "BGSOFT_CACHE"
 """Environment variable that moves the cache."""
 
 _TIMEOUT_SECONDS = 30
+_CHUNK_BYTES = 1 << 18
 
 
 def cache_folder() -> Path:
@@ -102,7 +103,7 @@ def pull(
                     check_file(path, size_bytes=size_bytes, sha256=sha256)
                     return False
                 path.unlink()
-            _retrieve(url, path, sha256, _ProgressBar(size_bytes, on_progress))
+            _retrieve(url, path, sha256, _Download(size_bytes, on_progress))
     except OSError as exc:  # requests' errors are OSErrors as well
         reason = exc.strerror or type(exc).__name__
         raise ModelDownloadError(
@@ -111,7 +112,7 @@ def pull(
     return True
 
 
-def _retrieve(url: str, path: Path, sha256: str, progress: _ProgressBar) -> None:
+def _retrieve(url: str, path: Path, sha256: str, download: _Download) -> None:
     import pooch
 
     pooch.get_logger().setLevel("ERROR")  # the caller tells the user, not pooch
@@ -121,7 +122,7 @@ def _retrieve(url: str, path: Path, sha256: str, progress: _ProgressBar) -> None
             known_hash=f"sha256:{sha256}",
             fname=path.name,
             path=path.parent,
-            downloader=pooch.HTTPDownloader(progressbar=progress, timeout=_TIMEOUT_SECONDS),
+            downloader=download,
         )
     except ValueError as exc:
         raise ModelIntegrityError(
@@ -129,26 +130,34 @@ def _retrieve(url: str, path: Path, sha256: str, progress: _ProgressBar) -> None
         ) from exc
 
 
-class _ProgressBar:
-    """The four members of tqdm's interface that pooch uses."""
+class _Download:
+    """Pooch's downloader: like its own, but it closes its connection whatever happens.
 
-    def __init__(self, expected: int, report: Callable[[int, int], None] | None) -> None:
-        self.total = expected  # pooch writes the server's word into it, 0 where there is none
-        self._expected = expected
-        self._done = 0
+    Args:
+        size_bytes: What is expected; more is not read.
+        report: Called with (bytes so far, bytes in all).
+    """
+
+    def __init__(self, size_bytes: int, report: Callable[[int, int], None] | None) -> None:
+        self._size_bytes = size_bytes
         self._report = report
 
-    def update(self, count: int) -> None:
-        self._done += count
-        if self._report is not None:
-            self._report(self._done, self._expected)
+    def __call__(self, url: str, output_file: str, _pooch: object) -> None:
+        import requests
 
-    def reset(self) -> None:
-        # pooch resets and then adds the total once, to show a full bar.
-        self._done = 0
-
-    def close(self) -> None:
-        """Nothing is open."""
+        done = 0
+        with (
+            requests.get(url, stream=True, timeout=_TIMEOUT_SECONDS) as response,
+            Path(output_file).open("wb") as file,
+        ):
+            response.raise_for_status()
+            for chunk in response.iter_content(_CHUNK_BYTES):
+                file.write(chunk)
+                done += len(chunk)
+                if self._report is not None:
+                    self._report(min(done, self._size_bytes), self._size_bytes)
+                if done > self._size_bytes:
+                    break  # its hash cannot be right any more
 
 
 @contextlib.contextmanager

@@ -1,0 +1,79 @@
+"""Writing to the terminal: data to stdout, everything for people to stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TextIO
+
+__all__ = ["Console", "traceback_on_error"]
+
+
+class Console:
+    """The two output streams of one command. Thread-safe.
+
+    A reader that goes away (``bgsoft … | head``) is no failure: the stream falls silent and the
+    command goes on.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def out(self, text: str = "") -> None:
+        """Write a line to stdout."""
+        self._write(sys.stdout, text)
+
+    def err(self, text: str = "") -> None:
+        """Write a line to stderr."""
+        self._write(sys.stderr, text)
+
+    def error(self, text: str) -> None:
+        """Write the one line that says why the command failed."""
+        self.err(f"bgsoft: error: {text}")
+
+    def close(self) -> None:
+        """Flush, so that the interpreter finds nothing left to fail on at its end."""
+        for stream in (sys.stdout, sys.stderr):
+            with self._lock:
+                try:
+                    stream.flush()
+                except OSError:
+                    _silence(stream)
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        with self._lock:
+            try:
+                stream.write(text + "\n")
+                stream.flush()
+            except UnicodeEncodeError:  # LANG=C and a file name beyond it
+                encoding = stream.encoding or "ascii"
+                stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+                stream.flush()
+            except OSError:
+                _silence(stream)
+
+
+@contextlib.contextmanager
+def traceback_on_error(wanted: bool) -> Iterator[None]:
+    """Print where an exception came from, if wanted, and let it pass."""
+    try:
+        yield
+    except Exception:
+        if wanted:
+            import traceback
+
+            traceback.print_exc()
+        raise
+
+
+def _silence(stream: TextIO) -> None:
+    """Point a stream whose reader is gone at nothing."""
+    try:
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, stream.fileno())
+        os.close(sink)
+    except (OSError, ValueError):  # a stream without a descriptor has nothing to redirect
+        return

@@ -1,0 +1,79 @@
+"""Exit codes, and which error ends in which: the only place that knows."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from pathlib import Path
+
+from bgsoft.errors import (
+    BackendUnavailableError,
+    BgsoftError,
+    ConfigError,
+    DecodeError,
+    ModelError,
+    OpenError,
+    OutputError,
+    RenderCancelledError,
+    UnsupportedFormatError,
+)
+
+__all__ = ["ExitCode", "exit_code", "one_line"]
+
+
+class ExitCode(IntEnum):
+    """What the shell sees. Documented in ``bgsoft --help``; never renumbered."""
+
+    OK = 0
+    RENDER_FAILED = 1
+    USAGE = 2
+    """Wrong usage or configuration."""
+    INPUT = 3
+    """The input is unreadable or unsupported."""
+    UNAVAILABLE = 4
+    """A backend or model is unavailable."""
+    OUTPUT = 5
+    """The output is not writable."""
+    INTERRUPTED = 130
+    """Ctrl-C: 128 + SIGINT, as shells count."""
+    TERMINATED = 143
+    """128 + SIGTERM."""
+
+
+_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
+    (ConfigError, ExitCode.USAGE),
+    (BackendUnavailableError, ExitCode.UNAVAILABLE),
+    (ModelError, ExitCode.UNAVAILABLE),
+    (OpenError, ExitCode.INPUT),
+    (UnsupportedFormatError, ExitCode.INPUT),
+    (DecodeError, ExitCode.INPUT),
+    (OutputError, ExitCode.OUTPUT),
+    (RenderCancelledError, ExitCode.INTERRUPTED),
+    (KeyboardInterrupt, ExitCode.INTERRUPTED),
+)
+
+
+def exit_code(exc: BaseException) -> ExitCode:
+    """The exit code that an exception ends the process with."""
+    if isinstance(exc, UnsupportedFormatError) and exc.stage == "encode":
+        return ExitCode.USAGE  # the input is fine; what was asked of the output is not
+    for kind, code in _CODES:
+        if isinstance(exc, kind):
+            return code
+    return ExitCode.RENDER_FAILED
+
+
+def one_line(exc: BaseException) -> str:
+    """What to tell the user about an exception, in one line."""
+    text = " ".join(str(exc).split())
+    if isinstance(exc, BgsoftError):
+        where = f"{exc.stage}: " if exc.stage and exit_code(exc) is ExitCode.RENDER_FAILED else ""
+        if exc.path is not None and Path(exc.path).name not in text:
+            where += f"{exc.path}: "
+        return where + text
+    if isinstance(exc, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(exc, MemoryError):
+        return "out of memory"
+    if isinstance(exc, OSError):
+        return text
+    return f"internal error: {type(exc).__name__}: {text} (-v shows where)"

@@ -1,0 +1,166 @@
+"""``bgsoft models``: what models there are, whether their files are intact, and pulling more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from bgsoft.cli.console import Console
+    from bgsoft.models.catalog import ModelSpec
+
+__all__ = ["list_", "path", "pull", "register", "verify"]
+
+_FREE_LICENCES = frozenset({"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC"})
+"""Licences that ask nothing of whoever renders with the model."""
+
+
+def _complete(incomplete: str) -> list[str]:
+    from bgsoft.models.catalog import catalog
+
+    return [name for name in catalog() if name.startswith(incomplete)]
+
+
+_Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name from bgsoft models list.", autocompletion=_complete
+    ),
+]  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    group = typer.Typer(
+        name="models",
+        help="The models that find people: list, pull, verify, path.",
+        rich_markup_mode=None,
+    )
+    group.command("list")(list_)
+    group.command("pull")(pull)
+    group.command("verify")(verify)
+    group.command("path")(path)
+    app.add_typer(group)
+
+
+def list_() -> int:
+    """List the models by name, with licence and whether they are here."""
+    from bgsoft.cli.console import Console
+    from bgsoft.models.catalog import catalog, spec_path
+
+    console = Console()
+    for spec in catalog().values():
+        state = "embedded" if spec.embedded else "pulled" if spec_path(spec).is_file() else "-"
+        size = f"{(spec.bytes or 0) / 1e6:.1f} MB"
+        console.out(f"{spec.name:<17} {state:<9} {size:>8}  {spec.licence:<11} {spec.description}")
+    return 0
+
+
+def path(name: _Name) -> int:
+    """Print where a model's file is."""
+    from bgsoft.cli.console import Console
+    from bgsoft.errors import ModelError
+    from bgsoft.models.catalog import find_spec, spec_path
+
+    spec = find_spec(name)
+    file = spec_path(spec)
+    if not file.is_file():
+        raise ModelError(f"model {name} is not here yet: bgsoft models pull {name}")
+    Console().out(str(file))
+    return 0
+
+
+def verify(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Models to verify; all that are here if none is named.",
+            autocompletion=_complete,
+        ),
+    ] = None,
+) -> int:
+    """Check model files against the catalogue, by size and SHA-256."""
+    from bgsoft.cli.console import Console
+    from bgsoft.errors import ModelIntegrityError
+    from bgsoft.models.catalog import catalog, find_spec, spec_path
+
+    console = Console()
+    specs = [find_spec(name) for name in names] if names else list(catalog().values())
+    bad = []
+    for spec in specs:
+        if not (names or spec.embedded or spec_path(spec).is_file()):
+            console.out(f"{spec.name:<17} not pulled")
+        elif reason := _fault(spec):
+            console.out(f"{spec.name:<17} FAILED: {reason}")
+            bad.append(spec.name)
+        else:
+            console.out(f"{spec.name:<17} ok {spec.sha256}")
+    if bad:
+        raise ModelIntegrityError(f"not as the catalogue says: {', '.join(bad)}")
+    return 0
+
+
+def _fault(spec: ModelSpec) -> str | None:
+    """What is wrong with a model's file, if anything."""
+    from bgsoft.errors import ModelError
+    from bgsoft.models import cache
+    from bgsoft.models.catalog import spec_path
+
+    try:
+        cache.check_file(spec_path(spec), size_bytes=spec.bytes, sha256=spec.sha256 or "")
+    except ModelError as exc:
+        return str(exc)
+    return None
+
+
+def pull(
+    name: _Name,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Accept the model's licence.", show_default=False),
+    ] = False,
+) -> int:
+    """Fetch a model into the cache and check it."""
+    from bgsoft.cli.console import Console
+    from bgsoft.errors import ConfigError
+    from bgsoft.models import cache
+    from bgsoft.models.catalog import find_spec, spec_path
+
+    console = Console()
+    spec = find_spec(name)
+    if spec.embedded or spec.url is None:
+        console.err(f"{name} comes with bgsoft; there is nothing to pull")
+        return 0
+    size = spec.bytes or 0
+    console.err(f"{name}: {size / 1e6:.1f} MB from {spec.source}, licence {spec.licence}")
+    if spec.licence not in _FREE_LICENCES and not yes:
+        raise ConfigError(
+            f"{name} is under {spec.licence}, whose terms bind whoever passes it on; "
+            f"accept them with: bgsoft models pull {name} --yes"
+        )
+    file = spec_path(spec)
+    fetched = cache.pull(
+        spec.url,
+        file,
+        size_bytes=size,
+        sha256=spec.sha256 or "",
+        on_progress=_Percent(console),
+    )
+    console.err(f"{'pulled' if fetched else 'already here'}, SHA-256 ok: {file}")
+    return 0
+
+
+class _Percent:
+    """Prints a line at every quarter of a download."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._quarter = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        quarter = 4 * done // total if total else 0
+        if quarter > self._quarter:
+            self._quarter = quarter
+            self._console.err(f"  {quarter * 25} %")

@@ -1,0 +1,263 @@
+"""What a running render shows: a live bar, plain lines, or JSON objects."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import threading
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from bgsoft.cli.console import Console
+from bgsoft.cli.exitcodes import ExitCode, one_line
+from bgsoft.cli.summary import summary_lines
+from bgsoft.config import RenderConfig
+from bgsoft.report import Event, Progress, RenderReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+__all__ = ["ProgressKind", "ProgressView", "make_view"]
+
+_PLAIN_SECONDS = 5.0
+_PLAIN_SHARE = 0.10
+_LIVE_SECONDS = 0.2
+"""Redrawing costs time that the render could use."""
+_BAR_CELLS = 24
+
+
+class ProgressKind(StrEnum):
+    """How progress is shown."""
+
+    AUTO = "auto"
+    """Rich on a terminal, otherwise plain."""
+    RICH = "rich"
+    PLAIN = "plain"
+    JSON = "json"
+    NONE = "none"
+
+
+def make_view(
+    kind: ProgressKind, console: Console, *, quiet: bool = False, verbose: bool = False
+) -> ProgressView:
+    """The view for a choice of ``--progress``.
+
+    Args:
+        kind: What was asked for.
+        console: Where it is written.
+        quiet: Show nothing but errors; a program that reads JSON still gets it.
+        verbose: Show scene cuts too.
+    """
+    if kind is ProgressKind.JSON:
+        return JsonView(console)
+    if quiet:
+        return ProgressView()
+    if kind is ProgressKind.AUTO:
+        live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        kind = ProgressKind.RICH if live else ProgressKind.PLAIN
+    if kind is ProgressKind.RICH:
+        return RichView(console, verbose=verbose)
+    return PlainView(console, verbose=verbose, lines=kind is ProgressKind.PLAIN)
+
+
+class ProgressView:
+    """Shows a render; this one shows nothing. Called from the render's threads."""
+
+    def start(self, config: RenderConfig) -> None:
+        """The render is about to begin."""
+
+    def progress(self, progress: Progress) -> None:
+        """Frames were encoded."""
+
+    def event(self, event: Event) -> None:
+        """Something worth telling happened."""
+
+    def done(self, report: RenderReport) -> None:
+        """The render ended well."""
+
+    def failed(self, exc: BaseException, code: ExitCode) -> None:
+        """The render ended with an error, which the caller prints."""
+
+
+class PlainView(ProgressView):
+    """Lines on stderr: one every few seconds, one for each kind of event, and a summary."""
+
+    def __init__(self, console: Console, *, verbose: bool = False, lines: bool = True) -> None:
+        self._console = console
+        self._verbose = verbose
+        self._lines = lines
+        self._told: set[tuple[str, str]] = set()
+        self._waiting: list[Event] | None = []
+        self._lock = threading.Lock()
+        self._last_seconds = 0.0
+        self._last_frames = 0
+
+    def progress(self, progress: Progress) -> None:
+        if not progress.frames:
+            return
+        self._tell_waiting()
+        if self._lines and self._is_due(progress):
+            self._last_seconds = progress.elapsed_seconds
+            self._last_frames = progress.frames
+            self._say("  ".join(progress_parts(progress)))
+
+    def _is_due(self, progress: Progress) -> bool:
+        if progress.elapsed_seconds - self._last_seconds >= _PLAIN_SECONDS:
+            return True
+        # Short renders report by tenths, but not more than once a second.
+        step = (progress.total or 0) * _PLAIN_SHARE
+        tenth = bool(step) and progress.frames - self._last_frames >= step
+        return tenth and progress.elapsed_seconds - self._last_seconds >= 1.0
+
+    def event(self, event: Event) -> None:
+        key = (event.kind, event.message)
+        with self._lock:
+            if key in self._told or (event.kind == "scene-cut" and not self._verbose):
+                return
+            self._told.add(key)
+            if self._waiting is not None:
+                # Until a frame is through, the render may still fail, with one line that says
+                # why; notices about a video that is never written would only hide it.
+                self._waiting.append(event)
+                return
+        self._say(_event_text(event))
+
+    def _tell_waiting(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting or [], None
+        for event in waiting:
+            self._say(_event_text(event))
+
+    def done(self, report: RenderReport) -> None:
+        self._tell_waiting()
+        for event in report.events:  # those that nobody told while it ran
+            self.event(event)
+        for line in summary_lines(report):
+            self._console.err(line)
+
+    def _say(self, text: str) -> None:
+        self._console.err(text)
+
+
+class RichView(PlainView):
+    """A live bar on stderr, above it a line for each kind of event, and a summary at the end."""
+
+    def __init__(self, console: Console, *, verbose: bool = False) -> None:
+        super().__init__(console, verbose=verbose, lines=False)
+        self._live: Live | None = None
+        self._drawn = 0.0
+
+    def progress(self, progress: Progress) -> None:
+        super().progress(progress)
+        now = time.monotonic()
+        last = progress.frames == progress.total
+        if not progress.frames or (now - self._drawn < _LIVE_SECONDS and not last):
+            return
+        self._drawn = now
+        if self._live is None:
+            # Only now, so that loading rich does not delay the first frame.
+            self._live = _start_live()
+        self._live.update(_drawing(progress), refresh=True)
+
+    def done(self, report: RenderReport) -> None:
+        self._stop()
+        super().done(report)
+
+    def failed(self, exc: BaseException, code: ExitCode) -> None:
+        self._stop()
+
+    def _say(self, text: str) -> None:
+        if self._live is None:
+            super()._say(text)
+        else:
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            with contextlib.suppress(OSError):  # the terminal has gone away
+                self._live.stop()
+            self._live = None
+
+
+class JsonView(ProgressView):
+    """One JSON object a line on stdout; ``type`` is start, progress, event, done or error."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def start(self, config: RenderConfig) -> None:
+        self._write(
+            "start", {"input": config.input, "output": config.output, "preset": config.preset}
+        )
+
+    def progress(self, progress: Progress) -> None:
+        self._write("progress", dataclasses.asdict(progress))
+
+    def event(self, event: Event) -> None:
+        self._write("event", dataclasses.asdict(event))
+
+    def done(self, report: RenderReport) -> None:
+        self._write("done", {"report": report.to_dict()})
+
+    def failed(self, exc: BaseException, code: ExitCode) -> None:
+        self._write("error", {"exit_code": int(code), "message": one_line(exc)})
+
+    def _write(self, kind: str, values: dict[str, Any]) -> None:
+        self._console.out(json.dumps({"type": kind, **values}, default=str))
+
+
+def progress_parts(progress: Progress) -> list[str]:
+    """What a snapshot says: share done, frames, speed, time left, load of each stage."""
+    parts = [f"{progress.frames} frames"]
+    if progress.total:
+        share = min(1.0, progress.frames / progress.total)
+        parts = [f"{share:4.0%}", f"{progress.frames}/{progress.total} frames"]
+    parts.append(f"{progress.fps:.1f} frames/s")
+    if progress.eta_seconds is not None:
+        parts.append(f"{_clock(progress.eta_seconds)} left")
+    if progress.load:
+        loads = " ".join(f"{stage} {load:.0%}" for stage, load in progress.load.items())
+        parts.append(f"busy: {loads}")
+    return parts
+
+
+def _event_text(event: Event) -> str:
+    where = f" (frame {event.frame})" if event.frame is not None else ""
+    return f"{event.kind}: {event.message}{where}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _start_live() -> Live:
+    from rich.console import Console as RichConsole
+    from rich.live import Live
+
+    live = Live(console=RichConsole(stderr=True), auto_refresh=False, transient=True)
+    live.start()
+    return live
+
+
+def _drawing(progress: Progress) -> RenderableType:
+    """A bar and the numbers, and below them the load of each stage."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    parts = progress_parts(progress)
+    loads = parts.pop() if progress.load else ""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(
+        ProgressBar(total=progress.total, completed=progress.frames, width=_BAR_CELLS),
+        Text("  ".join(parts), no_wrap=True),
+    )
+    return Group(grid, Text(loads, style="dim", no_wrap=True))

@@ -1,0 +1,60 @@
+"""Ctrl-C and friends while rendering: first ask the render to stop, then insist."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from bgsoft.cli.console import Console
+from bgsoft.cli.exitcodes import ExitCode
+
+__all__ = ["StopSignals"]
+
+
+class StopSignals:
+    """While entered, SIGINT and SIGTERM set :attr:`cancel` instead of killing the process.
+
+    The render then stops, removes its unfinished output and raises. A second signal ends the
+    process at once, whatever is left behind.
+    """
+
+    _HANDLED = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, console: Console) -> None:
+        self.cancel = threading.Event()
+        self._console = console
+        self._received: int | None = None
+        self._previous: dict[int, Any] = {}
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What a cancelled command ends with: 130 for Ctrl-C, 143 for SIGTERM."""
+        terminated = self._received == signal.SIGTERM
+        return ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
+
+    def __enter__(self) -> Self:
+        # Only the main thread may set handlers; elsewhere the embedding program keeps its own.
+        if threading.current_thread() is threading.main_thread():
+            for number in self._HANDLED:
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self._received is not None:
+            # No locks here: the main thread may hold the console's.
+            os.write(2, b"bgsoft: error: stopped by force; an unfinished file may be left behind\n")
+            os._exit(128 + number)
+        self._received = number
+        self.cancel.set()

@@ -1,0 +1,352 @@
+"""Presets: TOML files of settings, found by name, merged and turned into a RenderConfig.
+
+Defaults < preset < flags. A preset has the sections of :class:`bgsoft.config.RenderConfig`
+(``[effect]``, ``[matte]``, ``[segment]``, ``[face]``, ``[encode]``, ``[backends]``), whose keys are
+the fields of the dataclass behind each, plus ``description`` and ``extends`` at the top. Sections,
+keys and types are read from those dataclasses, so that a new field needs no code here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from bgsoft.config import Codec, EffectKind, RenderConfig
+from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
+from bgsoft.media.containers import container_for
+from bgsoft.suggest import did_you_mean
+
+__all__ = [
+    "DEFAULT_PRESET",
+    "Layer",
+    "Preset",
+    "as_toml",
+    "build_config",
+    "coerce",
+    "field_type",
+    "list_presets",
+    "load_preset",
+    "merge",
+    "section_types",
+    "shipped_folder",
+    "user_folder",
+]
+
+DEFAULT_PRESET = "soft"
+
+Layer: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Settings that are given: section → field → value of the field's type."""
+
+_NONE_WORDS = ("off", "none", "auto")
+"""What stands for None in optional numbers: TOML has no null."""
+
+_DEPENDENTS = {
+    ("effect", "kind"): ("strength", "background"),
+    ("encode", "codec"): ("quality", "speed"),
+}
+"""Settings that only make sense together with another: 2.5 % of blur is no amount of dimming, and
+an x264 speed means nothing to AV1. A layer that changes the key drops them from lower layers."""
+
+_PATH_FIELDS = (("effect", "background"), ("segment", "model"))
+"""Settings that may be paths; a preset file's are relative to its folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A loaded preset."""
+
+    name: str
+    description: str
+    path: Path
+    settings: Layer
+    """What the preset sets, its parents' settings included."""
+
+
+def shipped_folder() -> Path:
+    """The folder of the presets that come with bgsoft: in the package, or in a checkout."""
+    installed = Path(__file__).with_name("presets_data")
+    return installed if installed.is_dir() else Path(__file__).parents[1] / "presets"
+
+
+def user_folder() -> Path:
+    """The folder where users keep their own presets."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("bgsoft")) / "presets"
+
+
+def list_presets() -> list[Path]:
+    """Files of all presets that can be named, shipped ones first.
+
+    A user's file with a shipped preset's name is left out: a name means the same everywhere.
+    """
+    files = sorted(shipped_folder().glob("*.toml"))
+    shipped = {file.stem for file in files}
+    return files + [f for f in sorted(user_folder().glob("*.toml")) if f.stem not in shipped]
+
+
+def load_preset(name_or_path: str) -> Preset:
+    """Find and read a preset, with its parents.
+
+    Args:
+        name_or_path: A shipped or user preset's name, or the path of a TOML file.
+
+    Raises:
+        PresetError: There is no such preset, or it is malformed.
+    """
+    return _load(name_or_path, ())
+
+
+def merge(*layers: Layer) -> dict[str, dict[str, Any]]:
+    """Lay settings over each other; later layers win."""
+    merged: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for section, values in layer.items():
+            target = merged.get(section, {})
+            for (owner, key), dependents in _DEPENDENTS.items():
+                if owner == section and key in values:
+                    below = target.get(key, getattr(section_types()[section](), key))
+                    if values[key] != below:
+                        target = {k: v for k, v in target.items() if k not in dependents}
+            merged[section] = {**target, **values}
+    return {section: values for section, values in merged.items() if values}
+
+
+def build_config(
+    input: Path,
+    output: Path,
+    *,
+    preset: str | None = DEFAULT_PRESET,
+    flags: Layer | None = None,
+    **others: Any,
+) -> RenderConfig:
+    """Make the settings of a render from a preset and what is set on top of it.
+
+    Args:
+        input: Input file.
+        output: Output file.
+        preset: Name or path; None: the bare defaults.
+        flags: Settings that win over the preset's.
+        others: Further fields of RenderConfig itself, e.g. ``start_seconds``.
+
+    Raises:
+        PresetError: The preset is unknown, malformed, or has a value out of range.
+        ConfigError: A value in ``flags`` or ``others`` is out of range.
+    """
+    loaded = load_preset(preset) if preset is not None else None
+    flags = flags or {}
+    below = loaded.settings if loaded else {}
+    if not _codec_is_h264(merge(below, flags), output):
+        below = _without_encoder_numbers(below)
+    merged = merge(below, flags)
+    sections: dict[str, Any] = {}
+    for section, values in merged.items():
+        try:
+            sections[section] = section_types()[section](**values)
+        except ConfigError as exc:
+            if loaded is None or flags.get(section):
+                raise
+            raise PresetError(f"preset {loaded.name}: {exc}", path=loaded.path) from exc
+    return RenderConfig(
+        input=input,
+        output=output,
+        preset=loaded.name if loaded else None,
+        **sections,
+        **others,
+    )
+
+
+def _codec_is_h264(settings: Layer, output: Path) -> bool:
+    """Whether ``auto`` means H.264, or its kin HEVC, for this output; True where a codec is set."""
+    if settings.get("encode", {}).get("codec", Codec.AUTO) is not Codec.AUTO:
+        return True
+    if settings.get("effect", {}).get("kind") is EffectKind.ALPHA:
+        return False
+    try:
+        return Codec.H264 in container_for(output).codecs
+    except UnsupportedFormatError:
+        return True  # no video at all, or an error that the render explains
+
+
+def _without_encoder_numbers(preset: Layer) -> Layer:
+    """A preset without the speed and quality that it gives for whatever ``auto`` is.
+
+    They are H.264's, and nothing to the codec that a container or an alpha channel calls for.
+    """
+    encode = preset.get("encode", {})
+    if encode.get("codec", Codec.AUTO) is not Codec.AUTO:
+        return preset
+    return {**preset, "encode": {k: v for k, v in encode.items() if k == "codec"}}
+
+
+def as_toml(preset: Preset) -> str:
+    """Every setting that a preset leads to, defaults included, as a preset file.
+
+    Settings that are None are written as comments, since TOML has no null.
+    """
+    lines = [f"description = {json.dumps(preset.description, ensure_ascii=False)}"]
+    for section, kind in section_types().items():
+        lines += ["", f"[{section}]"]
+        given = preset.settings.get(section, {})
+        for entry in dataclasses.fields(kind):
+            value = given.get(entry.name, entry.default)
+            if value is None:
+                lines.append(f"# {entry.name} is not set")
+            else:  # for text, numbers and truth values JSON is TOML
+                lines.append(f"{entry.name} = {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"
+
+
+@functools.cache
+def section_types() -> Mapping[str, type]:
+    """The sections of a preset: name → dataclass of its settings."""
+    hints = typing.get_type_hints(RenderConfig)
+    return {
+        name: hint
+        for name, hint in hints.items()
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint)
+    }
+
+
+@functools.cache
+def _field_types(section: str) -> Mapping[str, Any]:
+    return typing.get_type_hints(section_types()[section])
+
+
+def field_type(section: str, key: str) -> tuple[type, bool]:
+    """Type of a setting, and whether it may be None."""
+    hint = _field_types(section)[key]
+    if isinstance(hint, types.UnionType):
+        kinds = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
+        return kinds[0], True
+    return hint, False
+
+
+def coerce(section: str, key: str, value: object, label: str, *, from_text: bool = False) -> Any:
+    """Turn a value from a TOML file or the command line into its setting's type.
+
+    Args:
+        section: Name of the section.
+        key: Name of the field.
+        value: What was given.
+        label: What to call the setting in an error.
+        from_text: Read numbers out of text, as the command line gives them.
+
+    Raises:
+        ConfigError: The value is of the wrong type, or no known choice.
+    """
+    kind, optional = field_type(section, key)
+    if optional and kind is not str and isinstance(value, str) and value.lower() in _NONE_WORDS:
+        return None
+    if issubclass(kind, StrEnum):
+        choices = [member.value for member in kind]
+        if isinstance(value, str) and value.lower() in choices:
+            return kind(value.lower())
+        raise ConfigError(f"{label}: unknown value {value!r}{did_you_mean(str(value), choices)}")
+    if kind in (int, float):
+        number = _number(kind, value, from_text)
+        if number is None:
+            noun = "a whole number" if kind is int else "a number"
+            extra = " or off" if optional else ""
+            raise ConfigError(f"{label} must be {noun}{extra}, not {value!r}")
+        return number
+    if type(value) is not kind:
+        noun = {bool: "true or false", str: "a text"}.get(kind, kind.__name__)
+        raise ConfigError(f"{label} must be {noun}, not {value!r}")
+    return value
+
+
+def _number(kind: type, value: object, from_text: bool) -> float | int | None:
+    """``value`` as an int or float, or None where it is neither."""
+    if from_text and isinstance(value, str):
+        try:
+            return int(value) if kind is int else float(value)
+        except ValueError:
+            return None
+    if type(value) is int:
+        return float(value) if kind is float else value
+    return value if kind is float and isinstance(value, float) else None
+
+
+def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = None) -> Preset:
+    path = _find(name_or_path, folder)
+    if path in children:
+        chain = " → ".join(p.stem for p in (*children, path))
+        raise PresetError(f"presets extend each other in a circle: {chain}", path=path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise PresetError(f"cannot read preset {path}: {exc.strerror}", path=path) from exc
+    except ValueError as exc:  # malformed TOML, or not UTF-8
+        raise PresetError(f"preset {path}: {exc}", path=path) from exc
+    description = _top_text(table, "description", path)
+    parent = _top_text(table, "extends", path)
+    settings = _read_sections(table, path)
+    if parent:
+        inherited = _load(parent, (*children, path), path.parent)
+        settings = merge(inherited.settings, settings)
+    return Preset(name=path.stem, description=description, path=path, settings=settings)
+
+
+def _find(name_or_path: str, folder: Path | None) -> Path:
+    """The file of a preset; ``folder`` is where a relative path of a parent starts."""
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        path = Path(name_or_path) if folder is None else folder / name_or_path
+        if not path.is_file():
+            raise PresetError(f"no such preset file: {path}", path=path)
+        return path.resolve()
+    path = shipped_folder() / f"{name_or_path}.toml"
+    if path.is_file():
+        return path
+    path = user_folder() / f"{name_or_path}.toml"
+    if path.is_file():
+        return path
+    known = [file.stem for file in list_presets()]
+    raise PresetError(f"unknown preset {name_or_path!r}{did_you_mean(name_or_path, known)}")
+
+
+def _top_text(table: dict[str, Any], key: str, path: Path) -> str:
+    value = table.pop(key, "")
+    if not isinstance(value, str):
+        raise PresetError(f"preset {path.name}: {key} must be a text, not {value!r}", path=path)
+    return value
+
+
+def _read_sections(table: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+    """Check and convert the sections of one file."""
+    known = section_types()
+    settings: dict[str, dict[str, Any]] = {}
+    for section, values in table.items():
+        if section not in known:
+            _raise_unknown("section", section, (*known, "description", "extends"), path)
+        if not isinstance(values, dict):
+            raise PresetError(f"preset {path.name}: [{section}] must be a section", path=path)
+        fields = _field_types(section)
+        settings[section] = {}
+        for key, value in values.items():
+            if key not in fields:
+                _raise_unknown(f"key in [{section}]", key, fields, path)
+            try:
+                settings[section][key] = coerce(section, key, value, f"{section}.{key}")
+            except ConfigError as exc:
+                raise PresetError(f"preset {path.name}: {exc}", path=path) from exc
+    for section, key in _PATH_FIELDS:
+        value = settings.get(section, {}).get(key)
+        if value and (path.parent / value).is_file():
+            settings[section][key] = str(path.parent / value)
+    return settings
+
+
+def _raise_unknown(what: str, word: str, known: Iterable[str], path: Path) -> typing.NoReturn:
+    raise PresetError(
+        f"preset {path.name}: unknown {what}: {word!r}{did_you_mean(word, known)}", path=path
+    )

@@ -1,0 +1,31 @@
+"""Did-you-mean: the nearest known word to one that is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["did_you_mean"]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A phrase to put behind «unknown WORD».
+
+    Args:
+        word: What the user wrote.
+        known: What would have been right.
+
+    Returns:
+        ``"; did you mean X?"`` where a known word is near, else ``" (choose from X, Y, Z)"``, or
+        an empty string where nothing is known.
+    """
+    import difflib
+
+    words = list(known)
+    if not words:
+        return ""
+    folded = {known_word.lower(): known_word for known_word in words}
+    # 0.7 takes two letters swapped in a word of four, but not «cpu» for «gpu».
+    near = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.7)
+    if not near:  # a part of a longer name counts as near too
+        near = [w for w in folded if len(word) >= 3 and word.lower() in w]
+    return f"; did you mean {folded[near[0]]}?" if near else f" (choose from {', '.join(words)})"

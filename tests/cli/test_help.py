@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from bgsoft import __version__
+
+from .conftest import Run
+
+HEAVY = ("numpy", "cv2", "av", "onnxruntime", "rich", "pooch", "requests", "platformdirs")
+
+DESIGN_FLAGS = {
+    "--preset",
+    "--effect",
+    "--strength",
+    "--background",
+    "--model",
+    "--threshold",
+    "--softness",
+    "--min-area",
+    "--smooth",
+    "--expand",
+    "--feather",
+    "--temporal",
+    "--refine",
+    "--mask-every",
+    "--similarity",
+    "--matte-out",
+    "--face",
+    "--decode",
+    "--infer",
+    "--composite",
+    "--encode",
+    "--gpu",
+    "--require-gpu",
+    "--batch",
+    "--precision",
+    "--codec",
+    "--quality",
+    "--speed",
+    "--start",
+    "--duration",
+    "--overwrite",
+    "--skip-existing",
+    "--report",
+    "--progress",
+    "--quiet",
+    "--verbose",
+}
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["render", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(argv: list[str]) -> None:
+    code = (
+        "import sys; from bgsoft.cli.main import main; main(sys.argv[1:]);"
+        f"print('HEAVY', [m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_program_help_names_commands_and_exit_codes(run: Run) -> None:
+    outcome = run("--help")
+    assert outcome.code == 0
+    for word in ("render", "preview", "presets", "models", "doctor", "Exit codes: 0 ok"):
+        assert word in outcome.out
+
+
+def test_bare_program_prints_its_help(run: Run) -> None:
+    outcome = run()
+    assert outcome.code == 0
+    assert outcome.out == run("--help").out
+
+
+def test_render_help_has_every_designed_flag(run: Run) -> None:
+    shown = set(re.findall(r"(?<![\w-])--[a-z-]+", run("render", "--help").out))
+    assert shown >= DESIGN_FLAGS
+
+
+def test_render_help_is_grouped(run: Run) -> None:
+    out = run("render", "--help").out
+    titles = ["Arguments:", "Look:", "Model:", "Edge of the person:", "Output:", "Machine:"]
+    places = [out.index(title) for title in titles]
+    assert places == sorted(places)
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"bgsoft {__version__}\n"
+
+
+def test_completion_script_is_printed(run: Run) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bgsoft", "--help"],
+        env={"_BGSOFT_COMPLETE": "source_bash", "PATH": "", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "complete" in done.stdout
+    assert "bgsoft" in done.stdout

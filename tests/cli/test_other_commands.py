@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bgsoft import doctor
+from bgsoft.models import cache, catalog
+from bgsoft.presets import build_config, list_presets
+
+from .conftest import Run
+
+SHIPPED = [path.stem for path in list_presets()]
+
+
+def test_presets_list(run: Run) -> None:
+    outcome = run("presets", "list")
+    assert outcome.code == 0
+    assert [line.split()[0] for line in outcome.out.splitlines()] == SHIPPED
+
+
+def test_presets_list_names_a_broken_user_preset(run: Run, tmp_path: Path) -> None:
+    from bgsoft.presets import user_folder
+
+    user_folder().mkdir(parents=True)
+    (user_folder() / "mine.toml").write_text("[effekt]\n")
+    line = run("presets", "list").out.splitlines()[-1]
+    assert line.startswith("mine")
+    assert "did you mean effect?" in line
+
+
+def test_presets_show_is_the_file(run: Run) -> None:
+    outcome = run("presets", "show", "obs")
+    path = next(p for p in list_presets() if p.stem == "obs")
+    assert outcome.out.splitlines()[1:] == path.read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_presets_show_all_loads_to_the_same_settings(run: Run, tmp_path: Path, name: str) -> None:
+    copy = tmp_path / f"{name}.toml"
+    copy.write_text(run("presets", "show", name, "--all").out)
+    out = Path("b.mov")
+    assert build_config(Path("a"), out, preset=str(copy)) == build_config(
+        Path("a"), out, preset=name
+    )
+
+
+def test_presets_show_unknown(run: Run) -> None:
+    outcome = run("presets", "show", "sotf")
+    assert outcome.code == 2
+    assert "did you mean soft?" in outcome.error_line
+
+
+def test_models_list(run: Run) -> None:
+    lines = run("models", "list").out.splitlines()
+    assert [line.split()[0] for line in lines] == list(catalog.catalog())
+    assert any("embedded" in line and "Apache-2.0" in line for line in lines)
+    assert any("GPL-3.0" in line for line in lines)
+
+
+def test_models_path(run: Run) -> None:
+    path = Path(run("models", "path", "selfie-general").out.strip())
+    assert path.stat().st_size == catalog.find_spec("selfie-general").bytes
+
+
+def test_models_path_not_pulled(run: Run) -> None:
+    outcome = run("models", "path", "rvm-mobilenetv3")
+    assert outcome.code == 4
+    assert "bgsoft models pull rvm-mobilenetv3" in outcome.error_line
+
+
+def test_models_unknown(run: Run) -> None:
+    outcome = run("models", "path", "selfie-genral")
+    assert outcome.code == 2
+    assert "did you mean selfie-general?" in outcome.error_line
+
+
+def test_models_verify(run: Run) -> None:
+    outcome = run("models", "verify")
+    assert outcome.code == 0
+    assert "rvm-mobilenetv3   not pulled" in outcome.out.splitlines()
+    assert outcome.out.count(" ok ") == len(catalog.catalog()) - 1
+
+
+def test_models_verify_finds_a_damaged_file(run: Run) -> None:
+    spec = catalog.find_spec("rvm-mobilenetv3")
+    path = catalog.spec_path(spec)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"half of it")
+    outcome = run("models", "verify")
+    assert outcome.code == 4
+    assert "rvm-mobilenetv3" in outcome.error_line
+    assert "FAILED" in outcome.out
+
+
+def test_models_verify_of_a_named_model_that_is_not_here(run: Run) -> None:
+    assert run("models", "verify", "rvm-mobilenetv3").code == 4
+
+
+def test_pull_embedded_is_nothing(run: Run) -> None:
+    outcome = run("models", "pull", "selfie-general")
+    assert outcome.code == 0
+    assert "nothing to pull" in outcome.err
+
+
+def test_pull_says_the_licence_and_wants_a_yes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> bool:
+        raise AssertionError("pulled without consent")
+
+    monkeypatch.setattr(cache, "pull", never)
+    outcome = run("models", "pull", "rvm-mobilenetv3")
+    assert outcome.code == 2
+    first, last = outcome.err.splitlines()
+    assert "licence GPL-3.0" in first
+    assert "--yes" in last
+
+
+def test_pull_with_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, object] = {}
+
+    def pull(url: str, path: Path, **options: object) -> bool:
+        asked.update(options, url=url, path=path)
+        return True
+
+    monkeypatch.setattr(cache, "pull", pull)
+    outcome = run("models", "pull", "rvm-mobilenetv3", "--yes")
+    spec = catalog.find_spec("rvm-mobilenetv3")
+    assert outcome.code == 0
+    assert (asked["url"], asked["sha256"]) == (spec.url, spec.sha256)
+    assert str(catalog.spec_path(spec)) in outcome.err
+
+
+def test_doctor(run: Run) -> None:
+    outcome = run("doctor")
+    assert outcome.code == 0
+    for word in ("onnxruntime", "CPUExecutionProvider", "libx264", "selfie-general", "decode"):
+        assert word in outcome.out
+
+
+def test_doctor_json(run: Run) -> None:
+    report = json.loads(run("doctor", "--json").out)
+    assert set(report["stages"]) == {"decode", "infer", "composite", "encode"}
+    assert report["encoders"]["libx264"] is True
+    assert report["problems"] == []
+    assert all(model["ok"] for model in report["models"])
+    assert report["cpu_count"] >= 1
+
+
+def test_doctor_without_a_runtime(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = doctor._package
+    monkeypatch.setattr(
+        doctor, "_package", lambda n: (None, None) if n == "onnxruntime" else whole(n)
+    )
+    outcome = run("doctor")
+    assert outcome.code == 4
+    assert "onnxruntime is missing: pip install 'bgsoft[cpu]'" in outcome.error_line
+
+
+def test_doctor_with_a_package_that_does_not_load(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = doctor._package
+    monkeypatch.setattr(
+        doctor, "_package", lambda n: ("9", "ImportError: libGL.so") if n == "cv2" else whole(n)
+    )
+    outcome = run("doctor")
+    assert outcome.code == 4
+    assert "cv2 does not load: ImportError: libGL.so" in outcome.error_line

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bgsoft.cli.console import Console
+from bgsoft.cli.progress import (
+    JsonView,
+    PlainView,
+    ProgressKind,
+    ProgressView,
+    RichView,
+    make_view,
+)
+from bgsoft.config import EffectConfig, EffectKind, MatteConfig, RenderConfig
+from bgsoft.report import Event, Progress
+
+from .conftest import FakeRender, Run, make_report
+
+
+def snapshot(frames: int, elapsed: float, total: int | None = 1000) -> Progress:
+    return Progress(
+        frames=frames,
+        total=total,
+        elapsed_seconds=elapsed,
+        fps=25.0,
+        eta_seconds=None if total is None else 3725.0,
+        load={"decode": 0.5},
+    )
+
+
+def test_plain_output(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    outcome = run("render", clip, "out.mp4", "--expand", "0.5")
+    assert outcome.out == ""
+    assert outcome.err.splitlines() == [
+        "notice: 4:2:2 converted to 4:2:0",
+        " 50%  50/100 frames  25.0 frames/s  1:02 left  busy: decode 50% encode 100%",
+        "out.mp4",
+        "  100 frames in 2.0 s: 50.0 frames/s, 2.00 times real time",
+        "  blur strength 2.5 % = 27 px, expand 0.5 % = 5.4 px",
+        "  model selfie-general (licence Apache-2.0)",
+        "  decode    cpu 3.00 ms/frame  (nvdec: no GPU)",
+        "  audio 0: aac transcoded (no vorbis)",
+    ]
+
+
+def test_none_keeps_events_and_summary(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    lines = run("render", clip, "out.mp4", "--progress", "none").err.splitlines()
+    assert lines[:2] == ["notice: 4:2:2 converted to 4:2:0", "out.mp4"]
+
+
+def test_quiet_prints_nothing(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    outcome = run("render", clip, "out.mp4", "-q")
+    assert (outcome.out, outcome.err) == ("", "")
+
+
+def test_verbose_prints_scene_cuts(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    assert "scene-cut: new scene (frame 12)" in run("render", clip, "o.mp4", "-v").err
+
+
+def test_json_lines(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    outcome = run("render", clip, "out.mp4", "--progress", "json")
+    objects = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [o["type"] for o in objects] == ["start", "event", "event", "event", "progress", "done"]
+    assert objects[0]["input"] == str(clip)
+    assert objects[4]["frames"] == 50
+    assert objects[-1]["report"]["frames_encoded"] == 100
+    assert outcome.err == ""
+
+
+def test_json_error(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    from bgsoft.errors import OutputError
+
+    fake_render.error = OutputError("disk full")
+    outcome = run("render", clip, "out.mp4", "--progress", "json")
+    assert json.loads(outcome.out.splitlines()[-1]) == {
+        "type": "error",
+        "exit_code": 5,
+        "message": "disk full",
+    }
+    assert outcome.error_line == "disk full"
+
+
+def test_rich_output_ends_with_the_summary(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    outcome = run("render", clip, "out.mp4", "--progress", "rich")
+    assert outcome.code == 0
+    assert outcome.err.splitlines()[-1] == "  audio 0: aac transcoded (no vorbis)"
+
+
+def test_rich_output_survives_a_failure(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    from bgsoft.errors import DecodeError
+
+    fake_render.error = DecodeError("torn off")
+    outcome = run("render", clip, "out.mp4", "--progress", "rich")
+    assert outcome.code == 3
+    assert outcome.err.splitlines()[-1] == "bgsoft: error: torn off"
+
+
+def test_plain_lines_are_five_seconds_or_a_tenth_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = PlainView(Console())
+    view.progress(snapshot(1, 0.5))  # too soon
+    view.progress(snapshot(100, 0.9))  # a tenth, but within the first second
+    view.progress(snapshot(110, 1.5))
+    view.progress(snapshot(150, 6.0))  # neither
+    view.progress(snapshot(160, 6.6))
+    view.progress(snapshot(161, 60.0, total=None))
+    shown = [line.split("  ")[0:2] for line in capsys.readouterr().err.splitlines()]
+    assert shown == [
+        [" 11%", "110/1000 frames"],
+        [" 16%", "160/1000 frames"],
+        ["161 frames", "25.0 frames/s"],
+    ]
+
+
+def test_long_times_have_hours(capsys: pytest.CaptureFixture[str]) -> None:
+    PlainView(Console()).progress(snapshot(200, 10.0))
+    assert "1:02:05 left" in capsys.readouterr().err
+
+
+def test_a_render_that_fails_at_once_prints_only_its_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = PlainView(Console())
+    view.event(Event(kind="fallback", message="on the CPU"))
+    view.progress(snapshot(0, 9.0))
+    assert capsys.readouterr().err == ""
+    view.progress(snapshot(1, 9.1))
+    view.event(Event(kind="notice", message="later"))
+    lines = capsys.readouterr().err.splitlines()
+    assert (lines[0], lines[-1]) == ("fallback: on the CPU", "notice: later")
+
+
+def test_view_kinds() -> None:
+    console = Console()
+    assert isinstance(make_view(ProgressKind.RICH, console), RichView)
+    assert type(make_view(ProgressKind.AUTO, console)) is PlainView  # no terminal in tests
+    assert type(make_view(ProgressKind.RICH, console, quiet=True)) is ProgressView
+    assert isinstance(make_view(ProgressKind.JSON, console, quiet=True), JsonView)
+
+
+def test_events_that_nobody_told_come_with_the_summary(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = RenderConfig(
+        input=Path("a.mp4"),
+        output=Path("b.mp4"),
+        effect=EffectConfig(kind=EffectKind.DIM, strength=40),
+        matte=MatteConfig(feather_pct=2.0),
+    )
+    view = PlainView(Console())
+    view.event(Event(kind="repair", message="one"))
+    view.done(
+        make_report(
+            config,
+            concealed_frames=3,
+            events=[Event(kind="repair", message="one"), Event(kind="fault", message="two")],
+        )
+    )
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["repair: one", "fault: two"]
+    assert "  3 damaged frames were concealed" in lines
+    assert "  dim strength 40 %, feather 2 % = 22 px" in lines
+
+
+BROKEN_PIPE = """
+import sys
+from bgsoft.cli.console import Console
+console = Console()
+for number in range(20000):
+    console.out(f"line {number}")
+console.err("went on to the end")
+console.close()
+"""
+
+
+def test_a_reader_that_goes_away_stops_nothing() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN_PIPE], stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert done.returncode == 0
+    assert done.stderr == "went on to the end\n"
+
+
+def test_names_beyond_the_terminals_encoding() -> None:
+    code = "from bgsoft.cli.console import Console; Console().err('\\u00e9\\udcff.mp4')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0
+    assert done.stderr == "\\xe9\\udcff.mp4\n"

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from bgsoft import errors
+from bgsoft.config import EffectKind, InferBackend, MatteStyle, Refine
+from bgsoft.errors import BgsoftError
+
+from .conftest import FakeRender, Run
+
+
+def test_defaults_are_the_soft_preset(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    assert run("render", clip, "out.mp4").code == 0
+    config = fake_render.config
+    assert config.preset == "soft"
+    assert (config.input, config.output) == (clip, Path("out.mp4"))
+    assert config.effect.kind is EffectKind.BLUR
+    assert fake_render.calls[0][1]["skip_existing"] is False
+
+
+def test_every_setting_flag_arrives(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    argv = """--effect pixelate --strength 4 --model selfie-landscape --mask-every 3
+        --similarity 40 --face off --threshold .4 --softness .1 --min-area .02 --smooth .3
+        --expand -1.5 --feather 2 --temporal .9 --refine none --codec hevc --quality 23
+        --speed slow --start 1:02.5 --duration 00:00:10 --decode cpu --infer cpu --composite cpu
+        --encode cpu --gpu 2 --require-gpu --batch 8 --precision fp16 --matte-out m.mkv -y"""
+    assert run("render", clip, "o.mkv", *argv.split()).code == 0
+    config = fake_render.config
+    assert (config.effect.kind, config.effect.strength) == (EffectKind.PIXELATE, 4)
+    assert (config.segment.model, config.segment.mask_every) == ("selfie-landscape", 3)
+    assert config.segment.similarity_db == 40
+    matte = config.matte
+    assert (matte.threshold, matte.softness, matte.min_area) == (0.4, 0.1, 0.02)
+    assert (matte.smooth, matte.expand_pct, matte.feather_pct) == (0.3, -1.5, 2)
+    assert (matte.temporal, matte.refine) == (0.9, Refine.NONE)
+    assert (config.encode.codec, config.encode.quality, config.encode.speed) == (
+        "hevc",
+        23,
+        "slow",
+    )
+    assert (config.start_seconds, config.duration_seconds) == (62.5, 10)
+    backends = config.backends
+    assert {backends.decode, backends.infer, backends.composite, backends.encode} == {"cpu"}
+    assert isinstance(backends.infer, InferBackend)
+    assert (backends.gpu, backends.require_gpu, backends.batch) == (2, True, 8)
+    assert backends.precision == "fp16"
+    assert (config.matte_out, config.overwrite) == (Path("m.mkv"), True)
+
+
+def test_flags_win_over_the_preset(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    run("render", clip, "o.mp4", "--preset", "obs", "--temporal", "0.7", "--similarity", "off")
+    config = fake_render.config
+    assert config.preset == "obs"
+    assert config.matte.style is MatteStyle.OBS
+    assert config.matte.temporal == 0.7
+    assert config.segment.similarity_db is None
+
+
+def test_changing_the_effect_drops_the_presets_strength(
+    run: Run, fake_render: FakeRender, clip: Path
+) -> None:
+    run("render", clip, "o.mp4", "--preset", "privacy", "--effect", "dim")
+    assert fake_render.config.effect.strength is None
+
+
+@pytest.mark.parametrize(
+    ("background", "kind"),
+    [
+        ("#00b140", EffectKind.COLOR),
+        ("green", EffectKind.COLOR),
+        ("beach.JPG", EffectKind.IMAGE),
+        ("waves.mp4", EffectKind.VIDEO),
+    ],
+)
+def test_background_alone_chooses_the_effect(
+    run: Run, fake_render: FakeRender, clip: Path, background: str, kind: EffectKind
+) -> None:
+    assert run("render", clip, "o.mp4", "--background", background).code == 0
+    assert fake_render.config.effect.kind is kind
+    assert fake_render.config.effect.background == background
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--effect", "blurr"], ["--effect", "'blurr'", "did you mean blur?"]),
+        (["--preset", "stduio"], ["unknown preset", "did you mean studio?"]),
+        (["--preset", "none.toml"], ["no such preset file", "none.toml"]),
+        (["--strength", "99"], ["--strength", "between 0 and 25"]),
+        (["--strength", "nan"], ["--strength", "between 0 and 25"]),
+        (["--strength", "much"], ["--strength", "a number", "'much'"]),
+        (["--mask-every", "1.5"], ["--mask-every", "a whole number"]),
+        (["--mask-every", "0"], ["--mask-every", "between 1 and 300"]),
+        (["--threshold", "2"], ["--threshold", "between 0 and 1"]),
+        (["--infer", "gpu"], ["--infer", "unknown value", "cuda"]),
+        (["--face", "guard"], ["--face", "unknown value"]),
+        (["--effect", "image"], ["--effect image needs --background"]),
+        (["--start", "1:75"], ["--start", "59"]),
+        (["--start", "-3"], ["--start", "seconds or HH:MM:SS"]),
+        (["--start", "soon"], ["--start", "seconds or HH:MM:SS", "'soon'"]),
+        (["--duration", "0"], ["--duration", "more than 0"]),
+        (["--progress", "fancy"], ["--progress", "unknown value"]),
+        (["--stregth", "3"], ["no such option", "--stregth", "bgsoft render --help"]),
+        (["--overwrite", "--skip-existing"], ["exclude each other"]),
+        (["--matte-out", "m.txt"], ["m.txt"]),
+        (["extra"], ["unexpected extra argument", "extra"]),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    run: Run, fake_render: FakeRender, clip: Path, argv: list[str], words: list[str]
+) -> None:
+    outcome = run("render", clip, "out.mp4", *argv)
+    assert outcome.code == 2
+    for word in words:
+        assert word in outcome.error_line
+    assert not fake_render.calls
+
+
+@pytest.mark.parametrize("output", ["out.xyz", "out", "out.png"])
+def test_unknown_container_is_wrong_usage(
+    run: Run, fake_render: FakeRender, clip: Path, output: str
+) -> None:
+    outcome = run("render", clip, output)
+    assert outcome.code == 2
+    assert output in outcome.error_line
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["rendr"], ["'rendr'", "Did you mean 'render'?"]),
+        (["render"], ["missing argument 'IN'"]),
+        (["render", "a.mp4"], ["missing argument 'OUT'"]),
+        (["--wrong"], ["--wrong"]),
+        (["presets", "show"], ["missing argument"]),
+    ],
+)
+def test_wrong_command_line(run: Run, argv: list[str], words: list[str]) -> None:
+    outcome = run(*argv)
+    assert outcome.code == 2
+    for word in words:
+        assert word in outcome.error_line
+
+
+CODES = {
+    "BackendUnavailableError": 4,
+    "BgsoftError": 1,
+    "ConfigError": 2,
+    "DecodeError": 3,
+    "EncodeError": 1,
+    "InferenceError": 1,
+    "MediaError": 1,
+    "ModelDownloadError": 4,
+    "ModelError": 4,
+    "ModelIntegrityError": 4,
+    "OpenError": 3,
+    "OutputError": 5,
+    "PresetError": 2,
+    "RenderCancelledError": 130,
+    "UnsupportedFormatError": 3,
+    "VerificationError": 1,
+}
+
+
+def test_every_error_class_has_a_documented_exit_code() -> None:
+    assert set(CODES) == set(errors.__all__)
+
+
+@pytest.mark.parametrize("name", [n for n in CODES if n != "RenderCancelledError"])
+def test_render_errors(run: Run, fake_render: FakeRender, clip: Path, name: str) -> None:
+    kind: type[BgsoftError] = getattr(errors, name)
+    fake_render.error = kind("it broke\nbadly", path="somewhere/x.mp4")
+    outcome = run("render", clip, "out.mp4", "-q")
+    assert outcome.code == CODES[name]
+    assert outcome.error_line == "somewhere/x.mp4: it broke badly"
+
+
+def test_what_an_output_cannot_hold_is_wrong_usage(
+    run: Run, fake_render: FakeRender, clip: Path
+) -> None:
+    fake_render.error = errors.UnsupportedFormatError("MP4 cannot hold ProRes", stage="encode")
+    assert run("render", clip, "out.mp4", "-q").code == 2
+
+
+def test_failed_stage_is_named(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    fake_render.error = errors.EncodeError("no space in buffer", stage="encode")
+    assert run("render", clip, "o.mp4", "-q").error_line == "encode: no space in buffer"
+
+
+def test_unforeseen_error_is_one_line_too(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    fake_render.error = ZeroDivisionError("division by zero")
+    outcome = run("render", clip, "out.mp4", "-q")
+    assert outcome.code == 1
+    assert "internal error: ZeroDivisionError: division by zero" in outcome.error_line
+
+
+def test_verbose_adds_the_traceback(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    fake_render.error = errors.DecodeError("bad packet")
+    outcome = run("render", clip, "out.mp4", "-v")
+    assert outcome.code == 3
+    assert "Traceback (most recent call last)" in outcome.err
+    assert outcome.err.splitlines()[-1] == "bgsoft: error: bad packet"
+
+
+def test_cancelled(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    fake_render.error = errors.RenderCancelledError("interrupted")
+    outcome = run("render", clip, "out.mp4", "-q")
+    assert outcome.code == 130
+    assert outcome.error_line.startswith("interrupted")
+
+
+def test_missing_onnxruntime(
+    run: Run, fake_render: FakeRender, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n, *a: None if n == "onnxruntime" else found(n, *a)
+    )
+    outcome = run("render", clip, "out.mp4")
+    assert outcome.code == 4
+    assert outcome.error_line == (
+        "ONNX Runtime is missing: pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]')"
+    )
+
+
+def test_skip_existing(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    fake_render.skipped = True
+    outcome = run("render", clip, "out.mp4", "--skip-existing")
+    assert outcome.code == 0
+    assert fake_render.calls[0][1]["skip_existing"] is True
+    assert outcome.err.splitlines()[-1] == "out.mp4: exists, skipped"
+
+
+def test_report_is_written(run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path) -> None:
+    report = tmp_path / "r.json"
+    assert run("render", clip, "out.mp4", "--report", report).code == 0
+    assert json.loads(report.read_text())["frames_encoded"] == 100
+
+
+@pytest.mark.parametrize("place", ["missing/r.json", "."])
+def test_unwritable_report_fails_before_the_render(
+    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path, place: str
+) -> None:
+    outcome = run("render", clip, "out.mp4", "--report", tmp_path / place)
+    assert outcome.code == 5
+    assert "report" in outcome.error_line
+    assert not fake_render.calls
+
+
+def test_report_must_not_replace_the_input(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    assert run("render", clip, "out.mp4", "--report", clip).code == 5
+    assert clip.read_bytes() == b"x"
