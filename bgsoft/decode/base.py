@@ -10,6 +10,7 @@ from typing import Protocol, Self
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.pipeline.ring import FrameRing
+from bgsoft.report import Event
 
 __all__ = ["DecodeSettings", "DecodeStats", "Decoder"]
 
@@ -45,6 +46,8 @@ class Decoder(Protocol):
 
     info: VideoInfo
     stats: DecodeStats
+    events: list[Event]
+    """What the user should know of that the header did not tell, appended while decoding."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
         """Decode in presentation order, each frame into a slot of ``ring``.
@@ -52,7 +55,8 @@ class Decoder(Protocol):
         The caller releases each frame's slot. Timestamps rise strictly.
 
         Raises:
-            DecodeError: Nothing more can be read; damaged packets alone do not raise.
+            DecodeError: Nothing can be read; damaged packets alone do not raise.
+            ConfigError: The settings ask for a part that lies past the end.
             RingClosedError: The ring was closed meanwhile.
         """
         ...

@@ -54,7 +54,7 @@ class VideoInfo:
     frame_rate: Fraction
     """Average frames per second from the header; a hint, never used for timestamps."""
     start_pts: int | None
-    """First pts by the header, in ``time_base``; None where unknown."""
+    """pts of the first frame shown, in ``time_base``; None where it carries none."""
     duration_seconds: float | None
     """From the header; None where unknown."""
     num_frames_from_header: int | None

@@ -1,0 +1,184 @@
+"""Reads one stream's decoded frames in presentation order, over damaged parts too."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import av
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from bgsoft.errors import OpenError
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.source import open_input
+from bgsoft.media.start import is_clean_start, skip_to_clean_start
+
+__all__ = ["FrameReader"]
+
+_MAX_READ_ERRORS = 64
+"""Read errors in a row, without a packet between them, after which a file is given up."""
+_SEEK_BACK_SECONDS = (0, 2, 10, 40)
+"""How far before the wanted time to seek, one after the other, until a clean frame from before it
+comes out. Containers seek by decoding time, and MPEG-TS does not know its key frames."""
+_NOT_SEEKABLE = frozenset({"h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu", "gif"})
+"""Demuxers of raw streams: without an index and timestamps, a start is found by decoding."""
+
+
+class FrameReader:
+    """Decodes one stream of a file.
+
+    Args:
+        info: The stream, as probed.
+        threads: Decoder threads; 0: the codec library's choice.
+    """
+
+    def __init__(self, info: VideoInfo, threads: int = 0) -> None:
+        self._info = info
+        self._threads = threads
+        self._container: InputContainer | None = None
+        self._pending: set[int] = set()
+        self.corrupt_packets = 0
+        """Packets that the demuxer or the decoder rejected."""
+        self.read_error: str | None = None
+        """Why reading ended before the end of the file; None where it did not."""
+
+    def frames(self, from_pts: int | None = None) -> Iterator[VideoFrame]:
+        """Decode to the end of the file.
+
+        Damaged frames are marked (``is_corrupt``). What comes out before the first clean start is
+        left out, unless there is none.
+
+        Args:
+            from_pts: Frames from here on are wanted; earlier ones may come out as well. None: all.
+
+        Raises:
+            OpenError: The file has changed since it was probed.
+        """
+        self.corrupt_packets = 0
+        self.read_error = None
+        last: int | None = None
+        try:
+            for frame in self._first_pass(from_pts):
+                last = frame.pts
+                yield frame
+            if last is not None and self._threads != 1 and max(self._pending, default=last) > last:
+                yield from self._tail(last)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        container, self._container = self._container, None
+        if container is not None:
+            container.close()
+
+    def _first_pass(self, from_pts: int | None) -> Iterator[VideoFrame]:
+        frames = None if from_pts is None else self._from_before(from_pts, threaded=True)
+        if frames is None:
+            frames = skip_to_clean_start(self._decode(None, threaded=True))
+        if frames is None:
+            frames = self._decode(None, threaded=True)
+        return frames
+
+    def _tail(self, last: int) -> Iterator[VideoFrame]:
+        """The frames after ``last`` that the decoder kept back.
+
+        With frame threads, an error while the decoder is drained hides the frames behind it: PyAV
+        cannot go on reading then. Without threads an error belongs to its packet, and draining
+        has none.
+        """
+        counted = self.corrupt_packets
+        for frame in self._from_before(last, threaded=False) or ():
+            if frame.pts is None or frame.pts <= last:
+                self.corrupt_packets = counted  # met before, on the first pass
+            else:
+                yield frame
+
+    def _from_before(self, pts: int, *, threaded: bool) -> Iterator[VideoFrame] | None:
+        """Decode from a clean start at or before ``pts``.
+
+        Returns:
+            None where none is found but the file's beginning.
+        """
+        info = self._info
+        if info.container in _NOT_SEEKABLE:
+            return None
+        errors = self.corrupt_packets
+        for seconds in _SEEK_BACK_SECONDS:
+            position = pts - round(seconds / info.time_base)
+            if seconds and info.start_pts is not None and position <= info.start_pts:
+                break
+            frames = self._decode(position, threaded=threaded)
+            for frame in frames:
+                if is_clean_start(frame):
+                    if frame.pts is not None and frame.pts <= pts:
+                        return itertools.chain((frame,), frames)
+                    break
+            self.corrupt_packets = errors
+        return None
+
+    def _open(self, *, threaded: bool) -> tuple[InputContainer, VideoStream]:
+        self.close()
+        path = self._info.path
+        container = open_input(path)
+        self._container = container
+        index = self._info.stream_index
+        stream = container.streams[index] if index < len(container.streams) else None
+        if not isinstance(stream, VideoStream) or stream.codec_context is None:
+            raise OpenError(f"{path} has changed while it was read", path=path)
+        stream.codec_context.thread_type = "AUTO" if threaded else "NONE"
+        stream.codec_context.thread_count = self._threads if threaded else 1
+        return container, stream
+
+    def _decode(self, position: int | None, *, threaded: bool) -> Iterator[VideoFrame]:
+        """Decode from a pts to the end; None: from the beginning."""
+        container, stream = self._open(threaded=threaded)
+        pending = self._pending = set()
+        if position is not None:
+            try:
+                container.seek(position, stream=stream, backward=True)
+            except av.FFmpegError:
+                return
+        for packet in self._packets(container, stream):
+            if packet.pts is not None and not packet.is_discard:
+                pending.add(packet.pts)
+            for frame in self._decode_packet(stream, packet):
+                pending.discard(frame.pts)
+                yield frame
+        for frame in self._decode_packet(stream, None):
+            pending.discard(frame.pts)
+            yield frame
+
+    def _packets(
+        self, container: InputContainer, stream: VideoStream
+    ) -> Iterator[Packet[VideoStream]]:
+        """All packets of the stream; read errors are counted and skipped."""
+        errors_in_a_row = 0
+        while True:
+            try:
+                for packet in container.demux(stream):
+                    # Empty packets (AVI's repeated frames, PyAV's last one) would end the decoder.
+                    if packet.size:
+                        errors_in_a_row = 0
+                        yield packet
+            except (av.FFmpegError, IndexError) as exc:
+                # IndexError is PyAV's answer where a damaged MPEG-TS shows new streams midway.
+                self.corrupt_packets += 1
+                errors_in_a_row += 1
+                if errors_in_a_row >= _MAX_READ_ERRORS:
+                    self.read_error = str(exc)
+                    return
+            else:
+                return
+
+    def _decode_packet(
+        self, stream: VideoStream, packet: Packet[VideoStream] | None
+    ) -> list[VideoFrame]:
+        try:
+            return stream.codec_context.decode(packet)
+        except av.FFmpegError:
+            self.corrupt_packets += 1
+            return []

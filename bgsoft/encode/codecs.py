@@ -1,0 +1,335 @@
+"""Which encoder runs with which settings: all of it as data.
+
+Ranges and defaults are the encoders' own (x264, x265, SVT-AV1, libvpx and FFmpeg's ``prores_ks``
+and ``ffv1``); a value outside is a :class:`~bgsoft.errors.ConfigError` that names them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bgsoft.config import Codec, EncodeConfig
+from bgsoft.encode.base import PictureKind
+from bgsoft.encode.hdr import hdr_parameters
+from bgsoft.errors import ConfigError, UnsupportedFormatError
+from bgsoft.frame import FrameFormat
+from bgsoft.media.containers import CONTAINERS, Container
+from bgsoft.media.info import VideoInfo
+
+__all__ = ["EncoderChoice", "choose_codec", "choose_encoder"]
+
+_QP_TO_LAMBDA = 118
+"""FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` in one step of ``qscale``."""
+
+_X26X_PRESETS = (
+    "ultrafast",
+    "superfast",
+    "veryfast",
+    "faster",
+    "fast",
+    "medium",
+    "slow",
+    "slower",
+    "veryslow",
+    "placebo",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PixelFormats:
+    """FFmpeg's names of the sample formats an encoder is fed."""
+
+    even: str
+    """Where width and height are even."""
+    odd: str
+    """Where width or height is odd: H.264 and HEVC cannot crop 4:2:0 to that (ITU-T H.264,
+    7.4.2.1.1: in units of a chroma sample)."""
+    alpha: str | None = None
+    """With an alpha channel; None: it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EncoderSpec:
+    """One CPU encoder."""
+
+    encoder: str
+    label: str
+    formats: dict[int, _PixelFormats]
+    """By bit depth."""
+    quality_range: tuple[int, int] | None = None
+    """None: there is no quality to choose."""
+    quality_default: int | None = None
+    quality_option: str = "crf"
+    speeds: tuple[str, ...] = ()
+    """Valid ``--speed`` values; empty: there are none to choose."""
+    speed_default: str = ""
+    speed_option: str = "preset"
+    options: dict[str, str] = field(default_factory=dict)
+    thread_parameter: tuple[str, str] | None = None
+    """(option, key): where the encoder takes its number of threads; None: FFmpeg's ``threads``."""
+    parameters: tuple[str, str] | None = None
+    """(option, fixed part) of the encoder's own ``key=value:…`` parameters."""
+
+
+_SPECS: dict[Codec, _EncoderSpec] = {
+    Codec.H264: _EncoderSpec(
+        encoder="libx264",
+        label="H.264",
+        formats={
+            8: _PixelFormats(even="nv12", odd="yuv444p"),
+            10: _PixelFormats(even="yuv420p10le", odd="yuv444p10le"),
+        },
+        quality_range=(0, 51),
+        quality_default=18,
+        speeds=_X26X_PRESETS,
+        speed_default="veryfast",
+        parameters=("x264-params", ""),
+    ),
+    Codec.HEVC: _EncoderSpec(
+        encoder="libx265",
+        label="HEVC",
+        formats={
+            8: _PixelFormats(even="yuv420p", odd="yuv444p"),
+            10: _PixelFormats(even="yuv420p10le", odd="yuv444p10le"),
+        },
+        quality_range=(0, 51),
+        quality_default=20,
+        speeds=_X26X_PRESETS,
+        speed_default="veryfast",
+        # x265 prints its banner to stderr by itself.
+        parameters=("x265-params", "log-level=none"),
+        thread_parameter=("x265-params", "pools"),
+    ),
+    Codec.AV1: _EncoderSpec(
+        encoder="libsvtav1",
+        label="AV1",
+        formats={
+            8: _PixelFormats(even="yuv420p", odd="yuv420p"),
+            10: _PixelFormats(even="yuv420p10le", odd="yuv420p10le"),
+        },
+        quality_range=(0, 63),
+        quality_default=28,
+        speeds=tuple(str(number) for number in range(14)),
+        speed_default="9",
+        parameters=("svtav1-params", ""),
+        thread_parameter=("svtav1-params", "lp"),
+    ),
+    Codec.VP9: _EncoderSpec(
+        encoder="libvpx-vp9",
+        label="VP9",
+        formats={8: _PixelFormats(even="yuv420p", odd="yuv420p", alpha="yuva420p")},
+        quality_range=(0, 63),
+        quality_default=24,
+        speeds=tuple(str(number) for number in range(9)),
+        speed_default="5",
+        speed_option="cpu-used",
+        options={"row-mt": "1", "deadline": "good", "tile-columns": "2"},
+    ),
+    Codec.PRORES: _EncoderSpec(
+        encoder="prores_ks",
+        label="ProRes",
+        formats={
+            8: _PixelFormats(even="yuv422p10le", odd="yuv444p10le", alpha="yuva444p10le"),
+            10: _PixelFormats(even="yuv422p10le", odd="yuv444p10le", alpha="yuva444p10le"),
+        },
+        quality_range=(1, 64),
+        quality_option="",
+        options={"vendor": "apl0"},
+    ),
+    Codec.FFV1: _EncoderSpec(
+        encoder="ffv1",
+        label="FFV1",
+        formats={
+            8: _PixelFormats(even="yuv420p", odd="yuv420p", alpha="yuva420p"),
+            10: _PixelFormats(even="yuv420p10le", odd="yuv420p10le", alpha="yuva420p10le"),
+        },
+        # Version 3 with checksums, slices and no dependence between frames, as archives use it;
+        # threads need the slices.
+        options={"level": "3", "slicecrc": "1", "slices": "16", "g": "1"},
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderChoice:
+    """An encoder and everything it is told."""
+
+    codec: Codec
+    encoder: str
+    """FFmpeg's name."""
+    pixel_format: str
+    """FFmpeg's name of the format the encoder is fed."""
+    bit_depth: int
+    """Of the coded samples: 8 or 10."""
+    alpha: bool = False
+    options: dict[str, str] = field(default_factory=dict)
+    """FFmpeg options of the encoder."""
+    thread_parameter: tuple[str, str] | None = None
+    """(option, key) that takes the number of threads; None: FFmpeg's ``threads``."""
+    notices: tuple[str, ...] = ()
+    """What the user should know."""
+
+    def with_threads(self, threads: int) -> dict[str, str]:
+        """The options for a number of threads; 0: the encoder's choice."""
+        options = dict(self.options)
+        if threads > 0 and self.thread_parameter is not None:
+            option, key = self.thread_parameter
+            options[option] = _join(options.get(option, ""), f"{key}={threads}")
+        return options
+
+
+def _join(*parameters: str) -> str:
+    return ":".join(part for part in parameters if part)
+
+
+def choose_codec(
+    settings: EncodeConfig, container: Container, picture: FrameFormat, kind: PictureKind
+) -> Codec:
+    """The output's video codec.
+
+    Raises:
+        UnsupportedFormatError: The container holds neither the codec asked for nor, with alpha,
+            any that carries it.
+        ConfigError: The codec asked for has no alpha channel.
+    """
+    alpha = kind is PictureKind.COLOR_ALPHA
+    if alpha and container.alpha_codec is None:
+        names = ", ".join(c.extensions[0] for c in CONTAINERS if c.alpha_codec is not None)
+        raise UnsupportedFormatError(
+            f"{container.name} cannot hold an alpha channel; write one of {names}"
+        )
+    codec = settings.codec
+    depth = _source_depth(picture, kind)
+    if codec is Codec.AUTO:
+        if alpha and container.alpha_codec is not None:
+            return container.alpha_codec
+        if Codec.H264 not in container.codecs:
+            return Codec.AV1 if depth == 10 else Codec.VP9
+        return Codec.HEVC if depth == 10 else Codec.H264
+    if codec not in container.codecs:
+        fits = ", ".join(c.extensions[0] for c in CONTAINERS if codec in c.codecs)
+        raise UnsupportedFormatError(
+            f"{container.name} cannot hold {_SPECS[codec].label}; write one of {fits}, "
+            "or leave --codec out"
+        )
+    if alpha and not any(formats.alpha for formats in _SPECS[codec].formats.values()):
+        raise ConfigError(
+            f"--codec {codec} has no alpha channel here; leave --codec out for one that has"
+        )
+    return codec
+
+
+def _source_depth(picture: FrameFormat, kind: PictureKind) -> int:
+    """Bits worth coding; the matte has eight whatever the picture has."""
+    return 8 if kind is PictureKind.MATTE else picture.bit_depth
+
+
+def _is_odd(picture: FrameFormat) -> bool:
+    return picture.width % 2 == 1 or picture.height % 2 == 1
+
+
+def choose_encoder(
+    settings: EncodeConfig,
+    container: Container,
+    info: VideoInfo,
+    kind: PictureKind = PictureKind.COLOR,
+) -> EncoderChoice:
+    """The CPU encoder for a render, with all its settings.
+
+    Args:
+        settings: What the user asked for.
+        container: The output.
+        info: The rendered video: size, depth, colour, HDR metadata.
+        kind: Which planes are encoded.
+
+    Raises:
+        UnsupportedFormatError: No encoder fits container, size and alpha together.
+        ConfigError: ``--quality`` or ``--speed`` is none of this encoder's.
+    """
+    picture = info.format
+    codec = choose_codec(settings, container, picture, kind)
+    spec = _SPECS[codec]
+    notices: list[str] = []
+    depth = _source_depth(picture, kind)
+    if depth not in spec.formats:
+        depth = 8
+        notices.append(f"{spec.label} is encoded with 8 bits here; the source has 10")
+    formats = spec.formats[depth]
+    alpha = kind is PictureKind.COLOR_ALPHA
+    odd = _is_odd(picture)
+    pixel_format = formats.alpha if alpha else formats.odd if odd else formats.even
+    if pixel_format is None:
+        raise UnsupportedFormatError(f"{spec.label} has no alpha channel at {depth} bits")
+    if odd and "444" in pixel_format and not alpha and codec is not Codec.PRORES:
+        notices.append(
+            f"{picture.width}x{picture.height} is odd, so {spec.label} codes 4:4:4, which many "
+            "hardware players lack"
+        )
+    if (
+        info.sample_aspect_ratio != 1
+        and not container.keeps_aspect
+        and codec not in (Codec.H264, Codec.HEVC)  # these say it in their own headers
+    ):
+        raise UnsupportedFormatError(
+            f"{spec.label} in {container.name} would lose the pixel aspect ratio "
+            f"{info.sample_aspect_ratio}; write .mp4 or .mov"
+        )
+    options = dict(spec.options)
+    quality = _quality(spec, settings.quality)
+    if codec is Codec.PRORES:
+        if quality is not None:
+            options |= {"flags": "+qscale", "global_quality": str(quality * _QP_TO_LAMBDA)}
+        options["profile"] = "4444" if "444" in pixel_format else "hq"
+        if alpha:
+            options["alpha_bits"] = "16"
+    elif quality is not None:
+        options[spec.quality_option] = str(quality)
+    speed = _speed(spec, settings.speed)
+    if speed:
+        options[spec.speed_option] = speed
+    if spec.parameters is not None:
+        option, fixed = spec.parameters
+        hdr = "" if kind is PictureKind.MATTE else hdr_parameters(codec, info)
+        joined = _join(fixed, hdr)
+        if joined:
+            options[option] = joined
+    return EncoderChoice(
+        codec=codec,
+        encoder=spec.encoder,
+        pixel_format=pixel_format,
+        bit_depth=10 if pixel_format.endswith("10le") else 8,
+        alpha=alpha,
+        options=options,
+        thread_parameter=spec.thread_parameter,
+        notices=tuple(notices),
+    )
+
+
+def _quality(spec: _EncoderSpec, asked: int | None) -> int | None:
+    """The checked quality, the default where none is asked for."""
+    if asked is None:
+        return spec.quality_default
+    if spec.quality_range is None:
+        raise ConfigError(f"{spec.label} is lossless and takes no --quality")
+    low, high = spec.quality_range
+    if not low <= asked <= high:
+        raise ConfigError(
+            f"--quality of {spec.label} ({spec.encoder}) must be between {low} (best) and {high}, "
+            f"not {asked}"
+        )
+    return asked
+
+
+def _speed(spec: _EncoderSpec, asked: str | None) -> str:
+    """The checked preset, the default where none is asked for."""
+    if asked is None:
+        return spec.speed_default
+    if not spec.speeds:
+        raise ConfigError(f"{spec.label} ({spec.encoder}) takes no --speed")
+    if asked not in spec.speeds:
+        numbers = spec.speeds[0].isdigit()
+        valid = f"{spec.speeds[0]} to {spec.speeds[-1]}" if numbers else ", ".join(spec.speeds)
+        raise ConfigError(
+            f"--speed of {spec.label} ({spec.encoder}) must be one of {valid}, not {asked!r}"
+        )
+    return asked

@@ -1,0 +1,164 @@
+"""Encoding on the CPU, through FFmpeg's encoders."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import av
+from av.codec.context import ThreadType
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+
+from bgsoft.encode.base import PictureKind
+from bgsoft.encode.codecs import EncoderChoice
+from bgsoft.encode.pictures import PictureSource, picture_source
+from bgsoft.errors import EncodeError
+from bgsoft.frame import ColorInfo, Frame, FrameFormat
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.mux import Muxer
+
+__all__ = ["CpuEncoder"]
+
+_LIMITED, _FULL, _UNSPECIFIED_RANGE = 1, 2, 0
+"""FFmpeg's AVColorRange."""
+
+# These two run their slices on FFmpeg's own threads; with its frame threads they would hold on to
+# pictures after encode() has returned. All others thread inside and copy each picture at once.
+_SLICE_THREADED = frozenset({"prores_ks", "ffv1"})
+
+
+_X265_REORDER = 2
+"""Frames that x265 waits for before it knows by how much decoding precedes showing. In films that
+are no longer it reads that from memory it never wrote; they have nothing to reorder either."""
+
+
+class CpuEncoder:
+    """Encodes frames that live on the host. See :class:`bgsoft.encode.base.Encoder`.
+
+    Args:
+        muxer: Takes the packets; gets its video stream here.
+        choice: Encoder and settings.
+        format: Layout and size of the frames.
+        info: Source of frame rate, pixel aspect and time base.
+        kind: Which planes are encoded.
+        threads: Encoder threads; 0: the encoder's choice.
+
+    Raises:
+        UnsupportedFormatError: The container cannot hold the codec.
+        EncodeError: The encoder refuses its settings.
+    """
+
+    def __init__(
+        self,
+        muxer: Muxer,
+        choice: EncoderChoice,
+        format: FrameFormat,
+        info: VideoInfo,
+        kind: PictureKind = PictureKind.COLOR,
+        threads: int = 0,
+    ) -> None:
+        self.name = choice.encoder
+        self.frames = 0
+        self._muxer = muxer
+        self._time_base = info.time_base
+        self._durations: dict[int, int] = {}
+        """Durations of the frames inside the encoder, by output timestamp."""
+        self._frame_ticks = max(1, round(1 / (muxer.frame_rate * info.time_base)))
+        # A matte is a mask, not light: its values go through no transfer or matrix.
+        self._color = format.color if kind is not PictureKind.MATTE else ColorInfo()
+        self._range = _range_code(format)
+        self._pictures: PictureSource = picture_source(choice, format, kind)
+        self._stream = muxer.add_encoder(
+            choice.encoder,
+            width=format.width,
+            height=format.height,
+            pix_fmt=choice.pixel_format,
+            options=choice.with_threads(threads),
+        )
+        context = self._stream.codec_context
+        context.sample_aspect_ratio = info.sample_aspect_ratio
+        context.color_primaries = self._color.primaries
+        context.color_trc = self._color.transfer
+        context.colorspace = self._color.matrix
+        context.color_range = self._range
+        context.options["chroma_sample_location"] = str(self._color.chroma_location)
+        _configure(context, choice, threads)
+        _silence(choice.encoder)
+        try:
+            context.open()
+        except (av.FFmpegError, ValueError) as exc:
+            raise EncodeError(
+                f"{choice.encoder} refuses {format.width}x{format.height} {choice.pixel_format} "
+                f"with its settings: {getattr(exc, 'strerror', None) or exc}",
+                stage="encode",
+            ) from exc
+
+    def encode(self, frame: Frame) -> None:
+        pts = self._muxer.timestamp(frame.pts)
+        picture = self._pictures.picture(frame)
+        # ProRes and FFV1 take the colour description from the picture, not from the stream.
+        picture.color_primaries = self._color.primaries
+        picture.color_trc = self._color.transfer
+        picture.colorspace = self._color.matrix
+        picture.color_range = self._range
+        picture.pts = pts
+        picture.time_base = self._time_base
+        self._durations[pts] = frame.duration or self._frame_ticks
+        picture.duration = self._durations[pts]
+        try:
+            packets = self._stream.encode(picture)
+        except (av.FFmpegError, ValueError) as exc:
+            raise EncodeError(
+                f"{self.name} failed on frame {frame.index}: {_reason(exc)}",
+                stage="encode",
+                pts=frame.pts,
+            ) from exc
+        self.frames += 1
+        self._write(packets)
+
+    def finish(self) -> None:
+        try:
+            packets = self._stream.encode(None)
+        except (av.FFmpegError, ValueError) as exc:
+            raise EncodeError(
+                f"{self.name} failed on its last frames: {_reason(exc)}", stage="encode"
+            ) from exc
+        if self.frames <= _X265_REORDER and self.name == "libx265":
+            for packet in packets:
+                packet.dts = packet.pts
+        self._write(packets)
+
+    def _write(self, packets: list[Packet[Any]]) -> None:
+        for packet in packets:
+            if packet.pts is not None:
+                # Not all encoders pass durations on, and the last frame's is stored nowhere else.
+                packet.duration = self._durations.pop(packet.pts, self._frame_ticks)
+        self._muxer.write_video(packets)
+
+    def close(self) -> None:
+        self._pictures.close()
+
+
+def _range_code(format: FrameFormat) -> int:
+    if not format.color.range_specified:
+        return _UNSPECIFIED_RANGE
+    return _FULL if format.color.full_range else _LIMITED
+
+
+def _configure(context: VideoCodecContext, choice: EncoderChoice, threads: int) -> None:
+    """Set what is no option of the encoder: its threads."""
+    slices = choice.encoder in _SLICE_THREADED
+    # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
+    context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
+    context.thread_count = threads
+
+
+def _silence(encoder: str) -> None:
+    """Keep SVT-AV1 from printing its settings to stderr; read once, at its first start."""
+    if encoder == "libsvtav1":
+        os.environ.setdefault("SVT_LOG", "1")  # errors only
+
+
+def _reason(exc: BaseException) -> str:
+    return str(getattr(exc, "strerror", None) or exc)

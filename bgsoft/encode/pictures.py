@@ -1,0 +1,206 @@
+"""From the pipeline's frame layout to the pictures that FFmpeg's encoders take.
+
+Eight-bit semi-planar frames are handed over as they lie in their ring slot. Everything else is
+written into one picture that is used again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from av.video.frame import VideoFrame
+
+from bgsoft.encode.base import PictureKind
+from bgsoft.encode.codecs import EncoderChoice
+from bgsoft.frame import Frame, FrameFormat, PixelLayout
+
+__all__ = ["PictureSource", "picture_source"]
+
+_Plane = npt.NDArray[Any]
+_Writer = Callable[[_Plane, _Plane], None]
+"""Writes (source plane, destination plane), converting the bit depth."""
+
+
+class PictureSource(Protocol):
+    """Makes the picture of a frame."""
+
+    def picture(self, frame: Frame) -> VideoFrame:
+        """The picture; valid until the next call, and only while the frame's slot is."""
+        ...
+
+    def close(self) -> None:
+        """Drop all references to frame slots."""
+        ...
+
+
+def picture_source(choice: EncoderChoice, format: FrameFormat, kind: PictureKind) -> PictureSource:
+    """The cheapest way from a frame layout to an encoder's pixel format."""
+    if (
+        choice.pixel_format == "nv12"
+        and format.layout is PixelLayout.NV12
+        and kind is PictureKind.COLOR
+    ):
+        return SharedPictures()
+    return CopiedPictures(choice, format, kind)
+
+
+class SharedPictures:
+    """NV12 without a copy: each ring slot has one picture whose planes are the slot's own."""
+
+    def __init__(self) -> None:
+        self._by_slot: dict[int, tuple[Any, VideoFrame]] = {}
+
+    def picture(self, frame: Frame) -> VideoFrame:
+        planes = frame.planes
+        known = self._by_slot.get(planes.slot)
+        if known is not None and known[0] is planes.luma:
+            return known[1]
+        picture = VideoFrame.from_dlpack((planes.luma, planes.chroma), format="nv12")
+        self._by_slot[planes.slot] = (planes.luma, picture)
+        return picture
+
+    def close(self) -> None:
+        self._by_slot.clear()
+
+
+class CopiedPictures:
+    """One reused picture, filled plane by plane.
+
+    Args:
+        choice: Says the pixel format.
+        format: Layout of the frames.
+        kind: Which planes go where: with MATTE the matte is the luma, in the frames' range, and
+            the chroma is neutral; with COLOR_ALPHA it is the alpha plane, full range, straight.
+    """
+
+    def __init__(self, choice: EncoderChoice, format: FrameFormat, kind: PictureKind) -> None:
+        self._format = format
+        self._kind = kind
+        self._name = choice.pixel_format
+        self._depth = choice.bit_depth
+        self._picture = VideoFrame(format.width, format.height, self._name)
+        self._views: list[_Plane] = []
+        self._addresses: tuple[int, ...] = ()
+        self._write = _depth_writer(format, self._depth)
+        self._alpha_table = _alpha_table(self._depth)
+        self._matte_table = _matte_table(format, self._depth)
+        height, width, _ = format.chroma_shape
+        # Where chroma grows, it is deinterleaved here first; where the depth changes, too.
+        self._split = [np.empty((height, width), format.dtype) for _ in range(2)]
+        self._wide = np.empty((2 * height, 2 * width), format.dtype)
+
+    def picture(self, frame: Frame) -> VideoFrame:
+        # An encoder that still reads the last picture has a reference to it; then the buffers
+        # are replaced and the old ones stay untouched. None of ours does; this makes it certain.
+        self._picture.make_writable()
+        self._map()
+        planes = frame.planes
+        luma = self._views[0]
+        if self._kind is PictureKind.MATTE:
+            cv2.LUT(planes.alpha, self._matte_table, luma)
+            return self._picture
+        self._write(planes.luma, luma)
+        cv2.split(planes.chroma, self._split)
+        self._write_chroma(*self._split)
+        if self._kind is PictureKind.COLOR_ALPHA:
+            if self._alpha_table is None:
+                np.copyto(self._views[-1], planes.alpha)
+            else:
+                cv2.LUT(planes.alpha, self._alpha_table, self._views[-1])
+        return self._picture
+
+    def _map(self) -> None:
+        """NumPy views of the picture's planes, made again where the buffers were replaced."""
+        addresses = tuple(plane.buffer_ptr for plane in self._picture.planes)
+        if addresses == self._addresses:
+            return
+        self._addresses = addresses
+        dtype = np.dtype(np.uint16 if self._depth > 8 else np.uint8)
+        self._views = []
+        for plane in self._picture.planes:
+            rows = np.frombuffer(memoryview(plane), dtype).reshape(
+                -1, plane.line_size // dtype.itemsize
+            )
+            # NV12's interleaved plane is two samples wide for each that PyAV counts.
+            samples = 2 if self._name == "nv12" and self._views else 1
+            self._views.append(rows[: plane.height, : plane.width * samples])
+        if self._kind is PictureKind.MATTE:
+            for chroma in self._views[1:]:
+                chroma.fill(1 << (self._depth - 1))
+
+    def _write_chroma(self, blue: _Plane, red: _Plane) -> None:
+        """Write Cb and Cr, each sample repeated where the picture has more of them."""
+        for source, target in zip((blue, red), self._views[1:3], strict=True):
+            if target.shape == source.shape:
+                self._write(source, target)
+            elif target.shape[1] == source.shape[1]:
+                self._write(source, target[0::2])
+                target[1::2] = target[0 : target.shape[0] - 1 : 2]
+            else:
+                height, width = self._wide.shape
+                cv2.resize(source, (width, height), dst=self._wide, interpolation=cv2.INTER_NEAREST)
+                self._write(self._wide[: target.shape[0], : target.shape[1]], target)
+
+    def close(self) -> None:
+        """Nothing to drop: no slot is referenced."""
+
+
+def _depth_writer(format: FrameFormat, depth: int) -> _Writer:
+    """How samples get from the frames' depth to the picture's.
+
+    Ten bits hold four times the eight-bit code value (ITU-T H.273, 8.3: both ranges are scaled by
+    2^(depth − 8) in limited range); in full range 255 has to become 1023.
+    """
+    source = format.bit_depth
+    if source == depth == 8:
+        return _copy
+    if source == depth:
+        return _shift_down
+    if source == 8:
+        if format.color.full_range:
+            table = np.round(np.arange(256) * (1023 / 255)).astype(np.uint16)
+        else:
+            table = (np.arange(256) << 2).astype(np.uint16)
+        return lambda plane, target: _look_up(plane, table, target)
+    return _reduce
+
+
+def _copy(plane: _Plane, target: _Plane) -> None:
+    np.copyto(target, plane)
+
+
+def _shift_down(plane: _Plane, target: _Plane) -> None:
+    """P010 samples to plain ten-bit values."""
+    np.right_shift(plane, 6, out=target)
+
+
+def _reduce(plane: _Plane, target: _Plane) -> None:
+    """P010 samples to eight bits, to nearest."""
+    cv2.convertScaleAbs(plane, target, alpha=1 / 256)
+
+
+def _look_up(plane: _Plane, table: _Plane, target: _Plane) -> None:
+    cv2.LUT(plane, table, target)
+
+
+def _alpha_table(depth: int) -> _Plane | None:
+    """Alpha, 0–255, to the full range of a depth; None where it is that already."""
+    if depth == 8:
+        return None
+    value = np.arange(256)
+    return (value << 2 | value >> 6).astype(np.uint16)
+
+
+def _matte_table(format: FrameFormat, depth: int) -> _Plane:
+    """Alpha, 0–255, to luma from black to white in the frames' range."""
+    scale = 1 << (depth - 8)
+    if format.color.full_range:
+        black, white = 0, (1 << depth) - 1
+    else:
+        black, white = 16 * scale, 235 * scale
+    values = np.round(black + np.arange(256) * ((white - black) / 255))
+    return values.astype(np.uint16 if depth > 8 else np.uint8)

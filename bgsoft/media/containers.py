@@ -1,0 +1,143 @@
+"""The output containers, as data: what each can hold, and how it keeps timestamps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bgsoft.config import Codec
+from bgsoft.errors import UnsupportedFormatError
+
+__all__ = ["CONTAINERS", "Container", "container_for"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One kind of output file."""
+
+    name: str
+    """Name for messages, e.g. ``MP4``."""
+    muxer: str
+    """FFmpeg's muxer name."""
+    extensions: tuple[str, ...]
+    """Lower case, with the dot; the first is the usual one."""
+    codecs: frozenset[Codec]
+    """Video codecs it may hold."""
+    alpha_codec: Codec | None = None
+    """Video codec that carries an alpha channel here; None: it cannot."""
+    edit_lists: bool = False
+    """Negative timestamps are stored exactly, and hidden by an edit list."""
+    keeps_aspect: bool = True
+    """Non-square pixels are kept whatever the codec. PyAV sets the aspect of the coded stream
+    only, and Matroska's muxer reads the container's."""
+    free_origin: bool = False
+    """The clock's zero means nothing (a broadcast clock), so the muxer may shift all tracks."""
+    text_subtitles: str | None = None
+    """Codec that text subtitles are converted to where their own does not fit; None: no text."""
+    audio_fallback: tuple[str, ...] = ()
+    """Encoders to try, in order, for audio that the container cannot hold."""
+    copies: frozenset[str] | None = None
+    """The only sound and subtitle codecs it can hold; None: what the muxer accepts, it can."""
+    recode_audio: frozenset[str] = frozenset()
+    """Codecs the muxer accepts, but hardly any player does: encoded anew all the same."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Muxer options."""
+
+
+_H26X = frozenset({Codec.H264, Codec.HEVC})
+_PCM = frozenset(
+    f"pcm_{kind}"
+    for kind in ("s16le", "s16be", "s24le", "s24be", "s32le", "s32be", "f32le", "f32be", "u8")
+)
+
+CONTAINERS: tuple[Container, ...] = (
+    Container(
+        name="MP4",
+        muxer="mp4",
+        extensions=(".mp4", ".m4v"),
+        codecs=_H26X | {Codec.AV1, Codec.VP9},
+        edit_lists=True,
+        text_subtitles="mov_text",
+        audio_fallback=("aac",),
+        recode_audio=_PCM,
+        options={"movflags": "+faststart"},
+    ),
+    Container(
+        name="QuickTime",
+        muxer="mov",
+        extensions=(".mov", ".qt"),
+        codecs=_H26X | {Codec.PRORES},
+        alpha_codec=Codec.PRORES,
+        edit_lists=True,
+        text_subtitles="mov_text",
+        audio_fallback=("pcm_s16le", "aac"),
+        options={"movflags": "+faststart"},
+    ),
+    Container(
+        name="Matroska",
+        muxer="matroska",
+        extensions=(".mkv",),
+        codecs=frozenset(Codec) - {Codec.AUTO},
+        alpha_codec=Codec.FFV1,
+        keeps_aspect=False,
+        text_subtitles="subrip",
+        audio_fallback=("flac", "aac"),
+    ),
+    Container(
+        name="WebM",
+        muxer="webm",
+        extensions=(".webm",),
+        codecs=frozenset({Codec.VP9, Codec.AV1}),
+        alpha_codec=Codec.VP9,
+        keeps_aspect=False,
+        text_subtitles="webvtt",
+        audio_fallback=("libopus",),
+    ),
+    Container(
+        name="MPEG-TS",
+        muxer="mpegts",
+        extensions=(".ts", ".mts", ".m2ts"),
+        codecs=_H26X,
+        free_origin=True,
+        audio_fallback=("aac", "ac3"),
+        # The muxer takes anything, as private data that no player knows.
+        copies=frozenset(
+            {
+                "aac",
+                "aac_latm",
+                "ac3",
+                "dts",
+                "dvb_subtitle",
+                "dvb_teletext",
+                "eac3",
+                "mp2",
+                "mp3",
+                "opus",
+                "s302m",
+                "truehd",
+            }
+        ),
+    ),
+)
+
+_REFUSED = {
+    ".avi": "AVI stores frame numbers, not timestamps, so neither a varying frame rate nor late "
+    "sound could be kept; use .mp4, .mov or .mkv",
+}
+
+
+def container_for(path: Path) -> Container:
+    """The container that a file name's extension stands for.
+
+    Raises:
+        UnsupportedFormatError: The extension is missing or stands for none we write.
+    """
+    suffix = path.suffix.lower()
+    if suffix in _REFUSED:
+        raise UnsupportedFormatError(f"output {path.name}: {_REFUSED[suffix]}", path=path)
+    for container in CONTAINERS:
+        if suffix in container.extensions:
+            return container
+    known = " ".join(ext for container in CONTAINERS for ext in container.extensions)
+    what = f"{suffix!r} is no video container that can be written" if suffix else "no extension"
+    raise UnsupportedFormatError(f"output {path.name}: {what}; use one of {known}", path=path)

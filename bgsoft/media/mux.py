@@ -1,0 +1,318 @@
+"""Writing the output container: one video track made here, everything else copied."""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import av
+from av.container import InputContainer, OutputContainer
+from av.packet import Packet
+from av.stream import Disposition, Stream
+from av.video.stream import VideoStream
+
+from bgsoft.errors import EncodeError, UnsupportedFormatError
+from bgsoft.media.containers import Container
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.metadata import QUICKTIME_PREFIX, file_tags, stream_tags
+from bgsoft.media.output import write_error
+from bgsoft.media.source import open_input
+from bgsoft.media.timeline import Timeline
+from bgsoft.media.tracks import SideTracks
+from bgsoft.report import AudioReport, Event
+
+__all__ = ["Muxer"]
+
+_FALLBACK_RATE = Fraction(25)
+"""Nominal frame rate where the header gives none; timestamps don't depend on it."""
+_MAX_RATE = Fraction(1000)
+_INTERLEAVE_US = 1_000_000
+"""How much FFmpeg's muxer holds back while a track (subtitles, say) has no packet. The tracks come
+in step anyway, and its default of ten seconds would be a gigabyte of ProRes."""
+
+
+def _ignore_event(event: Event) -> None:
+    """The default listener."""
+
+
+class Muxer:
+    """Owns the output container.
+
+    Exactly one video stream is added (:meth:`add_encoder` or :meth:`add_packets`), then its
+    packets are written in decoding order. The other tracks are read from a second opening of the
+    input, in which the video is discarded, and are pulled along up to each video packet's time.
+
+    Args:
+        path: The file to write, normally :attr:`bgsoft.media.output.AtomicOutput.temporary`.
+        container: What to write; the path's extension plays no part.
+        info: The video that is rendered.
+        copy_tracks: Copy sound, subtitles, attachments, chapters and tags of the input.
+        start_seconds: Start of the rendered part, from the video's first frame.
+        duration_seconds: Its length; None: to the end.
+        output_path: The name to give in errors; None: ``path``.
+        on_event: Told of conversions and of tracks that could not be kept.
+
+    Raises:
+        OpenError: The input cannot be opened a second time.
+        OutputError: The container cannot be set up; the file itself is opened with the first
+            packet.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        container: Container,
+        info: VideoInfo,
+        *,
+        copy_tracks: bool = True,
+        start_seconds: float = 0.0,
+        duration_seconds: float | None = None,
+        output_path: Path | None = None,
+        on_event: Callable[[Event], None] = _ignore_event,
+    ) -> None:
+        self.container = container
+        self.info = info
+        self.video_pts: array[int] = array("q")
+        """Source pts of every video packet written, in decoding order, in ``info.time_base``."""
+        self._file = path
+        self._path = output_path or path
+        self._video: Stream | None = None
+        self._closed = False
+        self._settled = False
+        self._side: SideTracks | None = None
+        source = open_input(info.path) if copy_tracks else None
+        try:
+            self.timeline = Timeline.plan(
+                info,
+                container,
+                earliest=_earliest_start(source),
+                start_seconds=start_seconds,
+                duration_seconds=duration_seconds,
+            )
+            self._output = self._open(_muxer_options(container, info, source))
+        except BaseException:
+            if source is not None:
+                source.close()
+            raise
+        self._shift = self.timeline.ticks(info.time_base)
+        self._tick_seconds = float(info.time_base)
+        self._video_tags: dict[str, str] = {}
+        if source is not None:
+            self._video_tags = stream_tags(source.streams[info.stream_index].metadata)
+            for key in [key for key in self._video_tags if key.lower() == "timecode"]:
+                if not self._timecode_fits(self._video_tags[key]):
+                    del self._video_tags[key]
+                    on_event(Event(kind="notice", message="timecode left out", stage="mux"))
+            self._output.metadata.update(file_tags(source.metadata))
+            self._side = SideTracks(source, info, container, self.timeline, on_event=on_event)
+
+    def _open(self, options: dict[str, str]) -> OutputContainer:
+        try:
+            # FFmpeg reads "name:" as a protocol; an explicit one keeps odd file names whole.
+            return av.open(
+                f"file:{self._file}",
+                "w",
+                format=self.container.muxer,
+                container_options=options,
+            )
+        except (av.FFmpegError, OSError) as exc:
+            raise write_error(exc, self._path) from exc
+
+    @property
+    def audio(self) -> list[AudioReport]:
+        """What became of each audio track."""
+        return self._side.audio if self._side is not None else []
+
+    @property
+    def frame_rate(self) -> Fraction:
+        """Nominal frame rate, for rate control and headers."""
+        rate = self.info.frame_rate
+        return rate if 0 < rate <= _MAX_RATE else _FALLBACK_RATE
+
+    def _timecode_fits(self, timecode: str) -> bool:
+        """Whether the source's timecode is still that of the first frame, and the muxer takes it.
+
+        Drop-frame numbering, written with a semicolon, exists for multiples of 30 frames only
+        (SMPTE ST 12-1).
+        """
+        if self.timeline.is_part:
+            return False
+        return ";" not in timecode or round(self.frame_rate) % 30 == 0
+
+    def add_encoder(self, encoder: str, **settings: Any) -> VideoStream:
+        """Add the video stream of an encoder that runs through PyAV.
+
+        Args:
+            encoder: FFmpeg's encoder name.
+            **settings: Attributes of the stream's codec context: width, height, pix_fmt, …
+
+        Returns:
+            The stream; its encoder is not open yet.
+
+        Raises:
+            UnsupportedFormatError: The container cannot hold the codec.
+        """
+        try:
+            stream = self._output.add_stream(
+                encoder, rate=self.frame_rate, time_base=self.info.time_base, **settings
+            )
+        except ValueError as exc:
+            raise self._cannot_hold(encoder) from exc
+        if not isinstance(stream, VideoStream):
+            raise TypeError(f"{encoder} is no video encoder")
+        if self.container.edit_lists and stream.codec.canonical_name == "hevc":
+            # Apple players open HEVC as hvc1 (parameter sets in the header only), not as hev1.
+            stream.codec_context.codec_tag = "hvc1"
+        self._adopt(stream)
+        return stream
+
+    def add_packets(self, codec: str, *, width: int, height: int) -> Stream:
+        """Add the video stream for packets that are encoded elsewhere (Annex B for H.26x).
+
+        Args:
+            codec: FFmpeg's codec name, e.g. ``h264``.
+            width: Luma width, pixels.
+            height: Luma height, pixels.
+
+        Returns:
+            The stream; packets for :meth:`write_video` carry it as their ``stream``.
+
+        Raises:
+            UnsupportedFormatError: The container cannot hold the codec.
+        """
+        try:
+            stream = self._output.add_mux_stream(
+                codec, rate=self.frame_rate, width=width, height=height
+            )
+        except ValueError as exc:
+            raise self._cannot_hold(codec) from exc
+        stream.time_base = self.info.time_base
+        self._adopt(stream)
+        return stream
+
+    def _cannot_hold(self, codec: str) -> UnsupportedFormatError:
+        return UnsupportedFormatError(
+            f"{self.container.name} cannot hold {codec} video", path=self._path
+        )
+
+    def _adopt(self, stream: Stream) -> None:
+        """Make this the video stream; the other tracks come after it."""
+        if self._video is not None:
+            raise ValueError("the output has its video stream already")
+        self._video = stream
+        stream.metadata.update(self._video_tags)
+        stream.disposition = Disposition.default
+        if self._side is not None:
+            self._side.attach(self._output)
+
+    def timestamp(self, pts: int) -> int:
+        """The output timestamp of a source timestamp, both in ``info.time_base``.
+
+        The first call settles the clock, so it must be the first frame's.
+        """
+        if not self._settled:
+            self._settled = True
+            if self.timeline.include(pts * self.info.time_base):
+                self._shift = self.timeline.ticks(self.info.time_base)
+                if self._side is not None:
+                    self._side.write_chapters(self._output)
+        return pts - self._shift
+
+    def write_video(self, packets: Iterable[Packet[Any]]) -> None:
+        """Write video packets, in decoding order, and the other tracks up to their time.
+
+        Raises:
+            OutputError: The packets could not be written.
+            EncodeError: A packet has no timestamp.
+        """
+        for packet in packets:
+            if packet.pts is None or packet.dts is None:
+                raise EncodeError("the encoder made a packet without a timestamp", stage="encode")
+            self.video_pts.append(packet.pts + self._shift)
+            if self._side is not None:
+                self._mux(self._side.pull(packet.dts * self._tick_seconds))
+            self._mux((packet,))
+
+    def _mux(self, packets: Iterable[Packet[Any]]) -> None:
+        for packet in packets:
+            try:
+                self._output.mux_one(packet)
+            except (av.FFmpegError, OSError) as exc:
+                raise write_error(exc, self._path) from exc
+
+    def finish(self) -> None:
+        """Write the rest of the other tracks and the trailer, and close the file.
+
+        Raises:
+            EncodeError: No video packet has been written.
+            OutputError: The file could not be completed.
+        """
+        if not self.video_pts:
+            raise EncodeError("no frame was encoded", path=self._path, stage="encode")
+        if self._side is not None:
+            self._mux(self._side.drain())
+        try:
+            self._output.close()
+        except (av.FFmpegError, OSError) as exc:
+            raise write_error(exc, self._path) from exc
+        self._closed = True
+        self._close_side()
+
+    def close(self) -> None:
+        """Free everything; an unfinished file is removed. Safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            # Removed first: closing writes the trailer, and MP4's would move the whole file.
+            self._file.unlink(missing_ok=True)
+            with contextlib.suppress(av.FFmpegError, OSError):
+                self._output.close()
+        self._close_side()
+
+    def _close_side(self) -> None:
+        if self._side is not None:
+            self._side.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _earliest_start(source: InputContainer | None) -> Fraction | None:
+    """Start of the first track to start, seconds, exact; None where unknown."""
+    if source is None:
+        return None
+    starts = [
+        stream.start_time * stream.time_base
+        for stream in source.streams
+        if stream.start_time is not None and stream.time_base
+    ]
+    return min(starts, default=None)
+
+
+def _muxer_options(
+    container: Container, info: VideoInfo, source: InputContainer | None
+) -> dict[str, str]:
+    """The container's options, with those that depend on the input."""
+    options = dict(container.options) | {"max_interleave_delta": str(_INTERLEAVE_US)}
+    if container.free_origin and info.container == "mpegts":
+        # The same clock in and out; otherwise the muxer shifts everything by its start-up delay.
+        options["mpegts_copyts"] = "1"
+    if (
+        container.edit_lists
+        and source is not None
+        and any(key.startswith(QUICKTIME_PREFIX) for key in source.metadata)
+    ):
+        options["movflags"] = options.get("movflags", "") + "+use_metadata_tags"
+    return options

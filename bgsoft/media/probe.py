@@ -1,0 +1,236 @@
+"""What a video file holds, told by its header and its first frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+
+import av
+from av.codec.context import ThreadType
+from av.container import InputContainer
+from av.video.format import VideoFormat
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from bgsoft.errors import OpenError
+from bgsoft.frame import UNSPECIFIED, ColorInfo, FrameFormat, PixelLayout
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.side_data import (
+    frame_content_light,
+    frame_mastering_display,
+    frame_orientation,
+)
+from bgsoft.media.source import open_input, select_video_stream
+from bgsoft.media.start import opening_frames
+
+__all__ = ["probe"]
+
+_FRAMES_LOOKED_AT = 3
+"""The first frame may be progressive where the rest is not."""
+
+_FULL_RANGE = 2  # AVCOL_RANGE_JPEG
+_LIMITED_RANGE = 1  # AVCOL_RANGE_MPEG
+
+# Codecs whose specification says limited range where nothing is signalled. For grey pictures of
+# others (FFV1, raw video) FFmpeg takes full range.
+_LIMITED_BY_DEFAULT = frozenset(
+    {"h264", "hevc", "vvc", "av1", "vp8", "vp9", "mpeg1video", "mpeg2video", "mpeg4"}
+)
+_CENTRED_CHROMA = frozenset({"mjpeg", "mpeg1video"})
+_SUBSAMPLING = {
+    (32, 32): "4:2:0",
+    (32, 64): "4:2:2",
+    (64, 64): "4:4:4",
+    (64, 32): "4:4:0",
+    (16, 64): "4:1:1",
+    (16, 16): "4:1:0",
+}
+
+
+def is_gray(pixel_format: VideoFormat) -> bool:
+    """Whether a format has luma only, perhaps with alpha."""
+    colored = [c for c in pixel_format.components if not c.is_alpha]
+    return len(colored) == 1 and not pixel_format.has_palette
+
+
+def is_rgb(pixel_format: VideoFormat) -> bool:
+    """Whether a format holds RGB (or a palette, Bayer or XYZ samples) rather than YCbCr."""
+    return (
+        pixel_format.is_rgb
+        or pixel_format.has_palette
+        or pixel_format.is_bayer
+        or pixel_format.name.startswith(("xyz", "mono"))
+    )
+
+
+def probe(path: Path) -> VideoInfo:
+    """Open a file and decode its first frames.
+
+    Args:
+        path: A local video file.
+
+    Raises:
+        OpenError: The file cannot be opened, has no video, or none of its frames can be decoded.
+        UnsupportedFormatError: It is no video, or no decoder exists for it.
+    """
+    with open_input(path) as container:
+        stream = select_video_stream(container, path)
+        frames = _first_frames(container, stream, path)
+        return _describe(path, container, stream, frames)
+
+
+def _first_frames(container: InputContainer, stream: VideoStream, path: Path) -> list[VideoFrame]:
+    """The first frames that will be shown.
+
+    Raises:
+        OpenError: There is none.
+    """
+    # Frame threads would ask for a packet per thread before the first frame comes out.
+    stream.codec_context.thread_type = ThreadType.NONE
+    found = opening_frames(_decoded(container, stream), _FRAMES_LOOKED_AT)
+    if not found:
+        raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
+    return found
+
+
+def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
+    """Frames up to the first read error; packets that cannot be decoded are left out."""
+    try:
+        for packet in container.demux(stream):
+            if packet.size:
+                with suppress(av.FFmpegError):
+                    yield from stream.codec_context.decode(packet)
+    except av.FFmpegError:
+        pass
+    with suppress(av.FFmpegError):
+        yield from stream.codec_context.decode(None)
+
+
+def _describe(
+    path: Path, container: InputContainer, stream: VideoStream, frames: list[VideoFrame]
+) -> VideoInfo:
+    frame = frames[0]
+    pixel_format = frame.format
+    codec = stream.codec_context.codec.canonical_name
+    orientation, notice = frame_orientation(frame)
+    interlaced = any(f.interlaced_frame for f in frames)
+    notices = _conversion_notices(pixel_format)
+    if interlaced:
+        notices.append("interlaced picture deinterlaced")
+    if notice:
+        notices.append(notice)
+
+    width, height = frame.width, frame.height
+    aspect = stream.sample_aspect_ratio or Fraction(1)
+    if orientation.swaps_axes:
+        width, height, aspect = height, width, 1 / aspect
+    time_base = stream.time_base
+    if not time_base:
+        raise OpenError(f"{path}: its video has no time base", path=path)
+    rate = stream.average_rate or stream.guessed_rate or Fraction(0)
+    return VideoInfo(
+        path=path,
+        container=container.format.name,
+        stream_index=stream.index,
+        codec=codec,
+        pixel_format=pixel_format.name,
+        coded_width=frame.width,
+        coded_height=frame.height,
+        format=FrameFormat(
+            width=width,
+            height=height,
+            layout=_layout(pixel_format),
+            color=_color(frame, stream, codec),
+        ),
+        orientation=orientation,
+        time_base=time_base,
+        frame_rate=rate,
+        start_pts=_start_pts(frame, stream),
+        duration_seconds=_duration_seconds(container, stream),
+        num_frames_from_header=stream.frames or None,
+        sample_aspect_ratio=aspect,
+        interlaced=interlaced,
+        mastering_display=frame_mastering_display(frame),
+        content_light=frame_content_light(frame),
+        notices=tuple(notices),
+    )
+
+
+def _start_pts(frame: VideoFrame, stream: VideoStream) -> int | None:
+    """Pts of the first frame that comes out; the header's where that carries none.
+
+    The header's start can lie before it, e.g. where leading frames need a reference that was cut
+    away.
+    """
+    return frame.pts if frame.pts is not None else stream.start_time
+
+
+def _duration_seconds(container: InputContainer, stream: VideoStream) -> float | None:
+    if stream.duration and stream.time_base:
+        return float(stream.duration * stream.time_base)
+    if container.duration:
+        return container.duration / av.time_base
+    return None
+
+
+def _layout(pixel_format: VideoFormat) -> PixelLayout:
+    deepest = max(component.bits for component in pixel_format.components)
+    return PixelLayout.NV12 if deepest <= 8 else PixelLayout.P010
+
+
+def _first_specified(*values: int) -> int:
+    """The first that is neither 0 (reserved, or RGB) nor unspecified."""
+    return next((value for value in values if value not in (0, UNSPECIFIED)), UNSPECIFIED)
+
+
+def _color(frame: VideoFrame, stream: VideoStream, codec: str) -> ColorInfo:
+    """Colour description of the frames after conversion to YCbCr."""
+    context = stream.codec_context
+    primaries = _first_specified(frame.color_primaries, context.color_primaries)
+    transfer = _first_specified(frame.color_trc, context.color_trc)
+    if is_rgb(frame.format):
+        # Converted by us, so we name what we made: limited range, and the matrix that belongs to
+        # the primaries.
+        return ColorInfo(
+            primaries=primaries,
+            transfer=transfer,
+            matrix=9 if primaries == 9 else 1,
+            full_range=False,
+            range_specified=True,
+        )
+    tagged = frame.color_range or context.color_range
+    full_range = tagged == _FULL_RANGE
+    if frame.format.name.startswith("yuvj"):
+        tagged, full_range = _FULL_RANGE, True
+    elif tagged not in (_FULL_RANGE, _LIMITED_RANGE) and is_gray(frame.format):
+        full_range = codec not in _LIMITED_BY_DEFAULT
+    return ColorInfo(
+        primaries=primaries,
+        transfer=transfer,
+        matrix=_first_specified(frame.colorspace, context.colorspace),
+        full_range=full_range,
+        range_specified=tagged in (_FULL_RANGE, _LIMITED_RANGE),
+        chroma_location=2 if codec in _CENTRED_CHROMA else 0,
+    )
+
+
+def _conversion_notices(pixel_format: VideoFormat) -> list[str]:
+    """What the pipeline's own pixel layouts cannot keep of a format."""
+    notices = []
+    components = pixel_format.components
+    if is_rgb(pixel_format):
+        notices.append("RGB converted to 4:2:0 YCbCr, limited range")
+    elif is_gray(pixel_format):
+        notices.append("grey picture given neutral colour")
+    else:
+        sampling = (pixel_format.chroma_width(64), pixel_format.chroma_height(64))
+        if sampling != (32, 32):
+            notices.append(f"{_SUBSAMPLING.get(sampling, 'chroma')} converted to 4:2:0")
+    if any(component.is_alpha for component in components) and not pixel_format.has_palette:
+        notices.append("alpha channel dropped")
+    deepest = max(component.bits for component in components)
+    if deepest > 10:
+        notices.append(f"{deepest}-bit samples reduced to 10 bits")
+    return notices

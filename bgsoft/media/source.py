@@ -1,0 +1,235 @@
+"""Opening of input files: local, single, and video; whatever they claim to be.
+
+A media file is untrusted. FFmpeg can be led by a playlist, a reference movie or an image pattern
+to open other files and network addresses, so only demuxers that read nothing but the file itself
+are admitted, only FFmpeg's ``file`` protocol is, and the name is passed as a ``file:`` URL so that
+``http:a.mp4`` or ``%03d.png`` is just a name.
+"""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+from av.container import InputContainer
+from av.stream import Disposition
+from av.video.stream import VideoStream
+
+from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError
+
+__all__ = ["CONTAINERS", "open_input", "select_video_stream"]
+
+CONTAINERS = (
+    "mov",
+    "matroska",
+    "avi",
+    "mpegts",
+    "mpeg",
+    "mxf",
+    "gxf",
+    "flv",
+    "ogg",
+    "asf",
+    "rm",
+    "nut",
+    "dv",
+    "gif",
+    "yuv4mpegpipe",
+    "ivf",
+    "obu",
+    "h264",
+    "hevc",
+    "vvc",
+    "m4v",
+    "h263",
+    "mpegvideo",
+    "vc1",
+)
+"""Names of the demuxers that may run. None of them opens a second file: ``mov`` ignores references
+to other files unless told otherwise (``enable_drefs``, off)."""
+
+_OPTIONS = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINERS)}
+_HEAD_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """Bytes that tell a kind of file."""
+
+    offset: int
+    magic: bytes
+    name: str
+
+
+_IMAGES = (
+    _Signature(0, b"\xff\xd8\xff", "JPEG"),
+    _Signature(0, b"\x89PNG\r\n\x1a\n", "PNG"),
+    _Signature(0, b"BM", "BMP"),
+    _Signature(8, b"WEBP", "WebP"),
+    _Signature(0, b"II*\0", "TIFF"),
+    _Signature(0, b"MM\0*", "TIFF"),
+    _Signature(4, b"ftypavif", "AVIF"),
+    _Signature(4, b"ftypheic", "HEIC"),
+    _Signature(4, b"ftypheix", "HEIC"),
+    _Signature(4, b"ftypmif1", "HEIF"),
+    _Signature(0, b"\x76\x2f\x31\x01", "OpenEXR"),
+    _Signature(0, b"8BPS", "PSD"),
+)
+_PLAYLISTS = (
+    _Signature(0, b"#EXTM3U", "HLS"),
+    _Signature(0, b"ffconcat version", "concat"),
+    _Signature(0, b"v=0", "SDP"),
+    _Signature(0, b"<?xml", "XML"),
+    _Signature(0, b"<MPD", "DASH"),
+)
+# FFmpeg's guess also goes by the file's name, and takes a film called «%03d.png» for a series of
+# pictures. Where that happens and the first bytes are certain, the demuxer is named outright.
+_DEMUXERS = (
+    _Signature(4, b"ftyp", "mov"),
+    _Signature(4, b"moov", "mov"),
+    _Signature(0, b"\x1a\x45\xdf\xa3", "matroska"),
+    _Signature(8, b"AVI ", "avi"),
+    _Signature(0, b"FLV\x01", "flv"),
+    _Signature(0, b"OggS", "ogg"),
+    _Signature(0, b"DKIF", "ivf"),
+    _Signature(0, b"YUV4MPEG2 ", "yuv4mpegpipe"),
+    _Signature(188, b"\x47", "mpegts"),  # packets of 188 bytes, each with this sync byte
+)
+
+
+def _match(head: bytes, signatures: tuple[_Signature, ...]) -> str | None:
+    for signature in signatures:
+        if head.startswith(signature.magic, signature.offset):
+            return signature.name
+    return None
+
+
+def _read_head(path: Path) -> bytes:
+    """First bytes of a regular file.
+
+    Raises:
+        OpenError: It is missing, unreadable, empty or no regular file.
+    """
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise OpenError(f"{path} is a folder, not a video file", path=path)
+        if not stat.S_ISREG(mode):
+            # A pipe or device would block, and cannot be read twice.
+            raise OpenError(f"{path} is not a regular file", path=path)
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except FileNotFoundError as exc:
+        raise OpenError(f"{path} does not exist", path=path) from exc
+    except PermissionError as exc:
+        raise OpenError(f"{path} cannot be read: permission denied", path=path) from exc
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        raise OpenError(f"{path} cannot be read: {reason}", path=path) from exc
+    if not head:
+        raise OpenError(f"{path} is empty (0 bytes)", path=path)
+    return head
+
+
+def _explain(path: Path, head: bytes, exc: Exception) -> MediaError:
+    """The error that fits a file FFmpeg refused."""
+    playlist = _match(head.lstrip(b"\xef\xbb\xbf \t\r\n"), _PLAYLISTS)
+    if playlist:
+        return UnsupportedFormatError(
+            f"{path} is a playlist or manifest ({playlist}); give the video file itself", path=path
+        )
+    if _match(head, _DEMUXERS):
+        return OpenError(
+            f"{path} is damaged or incomplete: its header cannot be read"
+            + (" (the file may have been cut off while it was written)" if _is_mov(head) else ""),
+            path=path,
+        )
+    if isinstance(exc, av.error.ArgumentError):
+        # What the format whitelist answers with: FFmpeg knows the format, we don't admit it.
+        return UnsupportedFormatError(f"{path} is not in a supported video container", path=path)
+    return OpenError(f"{path} is not a media file, or is damaged", path=path)
+
+
+def _is_mov(head: bytes) -> bool:
+    return _match(head, _DEMUXERS) == "mov"
+
+
+def _open(path: Path, demuxer: str | None) -> InputContainer:
+    return av.open(
+        f"file:{path}",
+        mode="r",
+        format=demuxer,
+        container_options=_OPTIONS,
+        metadata_errors="replace",
+    )
+
+
+def open_input(path: Path) -> InputContainer:
+    """Open a local media file for reading.
+
+    FFmpeg's log stays silent: PyAV drops it unless a caller has asked for it.
+
+    Args:
+        path: A regular file.
+
+    Returns:
+        The open container; closing it is the caller's task.
+
+    Raises:
+        OpenError: The file is missing, unreadable, empty, damaged or no media.
+        UnsupportedFormatError: It is an image, a playlist, or in a container outside
+            :data:`CONTAINERS`.
+    """
+    head = _read_head(path)
+    image = _match(head, _IMAGES)
+    if image:
+        raise UnsupportedFormatError(f"{path} is an image ({image}), not a video", path=path)
+    try:
+        try:
+            return _open(path, None)
+        except av.error.ArgumentError:
+            # The answer of the format whitelist.
+            demuxer = _match(head, _DEMUXERS)
+            if demuxer is None:
+                raise
+            return _open(path, demuxer)
+    except (av.FFmpegError, OSError, ValueError) as exc:
+        raise _explain(path, head, exc) from exc
+
+
+def _is_picture(stream: VideoStream) -> bool:
+    """Whether a video stream is cover art or a thumbnail track."""
+    return bool(
+        stream.disposition & (Disposition.attached_pic | Disposition.timed_thumbnails)
+        or stream.disposition & Disposition.still_image
+    )
+
+
+def select_video_stream(container: InputContainer, path: Path) -> VideoStream:
+    """The video stream to render: FFmpeg's best, never cover art.
+
+    Args:
+        container: An open input.
+        path: Its file, for error messages.
+
+    Raises:
+        OpenError: There is no video stream.
+        UnsupportedFormatError: No decoder exists for it.
+    """
+    candidates = [stream for stream in container.streams.video if not _is_picture(stream)]
+    if not candidates:
+        if container.streams.video:
+            raise OpenError(f"{path} holds a cover picture but no video", path=path)
+        if container.streams.audio:
+            raise OpenError(f"{path} holds sound but no video", path=path)
+        raise OpenError(f"{path} holds no video", path=path)
+    decodable = [stream for stream in candidates if stream.codec_context is not None]
+    if not decodable:
+        raise UnsupportedFormatError(f"{path}: no decoder for its video codec", path=path)
+    best = container.streams.best("video")
+    for stream in decodable:
+        if best is not None and stream.index == best.index:
+            return stream
+    return decodable[0]

@@ -1,0 +1,346 @@
+"""The tracks that are not rendered: sound, subtitles, covers, attachments, chapters.
+
+They are read from an opening of the input of their own, in which the rendered video is discarded,
+so they cost little and work the same whatever decodes the video.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import av
+from av.audio.stream import AudioStream
+from av.container import InputContainer, OutputContainer
+from av.packet import Packet
+from av.stream import AttachmentStream, Discard, Disposition, Stream
+from av.subtitles.stream import SubtitleStream
+from av.video.stream import VideoStream
+
+from bgsoft.media.containers import Container
+from bgsoft.media.copied import CopiedTrack, CoverTrack
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.metadata import chapters_in, stream_tags
+from bgsoft.media.source import open_input
+from bgsoft.media.subtitles import READABLE, TextTrack, add_text_stream
+from bgsoft.media.timeline import Timeline
+from bgsoft.media.transcode import TranscodedTrack, add_audio_stream
+from bgsoft.report import AudioReport, Event
+
+__all__ = ["SideTracks"]
+
+_SEEK_MARGIN_SECONDS = 15
+"""How far before a part's start reading begins, so that a subtitle on screen there is found."""
+
+_COVER_NAMES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")}
+
+
+class Track(Protocol):
+    """One output track, fed with the packets of one input track."""
+
+    done: bool
+    """No packet after this can be of use."""
+
+    def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
+        """Packets for the output, on its clock; perhaps none."""
+        ...
+
+    def flush(self) -> Iterable[Packet[Any]]:
+        """What is left when the input has ended."""
+        ...
+
+
+class SideTracks:
+    """All tracks of the input but the rendered video.
+
+    Args:
+        source: The input, opened for this purpose; owned from here on.
+        info: The rendered video.
+        container: The output.
+        timeline: Shift and kept part.
+        on_event: Told of conversions and of what could not be kept.
+    """
+
+    def __init__(
+        self,
+        source: InputContainer,
+        info: VideoInfo,
+        container: Container,
+        timeline: Timeline,
+        *,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self.audio: list[AudioReport] = []
+        """What became of each audio track."""
+        self._source = source
+        self._info = info
+        self._container = container
+        self._timeline = timeline
+        self._on_event = on_event
+        self._tracks: dict[int, Track] = {}
+        self._packets: Iterator[Packet[Any]] | None = None
+        self._position = float("-inf")
+
+    def attach(self, output: OutputContainer) -> None:
+        """Add the output streams; before the output's header is written."""
+        for stream in self._source.streams:
+            if stream.index == self._info.stream_index:
+                stream.discard = Discard.all
+                continue
+            track = self._add(output, stream)
+            if track is None:
+                stream.discard = Discard.all
+            else:
+                self._tracks[stream.index] = track
+        self.write_chapters(output)
+
+    def _notice(self, message: str) -> None:
+        self._on_event(Event(kind="notice", message=message, stage="mux"))
+
+    def _add(self, output: OutputContainer, stream: Stream) -> Track | None:
+        """Add the output stream of one input stream; None where no packets need be read."""
+        if isinstance(stream, AudioStream):
+            return self._add_audio(output, stream)
+        if isinstance(stream, SubtitleStream):
+            return self._add_subtitle(output, stream)
+        if isinstance(stream, AttachmentStream):
+            self._add_attachment(output, stream)
+        elif isinstance(stream, VideoStream):
+            return self._add_picture(output, stream)
+        elif stream.type == "data" and not self._is_rewritten(stream):
+            if self._container.copies is None and _holds(self._container, stream):
+                return self._copy(output, stream)
+            self._notice(f"data track {stream.index} ({stream.name or 'unknown'}) left out")
+        return None
+
+    def _is_rewritten(self, stream: Stream) -> bool:
+        """Whether the muxer itself writes a track like this: MP4's chapter titles and timecode."""
+        return self._info.container.startswith("mov") and (
+            "timecode" in stream.metadata or bool(self._source.chapters())
+        )
+
+    def _copy(self, output: OutputContainer, stream: Stream) -> Track:
+        target = output.add_stream_from_template(stream, opaque=True)
+        _describe(target, stream)
+        # A codec's priming lies before zero. MP4 hides it with an edit list. Matroska has a field
+        # for its length, which FFmpeg fills from its own demuxer and from Opus headers only.
+        keep = self._container.edit_lists or (
+            self._container.muxer in ("matroska", "webm")
+            and (self._info.container.startswith("matroska") or _codec_name(stream) == "opus")
+            and not self._timeline.is_part
+        )
+        return CopiedTrack(
+            stream, target, self._timeline, keep_lead_in=keep, fine_clock=self._container.edit_lists
+        )
+
+    def _add_audio(self, output: OutputContainer, stream: AudioStream) -> Track | None:
+        number = len(self.audio)
+        codec = _codec_name(stream)
+        reason = None
+        if codec is None:
+            self._drop_audio(number, "unknown", "its codec is not known")
+            return None
+        if codec in self._container.recode_audio and not self._info.container.startswith("mov"):
+            reason = f"few players read {codec} in {self._container.name}"
+        elif not _holds(self._container, stream):
+            reason = f"{self._container.name} cannot hold {codec}"
+        if reason is None:
+            self.audio.append(AudioReport(track=number, codec=codec, action="copied"))
+            return self._copy(output, stream)
+        for encoder in self._container.audio_fallback:
+            if not _encodes(self._container, encoder, stream):
+                continue
+            target = add_audio_stream(output, encoder, stream)
+            _describe(target, stream)
+            name = target.codec.canonical_name
+            self.audio.append(
+                AudioReport(track=number, codec=name, action="transcoded", reason=reason)
+            )
+            self._notice(f"audio track {number} converted from {codec} to {name}: {reason}")
+            return TranscodedTrack(stream, target, self._timeline)
+        self._drop_audio(number, codec, reason)
+        return None
+
+    def _drop_audio(self, number: int, codec: str, reason: str) -> None:
+        self.audio.append(AudioReport(track=number, codec=codec, action="dropped", reason=reason))
+        self._notice(f"audio track {number} ({codec}) left out: {reason}")
+
+    def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> Track | None:
+        codec = _codec_name(stream)
+        if codec is not None and _holds(self._container, stream):
+            return self._copy(output, stream)
+        text_codec = self._container.text_subtitles
+        if codec in READABLE and text_codec is not None:
+            target = add_text_stream(output, text_codec)
+            _describe(target, stream)
+            self._notice(f"subtitle track {stream.index} converted from {codec} to {text_codec}")
+            return TextTrack(stream, target, text_codec, self._timeline)
+        self._notice(
+            f"subtitle track {stream.index} ({codec or 'unknown'}) left out: "
+            f"{self._container.name} cannot hold it"
+        )
+        return None
+
+    def _add_picture(self, output: OutputContainer, stream: VideoStream) -> Track | None:
+        """Copy cover art; further films are left out."""
+        if not stream.disposition & Disposition.attached_pic:
+            self._notice(f"video track {stream.index} left out: one video is rendered")
+            return None
+        codec = _codec_name(stream)
+        if self._container.muxer == "matroska" and codec in _COVER_NAMES:
+            data = self._cover_data(stream)
+            if data:
+                output.add_attachment(*_COVER_NAMES[codec], data)
+                return None
+        elif self._container.edit_lists and _holds(self._container, stream):
+            target = output.add_stream_from_template(stream, opaque=True)
+            _describe(target, stream)
+            return CoverTrack(target)
+        self._notice(f"cover picture left out: {self._container.name} cannot hold it")
+        return None
+
+    def _cover_data(self, stream: VideoStream) -> bytes:
+        """The picture of a cover track, read through an opening of its own."""
+        with contextlib.closing(open_input(self._info.path)) as source:
+            for packet in source.demux(source.streams[stream.index]):
+                if packet.size:
+                    return bytes(packet)
+        return b""
+
+    def _add_attachment(self, output: OutputContainer, stream: AttachmentStream) -> None:
+        if self._container.muxer == "matroska" and stream.data:
+            output.add_attachment(
+                stream.name or f"attachment-{stream.index}",
+                stream.mimetype or "application/octet-stream",
+                stream.data,
+            )
+        else:
+            self._notice(
+                f"attachment {stream.name or stream.index} left out: "
+                f"{self._container.name} cannot hold it"
+            )
+
+    def write_chapters(self, output: OutputContainer) -> None:
+        """Set the output's chapters; once more if the timeline has moved."""
+        chapters = chapters_in(self._source.chapters(), self._timeline)
+        if not chapters:
+            return
+        if self._container.free_origin:
+            self._notice(f"chapters left out: {self._container.name} cannot hold them")
+        else:
+            output.set_chapters(chapters)
+
+    def pull(self, until_seconds: float) -> Iterator[Packet[Any]]:
+        """Packets of the output streams until the input has been read up to a time.
+
+        Args:
+            until_seconds: On the output's clock.
+        """
+        while self._position < until_seconds:
+            packet = self._next_packet()
+            if packet is None:
+                return
+            yield from self._feed(packet)
+
+    def drain(self) -> Iterator[Packet[Any]]:
+        """All remaining packets, and what encoders still hold."""
+        yield from self.pull(float("inf"))
+        for index, track in self._tracks.items():
+            yield from self._guarded(index, track.flush())
+            damaged = getattr(track, "damaged_packets", 0)
+            if damaged:
+                self._notice(f"track {index}: {damaged} damaged packets could not be decoded")
+
+    def _feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
+        track = self._tracks.get(packet.stream_index)
+        if track is None or not packet.size or track.done:
+            return ()
+        time = packet.dts if packet.dts is not None else packet.pts
+        if time is not None:
+            seconds = float(time * packet.time_base - self._timeline.origin)
+            self._position = max(self._position, seconds)
+        return self._guarded(packet.stream_index, track.feed(packet))
+
+    def _guarded(self, index: int, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
+        """A track's packets; one that fails ends there, and the film goes on without it."""
+        try:
+            yield from packets
+        except av.FFmpegError as exc:
+            self._tracks[index].done = True
+            self._notice(f"track {index} ends early: {exc.strerror}")
+
+    def _next_packet(self) -> Packet[Any] | None:
+        """The next packet of any track; None at the end, which damage may bring early."""
+        if not self._tracks or all(track.done for track in self._tracks.values()):
+            self._position = float("inf")
+            return None
+        if self._packets is None:
+            self._seek()
+            self._packets = iter(
+                self._source.demux([self._source.streams[index] for index in self._tracks])
+            )
+        try:
+            return next(self._packets)
+        except StopIteration:
+            pass
+        except (av.FFmpegError, OSError) as exc:
+            self._notice(f"sound and subtitles end early: the input cannot be read on ({exc})")
+        self._position = float("inf")
+        return None
+
+    def _seek(self) -> None:
+        """Skip most of what lies before the kept part."""
+        begin = self._timeline.begin
+        if begin is not None and begin > _SEEK_MARGIN_SECONDS:
+            # A seek that fails leaves the input at its start: slower, but right.
+            with contextlib.suppress(av.FFmpegError):
+                self._source.seek(int((begin - _SEEK_MARGIN_SECONDS) * av.time_base))
+
+    def close(self) -> None:
+        """Close the input; safe to call twice."""
+        self._source.close()
+
+
+def _codec_name(stream: Stream) -> str | None:
+    """FFmpeg's name of a stream's codec; None where it has no decoder for it."""
+    context = stream.codec_context
+    return None if context is None else context.codec.canonical_name
+
+
+def _describe(target: Stream, source: Stream) -> None:
+    """Copy language, title and dispositions."""
+    target.metadata.update(stream_tags(source.metadata))
+    target.disposition = source.disposition
+
+
+def _holds(container: Container, stream: Stream) -> bool:
+    """Whether the container takes a stream as it is."""
+    if container.copies is not None and _codec_name(stream) not in container.copies:
+        return False
+    return _accepts(
+        container, lambda scratch: scratch.add_stream_from_template(stream, opaque=True)
+    )
+
+
+def _encodes(container: Container, encoder: str, source: AudioStream) -> bool:
+    """Whether the container takes a track encoded anew, and the encoder its format."""
+    return _accepts(container, lambda scratch: add_audio_stream(scratch, encoder, source))
+
+
+def _accepts(container: Container, add: Callable[[OutputContainer], Stream]) -> bool:
+    """Write a header with one stream to memory: FFmpeg's tables alone do not tell."""
+    try:
+        scratch = av.open(io.BytesIO(), "w", format=container.muxer)
+    except av.FFmpegError:
+        return False
+    try:
+        add(scratch)
+        scratch.start_encoding()
+        accepted = True
+    except (ValueError, av.FFmpegError):
+        accepted = False
+    with contextlib.suppress(av.FFmpegError):
+        scratch.close()
+    return accepted

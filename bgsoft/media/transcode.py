@@ -1,0 +1,176 @@
+"""Sound that the output container cannot hold, encoded anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import av
+from av.audio.frame import AudioFrame
+from av.audio.stream import AudioStream
+from av.container import OutputContainer
+from av.filter import Graph
+from av.packet import Packet
+from av.stream import Stream
+
+from bgsoft.media.timeline import Timeline
+
+__all__ = ["TranscodedTrack", "add_audio_stream"]
+
+_BITS_PER_CHANNEL = 96_000
+"""Transparent for the lossy encoders used here: 192 kbit/s in stereo."""
+_LOSSLESS = frozenset({"flac", "alac"})
+_RATES = {
+    "libopus": (48_000,),
+    "ac3": (48_000, 44_100, 32_000),
+    "aac": (96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 8_000),
+}
+_LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "quad", 5: "5.0", 6: "5.1", 7: "6.1", 8: "7.1"}
+_HARD_GAP_SECONDS = 0.02
+"""A gap or overlap of the input this long is filled or cut; shorter ones are clock jitter."""
+
+
+def add_audio_stream(output: OutputContainer, encoder: str, source: AudioStream) -> AudioStream:
+    """Add an output stream that encodes a track, in its own rate and layout where possible.
+
+    Args:
+        output: The output, its header not yet written.
+        encoder: FFmpeg's encoder name.
+        source: The input track.
+
+    Returns:
+        The stream, its encoder open.
+
+    Raises:
+        ValueError: The container does not hold the codec.
+        av.FFmpegError: The encoder refuses the track's format.
+    """
+    decoder = source.codec_context
+    rates = _RATES.get(encoder)
+    rate = decoder.sample_rate
+    if rates and rate not in rates:
+        rate = rates[0] if rate > rates[0] else min(r for r in rates if r >= rate)
+    channels = max(1, min(8, decoder.channels))
+    if encoder == "ac3":
+        channels = min(6, channels)
+    lossy = encoder not in _LOSSLESS and not encoder.startswith("pcm_")
+    stream = output.add_stream(encoder, rate=rate)
+    if not isinstance(stream, AudioStream):
+        raise TypeError(f"{encoder} is no audio encoder")
+    context = stream.codec_context
+    context.layout = _LAYOUTS[channels]
+    context.time_base = Fraction(1, rate)
+    if encoder == "flac" and decoder.format.bits > 16:
+        context.format = "s32"
+    if lossy:
+        context.bit_rate = _BITS_PER_CHANNEL * channels
+    context.open()
+    return stream
+
+
+class TranscodedTrack:
+    """Decodes, resamples and encodes one audio track; timestamps stay exact to the sample.
+
+    Args:
+        source: Input stream.
+        output: Output stream of :func:`add_audio_stream`.
+        timeline: Shift and kept part.
+    """
+
+    def __init__(self, source: AudioStream, output: AudioStream, timeline: Timeline) -> None:
+        self.done = False
+        self.damaged_packets = 0
+        self._decoder = source.codec_context
+        self._tick = source.time_base or Fraction(1, av.time_base)
+        self._output = output
+        self._timeline = timeline
+        self._graph: Graph | None = None
+        self._input_format: tuple[str, str, int] | None = None
+
+    def feed(self, packet: Packet[Any]) -> Iterator[Packet[Any]]:
+        pts = packet.pts
+        if pts is not None:
+            time = pts * self._tick
+            timeline = self._timeline
+            if timeline.end is not None and time >= timeline.end:
+                self.done = True
+                return
+            if timeline.begin is not None and (
+                (pts + (packet.duration or 0)) * self._tick <= timeline.begin
+            ):
+                return
+        try:
+            frames = self._decoder.decode(packet)
+        except av.FFmpegError:
+            self.damaged_packets += 1
+            return
+        for frame in frames:
+            yield from self._encode(frame)
+
+    def flush(self) -> Iterator[Packet[Any]]:
+        try:
+            frames = self._decoder.decode(None)
+        except av.FFmpegError:
+            frames = []
+        for frame in frames:
+            yield from self._encode(frame)
+        if self._graph is not None:
+            self._graph.push(None)
+            yield from self._drain()
+            yield from self._packets(None)
+
+    def _encode(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
+        wanted = (frame.format.name, frame.layout.name, frame.sample_rate)
+        if self._graph is None:
+            self._graph = self._build(frame)
+            self._input_format = wanted
+        elif wanted != self._input_format:
+            # The format changes mid-stream (broadcasts do): a fresh filter for the new one.
+            self._graph.push(None)
+            yield from self._drain()
+            self._graph = self._build(frame)
+            self._input_format = wanted
+        if frame.pts is not None:
+            frame.pts -= self._timeline.ticks(frame.time_base or self._tick)
+        self._graph.push(frame)
+        yield from self._drain()
+
+    def _build(self, frame: AudioFrame) -> Graph:
+        context = self._output.codec_context
+        graph = Graph()
+        source = graph.add_abuffer(
+            sample_rate=frame.sample_rate,
+            format=frame.format.name,
+            layout=frame.layout.name,
+            time_base=frame.time_base or self._tick,
+        )
+        resample = graph.add(
+            "aresample", f"{context.sample_rate}:async=1:min_hard_comp={_HARD_GAP_SECONDS}"
+        )
+        shape = graph.add(
+            "aformat",
+            f"sample_fmts={context.format.name}:channel_layouts={context.layout.name}"
+            f":sample_rates={context.sample_rate}",
+        )
+        sink = graph.add("abuffersink")
+        graph.link_nodes(source, resample, shape, sink).configure()
+        if context.frame_size:
+            graph.set_audio_frame_size(context.frame_size)
+        return graph
+
+    def _drain(self) -> Iterator[Packet[Any]]:
+        graph = self._graph
+        while graph is not None:
+            try:
+                frame = graph.pull()
+            except (av.error.BlockingIOError, av.error.EOFError):
+                return
+            if isinstance(frame, AudioFrame):
+                yield from self._packets(frame)
+
+    def _packets(self, frame: AudioFrame | None) -> Iterable[Packet[Any]]:
+        stream: Stream = self._output
+        for packet in self._output.codec_context.encode(frame):
+            packet.stream = stream
+            yield packet

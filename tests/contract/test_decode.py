@@ -1,0 +1,454 @@
+"""Every decoder must make of every clip what the clip says of itself."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from av.video.frame import VideoFrame
+
+from bgsoft.decode.base import Decoder, DecodeSettings
+from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.errors import ConfigError, DecodeError, OpenError
+from bgsoft.frame import FrameFormat, PixelLayout, Planes
+from bgsoft.pipeline.ring import FrameRing, RingClosedError
+from tests.assets import CLIPS, Clip
+from tests.fakes import host_planes
+from tests.synthetic import (
+    Plane,
+    VideoSpec,
+    chroma_pictures,
+    damage,
+    luma_picture,
+    read_index,
+    regular_times,
+    truncate,
+    write_video,
+)
+
+DECODERS: dict[str, Callable[[Path, DecodeSettings], Decoder]] = {"cpu": CpuDecoder}
+X264 = {"preset": "veryfast", "crf": "8", "threads": "1"}
+LONG_GOP = X264 | {"bf": "2", "g": "12"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A copy of one decoded frame."""
+
+    index: int
+    pts: int
+    duration: int
+    concealed: bool
+    luma: Plane
+    chroma: Plane
+    number: int
+    """The frame number that the picture shows; −1 where it shows none."""
+
+
+def ring_for(format: FrameFormat, slots: int = 2) -> FrameRing:
+    def allocate(slot: int) -> Planes:
+        planes = host_planes(format, slot)
+        planes.luma.fill(77)  # so that a plane that is not written shows
+        planes.chroma.fill(77)
+        return planes
+
+    return FrameRing(slots, allocate)
+
+
+def decode_all(decoder: Decoder) -> list[Seen]:
+    """All frames of a decoder, which is left open; checks that every slot came back."""
+    ring = ring_for(decoder.info.format)
+    shift = 8 if decoder.info.format.layout is PixelLayout.P010 else 0
+    seen = []
+    for frame in decoder.frames(ring):
+        assert frame.format == decoder.info.format
+        assert frame.time_base == decoder.info.time_base
+        try:
+            number = read_index(frame.luma, shift)
+        except AssertionError:
+            number = -1
+        seen.append(
+            Seen(
+                index=frame.index,
+                pts=frame.pts,
+                duration=frame.duration,
+                concealed=frame.concealed,
+                luma=frame.luma.copy(),
+                chroma=frame.chroma.copy(),
+                number=number,
+            )
+        )
+        ring.release(frame)
+    assert ring.in_use == 0
+    return seen
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("clips")
+
+
+@pytest.fixture(params=DECODERS)
+def make_decoder(request: pytest.FixtureRequest) -> Callable[..., Decoder]:
+    factory = DECODERS[request.param]
+
+    def make(path: Path, **settings: float | None) -> Decoder:
+        return factory(path, DecodeSettings(**{"threads": 2} | settings))  # type: ignore[arg-type]
+
+    return make
+
+
+clips = pytest.mark.parametrize(
+    "clip", [pytest.param(clip, id=name) for name, clip in CLIPS.items()]
+)
+
+
+@clips
+def test_all_frames_with_exact_timestamps(
+    clip: Clip, folder: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    with make_decoder(clip.build(folder)) as decoder:
+        seen = decode_all(decoder)
+    assert [frame.number for frame in seen] == clip.indices
+    assert [frame.index for frame in seen] == list(range(len(clip.indices)))
+    want = clip.expected_pts(decoder.info.time_base)
+    got = [frame.pts for frame in seen]
+    if clip.timestamps == "relative":
+        want = [pts - want[0] for pts in want]
+        got = [pts - got[0] for pts in got]
+    assert got == want
+    assert decoder.stats.frames == len(seen)
+    assert decoder.stats.repaired_pts == clip.repaired_pts
+    assert decoder.stats.corrupt_packets == 0
+    assert decoder.stats.concealed_frames == 0
+
+
+@clips
+def test_pictures(clip: Clip, folder: Path, make_decoder: Callable[..., Decoder]) -> None:
+    with make_decoder(clip.build(folder)) as decoder:
+        seen = decode_all(decoder)
+    format = decoder.info.format
+    assert (format.width, format.height, format.layout) == (clip.width, clip.height, clip.layout)
+    # A 10-bit sample lies in the high bits: 8-bit levels times 256.
+    scale = 256 if clip.layout is PixelLayout.P010 else 1
+    chroma_height, chroma_width, _ = format.chroma_shape
+    cb, cr = (
+        picture[::2, ::2][:chroma_height, :chroma_width]
+        for picture in chroma_pictures(clip.width, clip.height)
+    )
+    if clip.gray:
+        cb, cr = np.full_like(cb, 128), np.full_like(cr, 128)
+    for frame, number in zip(seen, clip.indices, strict=True):
+        wanted = (luma_picture(number, clip.width, clip.height), cb, cr)
+        planes = (frame.luma, frame.chroma[..., 0], frame.chroma[..., 1])
+        for plane, picture in zip(planes, wanted, strict=True):
+            if clip.lossless:
+                np.testing.assert_array_equal(plane, picture.astype(plane.dtype) * scale)
+            else:
+                error = np.abs(plane / scale - picture.astype(float)).mean()
+                assert error <= clip.tolerance
+        if clip.layout is PixelLayout.P010:
+            assert not np.any(frame.luma & 0x3F)
+            assert not np.any(frame.chroma & 0x3F)
+
+
+SEEKABLE = [
+    "bframes.mp4",
+    "bframes.mkv",
+    "opengop.mkv",
+    "bluray.ts",
+    "wrap.ts",
+    "vfr.mp4",
+    "editlist.mp4",
+    "late.mp4",
+    "mpeg4.avi",
+    "interlaced.mp4",
+]
+
+
+@pytest.mark.parametrize("name", SEEKABLE)
+@pytest.mark.parametrize("share", [0.1, 0.35, 0.6, 0.95])
+@pytest.mark.parametrize("duration", [None, 0.25])
+def test_a_stretch_is_the_same_as_in_the_whole(
+    name: str,
+    share: float,
+    duration: float | None,
+    folder: Path,
+    make_decoder: Callable[..., Decoder],
+) -> None:
+    path = CLIPS[name].build(folder)
+    with make_decoder(path) as decoder:
+        whole = decode_all(decoder)
+        time_base = decoder.info.time_base
+    start = round(float((whole[-1].pts - whole[0].pts) * time_base) * share, 3)
+    begin = whole[0].pts + Fraction(str(start)) / time_base
+    end = None if duration is None else begin + Fraction(str(duration)) / time_base
+    want = [f for f in whole if f.pts >= begin and (end is None or f.pts < end)]
+    with make_decoder(path, start_seconds=start, duration_seconds=duration) as decoder:
+        got = decode_all(decoder)
+    assert [f.pts for f in got] == [f.pts for f in want]
+    assert [f.index for f in got] == list(range(len(got)))
+    if name != "interlaced.mp4":  # whose first frame lacks the fields before it
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(a.luma, b.luma)
+
+
+def test_a_stretch_without_frames_is_an_error(
+    folder: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    path = CLIPS["cfr.mp4"].build(folder)
+    with (
+        make_decoder(path, start_seconds=99.0) as decoder,
+        pytest.raises(ConfigError, match="no frame lies at or after 99 s"),
+    ):
+        decode_all(decoder)
+
+
+def test_damaged_packets_are_patched_and_marked(
+    tmp_path: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    spec = VideoSpec(times=regular_times(30), options=LONG_GOP)
+    path = damage(write_video(tmp_path / "damaged.mkv", spec), [10, 11])
+    with make_decoder(path) as decoder:
+        seen = decode_all(decoder)
+    assert [frame.pts for frame in seen] == [40 * i for i in range(30)]
+    concealed = [frame.index for frame in seen if frame.concealed]
+    assert concealed
+    assert decoder.stats.concealed_frames == len(concealed)
+    wrong = [frame.index for frame in seen if frame.number != frame.index]
+    assert set(wrong) <= set(range(min(concealed), 12))
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("codec", ["libx264", "ffv1"])
+@pytest.mark.parametrize("lost", [[28, 29], [5, 6]])
+def test_lost_packets_leave_a_gap(
+    codec: str, threads: int, lost: list[int], tmp_path: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    # No reordering, so that packets and frames correspond; every frame a key frame.
+    options = X264 | {"bf": "0", "g": "1"} if codec == "libx264" else {"g": "1"}
+    spec = VideoSpec(codec=codec, times=regular_times(30), options=options)
+    path = damage(write_video(tmp_path / "lost.mkv", spec), lost, whole=True)
+    with make_decoder(path, threads=threads) as decoder:
+        seen = decode_all(decoder)
+    shown = [i for i in range(30) if i not in lost]
+    assert [frame.number for frame in seen] == shown
+    assert [frame.pts for frame in seen] == [40 * i for i in shown]
+    assert decoder.stats.corrupt_packets >= 1
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_the_last_frames_survive_a_damaged_last_packet(
+    threads: int, tmp_path: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    spec = VideoSpec(times=regular_times(30), options=X264 | {"bf": "0", "g": "12"})
+    path = damage(write_video(tmp_path / "last.mkv", spec), [29], whole=True)
+    with make_decoder(path, threads=threads) as decoder:
+        seen = decode_all(decoder)
+    assert [frame.number for frame in seen] == list(range(29))
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "ts", "flv"])
+def test_a_truncated_file_ends_at_its_last_frame(
+    suffix: str, tmp_path: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    spec = VideoSpec(times=regular_times(50), options=X264 | {"bf": "0", "g": "10"})
+    path = truncate(write_video(tmp_path / f"cut.{suffix}", spec), 0.6)
+    with make_decoder(path) as decoder:
+        seen = decode_all(decoder)
+    intact = [frame.number for frame in seen if not frame.concealed]
+    assert 15 <= len(intact) < 50
+    assert intact == list(range(len(intact)))
+
+
+def test_a_video_shorter_than_its_header_says_is_told_of(tmp_path: Path) -> None:
+    spec = VideoSpec(times=regular_times(100), options=X264)
+    path = truncate(write_video(tmp_path / "cut.mkv", spec), 0.5)
+    with CpuDecoder(path) as decoder:
+        decode_all(decoder)
+    assert [event.kind for event in decoder.events] == ["notice"]
+    assert "header says 4.00 s" in decoder.events[0].message
+
+
+def test_a_long_gap_is_told_of(tmp_path: Path) -> None:
+    times = [*regular_times(3), *regular_times(3, start=30)]
+    path = write_video(tmp_path / "gap.mkv", VideoSpec(times=times, options=X264 | {"bf": "0"}))
+    with CpuDecoder(path) as decoder:
+        seen = decode_all(decoder)
+    assert [frame.pts for frame in seen] == [0, 40, 80, 30_000, 30_040, 30_080]
+    assert [(event.kind, event.message) for event in decoder.events] == [
+        ("notice", "no picture for 30 s")
+    ]
+
+
+def test_noise_in_the_middle_does_not_end_the_video(
+    tmp_path: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    spec = VideoSpec(times=regular_times(60), options=X264 | {"bf": "0", "g": "5"})
+    path = write_video(tmp_path / "noise.ts", spec)
+    data = bytearray(path.read_bytes())
+    noise = np.random.default_rng(3)
+    for position in range(len(data) // 3, len(data) // 2, 97):
+        data[position] = int(noise.integers(256))
+    path.write_bytes(bytes(data))
+    with make_decoder(path) as decoder:
+        seen = decode_all(decoder)
+    assert seen[0].number == 0
+    assert seen[-1].number == 59
+    assert seen[-1].pts - seen[0].pts == 59 * 3600
+    pts = [frame.pts for frame in seen]
+    assert all(a < b for a, b in itertools.pairwise(pts))
+
+
+def test_a_change_of_size_and_depth_is_scaled_back(
+    tmp_path: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    small = write_video(tmp_path / "a.h264", VideoSpec(times=regular_times(5), options=X264))
+    large = write_video(
+        tmp_path / "b.h264",
+        VideoSpec(
+            times=regular_times(5),
+            width=160,
+            height=96,
+            pixel_format="yuv422p10le",
+            options=X264,
+        ),
+    )
+    path = tmp_path / "both.h264"
+    path.write_bytes(small.read_bytes() + large.read_bytes())
+    with make_decoder(path) as decoder:
+        seen = decode_all(decoder)
+    assert [frame.number for frame in seen] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
+    assert {frame.luma.shape for frame in seen} == {(72, 96)}
+    pts = [frame.pts for frame in seen]
+    assert all(a < b for a, b in itertools.pairwise(pts))
+
+
+def test_a_clock_that_restarts_goes_on(
+    tmp_path: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    twice = tmp_path / "twice.ts"
+    part = write_video(tmp_path / "part.ts", VideoSpec(times=regular_times(60), options=X264))
+    twice.write_bytes(part.read_bytes() * 2)
+    with make_decoder(twice) as decoder:
+        seen = decode_all(decoder)
+    assert len(seen) == 120
+    pts = [frame.pts for frame in seen]
+    steps = {b - a for a, b in itertools.pairwise(pts)}
+    assert steps == {3600}
+
+
+@pytest.mark.parametrize("level", [0, 128, 255])
+def test_rgb_becomes_bt709_limited_range(
+    level: int, tmp_path: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    red, green, blue = level, 255 - level // 2, 64
+
+    def paint(frame: VideoFrame, index: int) -> None:
+        for plane, value in zip(frame.planes, (green, blue, red), strict=True):
+            np.frombuffer(memoryview(plane), np.uint8)[:] = value
+
+    spec = VideoSpec(
+        codec="utvideo",
+        pixel_format="gbrp",
+        times=regular_times(2),
+        time_base=Fraction(1, 25),
+        touch=paint,
+    )
+    with make_decoder(write_video(tmp_path / "rgb.avi", spec)) as decoder:
+        seen = decode_all(decoder)
+    kr, kb = 0.2126, 0.0722  # ITU-R BT.709
+    luma = kr * red + (1 - kr - kb) * green + kb * blue
+    want = (
+        16 + luma * 219 / 255,
+        128 + (blue - luma) / (2 * (1 - kb)) * 224 / 255,
+        128 + (red - luma) / (2 * (1 - kr)) * 224 / 255,
+    )
+    got = (seen[0].luma[5, 5], seen[0].chroma[5, 5, 0], seen[0].chroma[5, 5, 1])
+    assert got == pytest.approx(want, abs=1.01)
+
+
+def test_full_range_samples_are_not_rescaled(
+    tmp_path: Path, make_decoder: Callable[..., Decoder]
+) -> None:
+    spec = VideoSpec(
+        codec="mjpeg",
+        pixel_format="yuvj444p",
+        times=regular_times(2),
+        time_base=Fraction(1, 25),
+        options={"qmin": "1", "qmax": "1"},
+    )
+    with make_decoder(write_video(tmp_path / "full.avi", spec)) as decoder:
+        seen = decode_all(decoder)
+    assert decoder.info.format.color.full_range
+    error = np.abs(seen[0].luma.astype(int) - luma_picture(0, 96, 72))
+    assert error.mean() < 0.5
+
+
+class TestRing:
+    """The decoder and its slots."""
+
+    def test_a_second_pass_starts_anew(
+        self, folder: Path, make_decoder: Callable[..., Decoder]
+    ) -> None:
+        with make_decoder(CLIPS["bframes.mkv"].build(folder)) as decoder:
+            first = [frame.number for frame in decode_all(decoder)]
+            assert [frame.number for frame in decode_all(decoder)] == first
+
+    def test_stopping_early_keeps_only_what_was_handed_out(
+        self, folder: Path, make_decoder: Callable[..., Decoder]
+    ) -> None:
+        with make_decoder(CLIPS["bframes.mkv"].build(folder)) as decoder:
+            ring = ring_for(decoder.info.format, slots=4)
+            frames = decoder.frames(ring)
+            kept = [next(frames), next(frames)]  # type: ignore[call-overload]
+            frames.close()  # type: ignore[attr-defined]
+            assert ring.in_use == 2
+            for frame in kept:
+                ring.release(frame)
+            assert ring.in_use == 0
+
+    def test_a_slot_of_the_wrong_shape_is_given_back(
+        self, folder: Path, make_decoder: Callable[..., Decoder]
+    ) -> None:
+        ring = ring_for(FrameFormat(width=10, height=10))
+        with make_decoder(CLIPS["cfr.mp4"].build(folder)) as decoder:
+            with pytest.raises(ValueError):
+                next(iter(decoder.frames(ring)))
+            assert ring.in_use == 0
+
+    def test_a_closed_ring_ends_decoding(
+        self, folder: Path, make_decoder: Callable[..., Decoder]
+    ) -> None:
+        with make_decoder(CLIPS["bframes.mkv"].build(folder)) as decoder:
+            ring = ring_for(decoder.info.format, slots=1)
+            ended = threading.Event()
+
+            def run() -> None:
+                with pytest.raises(RingClosedError):
+                    list(decoder.frames(ring))
+                ended.set()
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            ring.close()
+            thread.join(20)
+            assert ended.is_set()
+
+    def test_close_twice(self, folder: Path, make_decoder: Callable[..., Decoder]) -> None:
+        decoder = make_decoder(CLIPS["cfr.mp4"].build(folder))
+        decoder.close()
+        decoder.close()
+
+
+def test_no_frames_is_an_open_error(tmp_path: Path, make_decoder: Callable[..., Decoder]) -> None:
+    spec = VideoSpec(codec="mpeg4", times=[], time_base=Fraction(1, 25))
+    path = write_video(tmp_path / "none.avi", spec)
+    with pytest.raises(OpenError, match="no video frame"):
+        make_decoder(path)

@@ -1,0 +1,721 @@
+"""What the output keeps of the input's other tracks, and how timestamps move."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from av.stream import Disposition
+from av.video.stream import VideoStream
+
+from bgsoft.encode.base import PictureKind
+from bgsoft.errors import EncodeError, OutputError, UnsupportedFormatError
+from bgsoft.frame import FrameFormat
+from bgsoft.media.containers import container_for
+from bgsoft.media.mux import Muxer
+from bgsoft.media.probe import probe
+from bgsoft.media.subtitles import decode_text, encode_text
+from bgsoft.media.transcode import TranscodedTrack
+from bgsoft.report import Event
+from tests.rendering import encode_frames, read_back, video_info
+from tests.synthetic import (
+    Plane,
+    SoundSpec,
+    VideoSpec,
+    regular_times,
+    truncate,
+    write_movie,
+    write_video,
+)
+
+FAST = {"preset": "ultrafast", "crf": "20", "threads": "1"}
+RATE = 48_000
+CHAPTERS = [
+    (Fraction(0), Fraction(1, 2), "opening"),
+    (Fraction(1, 2), Fraction(3, 2), "middle"),
+    (Fraction(3, 2), Fraction(2), "end"),
+]
+
+
+def film(seconds: int = 2, start: Fraction | int = 0) -> VideoSpec:
+    return VideoSpec(times=regular_times(25 * seconds, start=start), options=FAST)
+
+
+def shown_pts(path: Path) -> list[int]:
+    with av.open(str(path), mode="r") as container:
+        return [frame.pts for frame in container.decode(video=0) if frame.pts is not None]
+
+
+def rerender(
+    source: Path,
+    target: Path,
+    *,
+    start: float = 0.0,
+    duration: float | None = None,
+    **options: Any,
+) -> tuple[Muxer, list[Event]]:
+    """Encode drawn frames with the source's timestamps and copy its other tracks."""
+    info = probe(source)
+    events: list[Event] = []
+    pts = shown_pts(source)
+    first = (info.start_pts or 0) * info.time_base + Fraction(str(start))
+    kept = [
+        value
+        for value in pts
+        if value * info.time_base >= first
+        and (duration is None or value * info.time_base < first + Fraction(str(duration)))
+    ]
+    muxer = encode_frames(
+        target,
+        info,
+        kept,
+        copy_tracks=True,
+        start_seconds=start,
+        duration_seconds=duration,
+        on_event=events.append,
+        **options,
+    )
+    assert sorted(muxer.video_pts) == kept
+    return muxer, events
+
+
+def sound(path: Path, track: int = 0) -> tuple[float, Plane]:
+    """(time of the first sample in seconds, (samples,) mono) of an audio track."""
+    with av.open(str(path), mode="r") as container:
+        frames = list(container.decode(audio=track))
+        first = frames[0]
+        assert first.pts is not None
+        assert first.time_base is not None
+        samples = [frame.to_ndarray() for frame in frames]
+        if not first.format.is_planar:
+            samples = [block.reshape(-1, first.layout.nb_channels).T for block in samples]
+        joined = np.concatenate(samples, axis=1)[0].astype(np.float64)
+        if first.format.name.startswith("s16"):
+            joined /= 32768
+        return float(first.pts * first.time_base), joined
+
+
+def assert_in_step(source: Path, target: Path, *, track: int = 0, skip: float = 0.05) -> None:
+    """The target's sound lies where the source's does, relative to the first picture."""
+    pieces = []
+    for path in (source, target):
+        start, samples = sound(path, track)
+        with av.open(str(path), mode="r") as container:
+            picture = next(container.decode(video=0))
+            assert picture.pts is not None
+            assert picture.time_base is not None
+            begin = float(picture.pts * picture.time_base) - start
+        pieces.append(samples[round((begin + skip) * RATE) :][: RATE // 2])
+    assert np.std(pieces[0]) > 0.05, "silence compares equal to anything"
+    # Matroska's clock of 1 ms puts sound and picture off by as much.
+    assert abs(lag(*pieces)) <= RATE // 1000
+
+
+def lag(a: Plane, b: Plane) -> int:
+    """The shift, up to 480 samples each way, at which two pieces of sound agree best."""
+    size = min(len(a), len(b))
+    spectrum = np.fft.rfft(a[:size], 2 * size) * np.conj(np.fft.rfft(b[:size], 2 * size))
+    return int(np.argmax(np.fft.irfft(spectrum)[np.r_[-480:480]])) - 480
+
+
+def payloads(path: Path, kind: str, track: int = 0) -> list[bytes]:
+    with av.open(str(path), mode="r") as container:
+        stream = getattr(container.streams, kind)[track]
+        return [bytes(packet) for packet in container.demux(stream) if packet.size]
+
+
+def chirp(path: Path, *, video: VideoSpec | None, codec: str = "pcm_s16le", **options: Any) -> Path:
+    """A film whose sound is a noise that fits itself at one place only."""
+    noise = np.random.default_rng(5).uniform(-0.5, 0.5, 2 * RATE)
+    # Smoothed, so that lossy codecs keep it.
+    noise = np.convolve(noise, np.ones(24) / 24, "same").astype(np.float32) * 4
+    clip = path.with_name("clip.mkv")
+    spec = video or film()
+    write_video(clip, spec)
+    with (
+        av.open(str(clip), mode="r") as source,
+        av.open(str(path), "w", container_options=options) as output,
+    ):
+        stream = output.add_stream_from_template(source.streams.video[0], opaque=True)
+        packets: list[Any] = [p for p in source.demux(source.streams.video[0]) if p.size]
+        for packet in packets:
+            packet.stream = stream
+        audio = output.add_stream(codec, rate=RATE, layout="mono")
+        audio.codec_context.open()
+        step = audio.codec_context.frame_size or 1024
+        for begin in range(0, 2 * RATE, step):
+            block = noise[begin : begin + step]
+            name = audio.codec_context.format.name
+            values = (block * 32767).astype(np.int16) if name.startswith("s16") else block
+            frame = av.AudioFrame.from_ndarray(values[None], format=name, layout="mono")
+            frame.sample_rate, frame.time_base = RATE, Fraction(1, RATE)
+            frame.pts = begin + round(spec.times[0] * RATE)
+            packets += audio.encode(frame)
+        packets += audio.encode(None)
+        for packet in sorted(packets, key=lambda p: float(p.dts * p.time_base)):
+            output.mux(packet)
+    return path
+
+
+@pytest.mark.parametrize("names", [("in.mkv", "out.mkv"), ("in.mkv", "out.mp4")])
+def test_every_track_is_kept(tmp_path: Path, names: tuple[str, str]) -> None:
+    source, target = (tmp_path / name for name in names)
+    write_movie(
+        source,
+        film(),
+        [
+            SoundSpec(seconds=2, language="ger"),
+            SoundSpec(seconds=2, language="fre", codec="ac3", pitch=880),
+        ],
+        subtitles=True,
+        chapters=CHAPTERS,
+        metadata={"title": "A title", "artist": "Somebody"},
+    )
+    muxer, _ = rerender(source, target)
+    assert [(report.codec, report.action) for report in muxer.audio] == [
+        ("aac", "copied"),
+        ("ac3", "copied"),
+    ]
+    with av.open(str(target), mode="r") as container:
+        assert [stream.language for stream in container.streams.audio] == ["ger", "fre"]
+        assert container.metadata["title"] == "A title"
+        assert "artist" in {key.lower() for key in container.metadata}
+        got = [
+            (
+                chapter["start"] * chapter["time_base"],
+                chapter["end"] * chapter["time_base"],
+                chapter["metadata"]["title"],
+            )
+            for chapter in container.chapters()
+        ]
+        assert got == CHAPTERS
+        lines = [
+            (
+                packet.pts * packet.time_base,
+                packet.duration * packet.time_base,
+                decode_text(bytes(packet), container.streams.subtitles[0].codec_context.name),
+            )
+            for packet in container.demux(subtitles=0)
+            if packet.size and packet.pts is not None and packet.duration is not None
+        ]
+    assert [line for line in lines if line[2]] == [
+        (Fraction(1, 10), Fraction(3, 10), "first"),
+        (Fraction(1, 2), Fraction(1, 5), "second"),
+    ]
+    for track in (0, 1):
+        wanted = payloads(source, "audio", track)
+        got_packets = payloads(target, "audio", track)
+        assert got_packets == wanted[len(wanted) - len(got_packets) :]
+        assert len(wanted) - len(got_packets) <= 1, "at most the priming packet is left out"
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mov", ".mkv", ".ts", ".webm"])
+@pytest.mark.parametrize(
+    ("codec", "origin"), [("aac", ".mp4"), ("aac", ".mkv"), ("aac", ".ts"), ("pcm_s16le", ".mkv")]
+)
+def test_sound_stays_in_step(tmp_path: Path, codec: str, origin: str, extension: str) -> None:
+    source = chirp(tmp_path / f"in{origin}", video=film(), codec=codec)
+    target = tmp_path / f"out{extension}"
+    rerender(source, target)
+    assert_in_step(source, target)
+
+
+def test_copied_sound_decodes_to_the_same_samples(tmp_path: Path) -> None:
+    source = chirp(tmp_path / "in.mp4", video=film(), codec="aac")
+    target = tmp_path / "out.mp4"
+    rerender(source, target)
+    (before, wanted), (after, got) = sound(source), sound(target)
+    assert before == after == 0
+    assert np.array_equal(wanted, got)
+
+
+@pytest.mark.parametrize(
+    ("extension", "codec", "action", "result"),
+    [
+        (".mp4", "pcm_s16le", "transcoded", "aac"),
+        (".mov", "pcm_s16le", "copied", "pcm_s16le"),
+        (".mkv", "pcm_s16le", "copied", "pcm_s16le"),
+        (".ts", "pcm_s16le", "transcoded", "aac"),
+        (".webm", "pcm_s16le", "transcoded", "opus"),
+        (".webm", "aac", "transcoded", "opus"),
+        (".webm", "libopus", "copied", "opus"),
+        (".mp4", "libopus", "copied", "opus"),
+        (".mp4", "flac", "copied", "flac"),
+    ],
+)
+def test_sound_is_copied_where_it_fits(
+    tmp_path: Path, extension: str, codec: str, action: str, result: str
+) -> None:
+    source = chirp(tmp_path / "in.mkv", video=film(), codec=codec)
+    target = tmp_path / f"out{extension}"
+    muxer, events = rerender(source, target)
+    (report,) = muxer.audio
+    assert (report.action, report.codec) == (action, result)
+    assert bool(report.reason) == (action != "copied")
+    assert any("audio track 0" in event.message for event in events) == (action != "copied")
+    with av.open(str(target), mode="r") as container:
+        assert container.streams.audio[0].codec.canonical_name == result
+    assert_in_step(source, target)
+
+
+def test_a_gap_in_the_sound_stays_a_gap(tmp_path: Path) -> None:
+    whole, source = tmp_path / "whole.mkv", tmp_path / "in.mkv"
+    chirp(whole, video=film())
+    with av.open(str(whole), mode="r") as before, av.open(str(source), "w") as after:
+        streams = [after.add_stream_from_template(s, opaque=True) for s in before.streams]
+        for packet in before.demux():
+            late = packet.stream.type == "audio" and packet.pts is not None
+            if packet.size and not (late and 0.4 < packet.pts * packet.time_base < 0.8):
+                packet.stream = streams[packet.stream_index]
+                after.mux(packet)
+    target = tmp_path / "out.mp4"
+    rerender(source, target)
+    _, samples = sound(target)
+    assert np.std(samples[round(0.45 * RATE) : round(0.75 * RATE)]) < 0.02
+    assert np.std(samples[round(0.9 * RATE) : round(1.5 * RATE)]) > 0.05
+    assert_in_step(whole, target, skip=0.9)
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv"])
+@pytest.mark.parametrize("start", [0.0, 0.52])
+def test_a_part_starts_at_zero(tmp_path: Path, extension: str, start: float) -> None:
+    source = tmp_path / "in.mkv"
+    write_movie(
+        source, film(), [SoundSpec(codec="pcm_s16le", seconds=2)], subtitles=True, chapters=CHAPTERS
+    )
+    target = tmp_path / f"out{extension}"
+    rerender(source, target, start=start, duration=0.6)
+    frames = read_back(target)
+    assert len(frames) == 15
+    assert abs(frames[0].seconds) <= Fraction(1, 1000)
+    with av.open(str(target), mode="r") as container:
+        ends = [
+            (packet.pts + (packet.duration or 0)) * packet.time_base
+            for packet in container.demux(audio=0)
+            if packet.size and packet.pts is not None
+        ]
+        assert Fraction(58, 100) < max(ends) < Fraction(65, 100)
+        chapters = [
+            (c["start"] * c["time_base"], c["end"] * c["time_base"]) for c in container.chapters()
+        ]
+    with av.open(str(target), mode="r") as container:
+        lines = [
+            (packet.pts * packet.time_base, (packet.duration or 0) * packet.time_base)
+            for packet in container.demux(subtitles=0)
+            if packet.size > 2 and packet.pts is not None
+        ]
+    tenth = Fraction(1, 10)
+    if start:
+        assert chapters == [(0, 6 * tenth)]
+        assert lines == [(0, Fraction(18, 100))]
+    else:
+        assert chapters == [(0, 5 * tenth), (5 * tenth, 6 * tenth)]
+        assert lines == [(tenth, 3 * tenth), (5 * tenth, tenth)]
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv", ".webm", ".ts"])
+@pytest.mark.parametrize("codec", ["aac", "pcm_s16le"])
+def test_a_part_is_in_step(tmp_path: Path, extension: str, codec: str) -> None:
+    source = chirp(tmp_path / "in.mkv", video=film(), codec=codec)
+    start = 0.5
+    target = tmp_path / f"out{extension}"
+    muxer, _ = rerender(source, target, start=start)
+    before, wanted = sound(source)
+    begin = float(min(muxer.video_pts) * muxer.info.time_base) - before
+    after, got = sound(target)
+    first = float(read_back(target)[0].seconds) - after
+    skip = 0.06
+    a = wanted[round((begin + skip) * RATE) :]
+    b = got[round((first + skip) * RATE) :]
+    assert abs(lag(a[: RATE // 2], b[: RATE // 2])) <= RATE // 1000
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv"])
+def test_a_broadcast_clock_is_set_to_zero(tmp_path: Path, extension: str) -> None:
+    source = chirp(tmp_path / "in.ts", video=film(start=5000), codec="aac")
+    assert shown_pts(source)[0] > 5000 * 90_000 - 1
+    target = tmp_path / f"out{extension}"
+    rerender(source, target)
+    assert 0 <= read_back(target)[0].seconds < 1
+    assert_in_step(source, target)
+
+
+def test_a_broadcast_clock_is_kept_in_a_broadcast_file(tmp_path: Path) -> None:
+    source = tmp_path / "in.ts"
+    write_movie(source, film(start=100), [SoundSpec(seconds=1)])
+    target = tmp_path / "out.ts"
+    rerender(source, target)
+    assert shown_pts(target) == shown_pts(source)
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv", ".mov"])
+def test_a_late_start_is_kept(tmp_path: Path, extension: str) -> None:
+    source = tmp_path / f"in{extension}"
+    write_movie(source, film(start=Fraction(1, 2)), [SoundSpec(codec="pcm_s16le", seconds=2)])
+    target = tmp_path / f"out{extension}"
+    rerender(source, target)
+    assert read_back(target)[0].seconds == Fraction(1, 2)
+    with av.open(str(target), mode="r") as container:
+        sound_start = container.streams.audio[0].start_time
+        assert sound_start == 0
+
+
+def test_frames_before_zero_are_all_shown(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    info = video_info(FrameFormat(width=96, height=72), start_pts=None)
+    pts = [-7200, -3600, 0, 3600]
+    muxer = encode_frames(target, info, pts)
+    assert sorted(muxer.video_pts) == pts
+    assert [frame.seconds * 25 for frame in read_back(target)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mov", ".mkv", ".ts"])
+def test_mp4_chapters(tmp_path: Path, extension: str) -> None:
+    """MP4 keeps their titles in a track, which must neither be copied nor be missed."""
+    source = tmp_path / "in.mp4"
+    write_movie(source, film(), chapters=CHAPTERS)
+    target = tmp_path / f"out{extension}"
+    _, events = rerender(source, target)
+    assert len(events) == (1 if extension == ".ts" else 0)
+    with av.open(str(target), mode="r") as container:
+        titles = [chapter["metadata"]["title"] for chapter in container.chapters()]
+        kinds = [stream.type for stream in container.streams]
+    assert titles == ([] if extension == ".ts" else ["opening", "middle", "end"])
+    assert kinds.count("data") == (1 if extension in (".mp4", ".mov") else 0)
+
+
+@pytest.mark.parametrize(
+    ("timecode", "start", "kept"),
+    [("01:02:03:04", 0.0, True), ("01:02:03:04", 0.4, False), ("01:02:03;04", 0.0, False)],
+)
+def test_timecode(tmp_path: Path, timecode: str, start: float, kept: bool) -> None:
+    source = tmp_path / "in.mkv"
+
+    def tag(stream: VideoStream) -> None:
+        stream.metadata["timecode"] = timecode
+
+    write_video(source, replace(film(1), setup=tag))
+    target = tmp_path / "out.mov"
+    _, events = rerender(source, target, start=start)
+    assert any("timecode" in event.message for event in events) != kept
+    with av.open(str(target), mode="r") as container:
+        tags = container.streams.video[0].metadata
+        assert tags.get("timecode") == (timecode if kept else None)
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv", ".webm"])
+def test_cover_art(tmp_path: Path, extension: str) -> None:
+    source = tmp_path / "in.mp4"
+    write_movie(source, film(1), [SoundSpec()], cover=True)
+    (picture,) = payloads(source, "video", 1)
+    target = tmp_path / f"out{extension}"
+    _, events = rerender(source, target)
+    with av.open(str(target), mode="r") as container:
+        covers = [s for s in container.streams.video if s.disposition & Disposition.attached_pic]
+        if extension == ".webm":
+            assert covers == []
+            assert any("cover" in event.message for event in events)
+            return
+        (cover,) = covers
+        (data,) = [bytes(p) for p in container.demux(cover) if p.size]
+    assert data == picture
+
+
+def test_attachments_are_kept_in_matroska(tmp_path: Path) -> None:
+    clip, source = tmp_path / "clip.mkv", tmp_path / "in.mkv"
+    write_video(clip, film(1))
+    with av.open(str(clip), mode="r") as before, av.open(str(source), "w") as after:
+        stream = after.add_stream_from_template(before.streams.video[0], opaque=True)
+        after.add_attachment("serif.ttf", "font/ttf", b"not really a font")
+        for packet in before.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                after.mux(packet)
+    target = tmp_path / "out.mkv"
+    _, events = rerender(source, target)
+    assert events == []
+    with av.open(str(target), mode="r") as container:
+        (font,) = [s for s in container.streams if s.type == "attachment"]
+        assert (font.name, font.mimetype) == ("serif.ttf", "font/ttf")
+        assert font.data == b"not really a font"
+    _, events = rerender(source, tmp_path / "out.mp4")
+    assert [event.message for event in events if "serif.ttf" in event.message]
+
+
+def test_tags_of_the_old_file_are_not_copied(tmp_path: Path) -> None:
+    source = tmp_path / "in.mp4"
+    tags = {"title": "t", "creation_time": "2024-05-06T07:08:09.000000Z"}
+    write_movie(source, film(1), metadata=tags)
+    target = tmp_path / "out.mkv"
+    rerender(source, target)
+    with av.open(str(target), mode="r") as container:
+        metadata = {key.lower(): value for key, value in container.metadata.items()}
+    assert metadata["title"] == "t"
+    assert metadata["creation_time"].startswith("2024-05-06T07:08:09")
+    assert not {"major_brand", "compatible_brands", "minor_version"} & metadata.keys()
+
+
+def test_a_phone_s_tags_are_kept(tmp_path: Path) -> None:
+    source = tmp_path / "in.mov"
+    tags = {"com.apple.quicktime.make": "Maker", "com.apple.quicktime.model": "Model 7"}
+    write_movie(source, film(1), metadata=tags, options={"movflags": "use_metadata_tags"})
+    target = tmp_path / "out.mov"
+    rerender(source, target)
+    with av.open(str(target), mode="r") as container:
+        assert tags.items() <= container.metadata.items()
+
+
+def test_default_and_forced_are_kept(tmp_path: Path) -> None:
+    plain, source = tmp_path / "plain.mkv", tmp_path / "in.mkv"
+    write_movie(plain, film(1), [SoundSpec(), SoundSpec()], subtitles=True)
+    wanted = [Disposition.default, Disposition(0), Disposition.default, Disposition.forced]
+    with av.open(str(plain), mode="r") as before, av.open(str(source), "w") as after:
+        streams = [after.add_stream_from_template(s, opaque=True) for s in before.streams]
+        for stream, disposition in zip(streams, wanted, strict=True):
+            stream.disposition = disposition
+            stream.metadata["title"] = f"track {stream.index}"
+        for packet in before.demux():
+            if packet.size:
+                packet.stream = streams[packet.stream_index]
+                after.mux(packet)
+    target = tmp_path / "out.mkv"
+    rerender(source, target)
+    with av.open(str(target), mode="r") as container:
+        assert [stream.disposition for stream in container.streams] == wanted
+        assert [stream.metadata["title"] for stream in container.streams] == [
+            f"track {index}" for index in range(4)
+        ]
+
+
+def test_what_can_be_read_of_a_cut_file_is_copied(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    chirp(source, video=film(), codec="pcm_s16le")
+    truncate(source, 0.6)
+    target = tmp_path / "out.mkv"
+    rerender(source, target)
+    assert_in_step(source, target)
+    start, samples = sound(target)
+    assert 0.6 * RATE < len(samples) < 1.9 * RATE
+    assert start == 0
+
+
+def test_sound_that_fails_does_not_stop_the_film(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = chirp(tmp_path / "in.mkv", video=film())
+    feed = TranscodedTrack.feed
+    fed = 0
+
+    def fail_at_the_third(track: TranscodedTrack, packet: Any) -> Iterator[Any]:
+        nonlocal fed
+        fed += 1
+        if fed == 3:
+            raise av.error.ExternalError(1, "Generic error in an external library")
+        yield from feed(track, packet)
+
+    monkeypatch.setattr(TranscodedTrack, "feed", fail_at_the_third)
+    target = tmp_path / "out.mp4"
+    _, events = rerender(source, target)
+    assert any("ends early" in event.message for event in events)
+    assert fed == 3
+    assert len(read_back(target)) == 50
+
+
+def test_packets_are_interleaved(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    write_movie(source, film(), [SoundSpec(seconds=2)])
+    target = tmp_path / "out.mkv"
+    rerender(source, target)
+    with av.open(str(target), mode="r") as container:
+        order = [p.stream.type for p in container.demux() if p.size]
+    longest = max(len(list(run)) for _, run in itertools.groupby(order))
+    assert longest < 10
+
+
+def test_a_matte_file_has_no_other_tracks(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.mkv", tmp_path / "out.mp4"
+    write_movie(source, film(1), [SoundSpec()])
+    encode_frames(target, probe(source), shown_pts(source), kind=PictureKind.MATTE)
+    with av.open(str(target), mode="r") as container:
+        assert [stream.type for stream in container.streams] == ["video"]
+
+
+def test_mp4_headers_come_first(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    encode_frames(target, video_info(FrameFormat(width=96, height=72)), [0, 3600])
+    data = target.read_bytes()
+    assert data.index(b"moov") < data.index(b"mdat")
+
+
+def test_an_output_without_frames_is_an_error(tmp_path: Path) -> None:
+    info = video_info(FrameFormat(width=96, height=72))
+    with (
+        Muxer(tmp_path / "a.mp4", container_for(Path("a.mp4")), info, copy_tracks=False) as muxer,
+        pytest.raises(EncodeError, match="no frame"),
+    ):
+        muxer.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_container_that_cannot_hold_the_codec_says_so(tmp_path: Path) -> None:
+    info = video_info(FrameFormat(width=96, height=72))
+    container = container_for(Path("a.webm"))
+    with (
+        Muxer(tmp_path / "a.webm", container, info, copy_tracks=False) as muxer,
+        pytest.raises(UnsupportedFormatError, match="WebM cannot hold"),
+    ):
+        muxer.add_encoder("libx264", width=96, height=72)
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv", ".ts"])
+def test_packets_made_elsewhere(tmp_path: Path, extension: str) -> None:
+    """As a hardware encoder would hand them over: Annex B, without global headers."""
+    info = video_info(FrameFormat(width=96, height=72))
+    made = tmp_path / "made.ts"
+    pts = [3600 * index for index in range(10)]
+    encode_frames(made, info, pts)
+    target = tmp_path / f"out{extension}"
+    with (
+        av.open(str(made), mode="r") as source,
+        Muxer(target, container_for(target), info, copy_tracks=False) as muxer,
+    ):
+        stream = muxer.add_packets("h264", width=96, height=72)
+        packets = [packet for packet in source.demux(video=0) if packet.size]
+        start = min(packet.pts for packet in packets if packet.pts is not None)
+        for packet in packets:
+            assert packet.pts is not None
+            assert packet.dts is not None
+            packet.pts, packet.dts = packet.pts - start, packet.dts - start
+            packet.stream = stream
+            muxer.write_video([packet])
+        muxer.finish()
+    assert sorted(muxer.video_pts) == pts
+    seconds = [frame.seconds for frame in read_back(target)]
+    assert [time - seconds[0] for time in seconds] == [Fraction(value, 90_000) for value in pts]
+
+
+def test_a_file_that_cannot_be_opened_is_an_output_error(tmp_path: Path) -> None:
+    info = video_info(FrameFormat(width=96, height=72))
+    target = tmp_path / "gone" / "a.mp4"
+    with pytest.raises(OutputError, match="folder is gone"):
+        encode_frames(target, info, [0, 3600])
+
+
+class _FullDisk:
+    """A packet sink that fails the way PyAV does."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def mux_one(self, packet: object) -> None:
+        raise av.error.OSError(self._code, "Input/output error", "a.mp4")
+
+    def close(self) -> None:
+        """As after a failed write."""
+
+
+@pytest.mark.parametrize(("code", "words"), [(errno.ENOSPC, "disk full"), (errno.EIO, "disk rep")])
+def test_write_errors_are_output_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, words: str
+) -> None:
+    info = video_info(FrameFormat(width=96, height=72))
+    original: Callable[..., Any] = Muxer.add_encoder
+
+    def add_encoder(muxer: Muxer, *args: Any, **settings: Any) -> Any:
+        stream = original(muxer, *args, **settings)
+        monkeypatch.setattr(muxer, "_kept", muxer._output, raising=False)
+        monkeypatch.setattr(muxer, "_output", _FullDisk(code))
+        return stream
+
+    monkeypatch.setattr(Muxer, "add_encoder", add_encoder)
+    with pytest.raises(OutputError, match=words):
+        encode_frames(tmp_path / "a.mp4", info, [0, 3600])
+
+
+_LIMITED = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from bgsoft.errors import OutputError
+from bgsoft.frame import FrameFormat
+from bgsoft.media.output import AtomicOutput
+from tests.rendering import draw, encode_frames, video_info
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+noise = np.random.default_rng(1)
+
+def noisy(planes, format, index):
+    draw(planes, format, index)
+    planes.luma[:] = noise.integers(16, 236, planes.luma.shape)
+
+target = Path(sys.argv[1])
+try:
+    with AtomicOutput(target) as output:
+        info = video_info(FrameFormat(width=320, height=240))
+        encode_frames(output.temporary, info, range(0, 3600 * 40, 3600), draw_frame=noisy)
+        output.commit()
+except OutputError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv", ".ts"])
+def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, extension: str) -> None:
+    """A limit on the file's size stands in for the disk."""
+    result = subprocess.run(
+        [sys.executable, "-c", _LIMITED, str(tmp_path / f"out{extension}")],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert "cannot write" in result.stdout
+    assert "larger than" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "codec", "text"),
+    [
+        (b"\x00\x05Hello\x00\x00\x00\x12styl", "mov_text", "Hello"),
+        (b"\x00\x0a\xfe\xff\x00H\x00\xe9\x00!\x26\x6b", "mov_text", "Hé!♫"),
+        (b"\x00\x00", "mov_text", ""),
+        (b"\x00\x09a < b & c", "mov_text", "a < b & c"),
+        (b"Zwei <i>Zeilen</i>\r\nText", "subrip", "Zwei <i>Zeilen</i>\nText"),
+        (b'<font color="red">red</font> <b>bold</b>', "subrip", "red <b>bold</b>"),
+        (b"<v Roger>1 &lt; 2 <c.loud>and</c> <b>so</b> on", "webvtt", "1 < 2 and <b>so</b> on"),
+        (b"0,0,Default,,0,0,0,,{\\an8}Up, and\\Ndown", "ass", "Up, and\ndown"),
+        (b"3,0,Default", "ass", ""),
+    ],
+)
+def test_subtitle_text_is_read(payload: bytes, codec: str, text: str) -> None:
+    assert decode_text(payload, codec) == text
+
+
+def test_subtitle_text_is_written() -> None:
+    text = "1 < 2 & <b>so</b>\non"
+    assert encode_text(text, "subrip") == text.encode()
+    assert encode_text(text, "webvtt") == b"1 &lt; 2 &amp; <b>so</b>\non"
+    assert encode_text(text, "mov_text") == b"\x00\x0d1 < 2 & so\non"
+    long = encode_text("ü" * 40_000, "mov_text")
+    assert int.from_bytes(long[:2], "big") == len(long) - 2 <= 0xFFFF
+    assert decode_text(long, "mov_text") == "ü" * 32_767
+
+
+def test_subtitles_without_a_place_are_told(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    write_movie(source, film(1), subtitles=True)
+    _, events = rerender(source, tmp_path / "out.ts")
+    assert any("subtitle track" in event.message for event in events)
+    _, events = rerender(source, tmp_path / "out.webm")
+    assert any("webvtt" in event.message for event in events)

@@ -1,0 +1,313 @@
+"""Whole renders of every kind of clip: frames, times, sound and colour survive."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from av.container import InputContainer
+
+import bgsoft
+from bgsoft.decode.base import DecodeSettings
+from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.errors import ConfigError, OutputError, RenderCancelledError
+from bgsoft.pipeline.ring import FrameRing
+from bgsoft.report import Event, Progress
+from tests.assets import CLIPS, VFR_TIMES, Clip
+from tests.fakes import host_planes
+from tests.synthetic import (
+    SoundSpec,
+    VideoSpec,
+    damage,
+    read_index,
+    regular_times,
+    truncate,
+    write_movie,
+    write_video,
+)
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
+UNCHANGED = {"effect": "dim", "strength": 0.0, "preset": None}
+"""Settings that render every pixel as it was, so that frames can be told by their content."""
+REPORT_FIELDS = {
+    *("bgsoft_version", "input", "output", "frames_decoded", "frames_encoded", "duration_s"),
+    *("wall_s", "fps", "settings", "model", "stages", "events", "audio", "peak_rss_bytes"),
+    *("peak_vram_bytes", "versions"),
+}
+
+
+def times_and_numbers(path: Path) -> tuple[list[Fraction], list[int]]:
+    """Presentation times (seconds) and the frame numbers that the pictures show."""
+    times, numbers = [], []
+    with CpuDecoder(path, DecodeSettings()) as decoder:
+        ring = FrameRing(2, lambda slot: host_planes(decoder.info.format, slot))
+        shift = 8 if decoder.info.format.bit_depth == 10 else 0
+        for frame in decoder.frames(ring):
+            times.append(frame.pts * frame.time_base)
+            numbers.append(read_index(frame.luma, shift))
+            ring.release(frame)
+    return times, numbers
+
+
+def audio_bytes(path: Path) -> list[bytes]:
+    """The packets' data of each audio track, joined."""
+    with av.open(str(path), "r") as source:
+        assert isinstance(source, InputContainer)
+        data = {stream.index: b"" for stream in source.streams.audio}
+        for packet in source.demux(*source.streams.audio):
+            data[packet.stream.index] += bytes(packet)
+    return list(data.values())
+
+
+@pytest.mark.parametrize("clip", CLIPS.values(), ids=lambda clip: clip.name)
+def test_every_clip_keeps_its_frames_and_times(
+    clip: Clip, clip_folder: Path, tmp_path: Path
+) -> None:
+    source = clip.build(clip_folder)
+    target = tmp_path / "out.mkv"
+    report = bgsoft.render(source, target, speed="ultrafast", quality=12, **UNCHANGED)
+    assert report.frames_decoded == report.frames_encoded == len(clip.indices)
+    times, numbers = times_and_numbers(target)
+    assert numbers == clip.indices
+    with CpuDecoder(source) as decoder:
+        ring = FrameRing(2, lambda slot: host_planes(decoder.info.format, slot))
+        expected = []
+        for frame in decoder.frames(ring):
+            expected.append(frame.pts * frame.time_base)
+            ring.release(frame)
+    # Matroska counts milliseconds, and moves everything where a track begins before zero.
+    offset = times[0] - expected[0]
+    for time, due in zip(times, expected, strict=True):
+        assert abs(time - due - offset) <= Fraction(1, 1000)
+    if expected[0] >= 0 and source.suffix != ".ts":
+        assert abs(offset) <= Fraction(1, 1000)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov"])
+@pytest.mark.parametrize("name", ["vfr.mp4", "bframes.mp4", "ntsc.mkv", "editlist.mp4"])
+def test_mp4_times_are_exact(name: str, suffix: str, clip_folder: Path, tmp_path: Path) -> None:
+    source = CLIPS[name].build(clip_folder)
+    target = tmp_path / f"out{suffix}"
+    bgsoft.render(source, target, speed="ultrafast", **UNCHANGED)
+    assert times_and_numbers(target)[0] == times_and_numbers(source)[0]
+
+
+EFFECTS = ["blur", "bokeh", "pixelate", "dim", "color", "image", "video", "matte"]
+
+
+@pytest.mark.parametrize("layout", ["cfr.mp4", "hdr10.mp4", "odd.mkv"])
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_every_effect_in_every_layout(
+    effect: str, layout: str, clip_folder: Path, tmp_path: Path
+) -> None:
+    clip = CLIPS[layout]
+    options: dict[str, object] = {}
+    if effect == "image":
+        import cv2
+
+        picture = np.zeros((40, 60, 3), np.uint8)
+        picture[..., 2] = 255
+        options["background"] = str(tmp_path / "red.png")
+        assert cv2.imwrite(str(tmp_path / "red.png"), picture)
+    if effect == "video":
+        options["background"] = str(CLIPS["vfr.mkv"].build(clip_folder))
+    report = bgsoft.render(
+        clip.build(clip_folder),
+        tmp_path / "out.mkv",
+        effect=effect,
+        speed="ultrafast",
+        **options,  # type: ignore[arg-type]
+    )
+    assert report.frames_encoded == len(clip.indices)
+    with CpuDecoder(tmp_path / "out.mkv") as decoder:
+        assert (decoder.info.format.width, decoder.info.format.height) == (clip.width, clip.height)
+
+
+@pytest.mark.parametrize("suffix", [".mov", ".webm", ".mkv"])
+def test_alpha_output_carries_the_matte(suffix: str, tmp_path: Path) -> None:
+    target = tmp_path / f"cut{suffix}"
+    matte = tmp_path / "matte.mkv"
+    report = bgsoft.render(SAMPLE, target, preset="cutout", duration=0.2, matte_out=matte)
+    assert report.frames_encoded == 6
+    with av.open(str(target), "r") as source:
+        assert isinstance(source, InputContainer)
+        stream = source.streams.video[0]
+        if suffix == ".webm":  # FFmpeg's own VP9 decoder ignores the alpha channel
+            context = av.CodecContext.create("libvpx-vp9", "r")
+            context.extradata = stream.codec_context.extradata
+            frames = [
+                f for p in source.demux(stream) for f in context.decode(p if p.size else None)
+            ]
+        else:
+            frames = list(source.decode(stream))
+        alphas = [frame.reformat(format="gbrap").to_ndarray() for frame in frames]
+    assert len(alphas) == 6
+    # Channel order of to_ndarray("gbrap") is RGBA.
+    alpha = alphas[3][..., 3]
+    assert alpha[-40:, 600:680].min() > 245, "the person at the bottom centre is opaque"
+    assert alpha[:60, :200].max() < 10, "the wall at the top left is transparent"
+
+
+def test_the_person_is_untouched_and_the_room_is_not(tmp_path: Path) -> None:
+    target = tmp_path / "out.mkv"
+    bgsoft.render(SAMPLE, target, codec="ffv1", duration=0.1)
+    with CpuDecoder(SAMPLE) as before, CpuDecoder(target) as after:
+        ring_before = FrameRing(1, lambda slot: host_planes(before.info.format, slot))
+        ring_after = FrameRing(1, lambda slot: host_planes(after.info.format, slot))
+        a = next(before.frames(ring_before))
+        b = next(after.frames(ring_after))
+    face = np.s_[260:400, 620:700]
+    np.testing.assert_array_equal(a.luma[face], b.luma[face])
+    np.testing.assert_array_equal(a.chroma[130:200, 310:350], b.chroma[130:200, 310:350])
+    shelf = np.s_[0:300, 0:300]
+    assert b.luma[shelf].astype(float).std() < 0.8 * a.luma[shelf].astype(float).std()
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov"])
+def test_all_sound_is_copied_bit_for_bit(suffix: str, tmp_path: Path) -> None:
+    source = write_movie(
+        tmp_path / f"in{suffix}",
+        VideoSpec(times=regular_times(12), options={"preset": "ultrafast"}),
+        [SoundSpec(language="eng"), SoundSpec(pitch=660, language="deu")],
+    )
+    target = tmp_path / f"out{suffix}"
+    report = bgsoft.render(source, target, speed="ultrafast")
+    assert [(a.track, a.codec, a.action) for a in report.audio] == [
+        (0, "aac", "copied"),
+        (1, "aac", "copied"),
+    ]
+    assert audio_bytes(target) == audio_bytes(source)
+
+
+def test_a_part_starts_at_zero_with_its_sound(tmp_path: Path) -> None:
+    source = write_movie(
+        tmp_path / "in.mp4",
+        VideoSpec(times=regular_times(50), options={"preset": "ultrafast", "g": "12"}),
+        [SoundSpec(seconds=2.0)],
+    )
+    target = tmp_path / "out.mp4"
+    report = bgsoft.render(source, target, start=0.52, duration=0.4, **UNCHANGED)
+    times, numbers = times_and_numbers(target)
+    assert numbers == list(range(13, 23))
+    assert times[0] == 0
+    assert report.duration_s == pytest.approx(0.4)
+    with av.open(str(target), "r") as opened:
+        audio = opened.streams.audio[0]
+        assert float(audio.duration * audio.time_base) == pytest.approx(0.4, abs=0.05)
+        assert abs(float(audio.start_time * audio.time_base)) <= 0.025
+
+
+def test_damaged_packets_are_reported_and_the_rest_goes_on(tmp_path: Path) -> None:
+    source = write_movie(
+        tmp_path / "in.mp4",
+        VideoSpec(times=regular_times(50), options={"preset": "ultrafast", "g": "10", "bf": "0"}),
+        [SoundSpec(seconds=2.0)],
+    )
+    damage(source, [14, 15])
+    target = tmp_path / "out.mp4"
+    report = bgsoft.render(source, target, speed="ultrafast")
+    assert report.frames_decoded == report.frames_encoded >= 48
+    assert any("damaged" in e.message and e.kind == "repair" for e in report.events)
+    assert audio_bytes(target) == audio_bytes(source)
+    times = []
+    with CpuDecoder(target) as decoder:
+        ring = FrameRing(1, lambda slot: host_planes(decoder.info.format, slot))
+        for frame in decoder.frames(ring):
+            times.append(frame.pts * frame.time_base)
+            ring.release(frame)
+    assert times[-1] == Fraction(49, 25), "what follows the damage keeps its time"
+
+
+def test_a_truncated_file_renders_as_far_as_it_goes(tmp_path: Path) -> None:
+    source = truncate(write_video(tmp_path / "in.mkv", VideoSpec(times=regular_times(60))), 0.6)
+    report = bgsoft.render(source, tmp_path / "out.mkv", speed="ultrafast")
+    assert 5 < report.frames_encoded < 60
+
+
+def test_report_has_the_documented_fields(tmp_path: Path) -> None:
+    report = bgsoft.render(SAMPLE, tmp_path / "out.mp4", duration=0.2, speed="ultrafast")
+    path = tmp_path / "report.json"
+    report.write_json(path)
+    plain = json.loads(path.read_text())
+    assert plain.keys() >= REPORT_FIELDS
+    assert set(plain["stages"]) == {"decode", "segment", "face", "matte", "composite", "encode"}
+    for stage in plain["stages"].values():
+        assert set(stage) == {"backend", "device", "ms_per_frame", "fallback_reason"}
+    assert plain["model"]["name"] == "selfie-general"
+    assert plain["frames_decoded"] == 6
+    assert plain["peak_rss_bytes"] > 50_000_000
+
+
+def test_progress_and_events_reach_the_caller(tmp_path: Path) -> None:
+    progress: list[Progress] = []
+    events: list[Event] = []
+    source = write_video(tmp_path / "in.mkv", VideoSpec(times=VFR_TIMES))
+    report = bgsoft.render(
+        source, tmp_path / "out.mp4", on_progress=progress.append, on_event=events.append
+    )
+    assert progress[-1].frames == progress[-1].total == len(VFR_TIMES)
+    assert events == report.events
+
+
+def test_scene_cuts_are_found_and_reported(tmp_path: Path) -> None:
+    def picture(number: int) -> VideoSpec:
+        def touch(frame: av.VideoFrame, index: int) -> None:
+            luma = np.frombuffer(frame.planes[0], np.uint8)  # type: ignore[call-overload]
+            luma = luma.reshape(frame.planes[0].height, -1)
+            bright = (index < 10) == (number == 0)
+            luma[:, : luma.shape[1] // 2] = 200 if bright else 40
+            luma[:, luma.shape[1] // 2 :] = 60 if bright else 220
+
+        return VideoSpec(times=regular_times(20), touch=touch)
+
+    source = write_video(tmp_path / "in.mkv", picture(0))
+    report = bgsoft.render(source, tmp_path / "out.mkv", speed="ultrafast")
+    assert [e.frame for e in report.events if e.kind == "scene-cut"] == [10]
+
+
+def test_cancelling_leaves_nothing_behind(tmp_path: Path) -> None:
+    cancel = threading.Event()
+
+    def stop(progress: Progress) -> None:
+        cancel.set()
+
+    before = SAMPLE.read_bytes()
+    with pytest.raises(RenderCancelledError):
+        bgsoft.render(SAMPLE, tmp_path / "out.mp4", on_progress=stop, cancel=cancel)
+    assert list(tmp_path.iterdir()) == []
+    assert SAMPLE.read_bytes() == before
+
+
+def test_an_existing_output_is_kept_unless_asked(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    target.write_text("precious")
+    with pytest.raises(OutputError, match="exists"):
+        bgsoft.render(SAMPLE, target)
+    assert target.read_text() == "precious"
+    report = bgsoft.render(SAMPLE, target, skip_existing=True)
+    assert report.skipped
+    assert target.read_text() == "precious"
+    bgsoft.render(SAMPLE, target, overwrite=True, duration=0.1, speed="ultrafast")
+    assert target.stat().st_size > 1000
+
+
+def test_unknown_options_and_values_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"no option 'strenght'.*strength"):
+        bgsoft.render(SAMPLE, tmp_path / "out.mp4", strenght=3)
+    with pytest.raises(ConfigError, match="strength must be between"):
+        bgsoft.render(SAMPLE, tmp_path / "out.mp4", strength=99.0)
+    with pytest.raises(ConfigError, match=r"no frame lies at or after 1000 s"):
+        bgsoft.render(SAMPLE, tmp_path / "out.mp4", start=1000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_public_names_exist() -> None:
+    for name in bgsoft.__all__:
+        assert getattr(bgsoft, name) is not None
+    assert dataclasses.is_dataclass(bgsoft.RenderConfig)

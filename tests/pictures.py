@@ -1,0 +1,106 @@
+"""Frames, mattes and slow references for tests of the picture stages."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.config import EffectConfig
+from bgsoft.frame import ColorInfo, Frame, FrameFormat, Matte, PixelLayout, Planes
+
+Array = NDArray[Any]
+
+SIZES = ((65, 47), (1, 1), (2, 2), (3, 2), (64, 64), (641, 359), (1026, 770))
+"""(width, height): odd, tiny, whole strips, grid factors 1 and 2."""
+
+
+def frame_format(
+    size: tuple[int, int],
+    layout: PixelLayout = PixelLayout.NV12,
+    *,
+    full_range: bool = False,
+    **color: int,
+) -> FrameFormat:
+    info = ColorInfo(full_range=full_range, range_specified=True, **color)
+    return FrameFormat(width=size[0], height=size[1], layout=layout, color=info)
+
+
+def codes(format: FrameFormat, values: Array) -> Array:
+    """Code values as the frame stores them."""
+    return np.asarray(values).astype(format.dtype) << format.shift
+
+
+def random_frame(format: FrameFormat, rng: np.random.Generator, pts: int = 0) -> Frame:
+    """Any code value anywhere."""
+    top = 1 << format.bit_depth
+    luma = codes(format, rng.integers(0, top, format.luma_shape))
+    chroma = codes(format, rng.integers(0, top, format.chroma_shape))
+    return make_frame(format, luma, chroma, pts)
+
+
+def flat_frame(format: FrameFormat, luma: int, cb: int, cr: int) -> Frame:
+    """One colour, as 8-bit code values."""
+    scale = 1 << (format.bit_depth - 8)
+    planes = np.full(format.luma_shape, luma * scale), np.empty(format.chroma_shape, np.int64)
+    planes[1][..., 0], planes[1][..., 1] = cb * scale, cr * scale
+    return make_frame(format, codes(format, planes[0]), codes(format, planes[1]))
+
+
+def make_frame(format: FrameFormat, luma: Array, chroma: Array, pts: int = 0) -> Frame:
+    planes = Planes(slot=0, luma=luma, chroma=chroma, alpha=np.zeros(format.luma_shape, np.uint8))
+    return Frame(planes=planes, format=format, index=0, pts=pts, time_base=Fraction(1, 1000))
+
+
+def copy_frame(frame: Frame) -> Frame:
+    return make_frame(frame.format, frame.luma.copy(), frame.chroma.copy(), frame.pts)
+
+
+def matte_from(format: FrameFormat, mask: Array) -> Matte:
+    """A matte as the matte stage makes it: refined on the grid, enlarged to the frame.
+
+    Args:
+        mask: (H, W) or any other size, float in [0, 1].
+    """
+    rows, columns = grid_shape(format.width, format.height)
+    factor = grid_factor(format.width, format.height)
+    small = cv2.resize(mask.astype(np.float32), (columns, rows), interpolation=cv2.INTER_AREA)
+    reduced = np.rint(np.clip(small, 0, 1) * 255).astype(np.uint8).reshape(rows, columns)
+    size = (columns * factor, rows * factor)
+    large = cv2.resize(reduced, size, interpolation=cv2.INTER_LINEAR).reshape(size[::-1])
+    alpha = np.ascontiguousarray(large[: format.height, : format.width])
+    return Matte(alpha=alpha, reduced=reduced)
+
+
+def no_one(format: FrameFormat) -> Matte:
+    return matte_from(format, np.zeros(format.luma_shape))
+
+
+def disc_mask(format: FrameFormat, radius: float = 0.3) -> Array:
+    """A round person in the middle; the radius is relative to the frame's height."""
+    y, x = np.mgrid[: format.height, : format.width] + 0.5
+    distance = np.hypot(y - format.height / 2, x - format.width / 2)
+    return (distance <= radius * format.height).astype(np.float64)
+
+
+def chroma_alpha(alpha: Array) -> Array:
+    """Mean alpha of 2×2 samples or what the edges leave of them, float64."""
+    height, width = alpha.shape
+    padded = np.pad(alpha.astype(np.float64), ((0, height % 2), (0, width % 2)), mode="edge")
+    return padded.reshape(padded.shape[0] // 2, 2, padded.shape[1] // 2, 2).mean(axis=(1, 3))
+
+
+def composite(effect: EffectConfig, frame: Frame, matte: Matte) -> Frame:
+    """A composited copy of the frame."""
+    result = copy_frame(frame)
+    reduced = CpuReducer(frame.format).reduce(result)
+    compositor = CpuCompositor(effect, frame.format)
+    compositor.apply(result, matte, reduced)
+    compositor.close()
+    return result

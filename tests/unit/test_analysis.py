@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.cpu import AreaReducer, CpuReducer, halve
+from bgsoft.frame import PixelLayout
+from tests.pictures import SIZES, Array, flat_frame, frame_format, make_frame, random_frame
+
+LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
+
+
+def cell_means(plane: Array, factor: int) -> Array:
+    """The mean of what each cell holds, one cell at a time."""
+    rows, columns = -(-plane.shape[0] // factor), -(-plane.shape[1] // factor)
+    means = np.empty((rows, columns))
+    for row in range(rows):
+        for column in range(columns):
+            y, x = row * factor, column * factor
+            means[row, column] = plane[y : y + factor, x : x + factor].mean()
+    return means
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    height=st.integers(1, 40),
+    width=st.integers(1, 40),
+    factor=st.sampled_from([1, 2, 4, 8]),
+    dtype=st.sampled_from(["uint8", "uint16"]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_cells_are_means(height: int, width: int, factor: int, dtype: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    plane = rng.integers(0, np.iinfo(dtype).max, (height, width), endpoint=True).astype(dtype)
+    reducer = AreaReducer(height, width, factor, dtype)
+    out = np.empty(reducer.shape, dtype)
+    reducer.reduce(plane, out)
+    error = out.astype(float) - cell_means(plane, factor)
+    halvings = factor.bit_length() - 1
+    assert error.max() <= max(0.5 * halvings, 0.5)
+    assert error.min() >= -max(0.25 * halvings, 0.5)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 6), (7, 1), (5, 8), (8, 9), (64, 64)])
+def test_halve_averages_what_the_edges_leave(shape: tuple[int, int], dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    plane = rng.integers(0, np.iinfo(dtype).max, shape).astype(dtype)
+    out = np.empty((-(-shape[0] // 2), -(-shape[1] // 2)), dtype)
+    halve(plane, out)
+    assert np.abs(out - cell_means(plane, 2)).max() <= 0.5
+
+
+def test_padded_rows_are_no_part_of_the_picture() -> None:
+    padded = np.full((16, 32), 255, np.uint8)
+    padded[:, :20] = 10
+    out = np.empty((4, 5), np.uint8)
+    AreaReducer(16, 20, 4, "uint8").reduce(padded[:, :20], out)
+    assert (out == 10).all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [*SIZES, (1025, 769), (2050, 1027)])
+def test_reducer_covers_the_frame(size: tuple[int, int], layout: PixelLayout) -> None:
+    format = frame_format(size, layout)
+    frame = random_frame(format, np.random.default_rng(1))
+    reduced = CpuReducer(format).reduce(frame)
+    factor = grid_factor(*size)
+    assert reduced.factor == factor
+    assert reduced.luma.shape == grid_shape(*size)
+    halvings = factor.bit_length() - 1
+    assert np.abs(reduced.luma - cell_means(frame.luma, factor)).max() <= max(0.5 * halvings, 0.5)
+    if factor == 1:
+        assert np.array_equal(reduced.chroma, frame.chroma)
+        return
+    assert reduced.chroma.shape == (*grid_shape(*size), 2)
+    for channel in range(2):
+        means = cell_means(frame.chroma[..., channel], factor // 2)
+        assert np.abs(reduced.chroma[..., channel] - means).max() <= max(0.5 * halvings, 0.5)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", SIZES)
+def test_one_colour_stays_that_colour(size: tuple[int, int], layout: PixelLayout) -> None:
+    format = frame_format(size, layout)
+    frame = flat_frame(format, 77, 90, 201)
+    reduced = CpuReducer(format).reduce(frame)
+    assert (reduced.luma == frame.luma[0, 0]).all()
+    assert (reduced.chroma == frame.chroma[0, 0]).all()
+
+
+def test_the_grid_survives_compositing_of_the_frame() -> None:
+    format = frame_format((40, 30))  # factor 1: the grid is as large as the frame
+    frame = flat_frame(format, 50, 60, 70)
+    reduced = CpuReducer(format).reduce(frame)
+    frame.luma[:], frame.chroma[:] = 0, 0
+    assert (reduced.luma == 50).all()
+    assert (reduced.chroma == (60, 70)).all()
+
+
+def test_another_format_is_refused() -> None:
+    format = frame_format((64, 48))
+    other = frame_format((64, 48), PixelLayout.P010)
+    frame = flat_frame(other, 1, 2, 3)
+    with pytest.raises(ValueError, match="uint16"):
+        CpuReducer(format).reduce(frame)
+    small = flat_frame(frame_format((62, 48)), 1, 2, 3)
+    with pytest.raises(ValueError, match=r"\(48, 62\)"):
+        CpuReducer(format).reduce(make_frame(format, small.luma, small.chroma))
+
+
+@pytest.mark.parametrize("factor", [0, 3, -2])
+def test_factors_are_powers_of_two(factor: int) -> None:
+    with pytest.raises(ValueError, match="power of two"):
+        AreaReducer(8, 8, factor, "uint8")

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bgsoft.composite.blend import Blender
+from bgsoft.composite.plate import PlateBackground
+from bgsoft.frame import Frame, PixelLayout
+from tests.pictures import Array, chroma_alpha, copy_frame, frame_format, random_frame
+
+LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
+
+
+def tiled_alpha(shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    """All person, all background and mixed areas, of many sizes."""
+    height, width = shape
+    alpha = np.zeros(shape, np.uint8)
+    for _ in range(6):
+        y, x = rng.integers(0, height), rng.integers(0, width)
+        h, w = rng.integers(1, height + 1), rng.integers(1, width + 1)
+        kind = rng.integers(0, 4)
+        area = alpha[y : y + h, x : x + w]
+        if kind == 0:
+            area[:] = rng.integers(0, 256, area.shape)
+        else:
+            area[:] = 255 if kind < 3 else 0
+    return alpha
+
+
+def reference(samples: Array, other: Array, alpha: Array) -> Array:
+    share = alpha.astype(np.float64) / 255
+    return samples.astype(np.float64) * share + other * (1 - share)
+
+
+def blend(frame: Frame, alpha: Array, other: Frame) -> Frame:
+    result = copy_frame(frame)
+    Blender(frame.format).blend(result, alpha, PlateBackground(other.luma, other.chroma))
+    return result
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    size=st.tuples(st.integers(1, 400), st.integers(1, 300)),
+    layout=st.sampled_from(LAYOUTS),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_blend_is_the_weighted_mean(size: tuple[int, int], layout: PixelLayout, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    format = frame_format(size, layout)
+    frame, other = random_frame(format, rng), random_frame(format, rng)
+    alpha = tiled_alpha(format.luma_shape, rng)
+    result = blend(frame, alpha, other)
+
+    code = 1 << format.shift
+    # Two products, each rounded to a code at 8 bit; at 10 bit only their sum is.
+    most = 1.0 if layout is PixelLayout.NV12 else (0.5 + 2 / 64) * code
+    assert np.abs(result.luma - reference(frame.luma, other.luma, alpha)).max() <= most
+    # The mean alpha is rounded too: half a step of 255, over the range of samples.
+    most += 0.5 / 255 * np.ptp(np.array([0, ((1 << format.bit_depth) - 1) * code]))
+    mean = chroma_alpha(alpha)[..., None]
+    assert np.abs(result.chroma - reference(frame.chroma, other.chroma, mean)).max() <= most
+    if layout is PixelLayout.P010:
+        assert not (result.luma & 63).any()
+        assert not (result.chroma & 63).any()
+
+    assert np.array_equal(result.luma[alpha == 255], frame.luma[alpha == 255])
+    assert np.array_equal(result.luma[alpha == 0], other.luma[alpha == 0])
+    mean = chroma_alpha(alpha)
+    assert np.array_equal(result.chroma[mean == 255], frame.chroma[mean == 255])
+    assert np.array_equal(result.chroma[mean == 0], other.chroma[mean == 0])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_alpha_against_every_pair_of_extremes(layout: PixelLayout) -> None:
+    format = frame_format((256, 4), layout)
+    top = ((1 << format.bit_depth) - 1) << format.shift
+    rng = np.random.default_rng(0)
+    frame, other = random_frame(format, rng), random_frame(format, rng)
+    frame.luma[:] = np.array([0, top, top, 0])[:, None]
+    other.luma[:] = np.array([0, top, 0, top])[:, None]
+    alpha = np.broadcast_to(np.arange(256, dtype=np.uint8), (4, 256)).copy()
+    result = blend(frame, alpha, other)
+    wanted = reference(frame.luma, other.luma, alpha)
+    assert np.abs(result.luma - wanted).max() <= 1 << format.shift
+    assert result.luma[:, 255].tolist() == frame.luma[:, 255].tolist()
+    assert result.luma[:, 0].tolist() == other.luma[:, 0].tolist()
+
+
+def test_planes_of_another_format_are_refused() -> None:
+    format = frame_format((64, 48))
+    rng = np.random.default_rng(0)
+    frame = random_frame(format, rng)
+    plate = PlateBackground(frame.luma, frame.chroma)
+    alpha = np.zeros((48, 64), np.uint8)
+    with pytest.raises(ValueError, match="64x48"):
+        Blender(format).blend(frame, alpha[:, :60], plate)
+    with pytest.raises(ValueError, match="float32"):
+        Blender(format).blend(frame, alpha.astype(np.float32), plate)
+    with pytest.raises(ValueError, match="p010"):
+        Blender(frame_format((64, 48), PixelLayout.P010)).blend(frame, alpha, plate)
+    with pytest.raises(ValueError, match="66x48"):
+        Blender(frame_format((66, 48))).blend(frame, alpha, plate)

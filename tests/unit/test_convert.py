@@ -1,0 +1,85 @@
+"""Copying of decoded frames into slots, where no clip shows the case."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from av.filter import Graph
+from av.video.frame import VideoFrame
+
+from bgsoft.decode.convert import PlaneWriter
+from bgsoft.errors import DecodeError
+from bgsoft.frame import FrameFormat, PixelLayout
+from bgsoft.media.info import VideoInfo
+from tests.fakes import host_planes
+from tests.synthetic import chroma_pictures, luma_picture, make_frame
+
+
+def _info(width: int, height: int, layout: PixelLayout = PixelLayout.NV12) -> VideoInfo:
+    return VideoInfo(
+        path=Path("clip.mkv"),
+        container="matroska,webm",
+        stream_index=0,
+        codec="ffv1",
+        pixel_format="yuv420p",
+        coded_width=width,
+        coded_height=height,
+        format=FrameFormat(width=width, height=height, layout=layout),
+        time_base=Fraction(1, 25),
+        frame_rate=Fraction(25),
+        start_pts=0,
+        duration_seconds=None,
+        num_frames_from_header=None,
+    )
+
+
+def _upside_down(frame: VideoFrame) -> VideoFrame:
+    """Through FFmpeg's vflip, which turns the line size negative and copies nothing."""
+    graph = Graph()
+    source = graph.add_buffer(
+        width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 25)
+    )
+    graph.link_nodes(source, graph.add("vflip"), graph.add("buffersink"))
+    graph.configure()
+    frame.pts, frame.time_base = 0, Fraction(1, 25)
+    graph.vpush(frame)
+    return graph.vpull()
+
+
+def test_rows_stored_from_the_bottom_up() -> None:
+    frame = _upside_down(make_frame(37, 96, 72))
+    assert frame.planes[0].line_size < 0
+    info = _info(96, 72)
+    planes = host_planes(info.format)
+    PlaneWriter(info).write(frame, planes)
+    np.testing.assert_array_equal(planes.luma, luma_picture(37, 96, 72)[::-1])
+    cb, cr = chroma_pictures(96, 72)
+    np.testing.assert_array_equal(planes.chroma[..., 0], cb[::2, ::2][::-1])
+    np.testing.assert_array_equal(planes.chroma[..., 1], cr[::2, ::2][::-1])
+
+
+@pytest.mark.parametrize("height", [1, 2, 3, 8, 9])
+def test_pairs_of_422_chroma_rows_are_averaged(height: int) -> None:
+    info = _info(6, height)
+    frame = VideoFrame(6, height, "yuv422p")
+    rows = np.random.default_rng(height).integers(0, 256, (3, height, 6), np.uint8)
+    for plane, source in zip(frame.planes, rows, strict=True):
+        target = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, -1)
+        target[:, : plane.width] = source[:, : plane.width]
+    planes = host_planes(info.format)
+    PlaneWriter(info).write(frame, planes)
+    np.testing.assert_array_equal(planes.luma, rows[0])
+    for channel in (0, 1):
+        source = rows[channel + 1, :, :3].astype(float)
+        for row in range((height + 1) // 2):
+            mean = source[2 * row : 2 * row + 2].mean(axis=0)
+            assert np.abs(planes.chroma[row, :, channel] - mean).max() <= 0.5
+
+
+def test_a_format_without_a_conversion_is_a_decode_error() -> None:
+    info = _info(16, 16)
+    with pytest.raises(DecodeError, match="cannot be converted"):
+        PlaneWriter(info).write(VideoFrame(16, 16, "rgb96le"), host_planes(info.format))

@@ -1,0 +1,250 @@
+"""The soft matte as a whole."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bgsoft.analysis.base import grid_shape
+from bgsoft.config import MatteConfig, MatteStyle, Refine
+from bgsoft.frame import Frame, Matte, PixelLayout
+from bgsoft.matte.cpu import CpuMatter
+from bgsoft.matte.create import create_matter
+from bgsoft.matte.obs import ObsMatter
+from tests.unit.matte_scenes import Plane, blank_frame, discs, reduce
+
+PERSON = (0.5, 0.55, 0.35)
+ODD = (641, 359)
+
+
+def run(
+    mask: Plane,
+    size: tuple[int, int] = ODD,
+    frame: Frame | None = None,
+    **settings: Any,
+) -> Plane:
+    """The full-size matte of one mask on its first frame."""
+    frame = blank_frame(*size) if frame is None else frame
+    matter = CpuMatter(MatteConfig(**settings), frame.format)
+    return matter.refine(mask, frame, reduce(frame)).alpha.copy()
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (64, 64), ODD, (1027, 579), (360, 640)])
+@pytest.mark.parametrize("mask_shape", [(256, 256), (144, 256)])
+@pytest.mark.parametrize("layout", list(PixelLayout))
+def test_any_size_gives_flat_mattes_for_flat_masks(
+    size: tuple[int, int], mask_shape: tuple[int, int], layout: PixelLayout
+) -> None:
+    rng = np.random.default_rng(1)
+    frame = blank_frame(*size, luma=rng.integers(16, 236, size[::-1]), layout=layout)
+    matter = CpuMatter(MatteConfig(expand_pct=1, feather_pct=2), frame.format)
+    for value in (0.0, 1.0):
+        matter.reset()
+        matte = matter.refine(np.full(mask_shape, value, np.float32), frame, reduce(frame))
+        assert matte.alpha is frame.planes.alpha
+        assert matte.alpha.dtype == matte.reduced.dtype == np.uint8
+        assert matte.reduced.shape == grid_shape(*size)
+        assert np.all(matte.alpha == round(255 * value))
+        assert np.all(matte.reduced == round(255 * value))
+
+
+def ellipse(shape: tuple[int, int], shrink_px: float = 0.0) -> Plane:
+    """Where the disc PERSON of a 256×256 mask lies in a frame: (H, W) bool."""
+    height, width = shape
+    y, x = np.mgrid[0:height, 0:width]
+    dx, dy = (x + 0.5) / width - PERSON[0], (y + 0.5) / height - PERSON[1]
+    radii = PERSON[2] - shrink_px / width, PERSON[2] - shrink_px / height
+    return np.hypot(dx / radii[0], dy / radii[1]) < 1.0
+
+
+@pytest.mark.parametrize("refine", list(Refine))
+@pytest.mark.parametrize("size", [ODD, (1280, 720), (1027, 579), (333, 700)])
+def test_the_matte_lies_where_the_mask_does(refine: Refine, size: tuple[int, int]) -> None:
+    alpha = run(discs((256, 256), PERSON), size, refine=refine)
+    truth = ellipse(alpha.shape)
+    found = alpha > 127
+    assert np.count_nonzero(found != truth) < 0.006 * np.count_nonzero(truth)
+    # No drift: the edges' displacement has no direction.
+    for axis in (0, 1):
+        centre = np.average(np.arange(alpha.shape[axis]), weights=found.sum(axis=1 - axis))
+        expected = np.average(np.arange(alpha.shape[axis]), weights=truth.sum(axis=1 - axis))
+        assert abs(centre - expected) < 0.35
+
+
+@pytest.mark.parametrize("refine", list(Refine))
+def test_inside_is_255_and_outside_is_0(refine: Refine) -> None:
+    rng = np.random.default_rng(2)
+    noisy = blank_frame(1280, 720, luma=rng.integers(16, 236, (720, 1280)))
+    alpha = run(discs((256, 256), PERSON), frame=noisy, refine=refine)
+    assert np.all(alpha[ellipse(alpha.shape, 30)] == 255)
+    assert np.all(alpha[~ellipse(alpha.shape, -30)] == 0)
+
+
+def test_noise_is_handled() -> None:
+    rng = np.random.default_rng(3)
+    frame = blank_frame(*ODD, luma=rng.integers(0, 256, ODD[::-1]))
+    matter = CpuMatter(MatteConfig(), frame.format)
+    for _ in range(4):
+        mask = rng.random((256, 256)).astype(np.float32)
+        assert matter.refine(mask, frame, reduce(frame)).alpha.max() <= 255
+    bad = np.full((256, 256), np.nan, np.float32)
+    matter.refine(bad, frame, reduce(frame))
+    # One overflow of the model does not stay in the state.
+    person = np.ones((256, 256), np.float32)
+    assert np.all(matter.refine(person, frame, reduce(frame)).alpha == 255)
+
+
+def test_guided_moves_the_edge_to_the_picture() -> None:
+    """The mask's edge is 4 pixels off a strong edge of the picture; refining must close in."""
+    height, width = 359, 641
+    luma = np.where(np.arange(width) < 320, 60, 190)[None, :].repeat(height, axis=0)
+    frame = blank_frame(width, height, luma=luma)
+    x = (np.arange(256) + 0.5) * width / 256
+    mask = np.clip(0.5 - (x - 324) / 20, 0, 1).astype(np.float32)[None, :].repeat(256, axis=0)
+    error = {}
+    truth = np.arange(width) < 320
+    for refine in Refine:
+        alpha = run(mask, frame=frame, refine=refine, min_area=0, smooth=0)[height // 2]
+        error[refine] = np.abs(alpha / 255 - truth).sum()
+    assert error[Refine.GUIDED] < 0.8 * error[Refine.NONE]
+
+
+def test_a_second_person_stays() -> None:
+    alpha = run(discs((256, 256), (0.3, 0.5, 0.2), (0.75, 0.6, 0.08)))
+    assert alpha[int(0.5 * 359), int(0.3 * 641)] == 255
+    assert alpha[int(0.6 * 359), int(0.75 * 641)] == 255
+
+
+def test_expansion_grows_with_its_amount() -> None:
+    mask = discs((256, 256), PERSON)
+    amounts = (-5.0, -1.3, -0.4, 0.0, 0.3, 0.31, 1.0, 2.5, 5.0)
+    alphas = [run(mask, (1280, 720), expand_pct=amount).astype(int) for amount in amounts]
+    for smaller, larger in itertools.pairwise(alphas):
+        assert np.all(larger >= smaller)
+        assert larger.sum() > smaller.sum()
+
+
+@pytest.mark.parametrize("amount", [-4.0, 1.0, 4.0])
+def test_expansion_moves_the_edge_by_its_share_of_the_height(amount: float) -> None:
+    mask = discs((256, 256), PERSON)
+    # Upwards from the middle: the number of opaque pixels in the column is twice the radius.
+    plain = (run(mask, (1280, 720)) / 255.0)[:, 640].sum()
+    moved = (run(mask, (1280, 720), expand_pct=amount) / 255.0)[:, 640].sum()
+    # Two edges, 7.2 pixels a percent; the lower one may be cut by the frame.
+    assert (moved - plain) / 2 == pytest.approx(7.2 * amount, abs=1.0)
+
+
+@pytest.mark.parametrize("amount", [0.1, 0.7, 2.0, 10.0])
+@pytest.mark.parametrize("size", [ODD, (1280, 720)])
+def test_feather_only_adds_outside(amount: float, size: tuple[int, int]) -> None:
+    mask = discs((256, 256), PERSON)
+    plain = run(mask, size)
+    soft = run(mask, size, feather_pct=amount)
+    assert np.all(soft >= plain)
+    assert np.any(soft > plain)
+    # The rim ends where it should, give or take the edge's own width.
+    reach = amount * size[1] / 100.0 * max(1.0, size[0] / size[1])
+    assert np.all(soft[~ellipse(soft.shape, -reach - 30)] == 0)
+
+
+def test_hold_repeats_the_matte_while_the_picture_stands_still() -> None:
+    rng = np.random.default_rng(4)
+    luma = rng.integers(40, 200, (720, 1280))
+    matter = CpuMatter(MatteConfig(), blank_frame(1280, 720).format)
+    frame = blank_frame(1280, 720, luma=luma)
+    first = matter.refine(discs((256, 256), PERSON), frame, reduce(frame))
+    assert not first.held
+    expected = first.alpha.copy()
+    later = blank_frame(1280, 720, luma=luma)
+    held = matter.refine(None, later, reduce(later))
+    assert held.held
+    assert np.array_equal(held.alpha, expected)
+
+
+def test_hold_fits_the_old_mask_to_a_moved_picture() -> None:
+    def scene(edge: int) -> Frame:
+        luma = np.where(np.arange(641) < edge, 60, 190)[None, :].repeat(359, axis=0)
+        return blank_frame(641, 359, luma=luma)
+
+    x = (np.arange(256) + 0.5) * 641 / 256
+    mask = np.clip(0.5 - (x - 320) / 20, 0, 1).astype(np.float32)[None, :].repeat(256, axis=0)
+    first, second = scene(320), scene(324)
+    matter = CpuMatter(MatteConfig(), first.format)
+    before = matter.refine(mask, first, reduce(first)).alpha.astype(int)
+    after = matter.refine(None, second, reduce(second)).alpha.astype(int)
+    assert after.sum() > before.sum()
+
+
+def test_there_must_be_a_mask_to_hold() -> None:
+    frame = blank_frame(64, 64)
+    matter = CpuMatter(MatteConfig(), frame.format)
+    with pytest.raises(ValueError, match="no mask to hold"):
+        matter.refine(None, frame, reduce(frame))
+    matter.refine(np.ones((256, 256), np.float32), frame, reduce(frame))
+    matter.reset()
+    with pytest.raises(ValueError, match="no mask to hold"):
+        matter.refine(None, frame, reduce(frame))
+
+
+def test_reset_forgets() -> None:
+    rng = np.random.default_rng(5)
+    frame = blank_frame(*ODD)
+    masks = [
+        np.clip(discs((256, 256), PERSON) + rng.normal(0, 0.05, (256, 256)), 0, 1).astype(
+            np.float32
+        )
+        for _ in range(3)
+    ]
+
+    def last(matter: CpuMatter, count: int, reset: bool) -> Plane:
+        result: Matte | None = None
+        for mask in masks[-count:]:
+            if reset:
+                matter.reset()
+            result = matter.refine(mask, frame, reduce(frame))
+        assert result is not None
+        return result.alpha.copy()
+
+    def fresh() -> CpuMatter:
+        return CpuMatter(MatteConfig(temporal=0.9), frame.format)
+
+    assert np.array_equal(last(fresh(), 3, reset=True), last(fresh(), 1, reset=False))
+    assert not np.array_equal(last(fresh(), 3, reset=False), last(fresh(), 1, reset=False))
+
+
+def test_a_person_who_leaves_leaves_no_ghost() -> None:
+    frame = blank_frame(*ODD)
+    matter = CpuMatter(MatteConfig(temporal=1.0), frame.format)
+    for _ in range(5):
+        matter.refine(discs((256, 256), PERSON), frame, reduce(frame))
+    empty = np.zeros((256, 256), np.float32)
+    assert not matter.refine(empty, frame, reduce(frame)).alpha.any()
+
+
+def test_ten_bits_give_the_matte_of_eight() -> None:
+    rng = np.random.default_rng(6)
+    luma = rng.integers(16, 236, (359, 641))
+    mask = discs((256, 256), PERSON)
+    eight = run(mask, frame=blank_frame(*ODD, luma=luma))
+    ten = run(mask, frame=blank_frame(*ODD, luma=luma, layout=PixelLayout.P010))
+    assert np.array_equal(eight, ten)
+
+
+def test_results_go_to_the_same_arrays_every_time() -> None:
+    """Nothing is allocated for a result: OpenCV must have taken every ``dst`` it was given."""
+    frame = blank_frame(1280, 720)
+    matter = CpuMatter(MatteConfig(expand_pct=0.7, feather_pct=1), frame.format)
+    mask = discs((256, 256), PERSON)
+    first = matter.refine(mask, frame, reduce(frame))
+    second = matter.refine(np.zeros_like(mask), frame, reduce(frame))
+    assert first.reduced is second.reduced
+    assert not first.reduced.any()
+
+
+def test_the_style_chooses_the_stage() -> None:
+    fmt = blank_frame(64, 64).format
+    assert isinstance(create_matter(MatteConfig(), fmt), CpuMatter)
+    assert isinstance(create_matter(MatteConfig(style=MatteStyle.OBS), fmt), ObsMatter)

@@ -1,0 +1,363 @@
+"""Each step of the soft matte on its own."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from bgsoft.frame import FrameFormat
+from bgsoft.matte.contour import ContourSmoother, EdgeShift, Feather
+from bgsoft.matte.geometry import FrameUpsampler, MaskResampler
+from bgsoft.matte.islands import IslandFilter
+from bgsoft.matte.refine import GuidedRefiner
+from bgsoft.matte.temporal import TemporalFilter
+from bgsoft.matte.threshold import SoftThreshold
+from tests.unit.matte_scenes import Plane, discs
+
+GRID = (270, 480)
+
+
+def as_bytes(mask: Plane) -> Plane:
+    return np.rint(mask * 255).astype(np.uint8)
+
+
+# Threshold
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.2, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("softness", [0.0, 0.3, 1.0])
+def test_threshold_follows_its_formula(threshold: float, softness: float) -> None:
+    mask = np.linspace(0, 1, 1001, dtype=np.float32)[None, :].repeat(3, axis=0)
+    out = np.full(mask.shape, 9, np.uint8)
+    SoftThreshold(threshold, softness).apply(mask, out)
+    half = max(softness * min(threshold, 1 - threshold), 1 / 512)
+    x = np.clip((mask.astype(np.float64) - threshold + half) / (2 * half), 0, 1)
+    # Two roundings, of which the first is steepened by at most 1.5.
+    assert np.abs(out - 255 * x * x * (3 - 2 * x)).max() <= 1.3
+    assert np.all(out[x == 0] == 0)
+    assert np.all(out[x == 1] == 255)
+
+
+def test_no_threshold_takes_the_mask_as_it_is() -> None:
+    mask = np.linspace(0, 1, 256, dtype=np.float32)[None, :].copy()
+    out = np.empty(mask.shape, np.uint8)
+    SoftThreshold(None, 0.5).apply(mask, out)
+    assert np.array_equal(out[0], np.arange(256))
+
+
+# Temporal smoothing
+
+
+def noisy(mask: Plane, rng: np.random.Generator, amount: float) -> Plane:
+    """Smooth noise where the mask is undecided, as models have it."""
+    noise = rng.normal(0, 1, mask.shape)
+    for axis in (0, 1):
+        noise = sum(np.roll(noise, shift, axis) for shift in (-1, 0, 1)) / np.sqrt(3.0)
+    values = mask + amount * noise * (1 - np.abs(2 * mask - 1))
+    return np.clip(values, 0, 1).astype(np.float32)
+
+
+def flicker(strength: float) -> float:
+    """Mean change from frame to frame of a still, noisy scene, as a share of the input's."""
+    rng = np.random.default_rng(7)
+    mask = discs((256, 256), (0.5, 0.5, 0.3), ramp=8.0)
+    smoother = TemporalFilter(strength)
+    outputs, inputs = [], []
+    for _ in range(30):
+        luma = np.rint(100 + 80 * discs(GRID, (0.5, 0.5, 0.3)) + rng.normal(0, 1.0, GRID))
+        inputs.append(noisy(mask, rng, 0.15))
+        outputs.append(smoother.apply(inputs[-1], luma.astype(np.uint8)).copy())
+    change = [np.abs(np.diff(np.array(each[5:]), axis=0)).mean() for each in (outputs, inputs)]
+    return float(change[0] / change[1])
+
+
+def test_flicker_falls_with_strength() -> None:
+    assert flicker(0.0) == pytest.approx(1.0)
+    values = [flicker(strength) for strength in (0.3, 0.5, 0.7, 0.9)]
+    assert all(larger > smaller for larger, smaller in itertools.pairwise(values))
+    assert values[1] < 0.5
+    assert values[3] < 0.15
+
+
+def lag(strength: float, speed: float, contrast: float) -> float:
+    """Frames by which a moving disc's smoothed mask trails; speed in mask samples a frame."""
+    rng = np.random.default_rng(8)
+    smoother = TemporalFilter(strength)
+    found = []
+    for index in range(16):
+
+        def at(step: float) -> tuple[float, float, float]:
+            return (0.3 + speed * step / 256, 0.5, 0.2)
+
+        mask = discs((256, 256), at(index), ramp=6.0)
+        luma = 100 + contrast * discs(GRID, at(index)) + rng.normal(0, 1.0, GRID)
+        state = smoother.apply(mask, np.rint(luma).astype(np.uint8))
+        behind = discs((256, 256), at(index - 1), ramp=6.0) - mask
+        found.append(float(((state - mask) * behind).sum() / (behind * behind).sum()))
+    return float(np.mean(found[4:]))
+
+
+@pytest.mark.parametrize("strength", [0.5, 0.9, 1.0])
+def test_moving_edges_are_followed_at_once(strength: float) -> None:
+    assert lag(strength, speed=1.0, contrast=60) < 0.15
+    assert lag(strength, speed=3.0, contrast=60) < 0.02
+    # Even where the picture shows nothing of it, the distance stays within a sample or so.
+    for speed in (0.5, 1.0, 4.0):
+        assert lag(strength, speed=speed, contrast=0) * speed < 1.4
+
+
+def test_temporal_reset_forgets() -> None:
+    smoother = TemporalFilter(0.9)
+    luma = np.full(GRID, 90, np.uint8)
+    smoother.apply(np.full((64, 64), 0.5, np.float32), luma)
+    fresh = np.full((64, 64), 0.55, np.float32)
+    smoothed = smoother.apply(fresh, luma)
+    assert smoothed.max() < 0.52
+    smoother.reset()
+    assert np.array_equal(smoother.apply(fresh, luma), fresh)
+
+
+# Geometry
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (1027, 579), (641, 359), (1, 1)])
+def test_planes_keep_their_place_between_sizes(size: tuple[int, int]) -> None:
+    """A linear ramp over the frame stays the same ramp at every size, apart from the borders."""
+    fmt = FrameFormat(width=size[0], height=size[1])
+    width = size[0]
+    x = (np.arange(256) + 0.5) / 256
+    mask = (250 * x).astype(np.float32)[None, :].repeat(256, axis=0)
+    resampler = MaskResampler(fmt)
+    rows, columns = resampler.shape
+    factor = -(-width // columns)
+    grid = np.empty((rows, columns), np.float32)
+    resampler.apply(mask, grid)
+    cells = 250 * (np.arange(columns) + 0.5) * factor / width
+    inner = slice(3, -3)
+    assert np.allclose(grid[:, inner], cells[None, inner], atol=0.05)
+    frame = np.empty((size[1], size[0]), np.uint8)
+    FrameUpsampler(fmt).apply(np.rint(grid).astype(np.uint8), frame)
+    pixels = 250 * (np.arange(width) + 0.5) / width
+    border = 4 * factor
+    middle = slice(border, -border)
+    assert np.abs(frame[:, middle] - pixels[None, middle]).max(initial=0) <= 1.1
+
+
+# Refinement
+
+
+def slow_guided(alpha: Plane, guide: Plane, radius: int, epsilon: float) -> Plane:
+    """The colour guided filter by its definition, one window at a time, in double precision.
+
+    Args:
+        alpha: (h, w).
+        guide: (h, w, 3).
+        radius: Window radius; borders are repeated.
+        epsilon: As in the paper.
+
+    Returns:
+        (h, w, 4): the averaged factors and constant of each cell.
+    """
+    height, width = alpha.shape
+    pad = ((radius, radius), (radius, radius))
+    padded_alpha = np.pad(alpha, pad, mode="edge")
+    padded_guide = np.pad(guide, (*pad, (0, 0)), mode="edge")
+    side = 2 * radius + 1
+    result = np.empty((height, width, 4))
+    for row, column in itertools.product(range(height), range(width)):
+        window = (slice(row, row + side), slice(column, column + side))
+        p = padded_alpha[window].ravel()
+        i = padded_guide[window].reshape(-1, 3)
+        sigma = np.cov(i.T, bias=True) + epsilon * np.eye(3)
+        cov = (i * p[:, None]).mean(axis=0) - i.mean(axis=0) * p.mean()
+        factors = np.linalg.solve(sigma, cov)
+        result[row, column] = (*factors, p.mean() - factors @ i.mean(axis=0))
+    padded = np.pad(result, (*pad, (0, 0)), mode="edge")
+    mean = np.zeros_like(result)
+    for dy, dx in itertools.product(range(side), range(side)):
+        mean += padded[dy : dy + height, dx : dx + width] / side**2
+    return mean
+
+
+def test_refinement_is_the_guided_filter() -> None:
+    rng = np.random.default_rng(9)
+    rows, columns = 46, 60
+    luma = rng.integers(0, 256, (rows, columns)).astype(np.uint8)
+    chroma = rng.integers(0, 256, (rows // 2, columns // 2, 2)).astype(np.uint8)
+    alpha = as_bytes(discs((rows, columns), (0.5, 0.5, 0.3)))
+    refined = alpha.copy()
+    GuidedRefiner((rows, columns)).apply(refined, luma, chroma)
+
+    def halved(plane: Plane) -> Plane:
+        blocks = plane.reshape(rows // 2, 2, columns // 2, 2).astype(np.float64)
+        return np.floor(blocks.mean(axis=(1, 3)) + 0.5) / 255
+
+    guide = np.dstack([halved(luma), chroma / 255.0])
+    mean = slow_guided(halved(alpha), guide, radius=1, epsilon=5e-5)
+    rest = mean[..., 3] + (mean[..., 1:3] * guide[..., 1:]).sum(axis=2)
+
+    def doubled(plane: Plane) -> Plane:
+        for axis in (0, 1):
+            padded = np.pad(plane, [(1, 1) if a == axis else (0, 0) for a in (0, 1)], mode="edge")
+            before, here, after = (
+                np.take(padded, range(start, start + plane.shape[axis]), axis) for start in range(3)
+            )
+            pair = np.stack([here * 0.75 + before * 0.25, here * 0.75 + after * 0.25], axis + 1)
+            shape = list(plane.shape)
+            shape[axis] *= 2
+            plane = pair.reshape(shape)
+        return plane
+
+    expected = doubled(mean[..., 0]) * luma + 255 * doubled(rest)
+    expected = np.clip(2 * expected - 127.5, 0, 255)
+    assert np.abs(refined - expected).max() <= 1.0
+
+
+def test_refinement_leaves_flat_planes_and_flat_pictures_alone() -> None:
+    rng = np.random.default_rng(10)
+    luma = rng.integers(0, 256, GRID).astype(np.uint8)
+    chroma = rng.integers(0, 256, (*GRID, 2)).astype(np.uint8)
+    refiner = GuidedRefiner(GRID)
+    for value in (0, 255):
+        alpha = np.full(GRID, value, np.uint8)
+        refiner.apply(alpha, luma, chroma)
+        assert np.all(alpha == value)
+
+
+# Islands
+
+
+def test_islands_go_and_holes_close_but_large_ones_stay() -> None:
+    person = discs(GRID, (0.4, 0.55, 0.3), (0.8, 0.6, 0.1))
+    holes = discs(GRID, (0.36, 0.55, 0.02), (0.44, 0.6, 0.1))
+    speck = discs(GRID, (0.1, 0.2, 0.03))
+    alpha = as_bytes(np.clip(np.maximum(person - holes, speck), 0, 1))
+    before = alpha.copy()
+    IslandFilter(GRID, 0.005).apply(alpha)
+    row = [int(0.55 * 270), int(0.6 * 270)]
+    assert alpha[54, 48] == 0
+    assert not alpha[30:80, 20:80].any()
+    assert before[row[0], int(0.36 * 480)] == 0
+    assert alpha[row[0], int(0.36 * 480)] == 255
+    assert alpha[row[1], int(0.44 * 480)] == 0
+    assert alpha[row[1], int(0.8 * 480)] == 255
+    # The soft edges of what stays are as they were.
+    edge = discs(GRID, (0.4, 0.55, 0.32)) - discs(GRID, (0.4, 0.55, 0.28)) > 0.99
+    assert np.array_equal(alpha[edge], before[edge])
+
+
+def test_an_island_beside_a_person_goes_too() -> None:
+    person = discs(GRID, (0.4, 0.5, 0.3))
+    # Four cells off the person: inside its skirt.
+    speck = discs(GRID, (0.4 + (0.3 + 4 / 270 + 0.03) * 270 / 480, 0.5, 0.03), ramp=2.0)
+    alpha = as_bytes(np.maximum(person, speck))
+    IslandFilter(GRID, 0.005).apply(alpha)
+    assert np.all(alpha[speck > 0.9] < 26)
+    assert np.all(alpha[person > 0.99] == 255)
+
+
+def test_haze_far_from_anyone_goes() -> None:
+    alpha = as_bytes(np.maximum(discs(GRID, (0.3, 0.5, 0.2)), 0.3 * discs(GRID, (0.8, 0.5, 0.2))))
+    IslandFilter(GRID, 0.001).apply(alpha)
+    assert not alpha[:, 300:].any()
+
+
+def test_regions_about_as_large_as_the_limit_do_not_flicker() -> None:
+    def scene(radius: float) -> Plane:
+        return as_bytes(discs(GRID, (0.3, 0.5, 0.3), (0.8, 0.5, radius), ramp=1.0))
+
+    limit = np.pi * 0.1**2 * 270 / 480
+    x, y = int(0.8 * 480), 135
+    # Starting large, it survives getting slightly too small; starting small, the reverse.
+    for radii, kept in (((0.11, 0.09), 255), ((0.09, 0.11), 0)):
+        islands = IslandFilter(GRID, limit)
+        for radius in radii:
+            alpha = scene(radius)
+            islands.apply(alpha)
+        assert alpha[y, x] == kept
+        islands.reset()
+        alpha = scene(radii[1])
+        islands.apply(alpha)
+        assert alpha[y, x] == 255 - kept
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (359, 641)])
+@pytest.mark.parametrize("value", [0, 255])
+def test_flat_planes_stay_flat(shape: tuple[int, int], value: int) -> None:
+    alpha = np.full(shape, value, np.uint8)
+    islands = IslandFilter(shape, 0.01)
+    for _ in range(2):
+        islands.apply(alpha)
+        assert np.all(alpha == value)
+
+
+# Contour
+
+
+def test_smoothing_rounds_notches_and_keeps_the_edge_narrow() -> None:
+    x = np.arange(480)
+    # Teeth of 4 cells on a horizontal edge.
+    level = 135 + 2 * ((x // 2) % 2)
+    rows = np.arange(270)[:, None]
+    alpha = as_bytes(np.clip((rows - level[None, :]) / 3 + 0.5, 0, 1))
+    smoother = ContourSmoother(GRID, 1.0)
+    smooth = alpha.copy()
+    smoother.apply(smooth)
+    ragged = np.ptp((alpha > 127).sum(axis=0))
+    assert np.ptp((smooth > 127).sum(axis=0)) < ragged
+    width = np.count_nonzero((smooth[:, 100] > 0) & (smooth[:, 100] < 255))
+    assert width <= 12
+    assert np.all(smooth[:120] == 0)
+    assert np.all(smooth[150:] == 255)
+
+
+def slow_shift(alpha: Plane, cells: float) -> Plane:
+    """Grey dilation by the largest value within a distance."""
+    height, width = alpha.shape
+    reach = int(np.ceil(cells))
+    padded = np.pad(alpha, reach)
+    result = alpha.copy()
+    for dy, dx in itertools.product(range(-reach, reach + 1), repeat=2):
+        if np.hypot(dx, dy) <= cells + 1e-9:
+            window = padded[reach + dy : reach + dy + height, reach + dx : reach + dx + width]
+            result = np.maximum(result, window)
+    return result
+
+
+@pytest.mark.parametrize("cells", [1.0, 3.0, 6.0])
+def test_shift_is_nearly_a_dilation_by_a_disc(cells: float) -> None:
+    alpha = as_bytes(discs((90, 120), (0.5, 0.5, 0.2), ramp=4.0))
+    shifted = alpha.copy()
+    EdgeShift(alpha.shape, cells).apply(shifted)
+    assert np.all(slow_shift(alpha, cells - 0.5) <= slow_shift(shifted, 0.75))
+    assert np.all(shifted <= slow_shift(alpha, cells * 1.12 + 0.5))
+    assert abs(int((shifted > 127).sum()) - int((slow_shift(alpha, cells) > 127).sum())) < (
+        0.06 * (shifted > 127).sum()
+    )
+
+
+def test_inwards_is_outwards_of_the_background() -> None:
+    alpha = as_bytes(discs((90, 120), (0.5, 0.5, 0.3)))
+    inwards, background = alpha.copy(), 255 - alpha
+    EdgeShift(alpha.shape, -2.4).apply(inwards)
+    EdgeShift(alpha.shape, 2.4).apply(background)
+    assert np.abs(inwards.astype(int) - (255 - background.astype(int))).max() <= 1
+
+
+@pytest.mark.parametrize("cells", [0.5, 3.0, 9.0, 25.0])
+def test_feather_falls_smoothly_to_nothing(cells: float) -> None:
+    alpha = np.zeros(GRID, np.uint8)
+    alpha[:, :200] = 255
+    before = alpha.copy()
+    Feather(GRID, cells).apply(alpha)
+    profile = alpha[135].astype(int)
+    assert np.all(alpha >= before)
+    assert np.all(np.diff(profile) <= 0)
+    assert np.all(profile[: 200 + int(cells * 0.2)] >= 200)
+    assert np.all(profile[200 + int(np.ceil(cells)) + 4 :] == 0)
+    if cells >= 3:
+        # The half-way value lies near the middle of the rim, and no step is abrupt.
+        assert np.count_nonzero(profile > 127) - 200 == pytest.approx(cells / 2, abs=1.5)
+        assert np.abs(np.diff(profile[201:])).max() < 3.2 * 255 / cells + 1

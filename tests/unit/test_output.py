@@ -1,0 +1,259 @@
+"""Atomic output: nothing half-written, nothing lost, nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bgsoft.errors import OutputError, UnsupportedFormatError
+from bgsoft.media.containers import CONTAINERS, container_for
+from bgsoft.media.output import AtomicOutput, write_error
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_commit_gives_the_file_its_name_and_leaves_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    with AtomicOutput(target) as output:
+        assert output.temporary.parent == tmp_path
+        assert output.temporary.name.startswith(".out.mp4.")
+        assert output.temporary.suffix == ".mp4"
+        output.temporary.write_bytes(b"video")
+        assert not target.exists()
+        output.commit()
+    assert target.read_bytes() == b"video"
+    assert names(tmp_path) == ["out.mp4"]
+
+
+def test_leaving_without_commit_keeps_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    target.write_bytes(b"old")
+    with pytest.raises(RuntimeError), AtomicOutput(target, overwrite=True) as output:
+        output.temporary.write_bytes(b"new")
+        raise RuntimeError("the render failed")
+    assert target.read_bytes() == b"old"
+    assert names(tmp_path) == ["out.mp4"]
+
+
+def test_overwrite_replaces_and_keeps_the_permissions(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    target.write_bytes(b"old")
+    target.chmod(0o640)
+    with AtomicOutput(target, overwrite=True) as output:
+        output.temporary.write_bytes(b"new")
+        output.commit()
+    assert target.read_bytes() == b"new"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_existing_file_is_an_error(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    target.write_bytes(b"old")
+    with pytest.raises(OutputError, match="exists; use --overwrite"):
+        AtomicOutput(target)
+    assert names(tmp_path) == ["out.mp4"]
+
+
+@pytest.mark.parametrize("hard_links", [True, False])
+def test_a_file_that_appears_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hard_links: bool
+) -> None:
+    if not hard_links:
+
+        def no_links(*args: object, **kwargs: object) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", no_links)
+    target = tmp_path / "out.mp4"
+    with AtomicOutput(target) as output:
+        output.temporary.write_bytes(b"ours")
+        target.write_bytes(b"theirs")
+        with pytest.raises(OutputError, match="appeared meanwhile"):
+            output.commit()
+    assert target.read_bytes() == b"theirs"
+    assert names(tmp_path) == ["out.mp4"]
+
+
+def test_commit_works_where_hard_links_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    target = tmp_path / "out.mp4"
+    with AtomicOutput(target) as output:
+        output.temporary.write_bytes(b"video")
+        output.commit()
+    assert target.read_bytes() == b"video"
+    assert names(tmp_path) == ["out.mp4"]
+
+
+def test_folder_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="does not exist"):
+        AtomicOutput(tmp_path / "nowhere" / "out.mp4")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_folder_must_be_writable(tmp_path: Path) -> None:
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    with pytest.raises(OutputError, match="not writable"):
+        AtomicOutput(folder / "out.mp4")
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *args: False)
+    with pytest.raises(OutputError, match="not writable"):
+        AtomicOutput(tmp_path / "out.mp4")
+
+
+def test_target_must_be_a_regular_file(tmp_path: Path) -> None:
+    folder = tmp_path / "out.mp4"
+    folder.mkdir()
+    with pytest.raises(OutputError, match="is a directory"):
+        AtomicOutput(folder, overwrite=True)
+    pipe = tmp_path / "pipe.mp4"
+    os.mkfifo(pipe)
+    with pytest.raises(OutputError, match="not a regular file"):
+        AtomicOutput(pipe, overwrite=True)
+
+
+@pytest.mark.parametrize("link", ["same", "hard", "symbolic"])
+def test_the_input_is_never_overwritten(tmp_path: Path, link: str) -> None:
+    source = tmp_path / "in.mp4"
+    source.write_bytes(b"precious")
+    target = source
+    if link != "same":
+        target = tmp_path / "out.mp4"
+        (target.hardlink_to if link == "hard" else target.symlink_to)(source)
+    with pytest.raises(OutputError, match="same file as the input"):
+        AtomicOutput(target, overwrite=True, inputs=[source])
+    assert source.read_bytes() == b"precious"
+
+
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    real = tmp_path / "disk" / "real.mp4"
+    real.write_bytes(b"old")
+    link = tmp_path / "link.mp4"
+    link.symlink_to(real)
+    with AtomicOutput(link, overwrite=True) as output:
+        output.temporary.write_bytes(b"new")
+        output.commit()
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+
+
+def test_a_loop_of_links_is_an_output_error(tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").symlink_to(tmp_path / "b.mp4")
+    (tmp_path / "b.mp4").symlink_to(tmp_path / "a.mp4")
+    with pytest.raises(OutputError):
+        AtomicOutput(tmp_path / "a.mp4", overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["out", "out.txt", "out.mp4.bak", "out.avi"])
+def test_unknown_extensions_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UnsupportedFormatError, match=r"\.mp4"):
+        AtomicOutput(tmp_path / name)
+
+
+def test_extensions_are_known_in_any_case() -> None:
+    assert container_for(Path("A.MP4")).muxer == "mp4"
+    extensions = [ext for container in CONTAINERS for ext in container.extensions]
+    assert len(extensions) == len(set(extensions))
+
+
+def test_a_name_of_the_greatest_length_has_room_for_the_mark(tmp_path: Path) -> None:
+    target = tmp_path / ("ü" * 125 + ".mp4")
+    with AtomicOutput(target) as output:
+        output.temporary.write_bytes(b"video")
+        output.commit()
+    assert target.read_bytes() == b"video"
+
+
+_KILLED = """
+import sys, time
+from pathlib import Path
+from bgsoft.media.output import AtomicOutput
+output = AtomicOutput(Path(sys.argv[1]))
+output.temporary.write_bytes(b"half")
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_run(tmp_path: Path) -> None:
+    target, other = tmp_path / "out.mp4", tmp_path / "other.mp4"
+    with subprocess.Popen(
+        [sys.executable, "-c", _KILLED, str(target)], stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            (left,) = names(tmp_path)
+            # While it runs, neither its own target's next run nor another's touches its file.
+            with AtomicOutput(target), AtomicOutput(other):
+                assert left in names(tmp_path)
+            process.send_signal(signal.SIGKILL)
+        finally:
+            process.kill()
+    assert names(tmp_path) == [left]
+    with AtomicOutput(other):
+        assert left in names(tmp_path), "it belongs to another target"
+    with AtomicOutput(target) as output:
+        assert left not in names(tmp_path)
+        output.temporary.write_bytes(b"whole")
+        output.commit()
+    assert names(tmp_path) == ["out.mp4"]
+
+
+def test_files_that_only_look_like_ours_are_kept(tmp_path: Path) -> None:
+    lookalikes = [".out.mp4.part.mp4", ".out.mp4.0123456789.part.mp4", ".out.mp4.notes"]
+    for name in lookalikes:
+        (tmp_path / name).write_bytes(b"mine")
+    with AtomicOutput(tmp_path / "out.mp4"):
+        pass
+    assert names(tmp_path) == sorted(lookalikes)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.ENOSPC, "disk full"),
+        (errno.EDQUOT, "quota"),
+        (errno.EIO, "input/output error"),
+        (errno.EINVAL, "Invalid argument"),
+    ],
+)
+def test_write_errors_say_what_is_wrong(code: int, words: str) -> None:
+    error = write_error(OSError(code, os.strerror(code)), Path("folder/out.mp4"))
+    assert isinstance(error, OutputError)
+    assert words in str(error)
+    assert "out.mp4" in str(error)
+
+
+def test_commit_reports_a_full_disk_and_removes_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with AtomicOutput(tmp_path / "out.mp4") as output:
+        output.temporary.write_bytes(b"video")
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OutputError, match="disk full"):
+            output.commit()
+        assert names(tmp_path) == []
+        with pytest.raises(ValueError, match="closed"):
+            output.commit()

@@ -1,0 +1,159 @@
+"""What probing tells of a file."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from bgsoft.errors import OpenError
+from bgsoft.frame import ContentLight
+from bgsoft.media.info import Orientation
+from bgsoft.media.probe import probe
+from bgsoft.media.side_data import orientation_from_matrix
+from tests.assets import CLIPS, NTSC, Clip
+from tests.synthetic import SoundSpec, VideoSpec, damage, regular_times, write_movie, write_video
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("clips")
+
+
+@pytest.mark.parametrize("clip", [pytest.param(clip, id=name) for name, clip in CLIPS.items()])
+def test_clips(clip: Clip, folder: Path) -> None:
+    info = probe(clip.build(folder))
+    assert (info.format.width, info.format.height) == (clip.width, clip.height)
+    coded = (clip.width, clip.height)
+    if clip.orientation.swaps_axes:
+        coded = (clip.height, clip.width)
+    assert (info.coded_width, info.coded_height) == coded
+    assert info.format.layout is clip.layout
+    assert info.format.color.full_range is clip.full_range
+    assert info.orientation == clip.orientation
+    assert info.interlaced is clip.interlaced
+    assert info.sample_aspect_ratio == 1
+    assert len(info.notices) == len(clip.notices)
+    for notice, beginning in zip(info.notices, clip.notices, strict=True):
+        assert notice.startswith(beginning)
+
+
+def test_timing(folder: Path) -> None:
+    info = probe(CLIPS["bframes.mp4"].build(folder))
+    assert info.time_base == Fraction(1, 90_000)
+    assert info.frame_rate == NTSC
+    assert info.num_frames_from_header == 30
+    assert info.estimated_frames == 30
+    assert info.duration_seconds == pytest.approx(30 / float(NTSC))
+    assert info.start_pts == 0
+    assert probe(CLIPS["late.mp4"].build(folder)).start_pts == 270_000
+
+
+def test_names(folder: Path) -> None:
+    info = probe(CLIPS["prores.mov"].build(folder))
+    assert (info.codec, info.pixel_format) == ("prores", "yuv422p10le")
+    assert "mov" in info.container.split(",")
+    assert probe(CLIPS["vp9-odd.webm"].build(folder)).codec == "vp9"
+
+
+def test_hdr10(folder: Path) -> None:
+    info = probe(CLIPS["hdr10.mp4"].build(folder))
+    color = info.format.color
+    assert (color.primaries, color.transfer, color.matrix) == (9, 16, 9)
+    assert color.is_hdr
+    assert color.range_specified
+    display = info.mastering_display
+    assert display is not None
+    unit = 50_000  # SMPTE ST 2086 chromaticities count in 0.00002
+    assert display.green == (Fraction(13_250, unit), Fraction(34_500, unit))
+    assert display.blue == (Fraction(7_500, unit), Fraction(3_000, unit))
+    assert display.red == (Fraction(34_000, unit), Fraction(16_000, unit))
+    assert display.white == (Fraction(15_635, unit), Fraction(16_450, unit))
+    assert display.max_luminance == 1000
+    assert display.min_luminance == Fraction(50, 10_000)
+    assert info.content_light == ContentLight(max_content=1000, max_frame_average=400)
+
+
+def test_hlg(folder: Path) -> None:
+    info = probe(CLIPS["hlg.mkv"].build(folder))
+    color = info.format.color
+    assert (color.primaries, color.transfer, color.matrix) == (9, 18, 9)
+    assert info.mastering_display is None
+    assert info.content_light is None
+
+
+def test_untagged_colour_stays_unspecified(folder: Path) -> None:
+    color = probe(CLIPS["cfr.mp4"].build(folder)).format.color
+    assert (color.primaries, color.transfer, color.matrix) == (2, 2, 2)
+    assert not color.range_specified
+
+
+def test_rgb_is_tagged_as_what_it_becomes(folder: Path) -> None:
+    color = probe(CLIPS["bgr0.mkv"].build(folder)).format.color
+    assert color.matrix == 1
+    assert color.range_specified
+    assert not color.full_range
+
+
+@pytest.mark.parametrize(("degrees", "want"), [(0, Fraction(4, 3)), (90, Fraction(3, 4))])
+def test_pixel_shape_is_upright(degrees: int, want: Fraction, tmp_path: Path) -> None:
+    def setup(stream: object) -> None:
+        stream.codec_context.sample_aspect_ratio = Fraction(4, 3)  # type: ignore[attr-defined]
+        stream.set_display_rotation(degrees)  # type: ignore[attr-defined]
+
+    spec = VideoSpec(times=regular_times(2), setup=setup)
+    info = probe(write_video(tmp_path / "wide.mp4", spec))
+    assert info.sample_aspect_ratio == want
+
+
+def test_a_slanted_rotation_is_rounded_with_a_notice(tmp_path: Path) -> None:
+    spec = VideoSpec(times=regular_times(2), setup=lambda stream: stream.set_display_rotation(-100))
+    info = probe(write_video(tmp_path / "slanted.mp4", spec))
+    assert info.orientation == Orientation(rotation=90)
+    assert info.notices == ("rotation of 100° rounded to 90°",)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "want"),
+    [
+        ((1, 0, 0, 0, 1, 0, 0, 0, 1), Orientation()),
+        ((0, 1, 0, -1, 0, 0, 0, 0, 1), Orientation(rotation=90)),
+        ((-1, 0, 0, 0, -1, 0, 0, 0, 1), Orientation(rotation=180)),
+        ((0, -1, 0, 1, 0, 0, 0, 0, 1), Orientation(rotation=270)),
+        ((-1, 0, 0, 0, 1, 0, 0, 0, 1), Orientation(mirror=True)),
+        ((1, 0, 0, 0, -1, 0, 0, 0, 1), Orientation(mirror=True, rotation=180)),
+        ((0, 1, 0, 1, 0, 0, 0, 0, 1), Orientation(mirror=True, rotation=270)),
+        ((0, -1, 0, -1, 0, 0, 0, 0, 1), Orientation(mirror=True, rotation=90)),
+        ((0, 0, 0, 0, 0, 0, 0, 0, 0), Orientation()),
+    ],
+)
+def test_display_matrix(matrix: tuple[int, ...], want: Orientation) -> None:
+    scaled = tuple(value * 65_536 for value in matrix)
+    assert orientation_from_matrix(scaled) == (want, 0.0)
+
+
+def test_the_first_frame_shown_counts(tmp_path: Path) -> None:
+    options = {"preset": "veryfast", "bf": "0", "g": "10", "threads": "1"}
+    spec = VideoSpec(times=regular_times(30), options=options)
+    path = damage(write_video(tmp_path / "headless.mkv", spec), [0], whole=True)
+    assert probe(path).start_pts == 400
+
+
+def test_many_tracks(tmp_path: Path) -> None:
+    path = write_movie(
+        tmp_path / "rich.mkv",
+        VideoSpec(times=regular_times(10)),
+        [SoundSpec(language="eng", seconds=0.4), SoundSpec(codec="libopus", seconds=0.4)],
+        subtitles=True,
+        chapters=[(Fraction(0), Fraction(1, 5), "one"), (Fraction(1, 5), Fraction(2, 5), "two")],
+        metadata={"title": "rich"},
+    )
+    assert probe(path).stream_index == 0
+
+
+def test_nothing_decodable(tmp_path: Path) -> None:
+    spec = VideoSpec(times=regular_times(3), codec="ffv1", options={"g": "1"})
+    path = damage(write_video(tmp_path / "broken.mkv", spec), [0, 1, 2], whole=True)
+    with pytest.raises(OpenError, match="no video frame in it can be decoded"):
+        probe(path)
