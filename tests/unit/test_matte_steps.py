@@ -92,7 +92,7 @@ def lag(strength: float, speed: float, contrast: float) -> float:
             return (0.3 + speed * step / 256, 0.5, 0.2)
 
         mask = discs((256, 256), at(index), ramp=6.0)
-        luma = 100 + contrast * discs(GRID, at(index)) + rng.normal(0, 1.0, GRID)
+        luma = 100 + contrast * mask + rng.normal(0, 1.0, mask.shape)
         state = smoother.apply(mask, np.rint(luma).astype(np.uint8))
         behind = discs((256, 256), at(index - 1), ramp=6.0) - mask
         found.append(float(((state - mask) * behind).sum() / (behind * behind).sum()))
@@ -183,7 +183,7 @@ def slow_guided(alpha: Plane, guide: Plane, radius: int, epsilon: float) -> Plan
 
 def test_refinement_is_the_guided_filter() -> None:
     rng = np.random.default_rng(9)
-    rows, columns = 46, 60
+    rows, columns = 136, 138
     luma = rng.integers(0, 256, (rows, columns)).astype(np.uint8)
     chroma = rng.integers(0, 256, (rows // 2, columns // 2, 2)).astype(np.uint8)
     alpha = as_bytes(discs((rows, columns), (0.5, 0.5, 0.3)))
@@ -253,9 +253,10 @@ def test_an_island_beside_a_person_goes_too() -> None:
     # Four cells off the person: inside its skirt.
     speck = discs(GRID, (0.4 + (0.3 + 4 / 270 + 0.03) * 270 / 480, 0.5, 0.03), ramp=2.0)
     alpha = as_bytes(np.maximum(person, speck))
+    before = alpha.copy()
     IslandFilter(GRID, 0.005).apply(alpha)
-    assert np.all(alpha[speck > 0.9] < 26)
-    assert np.all(alpha[person > 0.99] == 255)
+    assert np.all(alpha[speck > 0.05] < 26)
+    assert np.array_equal(alpha[person > 0.5], before[person > 0.5])
 
 
 def test_haze_far_from_anyone_goes() -> None:
@@ -356,7 +357,7 @@ def test_feather_falls_smoothly_to_nothing(cells: float) -> None:
     assert np.all(alpha >= before)
     assert np.all(np.diff(profile) <= 0)
     assert np.all(profile[: 200 + int(cells * 0.2)] >= 200)
-    assert np.all(profile[200 + int(np.ceil(cells)) + 4 :] == 0)
+    assert np.all(profile[204 + int(np.ceil(1.1 * cells)) :] == 0)
     if cells >= 3:
         # The half-way value lies near the middle of the rim, and no step is abrupt.
         assert np.count_nonzero(profile > 127) - 200 == pytest.approx(cells / 2, abs=1.5)

@@ -1,0 +1,274 @@
+"""A video as the background, looped, at its own pace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.video.frame import VideoFrame
+from av.video.plane import VideoPlane
+from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+from numpy.typing import NDArray
+
+from bgsoft.analysis.cpu import Samples
+from bgsoft.errors import ConfigError, DecodeError, MediaError
+from bgsoft.frame import ColorInfo, Frame, FrameFormat, Matte, PixelLayout, Reduced
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.probe import is_rgb, probe
+from bgsoft.media.source import open_input, select_video_stream
+
+__all__ = ["ClipBackground", "LoopedClip", "cover_size"]
+
+# swscale's names of the H.273 matrices that ColorInfo knows.
+_MATRICES = {
+    1: Colorspace.ITU709,
+    4: Colorspace.FCC,
+    5: Colorspace.ITU601,
+    6: Colorspace.ITU601,
+    7: Colorspace.SMPTE240M,
+    9: Colorspace.BT2020,
+    10: Colorspace.BT2020,
+}
+_INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
+
+
+class LoopedClip:
+    """The frames of a video by time, over and over.
+
+    The file is read forwards only; at its end it is opened anew, since not every container can be
+    sought in.
+
+    Args:
+        info: The video, as probed.
+    """
+
+    def __init__(self, info: VideoInfo) -> None:
+        self._info = info
+        self._frame_seconds = 1 / info.frame_rate if info.frame_rate else Fraction(0)
+        self._pass = self._read()
+        self._offset = Fraction(0)
+        self._end = Fraction(0)
+        self._count = 0
+        self._started = False
+        self._pending = next(self._pass, None)
+
+    def at(self, time: Fraction) -> VideoFrame | None:
+        """The frame to show at a time that never runs backwards.
+
+        Args:
+            time: Seconds since the clip was started, 0 or more.
+
+        Returns:
+            The latest frame that starts by then; None where that is the one returned before.
+
+        Raises:
+            DecodeError: The file held frames before and no longer does.
+        """
+        shown: VideoFrame | None = None
+        while True:
+            if self._pending is None:
+                # One frame alone is a still picture.
+                if self._count <= 1 or time < self._offset + self._end:
+                    return shown
+                self._restart(time)
+                continue
+            start, frame = self._pending
+            if self._started and self._offset + start > time:
+                return shown
+            shown, self._started = frame, True
+            self._pending = next(self._pass, None)
+
+    def _restart(self, time: Fraction) -> None:
+        """Start the pass that ``time`` lies in."""
+        self._offset += self._end * max(1, (time - self._offset) // self._end)
+        self._pass = self._read()
+        self._pending = next(self._pass, None)
+        if self._pending is None:
+            path = self._info.path
+            raise DecodeError(
+                f"the background {path} can no longer be read", stage="composite", path=path
+            )
+
+    def _read(self) -> Iterator[tuple[Fraction, VideoFrame]]:
+        """Decode once through: each frame with its start, in seconds from the first one's."""
+        self._count, self._end = 0, Fraction(0)
+        first_pts: int | None = None
+        start = Fraction(0)
+        path = self._info.path
+        with open_input(path) as container:
+            stream = select_video_stream(container, path)
+            for frame in _decode(container, stream):
+                if frame.pts is None:
+                    start = self._end
+                else:
+                    first_pts = frame.pts if first_pts is None else first_pts
+                    start = max(start, (frame.pts - first_pts) * self._info.time_base)
+                length = frame.duration * self._info.time_base or self._frame_seconds
+                # Some length, so that a loop comes to an end.
+                self._end = max(self._end, start + (length or Fraction(1, 25)))
+                self._count += 1
+                yield start, frame
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        self._pass = iter(())
+        self._pending = None
+
+
+def _decode(container: Any, stream: Any) -> Iterator[VideoFrame]:
+    """Frames in presentation order, damaged packets left out."""
+    packets = container.demux(stream)
+    while True:
+        try:
+            packet = next(packets, None)
+        except av.FFmpegError:
+            return  # cut off: what came so far is the clip
+        if packet is None:
+            return
+        try:
+            yield from packet.decode()
+        except av.FFmpegError:
+            continue
+
+
+def cover_size(source: tuple[Fraction, Fraction], target: tuple[int, int]) -> tuple[int, int]:
+    """The size to scale a picture to so that it just covers another one.
+
+    Args:
+        source: Width and height for display, in any unit.
+        target: Width and height to be covered, pixels.
+
+    Returns:
+        Width and height, even, each at least the target's.
+    """
+    scale = max(target[0] / source[0], target[1] / source[1])
+    width, height = (
+        max(math.ceil(wanted), round(side * scale))
+        for side, wanted in zip(source, target, strict=True)
+    )
+    return width + width % 2, height + height % 2
+
+
+class ClipBackground:
+    """A video that plays behind the people, from its start at the first frame rendered.
+
+    Each frame shows the clip's frame of the same time, or the nearest earlier one; at its end the
+    clip starts anew. It is turned upright, scaled to cover the frame and cropped to its middle.
+    Matrix and range are converted to the frame's; primaries and transfer are not.
+
+    Args:
+        path: The clip.
+        format: Format of every frame.
+
+    Raises:
+        ConfigError: The clip is missing, unreadable or no video.
+    """
+
+    def __init__(self, path: Path, format: FrameFormat) -> None:
+        try:
+            info = probe(path)
+            self._clip = LoopedClip(info)
+        except MediaError as exc:
+            raise ConfigError(f"--background: {exc}", path=path) from exc
+        self._format, self._orientation = format, info.orientation
+        self._source_color, self._source_height = info.format.color, info.format.height
+        target = (format.width, format.height)
+        aspect = info.sample_aspect_ratio
+        if info.orientation.swaps_axes:
+            # Scaling and cropping come before turning.
+            target, aspect = target[::-1], 1 / aspect
+        self._target = target
+        self._scaled = cover_size((info.coded_width * aspect, Fraction(info.coded_height)), target)
+        self._luma: Samples = np.empty(format.luma_shape, format.dtype)
+        self._chroma: Samples = np.empty(format.chroma_shape, format.dtype)
+        self._planar = "yuv420p" if format.layout is PixelLayout.NV12 else "yuv420p10le"
+        self._reformatter = VideoReformatter()
+        self._first_time: Fraction | None = None
+        first = self._clip.at(Fraction(0))
+        if first is None:
+            raise ConfigError(f"--background {path} holds no frame", path=path)
+        try:
+            self._write(first)
+        except (OSError, ValueError, av.FFmpegError) as exc:
+            raise ConfigError(
+                f"--background {path}: {first.format.name} {first.width}x{first.height} "
+                f"cannot be converted to {format.width}x{format.height}",
+                path=path,
+            ) from exc
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        """Go on to the clip's frame for the time of ``frame``.
+
+        Raises:
+            DecodeError: The clip can no longer be read.
+        """
+        time = frame.pts * frame.time_base
+        if self._first_time is None:
+            self._first_time = time
+        try:
+            shown = self._clip.at(time - self._first_time)
+            if shown is not None:
+                self._write(shown)
+        except (MediaError, OSError, ValueError, av.FFmpegError) as exc:
+            raise DecodeError(f"background: {exc}", stage="composite", pts=frame.pts) from exc
+
+    def _write(self, shown: VideoFrame) -> None:
+        """Convert a frame of the clip into this background's planes."""
+        color, ours = self._source_color, self._format.color
+        rgb = is_rgb(shown.format)
+        full = rgb or color.full_range
+        width, height = self._scaled
+        frame = self._reformatter.reformat(
+            shown,
+            width=width,
+            height=height,
+            format=self._planar,
+            src_colorspace=None if rgb else _matrix(color, self._source_height),
+            dst_colorspace=_matrix(ours, self._format.height),
+            interpolation=_INTERPOLATION,
+            src_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
+            dst_color_range=ColorRange.JPEG if ours.full_range else ColorRange.MPEG,
+            threads=1,
+        )
+        wanted_width, wanted_height = self._target
+        # Even, so that the crop falls between chroma samples.
+        left, top = (width - wanted_width) // 4 * 2, (height - wanted_height) // 4 * 2
+        luma, cb, cr = (self._plane(plane) for plane in frame.planes)
+        luma = luma[top : top + wanted_height, left : left + wanted_width]
+        half = np.s_[
+            top // 2 : top // 2 + (wanted_height + 1) // 2,
+            left // 2 : left // 2 + (wanted_width + 1) // 2,
+        ]
+        shift = self._format.shift
+        np.left_shift(self._upright(luma), shift, out=self._luma)
+        np.left_shift(self._upright(cb[half]), shift, out=self._chroma[..., 0])
+        np.left_shift(self._upright(cr[half]), shift, out=self._chroma[..., 1])
+
+    def _plane(self, plane: VideoPlane) -> NDArray[Any]:
+        samples: NDArray[Any] = np.frombuffer(memoryview(plane), self._format.dtype)
+        return samples.reshape(plane.height, -1)[:, : plane.width]
+
+    def _upright(self, plane: NDArray[Any]) -> NDArray[Any]:
+        if self._orientation.mirror:
+            plane = plane[:, ::-1]
+        return np.rot90(plane, -(self._orientation.rotation // 90))
+
+    def luma(self, start: int, stop: int) -> Samples:
+        return self._luma[start:stop]
+
+    def chroma(self, start: int, stop: int) -> Samples:
+        return self._chroma[start:stop]
+
+    def close(self) -> None:
+        self._clip.close()
+
+
+def _matrix(color: ColorInfo, height: int) -> Colorspace:
+    """swscale's name of the matrix, guessed by height where unspecified, as players do."""
+    guess = Colorspace.ITU709 if height >= 720 else Colorspace.ITU601
+    return _MATRICES.get(color.matrix, guess)

@@ -1,0 +1,132 @@
+"""From a small, finely quantised background to the frame's own samples.
+
+Backgrounds are kept as 16-bit full-scale samples: code value ``<< 8`` of 8-bit frames and ``<< 6``
+of 10-bit frames, which is the same scale. Blurred gradients are so flat that rounding them to the
+frame's code values shows as bands; a fixed ordered dither breaks these up.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.cpu import Samples
+from bgsoft.composite.blend import STRIP_ROWS
+from bgsoft.frame import FrameFormat, PixelLayout
+
+__all__ = ["GridBackground", "dither_pattern", "full_scale_shift"]
+
+Plane16 = NDArray[np.uint16]
+
+_DEAD_ZONE = 1 / 16
+"""Part of a code value around whole ones that dithering leaves alone, so that flat areas stay."""
+
+
+def full_scale_shift(format: FrameFormat) -> int:
+    """Left shift from stored samples to 16-bit full scale: 8 for NV12, 0 for P010."""
+    return 8 if format.layout is PixelLayout.NV12 else 0
+
+
+def dither_pattern(rows: int, columns: int, levels: int) -> Plane16:
+    """Thresholds that are added before the fraction of a code value is cut off.
+
+    Interleaved gradient noise: it looks like fine grain, without the checks of a Bayer matrix.
+    J. Jimenez, "Next generation post processing in Call of Duty: Advanced Warfare", SIGGRAPH 2014.
+
+    Args:
+        rows: Rows of the pattern.
+        columns: Columns of the pattern.
+        levels: 16-bit full-scale steps per code value.
+
+    Returns:
+        (rows, columns) uint16 in [levels / 16, levels · 15 / 16), mean about levels / 2.
+    """
+    y, x = np.mgrid[:rows, :columns].astype(np.float64)
+    noise = np.modf(52.9829189 * np.modf(0.06711056 * x + 0.00583715 * y)[0])[0]
+    pattern: Plane16 = (levels * (_DEAD_ZONE + (1 - 2 * _DEAD_ZONE) * noise)).astype(np.uint16)
+    return pattern
+
+
+class GridBackground:
+    """A background that is enlarged bilinearly from 16-bit planes of a fraction of the frame.
+
+    Args:
+        format: Format of every frame.
+        factor: Luma pixels per luma cell, each way, a power of two.
+        chroma_factor: Luma pixels per chroma cell, each way, a power of two, 2 or more.
+    """
+
+    def __init__(self, format: FrameFormat, factor: int, chroma_factor: int) -> None:
+        self._shift = 8 if format.layout is PixelLayout.NV12 else 6
+        height, width = format.luma_shape
+        half_height, half_width, _ = format.chroma_shape
+        shape = -(-height // factor), -(-width // factor)
+        chroma_factor //= 2  # from here on in chroma samples
+        chroma_shape = -(-half_height // chroma_factor), -(-half_width // chroma_factor)
+        self.cells: tuple[Plane16, Plane16, Plane16] = (
+            np.empty(shape, np.uint16),
+            np.empty(chroma_shape, np.uint16),
+            np.empty(chroma_shape, np.uint16),
+        )
+        """Luma, Cb and Cr cells, 16-bit full scale; to be filled before :meth:`enlarge`."""
+        self._planes = [
+            cells
+            if scale == 1
+            else np.empty((cells.shape[0] * scale, cells.shape[1] * scale), np.uint16)
+            for cells, scale in zip(self.cells, (factor, chroma_factor, chroma_factor), strict=True)
+        ]
+        self._size = (height, width)
+        self._half_size = (half_height, half_width)
+        levels = 1 << (16 - format.bit_depth)
+        self._mask = (0xFFFF // levels) * levels & 0xFFFF
+        strip = min(STRIP_ROWS, height)
+        self._dither = dither_pattern(strip, width, levels)
+        self._half_dither = dither_pattern((strip + 1) // 2, half_width, levels)
+        self._wide = np.empty((strip, width), np.uint16)
+        self._half_wide = [np.empty(self._half_dither.shape, np.uint16) for _ in range(2)]
+        self._eight_bit = format.bit_depth == 8
+        self._luma_strip: Samples = np.empty((strip, width), format.dtype)
+        self._low_bytes = np.empty((strip, width), np.uint8)
+        self._chroma_strip: Samples = np.empty((*self._half_dither.shape, 2), format.dtype)
+
+    def enlarge(self) -> None:
+        """Enlarge :attr:`cells` to the size of the frame."""
+        for cells, plane in zip(self.cells, self._planes, strict=True):
+            if plane is not cells:
+                cv2.resize(
+                    cells,
+                    (plane.shape[1], plane.shape[0]),
+                    dst=plane,
+                    interpolation=cv2.INTER_LINEAR,
+                )
+
+    def luma(self, start: int, stop: int) -> Samples:
+        rows, width = stop - start, self._size[1]
+        strip = self._luma_strip[:rows]
+        wide = self._wide[:rows]
+        np.add(self._planes[0][start:stop, :width], self._dither[:rows], out=wide)
+        if self._eight_bit:
+            # The high byte of each sample, by OpenCV's vectorised de-interleaving.
+            pairs = wide.view(np.uint8).reshape(rows, width, 2)
+            cv2.split(pairs, (self._low_bytes[:rows], strip))
+        else:
+            np.bitwise_and(wide, self._mask, out=strip)
+        return strip
+
+    def chroma(self, start: int, stop: int) -> Samples:
+        rows, width = stop - start, self._half_size[1]
+        strip = self._chroma_strip[:rows]
+        dither = self._half_dither[:rows]
+        cb, cr = (plane[:rows] for plane in self._half_wide)
+        np.add(self._planes[1][start:stop, :width], dither, out=cb)
+        np.add(self._planes[2][start:stop, :width], dither, out=cr)
+        np.bitwise_and(cr, self._mask, out=cr)
+        if self._eight_bit:
+            # Little-endian: Cb is the first byte of the pair.
+            np.right_shift(cb, 8, out=cb)
+            np.bitwise_or(cb, cr, out=strip.view(np.uint16)[..., 0])
+        else:
+            np.bitwise_and(cb, self._mask, out=cb)
+            cv2.merge((cb, cr), strip)
+        return strip
