@@ -233,6 +233,8 @@ class Frame:
     """Display duration in ``time_base`` units; 0 where unknown."""
     concealed: bool = False
     """True where the decoder patched over damaged data."""
+    ready: Any = None
+    """On a device: the CUDA event after which the planes are complete; None on the host."""
 
     @property
     def luma(self) -> Array:

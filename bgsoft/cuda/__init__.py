@@ -1,0 +1,1 @@
+"""The CUDA device: context, streams, memory, and the crossings between host and device."""

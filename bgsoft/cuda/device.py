@@ -1,0 +1,85 @@
+"""One CUDA device, set up once for a render.
+
+CuPy uses the device's primary context; PyNvVideoCodec and ONNX Runtime are given the same one, so
+that device pointers pass between them freely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+
+from bgsoft.errors import BackendUnavailableError
+from bgsoft.frame import FrameFormat, Planes
+
+__all__ = ["CopyMeter", "CudaDevice", "device_planes"]
+
+
+@dataclass(slots=True)
+class CopyMeter:
+    """Bytes of frame data that crossed PCIe."""
+
+    h2d_bytes: int = 0
+    d2h_bytes: int = 0
+
+
+class CudaDevice:
+    """A CUDA device and what all GPU stages of a render share.
+
+    Args:
+        number: CUDA device number.
+
+    Raises:
+        BackendUnavailableError: There is no such device, or it does not start.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+            if number >= count:
+                raise BackendUnavailableError(f"--gpu {number}: this machine has {count} GPUs")
+            self._device = cupy.cuda.Device(number)
+            self._device.use()
+            properties = cupy.cuda.runtime.getDeviceProperties(number)
+            cupy.cuda.runtime.free(0)  # makes the primary context
+        except cupy.cuda.runtime.CUDARuntimeError as exc:
+            raise BackendUnavailableError(f"CUDA device {number} does not start: {exc}") from exc
+        self.number = number
+        self.name = properties["name"].decode()
+        self.copies = CopyMeter()
+
+    @property
+    def label(self) -> str:
+        """e.g. ``cuda:0 (NVIDIA H100 80GB HBM3)``."""
+        return f"cuda:{self.number} ({self.name})"
+
+    def free_bytes(self) -> int:
+        """Device memory that is free now."""
+        free, _total = self._device.mem_info
+        return int(free)
+
+    def new_stream(self) -> Any:
+        """A stream that does not wait for the default stream."""
+        return cupy.cuda.Stream(non_blocking=True)
+
+    @contextmanager
+    def use(self, stream: Any) -> Iterator[None]:
+        """Make device and stream current for the calling thread."""
+        self._device.use()
+        with stream:
+            yield
+
+
+def device_planes(format: FrameFormat, slot: int) -> Planes:
+    """The buffers of one ring slot on the current device."""
+    return Planes(
+        slot=slot,
+        luma=cupy.empty(format.luma_shape, format.dtype),
+        chroma=cupy.empty(format.chroma_shape, format.dtype),
+        alpha=cupy.zeros(format.luma_shape, np.uint8),
+    )

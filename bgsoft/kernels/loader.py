@@ -1,0 +1,47 @@
+"""Compiles the ``.cu`` files beside it with NVRTC, once per device and sample size."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+__all__ = ["BLOCK", "blocks", "kernel"]
+
+BLOCK = (32, 8, 1)
+"""Threads per block for kernels with one thread per sample: a warp along a row."""
+
+
+def blocks(width: int, height: int, depth: int = 1) -> tuple[int, int, int]:
+    """Blocks of :data:`BLOCK` that cover a plane, ``depth`` planes deep."""
+    return -(-width // BLOCK[0]), -(-height // BLOCK[1]), depth
+
+
+def kernel(file: str, name: str, *, sample_bits: int = 8) -> Any:
+    """A compiled kernel for the current device.
+
+    Args:
+        file: Stem of a ``.cu`` file in this package.
+        name: The kernel, declared ``extern "C" __global__``.
+        sample_bits: 8 for NV12 frames, 16 for P010.
+
+    Returns:
+        A ``cupy.RawKernel``: call it as ``kernel(grid, block, args)`` on the current stream.
+    """
+    import cupy
+
+    return _module(file, sample_bits, cupy.cuda.Device().id).get_function(name)
+
+
+@functools.cache
+def _module(file: str, sample_bits: int, device: int) -> Any:
+    import cupy
+
+    folder = Path(__file__).parent
+    source = folder.joinpath(f"{file}.cu").read_text(encoding="utf-8")
+    return cupy.RawModule(
+        code=source,
+        backend="nvrtc",
+        # No contraction of a·b + c: sums round as they do on the CPU.
+        options=("--std=c++17", "--fmad=false", f"-DSAMPLE_BITS={sample_bits}", f"-I{folder}"),
+    )
