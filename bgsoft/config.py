@@ -176,7 +176,7 @@ class MatteConfig:
     """Mask value where alpha is one half, 0–1; None: the mask is taken as it is."""
     softness: float = 0.5
     """Width of the soft step around the threshold, 0 (hard edge)–1 (whole mask range)."""
-    min_area: float = 0.005
+    min_area: float = 0.002
     """Islands of person smaller than this fraction of the frame are removed, and holes in a
     person smaller than it are filled; 0–1. In style obs: contours up to it are dropped."""
     smooth: float = 0.5
@@ -185,7 +185,7 @@ class MatteConfig:
     """Moves the edge outwards (> 0) or inwards, percent of the frame height, −5–5."""
     feather_pct: float = 0.0
     """Extra soft rim outside the person, percent of the frame height, 0–10."""
-    temporal: float = 0.5
+    temporal: float = 0.7
     """Smoothing over time, 0 (off)–1 (heaviest). OBS's factor is 1 minus this."""
     refine: Refine = Refine.GUIDED
 

@@ -108,7 +108,7 @@ def _render_frame(
             gray: _Picture = np.repeat(matte.alpha[..., None], 3, axis=-1)
             result = _result(config.effect.kind, last, matte.alpha, gray)
             return source, gray, result, last.time_seconds
-    except DecodeError as exc:
+    except (ConfigError, DecodeError) as exc:
         end = info.duration_seconds
         if last is None and end is not None and at_seconds >= end:
             raise ConfigError(

@@ -282,9 +282,7 @@ class _Render:
     def _open_targets(self, info: VideoInfo) -> list[_Target]:
         config = self._config
         kind = _PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
-        targets = [
-            _Target(config.output, kind, config, info, self._stack, self._emit, main=True)
-        ]
+        targets = [_Target(config.output, kind, config, info, self._stack, self._emit, main=True)]
         if config.matte_out is not None:
             if config.matte_out.absolute() == config.output.absolute():
                 raise ConfigError("--matte-out and the output are the same file")

@@ -15,7 +15,7 @@ from av.video.frame import VideoFrame
 
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.errors import ConfigError, DecodeError, OpenError
+from bgsoft.errors import ConfigError, OpenError
 from bgsoft.frame import FrameFormat, PixelLayout, Planes
 from bgsoft.pipeline.ring import FrameRing, RingClosedError
 from tests.assets import CLIPS, Clip

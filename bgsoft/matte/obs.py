@@ -1,0 +1,162 @@
+"""The matte of the OBS background-removal filter, for its look in a file renderer.
+
+The order and the constants are those of obs-backgroundremoval 1.2 (steps 1 to 7 below), working on
+an 8-bit *background* mask (255 = background). Known properties that come with it: holes in the
+background's outline are filled, so gaps between arm and body close; persons surrounded by
+background on all sides vanish; a newly covered place stays background for a few frames; the
+feather reaches into the person. Style soft has none of them.
+
+How our settings map to its own:
+
+====================  ==========================================================================
+``threshold``         threshold; None is "enable threshold" off
+``min_area``          contour filter, a fraction of the mask's area
+``smooth``            smooth contour
+``temporal``          1 − temporal smooth factor; both ends switch it off, as they do there
+``expand_pct``        mask expansion, rounded to whole frame pixels
+``feather_pct``       feather: its kernel of ``40 · feather`` pixels is this share of the frame
+                      height, so 3.7 % at 1080 lines (or 5.6 % at 720) is its feather of 1
+``softness, refine``  nothing: the mask is binary
+====================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from bgsoft.analysis.base import grid_factor
+from bgsoft.analysis.cpu import AreaReducer
+from bgsoft.config import MatteConfig
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
+
+__all__ = ["ObsMatter"]
+
+
+def _odd(value: float) -> int:
+    """``int(value)``, one more where that is even."""
+    return int(value) | 1
+
+
+class ObsMatter:
+    """Style obs, with NumPy and OpenCV. Full-frame buffers are made once."""
+
+    def __init__(self, config: MatteConfig, format: FrameFormat) -> None:
+        """Set up for one frame format.
+
+        Args:
+            config: What to do; ``softness`` and ``refine`` have no meaning here.
+            format: Geometry of all frames.
+        """
+        self._threshold = config.threshold
+        share = 1.0 - config.temporal
+        self._keeps_history = 0.0 < share < 1.0
+        if config.threshold is not None:
+            share = max(share, config.threshold)
+        self._share = share
+        self._contour_share = config.min_area
+        self._smooth_side = _odd(3 + 11 * config.smooth) if config.smooth > 0 else 0
+        self._shift_px = round(config.expand_pct * format.height / 100.0)
+        feather_px = config.feather_pct * format.height / 100.0
+        self._feather_side = _odd(feather_px) if feather_px > 0 else 0
+        self._kernel = np.ones((3, 3), np.uint8)
+
+        height, width = format.luma_shape
+        self._frame_size = (width, height)
+        self._background = np.empty((height, width), np.uint8)
+        self._scratch = np.empty((height, width), np.uint8)
+        factor = grid_factor(width, height)
+        self._reducer = AreaReducer(height, width, factor, "uint8")
+        self._reduced = np.empty(self._reducer.shape, np.uint8)
+
+        self._mask_shape: tuple[int, int] | None = None
+        self._has_last = False
+        self._has_mask = False
+
+    def reset(self) -> None:
+        """Forget earlier frames (scene cut)."""
+        self._has_last = False
+        self._has_mask = False
+
+    def refine(self, mask: Array | None, frame: Frame, reduced: Reduced) -> Matte:
+        """Make the matte of one frame; see :meth:`bgsoft.matte.base.Matter.refine`.
+
+        A held frame gets the last matte unchanged.
+        """
+        alpha = frame.planes.alpha
+        if mask is not None:
+            self._to_frame(self._small_mask(mask))
+            cv2.bitwise_not(self._background, dst=alpha)
+            self._reducer.reduce(alpha, self._reduced)
+            self._has_mask = True
+        elif self._has_mask:
+            cv2.bitwise_not(self._background, dst=alpha)
+        else:
+            raise ValueError("no mask to hold: the first frame must be segmented")
+        return Matte(alpha=alpha, reduced=self._reduced, held=mask is None)
+
+    def _small_mask(self, mask: Array) -> Array:
+        """Steps 1 to 4: (h, w) uint8 background mask at model size."""
+        if self._mask_shape != mask.shape:
+            self._allocate(mask.shape)
+        current, last = self._current, self._last
+        # 1. Binary background, or the inverted mask where no threshold is set.
+        cv2.convertScaleAbs(mask, dst=current, alpha=255.0)
+        if self._threshold is None:
+            cv2.bitwise_not(current, dst=current)
+        else:
+            limit = int(self._threshold * 255)
+            # "fg < limit" is "not fg > limit − 1".
+            cv2.threshold(current, limit - 1, 255, cv2.THRESH_BINARY_INV, dst=current)
+        # 2. Recursive average; kept before the contours are filtered.
+        if self._keeps_history:
+            if self._has_last:
+                cv2.addWeighted(current, self._share, last, 1.0 - self._share, 0.0, dst=current)
+            np.copyto(last, current)
+            self._has_last = True
+        if self._threshold is None:
+            return current
+        # 3. Only large outer contours of whatever is not zero, filled.
+        if 0.0 < self._contour_share < 1.0:
+            contours, _ = cv2.findContours(current, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+            minimum = self._contour_share * current.size
+            large = [contour for contour in contours if cv2.contourArea(contour) > minimum]
+            current.fill(0)
+            cv2.drawContours(current, large, -1, 255, cv2.FILLED)
+        # 4. Smoother contour.
+        if self._smooth_side:
+            side = (self._smooth_side, self._smooth_side)
+            cv2.stackBlur(current, side, dst=self._blurred)
+            return self._blurred
+        return current
+
+    def _to_frame(self, mask: Array) -> None:
+        """Steps 5 to 7: fill the full-size background mask."""
+        background, scratch = self._background, self._scratch
+        # 5. Enlarge; a smoothed mask becomes binary again.
+        cv2.resize(mask, self._frame_size, dst=background, interpolation=cv2.INTER_LINEAR)
+        if self._threshold is None:
+            return
+        if self._smooth_side:
+            cv2.threshold(background, 128, 255, cv2.THRESH_BINARY, dst=background)
+        # 6. Grow the person by eroding the background, or the other way round.
+        if self._shift_px:
+            morph = cv2.erode if self._shift_px > 0 else cv2.dilate
+            morph(background, self._kernel, dst=scratch, iterations=abs(self._shift_px))
+            background, scratch = scratch, background
+        # 7. Feather: grow the background by a third of the kernel, then average over it.
+        if self._feather_side:
+            side = self._feather_side
+            if side // 3:
+                cv2.dilate(background, self._kernel, dst=scratch, iterations=side // 3)
+                background, scratch = scratch, background
+            cv2.blur(background, (side, side), dst=scratch)
+            background, scratch = scratch, background
+        self._background, self._scratch = background, scratch
+
+    def _allocate(self, shape: tuple[int, int]) -> None:
+        self._mask_shape = shape
+        self._current = np.empty(shape, np.uint8)
+        self._last = np.empty(shape, np.uint8)
+        self._blurred = np.empty(shape, np.uint8)
+        self._has_last = False
