@@ -112,9 +112,7 @@ class GridBackground:
             cells
             if scale == 1
             else np.empty((cells.shape[0] * scale, cells.shape[1] * scale), np.uint16)
-            for cells, scale in zip(
-                self._shown, (factor, chroma_factor, chroma_factor), strict=True
-            )
+            for cells, scale in zip(self._shown, scales, strict=True)
         ]
         self._size = (height, width)
         self._half_size = (half_height, half_width)

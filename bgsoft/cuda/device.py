@@ -6,6 +6,7 @@ that device pointers pass between them freely.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,10 @@ import numpy as np
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.frame import FrameFormat, Planes
 
-__all__ = ["CopyMeter", "CudaDevice", "device_planes"]
+__all__ = ["PLANE_ALIGNMENT", "CopyMeter", "CudaDevice", "device_planes"]
+
+PLANE_ALIGNMENT = 256
+"""Bytes that the start of each plane is a multiple of: what any vector load needs."""
 
 
 @dataclass(slots=True)
@@ -76,10 +80,22 @@ class CudaDevice:
 
 
 def device_planes(format: FrameFormat, slot: int) -> Planes:
-    """The buffers of one ring slot on the current device."""
+    """The buffers of one ring slot on the current device.
+
+    Luma and chroma lie in one allocation, chroma after luma at the next multiple of
+    :data:`PLANE_ALIGNMENT`. For most sizes (a product of width and height that is a multiple of
+    256, as in 1280x720 and 1920x1080) that is the layout of NVDEC's and NVENC's surfaces, so that
+    a frame is one copy.
+    """
+    dtype = np.dtype(format.dtype)
+    luma_samples = math.prod(format.luma_shape)
+    chroma_samples = math.prod(format.chroma_shape)
+    step = PLANE_ALIGNMENT // dtype.itemsize
+    chroma_at = -(-luma_samples // step) * step
+    buffer = cupy.empty(chroma_at + chroma_samples, dtype)
     return Planes(
         slot=slot,
-        luma=cupy.empty(format.luma_shape, format.dtype),
-        chroma=cupy.empty(format.chroma_shape, format.dtype),
+        luma=buffer[:luma_samples].reshape(format.luma_shape),
+        chroma=buffer[chroma_at:].reshape(format.chroma_shape),
         alpha=cupy.zeros(format.luma_shape, np.uint8),
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator
+from typing import Generic, Protocol, TypeVar
 
 import av
 from av.container import InputContainer
@@ -14,9 +16,10 @@ from av.video.stream import VideoStream
 from bgsoft.errors import OpenError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import open_input
-from bgsoft.media.start import is_clean_start, skip_to_clean_start
+from bgsoft.media.start import Startable, is_clean_start, skip_to_clean_start
+from bgsoft.media.untimed import is_untimed, with_decoding_times
 
-__all__ = ["FrameReader"]
+__all__ = ["FrameReader", "StreamReader", "TimedPicture"]
 
 _MAX_READ_ERRORS = 64
 """Read errors in a row, without a packet between them, after which a file is given up."""
@@ -27,25 +30,40 @@ _NOT_SEEKABLE = frozenset({"h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "v
 """Demuxers of raw streams: without an index and timestamps, a start is found by decoding."""
 
 
-class FrameReader:
-    """Decodes one stream of a file.
+class TimedPicture(Startable, Protocol):
+    """A decoded picture with what the demuxer told of its time."""
+
+    @property
+    def pts(self) -> int | None: ...
+
+    @property
+    def dts(self) -> int | None: ...
+
+    @property
+    def duration(self) -> int:
+        """0 where unknown."""
+        ...
+
+
+P = TypeVar("P", bound=TimedPicture)
+
+
+class StreamReader(ABC, Generic[P]):
+    """Reads one stream of a file from a clean start on; a subclass decodes its packets.
 
     Args:
         info: The stream, as probed.
-        threads: Decoder threads; 0: the codec library's choice.
     """
 
-    def __init__(self, info: VideoInfo, threads: int = 0) -> None:
+    def __init__(self, info: VideoInfo) -> None:
         self._info = info
-        self._threads = threads
         self._container: InputContainer | None = None
-        self._pending: set[int] = set()
         self.corrupt_packets = 0
         """Packets that the demuxer or the decoder rejected."""
         self.read_error: str | None = None
         """Why reading ended before the end of the file; None where it did not."""
 
-    def frames(self, from_pts: int | None = None) -> Iterator[VideoFrame]:
+    def frames(self, from_pts: int | None = None) -> Generator[P, None, None]:
         """Decode to the end of the file.
 
         Damaged frames are marked (``is_corrupt``). What comes out before the first clean start is
@@ -59,13 +77,8 @@ class FrameReader:
         """
         self.corrupt_packets = 0
         self.read_error = None
-        last: int | None = None
         try:
-            for frame in self._first_pass(from_pts):
-                last = frame.pts
-                yield frame
-            if last is not None and self._threads != 1 and max(self._pending, default=last) > last:
-                yield from self._tail(last)
+            yield from self._first_pass(from_pts)
         finally:
             self.close()
 
@@ -75,7 +88,7 @@ class FrameReader:
         if container is not None:
             container.close()
 
-    def _first_pass(self, from_pts: int | None) -> Iterator[VideoFrame]:
+    def _first_pass(self, from_pts: int | None) -> Iterator[P]:
         frames = None if from_pts is None else self._from_before(from_pts, threaded=True)
         if frames is None:
             frames = skip_to_clean_start(self._decode(None, threaded=True))
@@ -83,21 +96,7 @@ class FrameReader:
             frames = self._decode(None, threaded=True)
         return frames
 
-    def _tail(self, last: int) -> Iterator[VideoFrame]:
-        """The frames after ``last`` that the decoder kept back.
-
-        With frame threads, an error while the decoder is drained hides the frames behind it: PyAV
-        cannot go on reading then. Without threads an error belongs to its packet, and draining
-        has none.
-        """
-        counted = self.corrupt_packets
-        for frame in self._from_before(last, threaded=False) or ():
-            if frame.pts is None or frame.pts <= last:
-                self.corrupt_packets = counted  # met before, on the first pass
-            else:
-                yield frame
-
-    def _from_before(self, pts: int, *, threaded: bool) -> Iterator[VideoFrame] | None:
+    def _from_before(self, pts: int, *, threaded: bool) -> Iterator[P] | None:
         """Decode from a clean start at or before ``pts``.
 
         Returns:
@@ -120,7 +119,16 @@ class FrameReader:
             self.corrupt_packets = errors
         return None
 
-    def _open(self, *, threaded: bool) -> tuple[InputContainer, VideoStream]:
+    @abstractmethod
+    def _decode(self, position: int | None, *, threaded: bool) -> Iterator[P]:
+        """Decode from a pts to the end; None: from the beginning.
+
+        Args:
+            position: Where to seek to; nothing comes out where seeking fails.
+            threaded: Whether the decoder may use frame threads.
+        """
+
+    def _open(self) -> tuple[InputContainer, VideoStream]:
         self.close()
         path = self._info.path
         container = open_input(path)
@@ -129,28 +137,7 @@ class FrameReader:
         stream = container.streams[index] if index < len(container.streams) else None
         if not isinstance(stream, VideoStream) or stream.codec_context is None:
             raise OpenError(f"{path} has changed while it was read", path=path)
-        stream.codec_context.thread_type = "AUTO" if threaded else "NONE"
-        stream.codec_context.thread_count = self._threads if threaded else 1
         return container, stream
-
-    def _decode(self, position: int | None, *, threaded: bool) -> Iterator[VideoFrame]:
-        """Decode from a pts to the end; None: from the beginning."""
-        container, stream = self._open(threaded=threaded)
-        pending = self._pending = set()
-        if position is not None:
-            try:
-                container.seek(position, stream=stream, backward=True)
-            except av.FFmpegError:
-                return
-        for packet in self._packets(container, stream):
-            if packet.pts is not None and not packet.is_discard:
-                pending.add(packet.pts)
-            for frame in self._decode_packet(stream, packet):
-                pending.discard(frame.pts)
-                yield frame
-        for frame in self._decode_packet(stream, None):
-            pending.discard(frame.pts)
-            yield frame
 
     def _packets(
         self, container: InputContainer, stream: VideoStream
@@ -173,6 +160,72 @@ class FrameReader:
                     return
             else:
                 return
+
+
+class FrameReader(StreamReader[VideoFrame]):
+    """Decodes one stream of a file with FFmpeg's decoders.
+
+    Args:
+        info: The stream, as probed.
+        threads: Decoder threads; 0: the codec library's choice.
+    """
+
+    def __init__(self, info: VideoInfo, threads: int = 0) -> None:
+        super().__init__(info)
+        self._threads = threads
+        self._pending: set[int] = set()
+
+    def frames(self, from_pts: int | None = None) -> Generator[VideoFrame, None, None]:
+        self.corrupt_packets = 0
+        self.read_error = None
+        last: int | None = None
+        try:
+            for frame in self._first_pass(from_pts):
+                last = frame.pts
+                yield frame
+            if last is not None and self._threads != 1 and max(self._pending, default=last) > last:
+                yield from self._tail(last)
+        finally:
+            self.close()
+
+    def _tail(self, last: int) -> Iterator[VideoFrame]:
+        """The frames after ``last`` that the decoder kept back.
+
+        With frame threads, an error while the decoder is drained hides the frames behind it: PyAV
+        cannot go on reading then. Without threads an error belongs to its packet, and draining
+        has none.
+        """
+        counted = self.corrupt_packets
+        for frame in self._from_before(last, threaded=False) or ():
+            if frame.pts is None or frame.pts <= last:
+                self.corrupt_packets = counted  # met before, on the first pass
+            else:
+                yield frame
+
+    def _decode(self, position: int | None, *, threaded: bool) -> Iterator[VideoFrame]:
+        frames = self._decode_stored(position, threaded=threaded)
+        return with_decoding_times(frames) if is_untimed(self._info.container) else frames
+
+    def _decode_stored(self, position: int | None, *, threaded: bool) -> Iterator[VideoFrame]:
+        """Decode, with the timestamps that FFmpeg gives."""
+        container, stream = self._open()
+        stream.codec_context.thread_type = "AUTO" if threaded else "NONE"
+        stream.codec_context.thread_count = self._threads if threaded else 1
+        pending = self._pending = set()
+        if position is not None:
+            try:
+                container.seek(position, stream=stream, backward=True)
+            except av.FFmpegError:
+                return
+        for packet in self._packets(container, stream):
+            if packet.pts is not None and not packet.is_discard:
+                pending.add(packet.pts)
+            for frame in self._decode_packet(stream, packet):
+                pending.discard(frame.pts)
+                yield frame
+        for frame in self._decode_packet(stream, None):
+            pending.discard(frame.pts)
+            yield frame
 
     def _decode_packet(
         self, stream: VideoStream, packet: Packet[VideoStream] | None

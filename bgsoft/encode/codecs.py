@@ -196,7 +196,7 @@ def choose_codec(
     if alpha and container.alpha_codec is None:
         names = ", ".join(c.extensions[0] for c in CONTAINERS if c.alpha_codec is not None)
         raise UnsupportedFormatError(
-            f"{container.name} cannot hold an alpha channel; write one of {names}"
+            f"{container.name} cannot hold an alpha channel; write one of {names}", stage="encode"
         )
     codec = settings.codec
     depth = _source_depth(picture, kind)
@@ -205,12 +205,13 @@ def choose_codec(
             return container.alpha_codec
         if Codec.H264 not in container.codecs:
             return Codec.AV1 if depth == 10 else Codec.VP9
-        return Codec.HEVC if depth == 10 else Codec.H264
+        return Codec.HEVC if depth == 10 and Codec.HEVC in container.codecs else Codec.H264
     if codec not in container.codecs:
         fits = ", ".join(c.extensions[0] for c in CONTAINERS if codec in c.codecs)
         raise UnsupportedFormatError(
             f"{container.name} cannot hold {_SPECS[codec].label}; write one of {fits}, "
-            "or leave --codec out"
+            "or leave --codec out",
+            stage="encode",
         )
     if alpha and not any(formats.alpha for formats in _SPECS[codec].formats.values()):
         raise ConfigError(
@@ -259,7 +260,9 @@ def choose_encoder(
     odd = _is_odd(picture)
     pixel_format = formats.alpha if alpha else formats.odd if odd else formats.even
     if pixel_format is None:
-        raise UnsupportedFormatError(f"{spec.label} has no alpha channel at {depth} bits")
+        raise UnsupportedFormatError(
+            f"{spec.label} has no alpha channel at {depth} bits", stage="encode"
+        )
     if odd and "444" in pixel_format and not alpha and codec is not Codec.PRORES:
         notices.append(
             f"{picture.width}x{picture.height} is odd, so {spec.label} codes 4:4:4, which many "
@@ -272,7 +275,8 @@ def choose_encoder(
     ):
         raise UnsupportedFormatError(
             f"{spec.label} in {container.name} would lose the pixel aspect ratio "
-            f"{info.sample_aspect_ratio}; write .mp4 or .mov"
+            f"{info.sample_aspect_ratio}; write .mp4 or .mov",
+            stage="encode",
         )
     options = dict(spec.options)
     quality = _quality(spec, settings.quality)
@@ -284,6 +288,8 @@ def choose_encoder(
             options["alpha_bits"] = "16"
     elif quality is not None:
         options[spec.quality_option] = str(quality)
+    if container.numbers_frames and codec is Codec.H264:
+        options["bf"] = "0"  # pictures are shown in the order they are stored in
     speed = _speed(spec, settings.speed)
     if speed:
         options[spec.speed_option] = speed

@@ -32,6 +32,11 @@ class Container:
     only, and Matroska's muxer reads the container's."""
     free_origin: bool = False
     """The clock's zero means nothing (a broadcast clock), so the muxer may shift all tracks."""
+    numbers_frames: bool = False
+    """Packets are numbered, not timed: a constant frame rate from zero on, no reordering, and
+    sound from zero on without gaps."""
+    chapters: bool = True
+    """It holds chapters."""
     text_subtitles: str | None = None
     """Codec that text subtitles are converted to where their own does not fit; None: no text."""
     audio_fallback: tuple[str, ...] = ()
@@ -99,6 +104,7 @@ CONTAINERS: tuple[Container, ...] = (
         extensions=(".ts", ".mts", ".m2ts"),
         codecs=_H26X,
         free_origin=True,
+        chapters=False,
         audio_fallback=("aac", "ac3"),
         # The muxer takes anything, as private data that no player knows.
         copies=frozenset(
@@ -118,12 +124,33 @@ CONTAINERS: tuple[Container, ...] = (
             }
         ),
     ),
+    Container(
+        name="AVI",
+        muxer="avi",
+        extensions=(".avi",),
+        codecs=frozenset({Codec.H264, Codec.FFV1}),
+        alpha_codec=Codec.FFV1,
+        keeps_aspect=False,
+        numbers_frames=True,
+        chapters=False,
+        audio_fallback=("libmp3lame", "ac3", "pcm_s16le"),
+        # What its old players know; FFmpeg would write AAC, which hardly any of them reads.
+        copies=frozenset(
+            {
+                "ac3",
+                "mp2",
+                "mp3",
+                "pcm_alaw",
+                "pcm_mulaw",
+                "pcm_s16le",
+                "pcm_s24le",
+                "pcm_u8",
+            }
+        ),
+        # Otherwise sound from before the picture would push the picture off its numbers.
+        options={"avoid_negative_ts": "disabled"},
+    ),
 )
-
-_REFUSED = {
-    ".avi": "AVI stores frame numbers, not timestamps, so neither a varying frame rate nor late "
-    "sound could be kept; use .mp4, .mov or .mkv",
-}
 
 
 def container_for(path: Path) -> Container:
@@ -133,8 +160,6 @@ def container_for(path: Path) -> Container:
         UnsupportedFormatError: The extension is missing or stands for none we write.
     """
     suffix = path.suffix.lower()
-    if suffix in _REFUSED:
-        raise UnsupportedFormatError(f"output {path.name}: {_REFUSED[suffix]}", path=path)
     for container in CONTAINERS:
         if suffix in container.extensions:
             return container

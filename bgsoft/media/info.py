@@ -52,7 +52,7 @@ class VideoInfo:
     time_base: Fraction
     """Seconds per pts unit of the stream."""
     frame_rate: Fraction
-    """Average frames per second from the header; a hint, never used for timestamps."""
+    """Nominal frames per second, FFmpeg's guess; a hint, never used for timestamps."""
     start_pts: int | None
     """pts of the first frame shown, in ``time_base``; None where it carries none."""
     duration_seconds: float | None

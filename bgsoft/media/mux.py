@@ -20,6 +20,7 @@ from bgsoft.errors import EncodeError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.metadata import QUICKTIME_PREFIX, file_tags, stream_tags
+from bgsoft.media.numbered import FrameGrid, number_frames
 from bgsoft.media.output import write_error
 from bgsoft.media.source import open_input
 from bgsoft.media.timeline import Timeline
@@ -84,6 +85,7 @@ class Muxer:
         self._video: Stream | None = None
         self._closed = False
         self._settled = False
+        self._grid: FrameGrid | None = None
         self._side: SideTracks | None = None
         source = open_input(info.path) if copy_tracks else None
         try:
@@ -197,7 +199,7 @@ class Muxer:
 
     def _cannot_hold(self, codec: str) -> UnsupportedFormatError:
         return UnsupportedFormatError(
-            f"{self.container.name} cannot hold {codec} video", path=self._path
+            f"{self.container.name} cannot hold {codec} video", path=self._path, stage="encode"
         )
 
     def _adopt(self, stream: Stream) -> None:
@@ -205,6 +207,9 @@ class Muxer:
         if self._video is not None:
             raise ValueError("the output has its video stream already")
         self._video = stream
+        if self.container.numbers_frames:
+            number_frames(stream, self.frame_rate)
+            self._grid = FrameGrid(self.container, self.frame_rate, self.info.time_base)
         stream.metadata.update(self._video_tags)
         stream.disposition = Disposition.default
         if self._side is not None:
@@ -214,13 +219,22 @@ class Muxer:
         """The output timestamp of a source timestamp, both in ``info.time_base``.
 
         The first call settles the clock, so it must be the first frame's.
+
+        Raises:
+            UnsupportedFormatError: The container cannot show a frame at that time.
         """
         if not self._settled:
             self._settled = True
-            if self.timeline.include(pts * self.info.time_base):
+            first = pts * self.info.time_base
+            if self._grid is not None:
+                self.timeline.start_at(first)
+                self._shift = self.timeline.ticks(self.info.time_base)
+            elif self.timeline.include(first):
                 self._shift = self.timeline.ticks(self.info.time_base)
                 if self._side is not None:
                     self._side.write_chapters(self._output)
+        if self._grid is not None:
+            self._grid.check(pts - self._shift)
         return pts - self._shift
 
     def write_video(self, packets: Iterable[Packet[Any]]) -> None:

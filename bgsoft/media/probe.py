@@ -24,6 +24,7 @@ from bgsoft.media.side_data import (
 )
 from bgsoft.media.source import open_input, select_video_stream
 from bgsoft.media.start import opening_frames
+from bgsoft.media.untimed import is_untimed, with_decoding_times
 
 __all__ = ["probe"]
 
@@ -89,7 +90,10 @@ def _first_frames(container: InputContainer, stream: VideoStream, path: Path) ->
     """
     # Frame threads would ask for a packet per thread before the first frame comes out.
     stream.codec_context.thread_type = ThreadType.NONE
-    found = opening_frames(_decoded(container, stream), _FRAMES_LOOKED_AT)
+    frames = _decoded(container, stream)
+    if is_untimed(container.format.name):
+        frames = with_decoding_times(frames)
+    found = opening_frames(frames, _FRAMES_LOOKED_AT)
     if not found:
         raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
     return found
@@ -129,7 +133,7 @@ def _describe(
     time_base = stream.time_base
     if not time_base:
         raise OpenError(f"{path}: its video has no time base", path=path)
-    rate = stream.average_rate or stream.guessed_rate or Fraction(0)
+    rate = stream.guessed_rate or stream.average_rate or Fraction(0)
     return VideoInfo(
         path=path,
         container=container.format.name,
@@ -170,9 +174,23 @@ def _start_pts(frame: VideoFrame, stream: VideoStream) -> int | None:
 def _duration_seconds(container: InputContainer, stream: VideoStream) -> float | None:
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
+    # Matroska gives the end of each track as a tag, on its own clock.
+    end = _clock_seconds(stream.metadata.get("DURATION", ""))
+    if end is not None:
+        start = stream.start_time * stream.time_base if stream.start_time else 0
+        return max(0.0, end - float(start))
     if container.duration:
         return container.duration / av.time_base
     return None
+
+
+def _clock_seconds(text: str) -> float | None:
+    """Seconds of ``HH:MM:SS.fraction``; None where it is nothing like that."""
+    try:
+        hours, minutes, seconds = text.split(":")
+        return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    except ValueError:
+        return None
 
 
 def _layout(pixel_format: VideoFormat) -> PixelLayout:

@@ -45,7 +45,7 @@ class Timeline:
         A whole file keeps its timestamps, negative and late starts included, with two exceptions:
         a broadcast clock is set to zero where the output's clock has a meaning, and a video that
         starts before zero is moved there, since no container shows pictures before zero. A part
-        of a file starts at zero.
+        of a file starts at zero, and so does the video in a container that knows no other start.
 
         Args:
             info: The video to be rendered.
@@ -61,6 +61,8 @@ class Timeline:
         end = None if duration_seconds is None else start + Fraction(str(duration_seconds))
         if start_seconds > 0:
             return cls(origin=math.floor(start / tick) * tick, begin=start, end=end)
+        if container.numbers_frames:
+            return cls(origin=first, end=end)
         origin = min(Fraction(0), first)
         if not container.free_origin and info.container in _BROADCAST_DEMUXERS:
             lowest = first if earliest is None else min(first, earliest)
@@ -79,6 +81,10 @@ class Timeline:
             return False
         self.origin = seconds
         return True
+
+    def start_at(self, seconds: Fraction) -> None:
+        """Move the origin to an input time."""
+        self.origin = seconds
 
     def ticks(self, time_base: Fraction) -> int:
         """The shift in units of a stream's time base, to be subtracted; rounded to nearest."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import av
 from av.audio.stream import AudioStream
@@ -19,14 +19,22 @@ from av.stream import AttachmentStream, Discard, Disposition, Stream
 from av.subtitles.stream import SubtitleStream
 from av.video.stream import VideoStream
 
+from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.copied import CopiedTrack, CoverTrack
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.metadata import chapters_in, stream_tags
+from bgsoft.media.numbered import SteadyTrack
 from bgsoft.media.source import open_input
 from bgsoft.media.subtitles import READABLE, TextTrack, add_text_stream
 from bgsoft.media.timeline import Timeline
-from bgsoft.media.transcode import TranscodedTrack, add_audio_stream
+from bgsoft.media.track import Track
+from bgsoft.media.transcode import (
+    TranscodedTrack,
+    add_audio_stream,
+    fallback_encoders,
+    same_encoder,
+)
 from bgsoft.report import AudioReport, Event
 
 __all__ = ["SideTracks"]
@@ -34,22 +42,13 @@ __all__ = ["SideTracks"]
 _SEEK_MARGIN_SECONDS = 15
 """How far before a part's start reading begins, so that a subtitle on screen there is found."""
 
+_MAX_LATE_SECONDS = 0.02
+"""Sound that begins this much after the picture is padded where a late start cannot be kept."""
+_MAX_LEAD_SECONDS = 1.0
+"""Sound before the picture that may be left out where it cannot be kept; broadcasts often have
+some."""
+
 _COVER_NAMES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")}
-
-
-class Track(Protocol):
-    """One output track, fed with the packets of one input track."""
-
-    done: bool
-    """No packet after this can be of use."""
-
-    def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
-        """Packets for the output, on its clock; perhaps none."""
-        ...
-
-    def flush(self) -> Iterable[Packet[Any]]:
-        """What is left when the input has ended."""
-        ...
 
 
 class SideTracks:
@@ -142,14 +141,18 @@ class SideTracks:
         if codec is None:
             self._drop_audio(number, "unknown", "its codec is not known")
             return None
-        if codec in self._container.recode_audio and not self._info.container.startswith("mov"):
+        encoders = fallback_encoders(self._container, stream)
+        if codec in self._container.recode_audio and not self._is_mp4():
             reason = f"few players read {codec} in {self._container.name}"
         elif not _holds(self._container, stream):
             reason = f"{self._container.name} cannot hold {codec}"
+        elif self._container.numbers_frames and self._begins_late(number, stream):
+            reason = f"{self._container.name} cannot hold a late start, so silence leads in"
+            encoders = (*same_encoder(codec), *encoders)
         if reason is None:
             self.audio.append(AudioReport(track=number, codec=codec, action="copied"))
-            return self._copy(output, stream)
-        for encoder in self._container.audio_fallback:
+            return self._steady(self._copy(output, stream), stream)
+        for encoder in encoders:
             if not _encodes(self._container, encoder, stream):
                 continue
             target = add_audio_stream(output, encoder, stream)
@@ -159,9 +162,39 @@ class SideTracks:
                 AudioReport(track=number, codec=name, action="transcoded", reason=reason)
             )
             self._notice(f"audio track {number} converted from {codec} to {name}: {reason}")
-            return TranscodedTrack(stream, target, self._timeline)
+            numbers = self._container.numbers_frames
+            track = TranscodedTrack(stream, target, self._timeline, from_zero=numbers)
+            return self._steady(track, target)
         self._drop_audio(number, codec, reason)
         return None
+
+    def _steady(self, track: Track, stream: AudioStream) -> Track:
+        """The track itself, or one that watches over what a container without times needs."""
+        if not self._container.numbers_frames:
+            return track
+        return SteadyTrack(track, stream, self._container)
+
+    def _begins_late(self, number: int, stream: AudioStream) -> bool:
+        """Whether sound begins so much after the picture that it would be heard early.
+
+        Raises:
+            UnsupportedFormatError: It begins so early that much of it would be lost.
+        """
+        if stream.start_time is None or not stream.time_base or self._timeline.is_part:
+            return False
+        late = float(stream.start_time * stream.time_base - self._timeline.origin)
+        if late < -_MAX_LEAD_SECONDS:
+            raise UnsupportedFormatError(
+                f"{self._container.name} cannot begin with sound alone: audio track {number} "
+                f"starts {-late:.2f} s before the picture; write .mp4, .mov or .mkv",
+                stage="encode",
+            )
+        return late > _MAX_LATE_SECONDS
+
+    def _is_mp4(self) -> bool:
+        """Whether the input is MP4 itself, rather than QuickTime's MOV."""
+        brand = self._source.metadata.get("major_brand", "").strip()
+        return self._info.container.startswith("mov") and brand not in ("", "qt")
 
     def _drop_audio(self, number: int, codec: str, reason: str) -> None:
         self.audio.append(AudioReport(track=number, codec=codec, action="dropped", reason=reason))
@@ -227,7 +260,7 @@ class SideTracks:
         chapters = chapters_in(self._source.chapters(), self._timeline)
         if not chapters:
             return
-        if self._container.free_origin:
+        if not self._container.chapters:
             self._notice(f"chapters left out: {self._container.name} cannot hold them")
         else:
             output.set_chapters(chapters)

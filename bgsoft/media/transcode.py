@@ -14,13 +14,17 @@ from av.filter import Graph
 from av.packet import Packet
 from av.stream import Stream
 
+from bgsoft.media.containers import Container
 from bgsoft.media.timeline import Timeline
 
-__all__ = ["TranscodedTrack", "add_audio_stream"]
+__all__ = ["TranscodedTrack", "add_audio_stream", "fallback_encoders", "same_encoder"]
 
 _BITS_PER_CHANNEL = 96_000
 """Transparent for the lossy encoders used here: 192 kbit/s in stereo."""
 _LOSSLESS = frozenset({"flac", "alac"})
+_LOSSLESS_SOURCES = _LOSSLESS | {"tta", "wavpack", "truehd", "mlp", "ape"}
+_DEEP_PCM = {"pcm_s16le": "pcm_s24le"}
+_SAME = {"mp3": "libmp3lame", "ac3": "ac3", "mp2": "mp2", "pcm_s16le": "pcm_s16le"}
 _RATES = {
     "libopus": (48_000,),
     "ac3": (48_000, 44_100, 32_000),
@@ -29,6 +33,28 @@ _RATES = {
 _LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "quad", 5: "5.0", 6: "5.1", 7: "6.1", 8: "7.1"}
 _HARD_GAP_SECONDS = 0.02
 """A gap or overlap of the input this long is filled or cut; shorter ones are clock jitter."""
+
+
+def fallback_encoders(container: Container, source: AudioStream) -> tuple[str, ...]:
+    """The container's encoders to try for a track, best first.
+
+    A lossless track stays lossless where it can, with all its bits.
+    """
+    encoders = list(container.audio_fallback)
+    context = source.codec_context
+    if context is None or "pcm_s16le" not in encoders:
+        return tuple(encoders)
+    codec = context.codec.canonical_name
+    if codec in _LOSSLESS_SOURCES or codec.startswith("pcm_"):
+        encoders.sort(key=lambda encoder: encoder != "pcm_s16le")
+        if context.format.name.startswith("s32"):
+            encoders = [_DEEP_PCM.get(encoder, encoder) for encoder in encoders]
+    return tuple(encoders)
+
+
+def same_encoder(codec: str) -> tuple[str, ...]:
+    """The encoder that keeps a codec, if there is one."""
+    return (_SAME[codec],) if codec in _SAME else ()
 
 
 def add_audio_stream(output: OutputContainer, encoder: str, source: AudioStream) -> AudioStream:
@@ -76,10 +102,19 @@ class TranscodedTrack:
         source: Input stream.
         output: Output stream of :func:`add_audio_stream`.
         timeline: Shift and kept part.
+        from_zero: Put silence before sound that begins late.
     """
 
-    def __init__(self, source: AudioStream, output: AudioStream, timeline: Timeline) -> None:
+    def __init__(
+        self,
+        source: AudioStream,
+        output: AudioStream,
+        timeline: Timeline,
+        *,
+        from_zero: bool = False,
+    ) -> None:
         self.done = False
+        self._pad = ":first_pts=0" if from_zero else ""
         self.damaged_packets = 0
         self._decoder = source.codec_context
         self._tick = source.time_base or Fraction(1, av.time_base)
@@ -146,8 +181,10 @@ class TranscodedTrack:
             time_base=frame.time_base or self._tick,
         )
         resample = graph.add(
-            "aresample", f"{context.sample_rate}:async=1:min_hard_comp={_HARD_GAP_SECONDS}"
+            "aresample",
+            f"{context.sample_rate}:async=1:min_hard_comp={_HARD_GAP_SECONDS}{self._pad}",
         )
+        self._pad = ""  # a filter made later starts where this one ended
         shape = graph.add(
             "aformat",
             f"sample_fmts={context.format.name}:channel_layouts={context.layout.name}"
