@@ -97,7 +97,7 @@ def pull(
     by_hand = f"fetch {url} and save it as {path}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.with_name(path.name + ".lock")):
+        with locked(path.with_name(path.name + ".lock")):
             if path.is_file():
                 with contextlib.suppress(ModelIntegrityError):
                     check_file(path, size_bytes=size_bytes, sha256=sha256)
@@ -161,7 +161,7 @@ class _Download:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[Any]:
+def locked(path: Path) -> Iterator[Any]:
     """Hold an exclusive lock; the system frees it when a process dies, so it never goes stale."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
