@@ -7,14 +7,17 @@ choice under ``require_gpu``, is an error instead of a fallback.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from bgsoft.config import BackendConfig
 from bgsoft.errors import BackendUnavailableError
 
-__all__ = ["STAGES", "Candidate", "Choice", "choose", "choose_all", "probe_all"]
+__all__ = ["STAGES", "Candidate", "Choice", "create", "driver_problem", "probe_all"]
+
+T = TypeVar("T")
 
 STAGES = ("decode", "infer", "composite", "encode")
 """The stages that have a backend of their own; matte follows composite, face follows infer."""
@@ -66,8 +69,13 @@ class _Entry:
     probe: Callable[[int], Candidate]
 
 
-def _no_driver() -> str | None:
-    """Why no CUDA device can be used at all, or None where the driver is there."""
+@functools.cache
+def driver_problem(gpu: int) -> str | None:
+    """Why no work can be put on a CUDA device, or None where the driver offers it.
+
+    Args:
+        gpu: CUDA device number.
+    """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -77,20 +85,56 @@ def _no_driver() -> str | None:
         return "the NVIDIA driver does not start"
     if count.value == 0:
         return "no NVIDIA GPU found"
+    if gpu >= count.value:
+        return f"there is no GPU {gpu}: this machine has {count.value}"
     return None
 
 
-def _gpu_stage(name: str, what: str) -> _Entry:
-    """A GPU backend that this release names but does not have yet."""
+_GPU_EXTRA = "pip install 'bgsoft[gpu]' (CUDA 12) or 'bgsoft[gpu-cu13]' (CUDA 13)"
+
+
+def _gpu_problem(gpu: int, *modules: str) -> tuple[str, str | None] | None:
+    """(reason, fix) where driver, device or a Python module is missing."""
+    reason = driver_problem(gpu)
+    if reason is not None:
+        return reason, None
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is missing", _GPU_EXTRA
+    return None
+
+
+def _gpu_entry(name: str, *modules: str) -> _Entry:
+    """A GPU backend that needs some Python modules; what more it needs shows when it is made."""
 
     def probe(gpu: int) -> Candidate:
-        reason = _no_driver() or f"this release of bgsoft has no {what} yet"
-        return Candidate(name=name, device=f"cuda:{gpu}", available=False, reason=reason)
+        problem = _gpu_problem(gpu, *modules)
+        return _candidate(name, gpu, problem)
 
     return _Entry(name, probe)
 
 
-def _cpu_stage() -> _Entry:
+def _gpu_inference(name: str) -> _Entry:
+    def probe(gpu: int) -> Candidate:
+        problem = _gpu_problem(gpu, "cupy")
+        if problem is None:
+            from bgsoft.infer.providers import missing_provider
+
+            missing = missing_provider(name)
+            problem = None if missing is None else (missing.reason, missing.fix)
+        return _candidate(name, gpu, problem)
+
+    return _Entry(name, probe)
+
+
+def _candidate(name: str, gpu: int, problem: tuple[str, str | None] | None) -> Candidate:
+    reason, fix = problem or (None, None)
+    return Candidate(
+        name=name, device=f"cuda:{gpu}", available=problem is None, reason=reason, fix=fix
+    )
+
+
+def _cpu_entry() -> _Entry:
     return _Entry("cpu", lambda _gpu: Candidate(name="cpu", device="cpu", available=True))
 
 
@@ -107,14 +151,14 @@ def _probe_cpu_inference(_gpu: int) -> Candidate:
 
 
 _REGISTRY: dict[str, tuple[_Entry, ...]] = {
-    "decode": (_gpu_stage("nvdec", "NVDEC decoder"), _cpu_stage()),
+    "decode": (_gpu_entry("nvdec", "cupy", "PyNvVideoCodec"), _cpu_entry()),
     "infer": (
-        _gpu_stage("tensorrt", "TensorRT inference"),
-        _gpu_stage("cuda", "CUDA inference"),
+        _gpu_inference("tensorrt"),
+        _gpu_inference("cuda"),
         _Entry("cpu", _probe_cpu_inference),
     ),
-    "composite": (_gpu_stage("cuda", "CUDA compositor"), _cpu_stage()),
-    "encode": (_gpu_stage("nvenc", "NVENC encoder"), _cpu_stage()),
+    "composite": (_gpu_entry("cuda", "cupy"), _cpu_entry()),
+    "encode": (_gpu_entry("nvenc", "cupy", "PyNvVideoCodec"), _cpu_entry()),
 }
 
 
@@ -127,14 +171,28 @@ def probe_all(gpu: int = 0) -> dict[str, list[Candidate]]:
     return {stage: [entry.probe(gpu) for entry in _REGISTRY[stage]] for stage in STAGES}
 
 
-def choose(stage: str, wanted: str, *, gpu: int = 0, require_gpu: bool = False) -> Choice:
-    """Choose the backend of one stage.
+def create(
+    stage: str,
+    wanted: str,
+    makers: Mapping[str, Callable[[], T]],
+    *,
+    gpu: int = 0,
+    require_gpu: bool = False,
+) -> tuple[Choice, T]:
+    """Make the backend of one stage, the best that works.
+
+    A candidate that is available in general may still refuse when it is made (a codec that NVDEC
+    lacks, a GPU without NVENC): under ``auto`` the next one is tried then.
 
     Args:
         stage: One of :data:`STAGES`.
         wanted: ``auto`` or a backend's name.
+        makers: By backend name, what makes it; raises BackendUnavailableError where it cannot run.
         gpu: CUDA device number.
         require_gpu: Make a CPU choice an error.
+
+    Returns:
+        The choice, and what its maker returned.
 
     Raises:
         BackendUnavailableError: The named backend, or every backend, is unavailable; or only the
@@ -153,12 +211,18 @@ def choose(stage: str, wanted: str, *, gpu: int = 0, require_gpu: bool = False) 
             )
         candidate = entry.probe(gpu)
         if candidate.available:
-            return Choice(
-                stage=stage,
-                backend=candidate.name,
-                device=candidate.device,
-                rejected=tuple(rejected),
-            )
+            try:
+                made = makers[entry.name]()
+            except BackendUnavailableError as exc:
+                candidate = replace(candidate, available=False, reason=exc.message, fix=None)
+            else:
+                choice = Choice(
+                    stage=stage,
+                    backend=candidate.name,
+                    device=candidate.device,
+                    rejected=tuple(rejected),
+                )
+                return choice, made
         rejected.append(candidate)
     if wanted == "auto":
         none = Choice(stage=stage, backend="", device="", rejected=tuple(rejected))
@@ -168,21 +232,3 @@ def choose(stage: str, wanted: str, *, gpu: int = 0, require_gpu: bool = False) 
     raise BackendUnavailableError(
         f"--{stage} {wanted} is unavailable: {rejected[0].explanation}", stage=stage
     )
-
-
-def choose_all(config: BackendConfig) -> dict[str, Choice]:
-    """Choose the backend of every stage.
-
-    Raises:
-        BackendUnavailableError: As :func:`choose`.
-    """
-    wanted = {
-        "decode": config.decode,
-        "infer": config.infer,
-        "composite": config.composite,
-        "encode": config.encode,
-    }
-    return {
-        stage: choose(stage, wanted[stage].value, gpu=config.gpu, require_gpu=config.require_gpu)
-        for stage in STAGES
-    }

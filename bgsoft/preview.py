@@ -14,14 +14,24 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.config import EffectKind, RenderConfig
+from bgsoft.config import (
+    BackendConfig,
+    CompositeBackend,
+    DecodeBackend,
+    EffectKind,
+    EncodeBackend,
+    InferBackend,
+    RenderConfig,
+)
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, DecodeError, OutputError
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
+from bgsoft.models.catalog import resolve
+from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing
-from bgsoft.rendering import build_picture_stages, host_planes
+from bgsoft.stages import Machine, host_planes
 
 __all__ = ["PreviewResult", "frame_to_bgr", "write_preview"]
 
@@ -92,7 +102,15 @@ def _render_frame(
     length = at_seconds - begin + float(info.time_base) / 2
     settings = DecodeSettings(start_seconds=begin, duration_seconds=length)
     ring = FrameRing(2, lambda slot: host_planes(info.format, slot))
-    stages = build_picture_stages(config, info)
+    cpu = BackendConfig(
+        decode=DecodeBackend.CPU,
+        infer=InferBackend.CPU,
+        composite=CompositeBackend.CPU,
+        encode=EncodeBackend.CPU,
+    )
+    machine = Machine(cpu, lambda _event: None)
+    model = resolve(config.segment.model, families=("single-shot",))
+    stages = machine.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
     last: Frame | None = None
     try:
         with CpuDecoder(config.input, settings) as decoder:

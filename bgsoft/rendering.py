@@ -14,23 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import numpy as np
 
 from bgsoft import __version__
-from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.analysis.scenes import CpuSceneProbe
-from bgsoft.backends import Choice, choose_all
-from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import BackendConfig, EffectKind, Precision, RenderConfig
+from bgsoft.backends import Choice
+from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.decode.base import DecodeSettings, DecodeStats
-from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import Encoder, PictureKind
-from bgsoft.encode.codecs import choose_encoder
-from bgsoft.encode.cpu import CpuEncoder
-from bgsoft.errors import BackendUnavailableError, ConfigError, VerificationError
-from bgsoft.frame import Frame, FrameFormat, Planes
-from bgsoft.infer.cpu import CpuNetwork
-from bgsoft.matte.create import create_matter
+from bgsoft.errors import ConfigError, VerificationError
+from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
@@ -38,18 +29,13 @@ from bgsoft.media.output import AtomicOutput
 from bgsoft.memory import peak_rss_bytes
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.picture import MaskSchedule, PictureStages
 from bgsoft.pipeline.progress import ProgressMeter
-from bgsoft.pipeline.ring import FrameRing
 from bgsoft.pipeline.runner import Pipeline, PipelineResult
 from bgsoft.report import Event, ModelReport, Progress, RenderReport, StageReport
-from bgsoft.segment.single import SingleShotSegmenter, network_shapes
+from bgsoft.stages import Machine
 from bgsoft.versions import library_versions
 
-__all__ = ["build_picture_stages", "host_planes", "render"]
-
-_HOST_RING_SLOTS = 8
-"""Enough for each of the three threads to be a frame or two ahead; more only costs memory."""
+__all__ = ["render"]
 
 _PICTURE_KINDS = {
     EffectKind.ALPHA: PictureKind.COLOR_ALPHA,
@@ -96,69 +82,21 @@ def render(
         return job.run(on_progress, cancel)
 
 
-def build_picture_stages(
-    config: RenderConfig,
-    info: VideoInfo,
-    *,
-    model: ResolvedModel | None = None,
-    metrics: Metrics | None = None,
-    on_cut: Callable[[Frame], None] | None = None,
-) -> PictureStages:
-    """The stages between decoder and encoder, on the CPU.
-
-    Args:
-        config: The look and the model.
-        info: The video that they will be given.
-        model: The model, where it has been resolved already.
-        metrics: Where to keep the clocks; None: nowhere.
-        on_cut: Told of each frame that begins a new scene.
-
-    Raises:
-        ConfigError, ModelError, BackendUnavailableError: As :func:`render`.
-    """
-    model = model or resolve(config.segment.model, families=("single-shot",))
-    network = CpuNetwork(model.path, network_shapes(model.spec))
-    return PictureStages(
-        reducer=CpuReducer(info.format),
-        scenes=CpuSceneProbe(info.format),
-        schedule=MaskSchedule(config.segment.mask_every, config.segment.similarity_db),
-        segmenter=SingleShotSegmenter(model.spec, network, info.format),
-        matter=create_matter(config.matte, info.format),
-        compositor=CpuCompositor(config.effect, info.format),
-        metrics=metrics or Metrics(),
-        on_cut=on_cut or (lambda _frame: None),
-    )
-
-
-def host_planes(format: FrameFormat, slot: int) -> Planes:
-    """The buffers of one ring slot in host memory."""
-    return Planes(
-        slot=slot,
-        luma=np.empty(format.luma_shape, format.dtype),
-        chroma=np.empty(format.chroma_shape, format.dtype),
-        alpha=np.zeros(format.luma_shape, np.uint8),
-    )
-
-
 class _Target:
     """One file being written: temporary file, muxer and encoder."""
 
     def __init__(
         self,
         path: Path,
-        kind: PictureKind,
         config: RenderConfig,
         info: VideoInfo,
+        machine: Machine,
         stack: ExitStack,
         on_event: Callable[[Event], None],
         *,
         main: bool,
     ) -> None:
         container = container_for(path)
-        settings = config.encode if main else dataclasses.replace(config.encode, speed=None)
-        choice = choose_encoder(settings, container, info, kind)
-        for notice in choice.notices:
-            on_event(Event(kind="notice", stage="encode", message=notice))
         inputs = [config.input]
         if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and config.effect.background:
             inputs.append(Path(config.effect.background))
@@ -177,7 +115,12 @@ class _Target:
                 on_event=on_event,
             )
         )
-        self.encoder: Encoder = CpuEncoder(self.muxer, choice, info.format, info, kind)
+        self.encoder: Encoder
+        if main:
+            kind = _PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
+            self.encoder = machine.open_encoder(self.muxer, config, info, kind)
+        else:
+            self.encoder = machine.open_matte_encoder(self.muxer, config, info)
         stack.callback(self.encoder.close)
 
     def finish(self) -> None:
@@ -234,12 +177,11 @@ class _Render:
         config, stack = self._config, self._stack
         # Each stage has a thread of its own; OpenCV's pool would fight with the codecs' threads.
         cv2.setNumThreads(1)
-        choices = choose_all(config.backends)
-        _check_cpu_limits(config.backends)
-        self._report_fallbacks(choices)
+        machine = Machine(config.backends, self._emit)
+        stack.callback(machine.close)
         model = resolve(config.segment.model, families=("single-shot",))
         decoder = stack.enter_context(
-            CpuDecoder(
+            machine.open_decoder(
                 config.input,
                 DecodeSettings(
                     start_seconds=config.start_seconds, duration_seconds=config.duration_seconds
@@ -249,12 +191,10 @@ class _Render:
         info = decoder.info
         for notice in info.notices:
             self._emit(Event(kind="notice", stage="decode", message=notice))
-        stages = build_picture_stages(
-            config, info, model=model, metrics=self._metrics, on_cut=self._scene_cut
-        )
+        stages = machine.make_picture_stages(config, info, model, self._metrics, self._scene_cut)
         stack.callback(stages.close)
-        targets = self._open_targets(info)
-        slots = config.backends.ring_slots or _HOST_RING_SLOTS
+        targets = self._open_targets(info, machine)
+        self._report_fallbacks(machine.choices)
         meter = ProgressMeter(
             _expected_frames(info, config), self._metrics, on_progress or (lambda _progress: None)
         )
@@ -263,12 +203,13 @@ class _Render:
             decoder=decoder,
             stage=stages,
             sink=_Sink(targets),
-            ring=FrameRing(slots, lambda slot: host_planes(info.format, slot)),
+            ring=machine.make_ring(info.format),
             metrics=self._metrics,
             on_tick=meter.tick,
             cancel=cancel,
         )
         result = pipeline.run()
+        stages.close()  # on a GPU, the last clocks are read now
         for event in decoder.events:
             self._emit(event)
         self._report_damage(decoder.stats)
@@ -277,22 +218,19 @@ class _Render:
         for target in targets:
             target.file.commit()
         meter.finish(len(result.encoded_pts))
-        return self._report(info, model, choices, targets[0], decoder.stats, result, setup_seconds)
+        return self._report(info, model, machine, targets[0], decoder.stats, result, setup_seconds)
 
-    def _open_targets(self, info: VideoInfo) -> list[_Target]:
+    def _open_targets(self, info: VideoInfo, machine: Machine) -> list[_Target]:
         config = self._config
-        kind = _PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
-        targets = [_Target(config.output, kind, config, info, self._stack, self._emit, main=True)]
+        paths = [config.output]
         if config.matte_out is not None:
             if config.matte_out.absolute() == config.output.absolute():
                 raise ConfigError("--matte-out and the output are the same file")
-            targets.append(
-                _Target(
-                    *(config.matte_out, PictureKind.MATTE, config, info, self._stack, self._emit),
-                    main=False,
-                )
-            )
-        return targets
+            paths.append(config.matte_out)
+        return [
+            _Target(path, config, info, machine, self._stack, self._emit, main=path is paths[0])
+            for path in paths
+        ]
 
     def _scene_cut(self, frame: Frame) -> None:
         self._emit(
@@ -307,15 +245,20 @@ class _Render:
 
     def _report_fallbacks(self, choices: dict[str, Choice]) -> None:
         """Tell of every stage that could not have its best backend, each reason once."""
-        by_reason: dict[str, list[str]] = {}
+        by_reason: dict[str, dict[str, list[str]]] = {}
         for stage, choice in choices.items():
             for candidate in choice.rejected:
-                stages = by_reason.setdefault(candidate.explanation, [])
-                if stage not in stages:
-                    stages.append(stage)
+                stages = by_reason.setdefault(candidate.explanation, {})
+                stages.setdefault(stage, []).append(candidate.name)
         for reason, stages in by_reason.items():
-            what = "every stage runs" if len(stages) == len(choices) else ", ".join(stages) + " run"
-            self._emit(Event(kind="fallback", message=f"{what} on the CPU: {reason}"))
+            if len(stages) == len(choices):
+                what = "every stage runs on the CPU"
+            else:
+                what = ", ".join(
+                    f"{stage} runs on {choices[stage].backend}, not {' or '.join(names)}"
+                    for stage, names in stages.items()
+                )
+            self._emit(Event(kind="fallback", message=f"{what}: {reason}"))
 
     def _report_damage(self, stats: DecodeStats) -> None:
         if stats.concealed_frames or stats.corrupt_packets:
@@ -342,7 +285,7 @@ class _Render:
         self,
         info: VideoInfo,
         model: ResolvedModel,
-        choices: dict[str, Choice],
+        machine: Machine,
         target: _Target,
         stats: DecodeStats,
         result: PipelineResult,
@@ -352,6 +295,7 @@ class _Render:
         first = result.first_frame_seconds
         wall = time.perf_counter() - self._started
         ticks = result.encoded_pts[-1] - result.encoded_pts[0] + result.last_duration
+        device = machine.used_device
         return RenderReport(
             bgsoft_version=__version__,
             input=str(self._config.input),
@@ -367,25 +311,13 @@ class _Render:
             model=ModelReport(
                 name=model.spec.name, sha256=model.sha256, licence=model.spec.licence
             ),
-            stages=_stage_reports(choices, self._metrics, frames),
+            stages=_stage_reports(machine, self._metrics, frames),
+            h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
+            d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,
             events=list(self._events),
             audio=target.muxer.audio,
             peak_rss_bytes=peak_rss_bytes(),
             versions=library_versions(),
-        )
-
-
-def _check_cpu_limits(config: BackendConfig) -> None:
-    """Raise where a setting asks for what only GPU inference has."""
-    if config.precision is not Precision.FP32:
-        raise BackendUnavailableError(
-            f"--precision {config.precision} needs GPU inference; the CPU runs fp32",
-            stage="infer",
-        )
-    if config.batch not in (None, 1):
-        raise BackendUnavailableError(
-            f"--batch {config.batch} needs GPU inference; the CPU runs one frame at a time",
-            stage="infer",
         )
 
 
@@ -420,9 +352,7 @@ def _verify(muxer: Muxer, result: PipelineResult) -> None:
     )
 
 
-def _stage_reports(
-    choices: dict[str, Choice], metrics: Metrics, frames: int
-) -> dict[str, StageReport]:
+def _stage_reports(machine: Machine, metrics: Metrics, frames: int) -> dict[str, StageReport]:
     """One report a stage; matte follows composite's backend."""
     followed = {
         "decode": "decode",
@@ -431,15 +361,16 @@ def _stage_reports(
         "composite": "composite",
         "encode": "encode",
     }
-    reports = {
-        stage: StageReport(
-            backend=choices[choice].backend,
-            device=choices[choice].device,
+    reports = {}
+    for stage, followed_stage in followed.items():
+        choice = machine.choices[followed_stage]
+        device = machine.used_device
+        reports[stage] = StageReport(
+            backend=choice.backend,
+            device="cpu" if choice.backend == "cpu" or device is None else device.label,
             ms_per_frame=metrics.stage(stage).ms_per(frames),
-            fallback_reason=choices[choice].fallback_reason,
+            fallback_reason=choice.fallback_reason,
         )
-        for stage, choice in followed.items()
-    }
     reports["face"] = StageReport(backend="off", device="cpu", ms_per_frame=0.0)
     return reports
 

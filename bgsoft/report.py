@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -101,6 +102,10 @@ class RenderReport:
     model: ModelReport | None
     stages: dict[str, StageReport]
     """Keys: decode, segment, face, matte, composite, encode."""
+    h2d_bytes: float = 0.0
+    """Frame data that went from host to GPU memory, bytes a frame."""
+    d2h_bytes: float = 0.0
+    """Frame data that went back, bytes a frame; 0 on an all-GPU path, but for the thumbnails."""
     events: list[Event] = field(default_factory=list)
     audio: list[AudioReport] = field(default_factory=list)
     peak_rss_bytes: int
@@ -121,4 +126,6 @@ class RenderReport:
         try:
             path.write_text(text + "\n", encoding="utf-8")
         except OSError as exc:
+            if exc.errno == errno.ENOSPC:
+                path.unlink(missing_ok=True)  # half a report is none
             raise OutputError(f"cannot write the report: {exc.strerror}", path=path) from exc

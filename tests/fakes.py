@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 
-from bgsoft.frame import Frame, FrameFormat, Matte, Planes
+from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.pipeline.ring import FrameRing
 
 FORMAT = FrameFormat(width=8, height=6)
@@ -50,13 +50,16 @@ class FakeDecoder:
 class FakeStage:
     """Calls ``action`` on every frame."""
 
-    def __init__(self, action: Callable[[Frame], None] | None = None) -> None:
+    def __init__(self, action: Callable[[Frame], None] | None = None, batch: int = 1) -> None:
         self._action = action
+        self.batch = batch
+        self.sizes: list[int] = []
 
-    def process(self, frame: Frame) -> Matte:
-        if self._action is not None:
-            self._action(frame)
-        return Matte(alpha=frame.planes.alpha, reduced=frame.planes.alpha)
+    def process_batch(self, frames: Sequence[Frame]) -> None:
+        self.sizes.append(len(frames))
+        for frame in frames:
+            if self._action is not None:
+                self._action(frame)
 
 
 class FakeSink:

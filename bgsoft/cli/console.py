@@ -9,7 +9,22 @@ import threading
 from collections.abc import Iterator
 from typing import TextIO
 
-__all__ = ["Console", "traceback_on_error"]
+__all__ = ["Console", "open_standard_streams", "traceback_on_error"]
+
+
+def open_standard_streams() -> None:
+    """Open those of the three standard streams that the caller has closed (``>&-``).
+
+    Otherwise the next file that is opened would take their place, and what a library prints would
+    end up in it.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - a descriptor
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 class Console:

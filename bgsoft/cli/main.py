@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from bgsoft.cli import doctor, models, presets, preview, render
-from bgsoft.cli.console import Console
+from bgsoft.cli.console import Console, open_standard_streams
 from bgsoft.cli.exitcodes import ExitCode, exit_code, one_line
 
 __all__ = ["app", "main"]
@@ -81,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code (:class:`bgsoft.cli.exitcodes.ExitCode`). Every failure has printed exactly
         one line on stderr.
     """
+    open_standard_streams()
     console = Console()
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv), console)

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def preview(
     ctx: typer.Context,
-    input: Annotated[Path, typer.Argument(metavar="IN", help="Video to read.")],
+    input: Annotated[Path, typer.Argument(metavar="IN", help="Video to read.", readable=False)],
     output: Annotated[Path, typer.Argument(metavar="OUT.png", help="Picture to write.")],
     at: Annotated[
         str | None,

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def render(
     ctx: typer.Context,
-    input: Annotated[Path, typer.Argument(metavar="IN", help="Video to read.")],
+    input: Annotated[Path, typer.Argument(metavar="IN", help="Video to read.", readable=False)],
     output: Annotated[
         Path,
         typer.Argument(

@@ -15,13 +15,13 @@ __all__ = ["StopSignals"]
 
 
 class StopSignals:
-    """While entered, SIGINT and SIGTERM set :attr:`cancel` instead of killing the process.
+    """While entered, SIGINT, SIGTERM and SIGHUP set :attr:`cancel` instead of killing the process.
 
     The render then stops, removes its unfinished output and raises. A second signal ends the
     process at once, whatever is left behind.
     """
 
-    _HANDLED = (signal.SIGINT, signal.SIGTERM)
+    _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self, console: Console) -> None:
         self.cancel = threading.Event()
@@ -31,15 +31,18 @@ class StopSignals:
 
     @property
     def exit_code(self) -> ExitCode:
-        """What a cancelled command ends with: 130 for Ctrl-C, 143 for SIGTERM."""
-        terminated = self._received == signal.SIGTERM
-        return ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
+        """What a cancelled command ends with: 130 for Ctrl-C, 143 for SIGTERM and for a closed
+        terminal (SIGHUP)."""
+        interrupted = self._received in (None, signal.SIGINT)
+        return ExitCode.INTERRUPTED if interrupted else ExitCode.TERMINATED
 
     def __enter__(self) -> Self:
         # Only the main thread may set handlers; elsewhere the embedding program keeps its own.
         if threading.current_thread() is threading.main_thread():
             for number in self._HANDLED:
-                self._previous[number] = signal.signal(number, self._handle)
+                # What nohup or a shell's «&» has switched off stays off.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(

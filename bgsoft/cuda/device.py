@@ -55,6 +55,8 @@ class CudaDevice:
             raise BackendUnavailableError(f"CUDA device {number} does not start: {exc}") from exc
         self.number = number
         self.name = properties["name"].decode()
+        self.context = int(cupy.cuda.driver.ctxGetCurrent())
+        """Handle of the primary context."""
         self.copies = CopyMeter()
 
     @property
@@ -66,6 +68,16 @@ class CudaDevice:
         """Device memory that is free now."""
         free, _total = self._device.mem_info
         return int(free)
+
+    def used_bytes(self) -> int:
+        """Device memory in use now, by whomever."""
+        free, total = self._device.mem_info
+        return int(total - free)
+
+    def synchronize(self) -> None:
+        """Wait for everything on the device."""
+        self._device.use()
+        self._device.synchronize()
 
     def new_stream(self) -> Any:
         """A stream that does not wait for the default stream."""

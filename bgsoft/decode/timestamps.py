@@ -23,7 +23,7 @@ class Stamped(Generic[T]):
     repaired: bool = False
     """Whether the timestamp was replaced or moved."""
     jumped: bool = False
-    """Whether the clock jumped back at this item."""
+    """Whether the clock was restarted at this item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,19 @@ class RisingPts(Generic[T]):
       that they lead up to the first that has one.
     - One whose timestamp is not after its predecessor's is set half a duration after it, so that
       it fits in before the next.
-    - Where the clock itself jumped back (a joined broadcast recording), the item follows one
-      duration after, and those that come later are moved by the same amount.
+    - Where the clock itself jumped back, or absurdly far ahead (a joined broadcast recording), the
+      item follows one duration after, and those that come later are moved by the same amount.
 
     Args:
         frame_ticks: Nominal duration in pts units, for items that do not tell theirs; at least 1.
         jump_ticks: How far back, in pts units, counts as a jump of the clock.
+        leap_ticks: How far ahead does; None: nothing is too far.
     """
 
-    def __init__(self, frame_ticks: int, jump_ticks: int) -> None:
+    def __init__(self, frame_ticks: int, jump_ticks: int, leap_ticks: int | None = None) -> None:
         self._frame_ticks = max(1, frame_ticks)
         self._jump_ticks = jump_ticks
+        self._leap_ticks = leap_ticks
         self._held: list[_Held[T]] = []
         self._last: int | None = None
         self._last_duration = 0
@@ -97,9 +99,11 @@ class RisingPts(Generic[T]):
             result = self._last + last_duration
             if known is not None:
                 moved = known + self._offset
-                if moved > self._last:
+                ahead = moved - self._last
+                leaps = self._leap_ticks is not None and ahead >= self._leap_ticks
+                if ahead > 0 and not leaps:
                     result = moved
-                elif self._last - moved >= self._jump_ticks:
+                elif leaps or -ahead >= self._jump_ticks:
                     self._offset += result - moved
                     jumped = True
                 else:

@@ -48,6 +48,9 @@ class CopiedTrack:
         self._end = None if timeline.end is None else timeline.end / self._tick
         self._clock = _SampleClock.of(source) if fine_clock else None
         self._clips = isinstance(source, SubtitleStream)
+        self._last_dts: int | None = None
+        self.damaged_packets = 0
+        """Packets left out because their time lies before that of their predecessor."""
 
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         pts = packet.pts if packet.pts is not None else packet.dts
@@ -73,8 +76,21 @@ class CopiedTrack:
             self._clock.refine(packet, self._tick)
         if not self._keep_lead_in and packet.pts is not None and packet.pts < 0:
             return
+        if not self._rises(packet):
+            self.damaged_packets += 1
+            return
         packet.stream = self._output
         yield packet
+
+    def _rises(self, packet: Packet[Any]) -> bool:
+        """Whether a packet can follow the last one: no muxer takes sound that steps back."""
+        dts, last = packet.dts, self._last_dts
+        if dts is None:
+            return True
+        if last is not None and (dts < last if self._clips else dts <= last):
+            return False
+        self._last_dts = dts
+        return True
 
     def flush(self) -> Iterable[Packet[Any]]:
         return ()

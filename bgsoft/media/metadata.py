@@ -11,7 +11,7 @@ from bgsoft.media.timeline import Timeline
 if TYPE_CHECKING:
     from av.container.core import Chapter
 
-__all__ = ["QUICKTIME_PREFIX", "chapters_in", "file_tags", "stream_tags"]
+__all__ = ["QUICKTIME_PREFIX", "chapters_in", "file_tags", "quicktime_language", "stream_tags"]
 
 QUICKTIME_PREFIX = "com.apple.quicktime."
 """Tags of phone recordings (place, make, model) that MP4 and MOV keep in a box of their own."""
@@ -26,6 +26,20 @@ _STREAM_TAGS_DROPPED = frozenset(
 )
 _STATISTICS = ("BPS", "NUMBER_OF_", "SOURCE_ID", "_STATISTICS_")
 """Prefixes of the statistics that mkvmerge writes as tags."""
+
+
+_BIBLIOGRAPHIC = {
+    "bod": "tib", "ces": "cze", "cym": "wel", "deu": "ger", "ell": "gre", "eus": "baq",
+    "fas": "per", "fra": "fre", "hye": "arm", "isl": "ice", "kat": "geo", "mkd": "mac",
+    "mri": "mao", "msa": "may", "mya": "bur", "nld": "dut", "ron": "rum", "slk": "slo",
+    "sqi": "alb", "zho": "chi",
+}  # fmt: skip
+"""The languages for which ISO 639-2 has two codes: terminological to bibliographic."""
+
+
+def quicktime_language(code: str) -> str:
+    """The code of a language that FFmpeg's QuickTime muxer knows; others are lost on it."""
+    return _BIBLIOGRAPHIC.get(code, code)
 
 
 def file_tags(tags: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
@@ -84,6 +85,8 @@ class Muxer:
         self._path = output_path or path
         self._video: Stream | None = None
         self._closed = False
+        self._damaged: Counter[int] = Counter()
+        self._on_event = on_event
         self._settled = False
         self._grid: FrameGrid | None = None
         self._side: SideTracks | None = None
@@ -249,13 +252,24 @@ class Muxer:
                 raise EncodeError("the encoder made a packet without a timestamp", stage="encode")
             self.video_pts.append(packet.pts + self._shift)
             if self._side is not None:
-                self._mux(self._side.pull(packet.dts * self._tick_seconds))
+                self._mux_side(self._side.pull(packet.dts * self._tick_seconds))
             self._mux((packet,))
 
     def _mux(self, packets: Iterable[Packet[Any]]) -> None:
         for packet in packets:
             try:
                 self._output.mux_one(packet)
+            except (av.FFmpegError, OSError) as exc:
+                raise write_error(exc, self._path) from exc
+
+    def _mux_side(self, packets: Iterable[Packet[Any]]) -> None:
+        """Write packets of other tracks; those too damaged for the muxer are left out."""
+        for packet in packets:
+            index = packet.stream.index
+            try:
+                self._output.mux_one(packet)
+            except (av.error.InvalidDataError, av.error.ArgumentError):
+                self._damaged[index] += 1
             except (av.FFmpegError, OSError) as exc:
                 raise write_error(exc, self._path) from exc
 
@@ -269,7 +283,15 @@ class Muxer:
         if not self.video_pts:
             raise EncodeError("no frame was encoded", path=self._path, stage="encode")
         if self._side is not None:
-            self._mux(self._side.drain())
+            self._mux_side(self._side.drain())
+        for index, count in self._damaged.items():
+            self._on_event(
+                Event(
+                    kind="repair",
+                    message=f"output track {index}: {count} damaged packets left out",
+                    stage="mux",
+                )
+            )
         try:
             self._output.close()
         except (av.FFmpegError, OSError) as exc:

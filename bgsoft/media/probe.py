@@ -177,8 +177,8 @@ def _duration_seconds(container: InputContainer, stream: VideoStream) -> float |
     # Matroska gives the end of each track as a tag, on its own clock.
     end = _clock_seconds(stream.metadata.get("DURATION", ""))
     if end is not None:
-        start = stream.start_time * stream.time_base if stream.start_time else 0
-        return max(0.0, end - float(start))
+        start = float((stream.start_time or 0) * (stream.time_base or 0))
+        return max(0.0, end - start)
     if container.duration:
         return container.duration / av.time_base
     return None

@@ -10,9 +10,9 @@ from typing import Self
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 
-__all__ = ["Timeline"]
+__all__ = ["BROADCAST_DEMUXERS", "Timeline"]
 
-_BROADCAST_DEMUXERS = frozenset({"mpegts", "mpeg"})
+BROADCAST_DEMUXERS = frozenset({"mpegts", "mpeg"})
 """Demuxers whose clock starts anywhere; 26-hour offsets are normal."""
 
 
@@ -64,7 +64,7 @@ class Timeline:
         if container.numbers_frames:
             return cls(origin=first, end=end)
         origin = min(Fraction(0), first)
-        if not container.free_origin and info.container in _BROADCAST_DEMUXERS:
+        if not container.free_origin and info.container in BROADCAST_DEMUXERS:
             lowest = first if earliest is None else min(first, earliest)
             origin = math.floor(lowest / tick) * tick
         return cls(origin=origin, end=end)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import av
@@ -23,11 +24,12 @@ from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.copied import CopiedTrack, CoverTrack
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.metadata import chapters_in, stream_tags
+from bgsoft.media.metadata import chapters_in, quicktime_language, stream_tags
 from bgsoft.media.numbered import SteadyTrack
 from bgsoft.media.source import open_input
+from bgsoft.media.splice import SplicedClock
 from bgsoft.media.subtitles import READABLE, TextTrack, add_text_stream
-from bgsoft.media.timeline import Timeline
+from bgsoft.media.timeline import BROADCAST_DEMUXERS, Timeline
 from bgsoft.media.track import Track
 from bgsoft.media.transcode import (
     TranscodedTrack,
@@ -81,12 +83,18 @@ class SideTracks:
         self._tracks: dict[int, Track] = {}
         self._packets: Iterator[Packet[Any]] | None = None
         self._position = float("-inf")
+        self._splices: SplicedClock | None = None
+        if info.container in BROADCAST_DEMUXERS:
+            self._splices = SplicedClock(
+                info.stream_index, 1 / info.frame_rate if info.frame_rate else Fraction(0)
+            )
 
     def attach(self, output: OutputContainer) -> None:
         """Add the output streams; before the output's header is written."""
         for stream in self._source.streams:
             if stream.index == self._info.stream_index:
-                stream.discard = Discard.all
+                if self._splices is None:
+                    stream.discard = Discard.all
                 continue
             track = self._add(output, stream)
             if track is None:
@@ -142,11 +150,12 @@ class SideTracks:
             self._drop_audio(number, "unknown", "its codec is not known")
             return None
         encoders = fallback_encoders(self._container, stream)
+        late = self._container.numbers_frames and self._begins_late(number, stream)
         if codec in self._container.recode_audio and not self._is_mp4():
             reason = f"few players read {codec} in {self._container.name}"
         elif not _holds(self._container, stream):
             reason = f"{self._container.name} cannot hold {codec}"
-        elif self._container.numbers_frames and self._begins_late(number, stream):
+        elif late:
             reason = f"{self._container.name} cannot hold a late start, so silence leads in"
             encoders = (*same_encoder(codec), *encoders)
         if reason is None:
@@ -275,16 +284,23 @@ class SideTracks:
             packet = self._next_packet()
             if packet is None:
                 return
-            yield from self._feed(packet)
+            if self._splices is None:
+                yield from self._feed(packet)
+                continue
+            for settled in self._splices.feed(packet):
+                yield from self._feed(settled)
 
     def drain(self) -> Iterator[Packet[Any]]:
         """All remaining packets, and what encoders still hold."""
         yield from self.pull(float("inf"))
+        if self._splices is not None:
+            for packet in self._splices.flush():
+                yield from self._feed(packet)
         for index, track in self._tracks.items():
             yield from self._guarded(index, track.flush())
             damaged = getattr(track, "damaged_packets", 0)
             if damaged:
-                self._notice(f"track {index}: {damaged} damaged packets could not be decoded")
+                self._notice(f"track {index}: {damaged} damaged packets left out")
 
     def _feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         track = self._tracks.get(packet.stream_index)
@@ -312,7 +328,7 @@ class SideTracks:
         if self._packets is None:
             self._seek()
             self._packets = iter(
-                self._source.demux([self._source.streams[index] for index in self._tracks])
+                self._source.demux([self._source.streams[index] for index in self._read_streams()])
             )
         try:
             return next(self._packets)
@@ -322,6 +338,11 @@ class SideTracks:
             self._notice(f"sound and subtitles end early: the input cannot be read on ({exc})")
         self._position = float("inf")
         return None
+
+    def _read_streams(self) -> list[int]:
+        """Indices of the streams that are read."""
+        watched = [] if self._splices is None else [self._info.stream_index]
+        return [*watched, *self._tracks]
 
     def _seek(self) -> None:
         """Skip most of what lies before the kept part."""
@@ -344,7 +365,10 @@ def _codec_name(stream: Stream) -> str | None:
 
 def _describe(target: Stream, source: Stream) -> None:
     """Copy language, title and dispositions."""
-    target.metadata.update(stream_tags(source.metadata))
+    tags = stream_tags(source.metadata)
+    if "language" in tags and target.container.format.name == "mov":
+        tags["language"] = quicktime_language(tags["language"])
+    target.metadata.update(tags)
     target.disposition = source.disposition
 
 

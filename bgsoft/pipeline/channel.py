@@ -58,23 +58,38 @@ class Channel(Generic[T]):
             self._aborted = True
             self._condition.notify_all()
 
-    def __iter__(self) -> Iterator[T]:
-        """Take items until the channel is finished and empty.
+    def take(self, most: int) -> list[T]:
+        """Take the next items, waiting until there are ``most`` of them or no more will come.
+
+        Args:
+            most: 1 to the channel's capacity.
+
+        Returns:
+            Fewer items than asked for only at the end; none after it.
 
         Raises:
             ChannelClosedError: The channel was aborted.
         """
-        while True:
-            with self._condition:
-                while not self._items and not self._finished and not self._aborted:
-                    self._condition.wait()
-                if self._aborted:
-                    raise ChannelClosedError
-                if not self._items:
-                    return
-                item = self._items.popleft()
-                self._condition.notify_all()
-            yield item
+        if not 1 <= most <= self._capacity:
+            raise ValueError(f"cannot take {most} of a channel of {self._capacity}")
+        with self._condition:
+            while len(self._items) < most and not self._finished and not self._aborted:
+                self._condition.wait()
+            if self._aborted:
+                raise ChannelClosedError
+            count = min(most, len(self._items))
+            items = [self._items.popleft() for _ in range(count)]
+            self._condition.notify_all()
+            return items
+
+    def __iter__(self) -> Iterator[T]:
+        """Take items one by one until the channel is finished and empty.
+
+        Raises:
+            ChannelClosedError: The channel was aborted.
+        """
+        while items := self.take(1):
+            yield items[0]
 
     def __len__(self) -> int:
         with self._condition:

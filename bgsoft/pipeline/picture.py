@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bgsoft.analysis.base import Reducer
@@ -69,6 +69,9 @@ class PictureStages:
     All state between frames is in the stages that are passed in; a scene cut resets it.
     """
 
+    batch = 1
+    """Frames at a time, for :class:`bgsoft.pipeline.runner.Pipeline`."""
+
     def __init__(
         self,
         *,
@@ -112,6 +115,10 @@ class PictureStages:
         with self._composite_clock.measure():
             self._compositor.apply(frame, matte, reduced)
         return matte
+
+    def process_batch(self, frames: Sequence[Frame]) -> list[Matte]:
+        """Composite some frames in place, one after another."""
+        return [self.process(frame) for frame in frames]
 
     def close(self) -> None:
         """Free the stages; safe to call twice."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from bgsoft.decode.base import Decoder
 from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
-from bgsoft.frame import Frame, Matte
+from bgsoft.frame import Frame
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing, RingClosedError
@@ -23,10 +23,13 @@ _POLL_SECONDS = 0.05
 
 
 class FrameStage(Protocol):
-    """Whatever happens to a frame between decoder and encoder."""
+    """Whatever happens to frames between decoder and encoder."""
 
-    def process(self, frame: Frame) -> Matte:
-        """Work on one frame, in place."""
+    batch: int
+    """Frames it takes at a time, 1 or more."""
+
+    def process_batch(self, frames: Sequence[Frame]) -> object:
+        """Work on up to :attr:`batch` frames, in place, in presentation order."""
         ...
 
 
@@ -92,6 +95,8 @@ class Pipeline:
         self._metrics = metrics
         self._on_tick = on_tick
         self._cancel = cancel or threading.Event()
+        if stage.batch > ring.size // 2:
+            raise ValueError(f"a batch of {stage.batch} needs {2 * stage.batch} slots or more")
         depth = max(1, ring.size // 2)
         self._decoded: Channel[Frame] = Channel(depth)
         self._finished: Channel[Frame] = Channel(depth)
@@ -186,9 +191,10 @@ class Pipeline:
         self._decoded.finish()
 
     def _process(self) -> None:
-        for frame in self._decoded:
-            self._stage.process(frame)
-            self._finished.put(frame)
+        while frames := self._decoded.take(self._stage.batch):
+            self._stage.process_batch(frames)
+            for frame in frames:
+                self._finished.put(frame)
         self._finished.finish()
 
     def _encode(self) -> None:

@@ -30,9 +30,9 @@ sys.exit(main(["render", "in.mp4", sys.argv[1], "-q"]))
 """
 
 
-def start(output: str) -> subprocess.Popen[str]:
+def start(output: str, before: str = "") -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, output],
+        [sys.executable, "-c", before + PROGRAM, output],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -45,7 +45,7 @@ def start(output: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(
     ("number", "code", "word"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 143, "terminated")],
 )
 def test_a_signal_cancels_the_render(number: signal.Signals, code: int, word: str) -> None:
     process = start("out.mp4")
@@ -67,3 +67,12 @@ def test_a_second_signal_forces(tmp_path: Path) -> None:
     assert err.splitlines() == [
         "bgsoft: error: stopped by force; an unfinished file may be left behind"
     ]
+
+
+def test_a_signal_that_is_switched_off_stays_off() -> None:
+    ignore = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    process = start("out.mp4", ignore)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143

@@ -22,9 +22,11 @@ from bgsoft.encode.base import PictureKind
 from bgsoft.errors import EncodeError, OutputError, UnsupportedFormatError
 from bgsoft.frame import FrameFormat
 from bgsoft.media.containers import container_for
+from bgsoft.media.copied import CopiedTrack
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
 from bgsoft.media.subtitles import decode_text, encode_text
+from bgsoft.media.timeline import Timeline
 from bgsoft.media.transcode import TranscodedTrack
 from bgsoft.report import Event
 from tests.rendering import encode_frames, read_back, video_info
@@ -719,3 +721,70 @@ def test_subtitles_without_a_place_are_told(tmp_path: Path) -> None:
     assert any("subtitle track" in event.message for event in events)
     _, events = rerender(source, tmp_path / "out.webm")
     assert any("webvtt" in event.message for event in events)
+
+
+def test_joined_broadcasts_stay_in_step(tmp_path: Path) -> None:
+    part = tmp_path / "part.ts"
+    chirp(part, video=film(start=600))
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(part.read_bytes() * 2)
+    info = probe(joined)
+    pts = shown_pts(part)
+    step = round(Fraction(1, 25) / info.time_base)
+    follows = [value + pts[-1] + step - pts[0] for value in pts]
+    target = tmp_path / "out.mkv"
+    encode_frames(target, info, [*pts, *follows], copy_tracks=True)
+    single = tmp_path / "single.mkv"
+    encode_frames(single, probe(part), pts, copy_tracks=True)
+    start, samples = sound(target)
+    alone, piece = sound(single)
+    assert start == pytest.approx(alone, abs=0.001)
+    half = round(len(pts) / 25 * RATE)
+    # Both halves sound alike, and lie as far apart as the pictures do.
+    assert abs(lag(samples[half + RATE // 2 :][:RATE], piece[RATE // 2 :][:RATE])) <= RATE // 500
+
+
+def test_sound_that_steps_back_is_left_out(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    write_movie(source, film(), [SoundSpec(codec="ac3", seconds=2)])
+    with av.open(str(source), mode="r") as input_, av.open(str(tmp_path / "out.mkv"), "w") as out:
+        stream = input_.streams.audio[0]
+        track = CopiedTrack(stream, out.add_stream_from_template(stream, opaque=True), Timeline())
+        kept = []
+        for number, packet in enumerate(input_.demux(stream)):
+            if packet.size:
+                if number == 9:
+                    packet.pts = packet.dts = 0
+                kept += [p.pts for p in track.feed(packet)]
+    assert kept == sorted(set(kept))
+    assert track.damaged_packets == 1
+
+
+def test_damaged_sound_does_not_stop_the_render(tmp_path: Path) -> None:
+    # AAC of a broadcast is repacked for MP4; a packet whose header is noise cannot be.
+    source = tmp_path / "in.ts"
+    write_movie(source, film(), [SoundSpec(seconds=2)])
+    data = bytearray(source.read_bytes())
+    headers = [i for i in range(len(data) - 1) if data[i] == 0xFF and data[i + 1] in (0xF1, 0xF9)]
+    damaged = headers[len(headers) // 2]
+    data[damaged : damaged + 2] = b"\x55\x55"
+    source.write_bytes(bytes(data))
+    _, events = rerender(source, tmp_path / "out.mp4")
+    assert any("damaged packets left out" in event.message for event in events)
+    start, samples = sound(tmp_path / "out.mp4")
+    assert len(samples) > 1.5 * RATE
+
+
+def test_pcm_of_quicktime_is_converted_for_mp4(tmp_path: Path) -> None:
+    source = write_movie(tmp_path / "in.mov", film(), [SoundSpec(codec="pcm_s16le", seconds=1)])
+    muxer, _ = rerender(source, tmp_path / "out.mp4")
+    assert [(r.codec, r.action) for r in muxer.audio] == [("aac", "transcoded")]
+
+
+@pytest.mark.parametrize(("suffix", "language"), [(".mov", "ger"), (".mp4", "deu")])
+def test_languages_with_two_codes_are_kept(tmp_path: Path, suffix: str, language: str) -> None:
+    source = tmp_path / "in.mp4"
+    write_movie(source, film(), [SoundSpec(seconds=1, language="deu")])
+    rerender(source, tmp_path / f"out{suffix}")
+    with av.open(str(tmp_path / f"out{suffix}"), mode="r") as container:
+        assert container.streams.audio[0].language == language

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bgsoft import backends
-from bgsoft.backends import Candidate, choose, choose_all, probe_all
-from bgsoft.config import BackendConfig, InferBackend
+from bgsoft.backends import Candidate, Choice, create, probe_all
 from bgsoft.errors import BackendUnavailableError
 
 
@@ -26,6 +25,28 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     entries = (backends._Entry("fast", gpu), backends._Entry("cpu", cpu))
     monkeypatch.setattr(backends, "_REGISTRY", dict.fromkeys(backends.STAGES, entries))
     return state
+
+
+def choose(stage: str, wanted: str, *, gpu: int = 0, require_gpu: bool = False) -> Choice:
+    makers = {"fast": lambda: "made fast", "cpu": lambda: "made cpu"}
+    choice, made = create(stage, wanted, makers, gpu=gpu, require_gpu=require_gpu)
+    assert made == f"made {choice.backend}"
+    return choice
+
+
+def refuse() -> str:
+    raise BackendUnavailableError("it lacks 4:2:2")
+
+
+def test_auto_falls_back_where_a_backend_refuses_this_file(registry: dict[str, bool]) -> None:
+    choice, made = create("decode", "auto", {"fast": refuse, "cpu": lambda: "cpu decoder"})
+    assert (choice.backend, made) == ("cpu", "cpu decoder")
+    assert choice.fallback_reason == "fast: it lacks 4:2:2"
+
+
+def test_a_named_backend_that_refuses_is_an_error(registry: dict[str, bool]) -> None:
+    with pytest.raises(BackendUnavailableError, match="--decode fast is unavailable: it lacks"):
+        create("decode", "fast", {"fast": refuse, "cpu": lambda: "cpu decoder"})
 
 
 def test_auto_takes_the_first_available(registry: dict[str, bool]) -> None:
@@ -70,4 +91,4 @@ def test_named_gpu_inference_without_a_gpu_is_an_error() -> None:
     if candidates["cuda"].available:
         pytest.skip("CUDA inference is available here")
     with pytest.raises(BackendUnavailableError, match="--infer cuda is unavailable"):
-        choose_all(BackendConfig(infer=InferBackend.CUDA))
+        create("infer", "cuda", {})

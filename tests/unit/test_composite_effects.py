@@ -193,7 +193,7 @@ def test_camera_noise_leaves_a_blurred_background_still(kind: EffectKind) -> Non
     for result in results[1:4]:
         assert np.mean(result != results[0]) < 0.03
     change = results[4].astype(int) - results[0]
-    assert np.abs(change[:, :80]).max() <= 1, "the dark half stays"
+    assert np.abs(change[:, :80]).max() <= 2, "the dark half stays"
     assert change[:, 240:].mean() > 10, "the half that was lit follows at once"
 
 

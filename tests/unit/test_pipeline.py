@@ -43,6 +43,18 @@ def test_every_frame_arrives_once_in_order_with_its_pts() -> None:
     assert alive_stage_threads() == []
 
 
+def test_batches_are_full_but_the_last() -> None:
+    sink, stage = FakeSink(), FakeStage(batch=2)
+    build(FakeDecoder(list(range(7))), stage, sink).run()
+    assert stage.sizes == [2, 2, 2, 1]
+    assert [seen[1] for seen in sink.seen] == list(range(7))
+
+
+def test_a_batch_larger_than_the_ring_allows_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs 6 slots"):
+        build(FakeDecoder([]), FakeStage(batch=3), FakeSink())
+
+
 def test_a_slow_sink_bounds_the_frames_under_way() -> None:
     ring = small_ring(4)
     most = 0

@@ -157,3 +157,16 @@ def test_nothing_decodable(tmp_path: Path) -> None:
     path = damage(write_video(tmp_path / "broken.mkv", spec), [0, 1, 2], whole=True)
     with pytest.raises(OpenError, match="no video frame in it can be decoded"):
         probe(path)
+
+
+def test_the_length_is_the_videos_own(tmp_path: Path) -> None:
+    # Matroska's header knows the length of the file only, which longer sound decides.
+    spec = VideoSpec(times=regular_times(25), options={"preset": "ultrafast", "threads": "1"})
+    path = write_movie(tmp_path / "in.mkv", spec, [SoundSpec(seconds=4)])
+    assert probe(path).duration_seconds == pytest.approx(1, abs=0.05)
+
+
+def test_the_rate_is_the_nominal_one(tmp_path: Path) -> None:
+    times = [time for i, time in enumerate(regular_times(60, 30)) if i % 3]
+    spec = VideoSpec(times=times, rate=Fraction(30), options={"preset": "ultrafast"})
+    assert probe(write_movie(tmp_path / "in.mp4", spec, [])).frame_rate == 30

@@ -1,0 +1,190 @@
+"""The analysis grid on a CUDA device: reduction, scene cuts and picture similarity."""
+
+from __future__ import annotations
+
+import math
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.cuda_resize import resampling
+from bgsoft.frame import Array, Frame, FrameFormat, Reduced
+from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.pipeline.scenes import THUMB_SHAPE, SceneCutDetector
+
+__all__ = ["CudaReducer", "CudaSceneProbe"]
+
+_ERROR_BYTES = 8
+"""Per frame: one uint64, the summed squared difference from the kept picture."""
+_MAX_FACTOR = 64
+
+
+class CudaReducer:
+    """Reduces frames of one format on the device, bit for bit as :class:`CpuReducer` does.
+
+    One launch a frame on the current stream.
+
+    Args:
+        format: Format of every frame.
+
+    Raises:
+        ValueError: The frames are larger than 32k on the short side.
+    """
+
+    def __init__(self, format: FrameFormat) -> None:
+        self._format = format
+        height, width = format.luma_shape
+        self._factor = grid_factor(width, height)
+        if self._factor > _MAX_FACTOR:
+            raise ValueError(f"frames of {width}x{height} are too large to reduce")
+        self._shape = grid_shape(width, height)
+        bits = 8 * format.bytes_per_sample
+        self._kernel = kernel("analysis", f"reduce_{self._factor}", sample_bits=bits)
+        self._grid = blocks(self._shape[1], self._shape[0])
+        self._sizes = tuple(map(np.int32, (height, width, *self._shape)))
+        self._reduced = self.allocate()
+
+    def allocate(self) -> Reduced:
+        """Buffers for one more frame's grid, for callers that keep several (batches)."""
+        rows, columns = self._shape
+        chroma = (rows, columns, 2) if self._factor > 1 else self._format.chroma_shape
+        return Reduced(
+            factor=self._factor,
+            luma=cupy.empty(self._shape, self._format.dtype),
+            chroma=cupy.empty(chroma, self._format.dtype),
+        )
+
+    def reduce(self, frame: Frame, out: Reduced | None = None) -> Reduced:
+        """Average the frame over the grid's cells.
+
+        Args:
+            frame: On the device.
+            out: From :meth:`allocate`, overwritten; None: the reducer's own buffers, which the
+                next such call overwrites.
+
+        Raises:
+            ValueError: The frame's planes are not of the reducer's format.
+        """
+        reduced = self._reduced if out is None else out
+        _check(frame.luma, self._format.luma_shape, self._format.dtype)
+        _check(frame.chroma, self._format.chroma_shape, self._format.dtype)
+        planes = (frame.luma, frame.chroma, reduced.luma, reduced.chroma)
+        self._kernel(self._grid, BLOCK, (*planes, *self._sizes))
+        return reduced
+
+
+def _check(plane: Array, shape: tuple[int, ...], dtype: str) -> None:
+    if plane.shape != shape or plane.dtype != dtype or not plane.flags.c_contiguous:
+        raise ValueError(f"expected contiguous {shape} {dtype}, not {plane.shape} {plane.dtype}")
+
+
+class CudaSceneProbe:
+    """Looks for scene cuts and similar pictures; the host reads 2.3 kB a frame.
+
+    For a batch: :meth:`measure` each frame into a place of its own, :meth:`fetch` once, then ask
+    :meth:`cut_at` in order. The methods of :class:`bgsoft.pipeline.picture.SceneProbe` do the same
+    for one frame, waiting for the device each time.
+
+    Args:
+        format: Format of the frames.
+        batch: Frames that can be measured before they are fetched.
+    """
+
+    def __init__(self, format: FrameFormat, batch: int = 1) -> None:
+        self._detector = SceneCutDetector()
+        shape = grid_shape(format.width, format.height)
+        self._peak = float((1 << format.bit_depth) - 1 << format.shift)
+        bits = 8 * format.bytes_per_sample
+        self._kernel = kernel("analysis", "measure", sample_bits=bits)
+        rows, columns = THUMB_SHAPE
+        cells = rows * columns
+        self._grid = (-(-cells // BLOCK[1]), 1, 1)
+        tables = resampling(shape, THUMB_SHAPE, area=True, fixed_point=bits == 8)
+        self._tables = (*tables.args, np.float32(1 / self._peak))
+        self._sizes = tuple(map(np.int32, (rows, columns, *shape)))
+        self._cells = shape[0] * shape[1]
+        self._kept = cupy.empty(shape, format.dtype)
+        self._has_kept = False
+        # One block of memory for all that the host reads: the errors, then the thumbnails.
+        error_bytes = batch * _ERROR_BYTES
+        size = error_bytes + batch * cells * 4
+        self._device = cupy.zeros(size, np.uint8)
+        self._errors = self._device[:error_bytes].view(np.uint64)
+        self._thumbs = self._device[error_bytes:].view(np.float32).reshape(batch, rows, columns)
+        self._pinned = cupy.cuda.alloc_pinned_memory(size)
+        host: NDArray[np.uint8] = np.frombuffer(self._pinned, np.uint8, size)
+        self._host = host
+        self._host_errors = host[:error_bytes].view(np.uint64)
+        self._host_thumbs = host[error_bytes:].view(np.float32).reshape(batch, rows, columns)
+        self._done = cupy.cuda.Event(disable_timing=True)
+
+    def measure(self, reduced: Reduced, index: int) -> None:
+        """Start measuring a frame; one launch.
+
+        Args:
+            reduced: The frame on the analysis grid.
+            index: Place in the batch, 0 to ``batch - 1``; once per :meth:`fetch`.
+        """
+        self._kernel(
+            self._grid,
+            BLOCK,
+            (
+                reduced.luma,
+                self._kept,
+                *self._tables,
+                self._thumbs[index],
+                self._errors[index:],
+                *self._sizes,
+                np.int32(self._has_kept),
+            ),
+        )
+
+    def fetch(self) -> NDArray[np.float32]:
+        """Wait for the frames measured since the last call and bring them to the host.
+
+        Returns:
+            (batch, 18, 32) float32 thumbnails, luma in [0, 1]; rows that were not measured hold
+            earlier values. Overwritten by the next call.
+        """
+        stream = cupy.cuda.get_current_stream()
+        self._device.data.copy_to_host_async(self._host.ctypes.data, self._host.nbytes, stream)
+        self._errors.data.memset_async(0, self._errors.nbytes, stream)
+        self._done.record(stream)
+        self._done.synchronize()
+        return self._host_thumbs
+
+    def cut_at(self, index: int) -> bool:
+        """Whether a fetched frame begins a new scene. Once for every frame, in order."""
+        return self._detector.update(self._host_thumbs[index])
+
+    def similarity_db_at(self, index: int) -> float:
+        """PSNR of a fetched frame's luma against the picture kept when it was measured, dB.
+
+        ``inf`` for equal pictures, ``-inf`` where none had been kept.
+        """
+        if not self._has_kept:
+            return -math.inf
+        error = int(self._host_errors[index]) / self._cells
+        return 10 * math.log10(self._peak**2 / error) if error else math.inf
+
+    def keep(self, reduced: Reduced) -> None:
+        """Remember this frame for later comparisons."""
+        cupy.copyto(self._kept, reduced.luma)
+        self._has_kept = True
+
+    def is_cut(self, reduced: Reduced) -> bool:
+        """Whether this frame begins a new scene; waits for the device."""
+        self.measure(reduced, 0)
+        self.fetch()
+        return self.cut_at(0)
+
+    def is_similar(self, reduced: Reduced, min_db: float) -> bool:
+        """Whether the frame is this close to the kept one; takes what :meth:`is_cut` measured.
+
+        Args:
+            reduced: The frame that :meth:`is_cut` was called with last.
+            min_db: PSNR, dB.
+        """
+        return self.similarity_db_at(0) > min_db

@@ -1,0 +1,137 @@
+"""Tables that make a kernel resize as ``cv2.resize`` does (``bgsoft/kernels/resample.cuh``).
+
+The arithmetic follows the interpolation rules that OpenCV documents for ``INTER_LINEAR`` and
+``INTER_AREA``: sample centres at one half, edge samples repeated, area weights by overlap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.frame import Array
+
+__all__ = ["Resampling", "aligned_resampling", "resampling"]
+
+_LINEAR, _AREA, _CELLS = 0, 1, 2
+"""``ResampleMode`` in ``resample.cuh``."""
+_FIXED_ONE = 2048
+"""8-bit bilinear weights are whole multiples of its reciprocal."""
+_SLIVER = 1e-3
+"""Overlaps smaller than this part of a sample are left out, as OpenCV leaves them out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resampling:
+    """How to resize planes of one shape to another: one table an axis, on the device."""
+
+    mode: np.int32
+    x_table: Array
+    """(columns, x_stride) float32."""
+    y_table: Array
+    """(rows, y_stride) float32."""
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """x table, its stride, y table, its stride, mode: as kernels take them."""
+        x_stride = np.int32(self.x_table.shape[1])
+        y_stride = np.int32(self.y_table.shape[1])
+        return self.x_table, x_stride, self.y_table, y_stride, self.mode
+
+
+def resampling(
+    source: tuple[int, int], target: tuple[int, int], *, area: bool, fixed_point: bool
+) -> Resampling:
+    """Tables for ``cv2.resize`` with ``INTER_AREA`` or ``INTER_LINEAR``.
+
+    Args:
+        source: (rows, columns) of the planes to resize.
+        target: (rows, columns) wanted.
+        area: ``INTER_AREA`` rather than ``INTER_LINEAR``.
+        fixed_point: 8-bit samples, whose bilinear weights are rounded.
+    """
+    scales = tuple(s / t for s, t in zip(source, target, strict=True))
+    shrinks = min(scales) >= 1.0
+    whole = all(s % t == 0 for s, t in zip(source, target, strict=True))
+    # OpenCV averages where bilinear would do the same: at exactly one half.
+    if not area and scales == (2.0, 2.0):
+        area = True
+    if area and shrinks:
+        mode = _CELLS if whole else _AREA
+        tables = [_area_table(s, t) for s, t in zip(source, target, strict=True)]
+    else:
+        mode = _LINEAR
+        tables = [
+            _linear_table(_positions(s, t, area), s, fixed_point)
+            for s, t in zip(source, target, strict=True)
+        ]
+    return Resampling(np.int32(mode), cupy.asarray(tables[1]), cupy.asarray(tables[0]))
+
+
+def aligned_resampling(
+    source: tuple[int, int],
+    target: tuple[int, int],
+    scale: tuple[float, float],
+    *,
+    fixed_point: bool,
+) -> Resampling:
+    """Bilinear tables where the target reaches over the source's edge.
+
+    Args:
+        source: (rows, columns).
+        target: (rows, columns).
+        scale: Source samples per target sample, (vertical, horizontal); corners coincide.
+        fixed_point: 8-bit samples, whose weights are rounded.
+    """
+    tables = [
+        _linear_table((np.arange(t) + 0.5) * k - 0.5, s, fixed_point)
+        for s, t, k in zip(source, target, scale, strict=True)
+    ]
+    return Resampling(np.int32(_LINEAR), cupy.asarray(tables[1]), cupy.asarray(tables[0]))
+
+
+def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:
+    """Where each output sample lies among the source's samples, 0 being the first's centre."""
+    scale = source / target
+    if not area:
+        return (np.arange(target) + 0.5) * scale - 0.5
+    # Enlarging "by area": an output sample blends two samples only where it covers both.
+    whole = np.floor(np.arange(target) * scale)
+    share = np.arange(1, target + 1) - (whole + 1) / scale
+    positions: NDArray[np.float64] = whole + np.where(share > 0, share - np.floor(share), 0.0)
+    return positions
+
+
+def _linear_table(
+    positions: NDArray[np.float64], source: int, fixed_point: bool
+) -> NDArray[np.float32]:
+    """(n, 4) float32: two source indices and their weights."""
+    first = np.floor(positions)
+    part = (positions - first).astype(np.float32)
+    weights = np.stack([np.float32(1) - part, part], axis=1)
+    if fixed_point:
+        weights = np.rint(weights * np.float32(_FIXED_ONE))
+    indices = np.clip(np.stack([first, first + 1], axis=1), 0, source - 1)
+    return np.concatenate([indices, weights], axis=1).astype(np.float32)
+
+
+def _area_table(source: int, target: int) -> NDArray[np.float32]:
+    """(n, 2 + taps) float32: first source index, count, and the share of each source sample."""
+    scale = source / target
+    rows: list[list[float]] = []
+    for index in range(target):
+        start, end = index * scale, min((index + 1) * scale, source)
+        first = math.floor(start) if math.ceil(start) - start > _SLIVER else math.ceil(start)
+        last = math.floor(end)
+        stop = last + 1 if end - last > _SLIVER else last
+        overlaps = [min(end, i + 1) - max(start, i) for i in range(first, stop)]
+        rows.append([first, len(overlaps), *(o / (end - start) for o in overlaps)])
+    table = np.zeros((target, max(map(len, rows))), np.float32)
+    for row, values in zip(table, rows, strict=True):
+        row[: len(values)] = values
+    return table

@@ -1,0 +1,170 @@
+"""Backgrounds on a CUDA device that need no filter: a colour, an image, a video, a darker frame."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from bgsoft.composite.clip import ClipBackground
+from bgsoft.composite.dim import DimBackground
+from bgsoft.composite.plate import color_plate, image_plate
+from bgsoft.cuda.device import CopyMeter
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, Planes, Reduced
+
+__all__ = ["DeviceClip", "DeviceColor", "DeviceDim", "DeviceImage"]
+
+_PINNED_BUFFERS = 3
+"""Uploads that may be on their way before the host has to wait for one."""
+
+
+class _Still:
+    """A background that does not depend on the frame's time or the analysis grid."""
+
+    is_fixed = True
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        """Nothing to be made for each frame."""
+
+    def close(self) -> None:
+        """Nothing to free on the host."""
+
+
+class DeviceColor(_Still):
+    """One colour; see :func:`bgsoft.composite.plate.color_plate`."""
+
+    blend_kernel = "blend_flat"
+
+    def __init__(self, background: str | None, format: FrameFormat) -> None:
+        plate = color_plate(background, format)
+        samples = (plate.luma(0, 1)[0, 0], *plate.chroma(0, 2)[0, 0])
+        self.blend_arguments: tuple[Any, ...] = tuple(np.uint32(sample) for sample in samples)
+
+
+class DeviceImage(_Still):
+    """An image; see :func:`bgsoft.composite.plate.image_plate`."""
+
+    blend_kernel = "blend_plate"
+
+    def __init__(self, path: Path, format: FrameFormat) -> None:
+        plate = image_plate(path, format)
+        planes = (plate.luma(0, format.height), plate.chroma(0, format.height))
+        self.blend_arguments: tuple[Any, ...] = tuple(cupy.asarray(plane) for plane in planes)
+
+
+class DeviceDim(_Still):
+    """The frame's own picture, darker; the CPU's results for all code values, in tables."""
+
+    blend_kernel = "blend_mapped"
+
+    def __init__(self, format: FrameFormat, percent: float) -> None:
+        count = 1 << format.bit_depth
+        # A picture of all code values: luma in its row, Cb and Cr alike in theirs.
+        ramp_format = replace(format, width=2 * count, height=2)
+        ramp = (np.arange(2 * count) % count << format.shift).astype(format.dtype)
+        luma = np.stack((ramp, ramp))
+        chroma = np.repeat(ramp[:count], 2).reshape(ramp_format.chroma_shape)
+        planes = Planes(slot=0, luma=luma, chroma=chroma, alpha=None)
+        frame = Frame(
+            planes=planes, format=ramp_format, index=0, pts=0, time_base=Fraction(1, 1000)
+        )
+        dim = DimBackground(ramp_format, percent)
+        nobody = np.zeros(ramp_format.luma_shape, np.uint8)
+        grid = Reduced(factor=1, luma=luma, chroma=chroma)
+        dim.prepare(frame, Matte(alpha=nobody, reduced=nobody), grid)
+        tables = (dim.luma(0, 2)[0, :count], dim.chroma(0, 1)[0, :, 0])
+        dim.close()
+        self.blend_arguments: tuple[Any, ...] = tuple(
+            cupy.asarray(np.ascontiguousarray(table)) for table in tables
+        )
+
+
+class _WatchedClip(ClipBackground):
+    """Counts the pictures that it has shown."""
+
+    shown_count = 0
+
+    def _write(self, shown: VideoFrame) -> None:
+        super()._write(shown)
+        self.shown_count += 1
+
+
+class DeviceClip:
+    """A video, decoded on the host; see :class:`bgsoft.composite.clip.ClipBackground`.
+
+    A picture of it crosses to the device once, by an asynchronous copy from pinned memory.
+
+    Args:
+        path: The clip.
+        format: Format of every frame.
+        copies: Where bytes that cross are counted.
+
+    Raises:
+        ConfigError: The clip is missing, unreadable or no video.
+    """
+
+    blend_kernel = "blend_plate"
+    is_fixed = False
+
+    def __init__(self, path: Path, format: FrameFormat, copies: CopyMeter) -> None:
+        self._clip = _WatchedClip(path, format)
+        self._height, self._copies = format.height, copies
+        self._luma: Array = cupy.empty(format.luma_shape, format.dtype)
+        self._chroma: Array = cupy.empty(format.chroma_shape, format.dtype)
+        self.blend_arguments: tuple[Any, ...] = (self._luma, self._chroma)
+        self._pinned = [
+            tuple(_pinned(plane.shape, format.dtype) for plane in (self._luma, self._chroma))
+            for _ in range(_PINNED_BUFFERS)
+        ]
+        self._uploaded = [
+            cupy.cuda.Event(block=True, disable_timing=True) for _ in range(_PINNED_BUFFERS)
+        ]
+        self._uploads = 0
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        """Go on to the clip's picture for the time of ``frame``.
+
+        Raises:
+            DecodeError: The clip can no longer be read.
+        """
+        self._clip.prepare(frame, matte, reduced)
+        if self._clip.shown_count != self._uploads:
+            self._upload()
+
+    def _upload(self) -> None:
+        turn = self._uploads % _PINNED_BUFFERS
+        # Long done, unless the device is three pictures of the clip behind. An event that was
+        # never recorded counts as done.
+        self._uploaded[turn].synchronize()
+        stream = cupy.cuda.get_current_stream()
+        pictures = (self._clip.luma(0, self._height), self._clip.chroma(0, self._height))
+        planes = (self._luma, self._chroma)
+        for picture, pinned, plane in zip(pictures, self._pinned[turn], planes, strict=True):
+            np.copyto(pinned, picture)
+            cupy.cuda.runtime.memcpyAsync(
+                plane.data.ptr,
+                pinned.ctypes.data,
+                pinned.nbytes,
+                cupy.cuda.runtime.memcpyHostToDevice,
+                stream.ptr,
+            )
+            self._copies.h2d_bytes += pinned.nbytes
+        self._uploaded[turn].record(stream)
+        self._uploads = self._clip.shown_count
+
+    def close(self) -> None:
+        self._clip.close()
+
+
+def _pinned(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """An array in page-locked host memory."""
+    count = int(np.prod(shape))
+    memory = cupy.cuda.alloc_pinned_memory(count * np.dtype(dtype).itemsize)
+    array: NDArray[Any] = np.frombuffer(memory, dtype, count).reshape(shape)
+    return array

@@ -1,0 +1,195 @@
+"""The picture stages on a CUDA device: a batch is segmented at once, then composited in order.
+
+All work of a batch goes onto one stream. The host waits in one place only: it reads a thumbnail
+of each frame, to see scene cuts before anything that depends on them is launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import cupy
+
+from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
+from bgsoft.composite.base import Compositor
+from bgsoft.cuda.device import CudaDevice
+from bgsoft.frame import Frame, FrameFormat, Matte
+from bgsoft.matte.base import Matter
+from bgsoft.pipeline.metrics import Metrics, StageClock
+from bgsoft.segment.batched import BatchedSegmenter
+
+__all__ = ["CudaPictureStages", "DeviceTimer"]
+
+_READY_EVENTS = 256
+"""Taken in turns, one a batch: more than there can be batches in any ring."""
+
+
+class DeviceTimer:
+    """Time that the device spends on each stage, by events between their launches.
+
+    Results are read once the device is through with a batch, so nothing waits for them.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[Any] = []
+        self._marks: list[tuple[StageClock | None, Any]] = []
+        self._pending: list[list[tuple[StageClock | None, Any]]] = []
+
+    def mark(self, clock: StageClock | None) -> None:
+        """What was launched since the last mark belongs to ``clock``; None: to nobody."""
+        event = self._free.pop() if self._free else cupy.cuda.Event()
+        event.record()
+        self._marks.append((clock, event))
+
+    def end(self) -> None:
+        """The batch has been launched; read earlier ones that are done."""
+        self._pending.append(self._marks)
+        self._marks = []
+        while self._pending and self._pending[0][-1][1].done:
+            self._read(self._pending.pop(0))
+
+    def flush(self) -> None:
+        """Read everything; waits for the device."""
+        while self._pending:
+            marks = self._pending.pop(0)
+            marks[-1][1].synchronize()
+            self._read(marks)
+
+    def _read(self, marks: list[tuple[StageClock | None, Any]]) -> None:
+        for (_, start), (clock, stop) in pairwise(marks):
+            if clock is not None:
+                clock.busy_ns += int(cupy.cuda.get_elapsed_time(start, stop) * 1e6)
+                clock.calls += 1
+        self._free.extend(event for _, event in marks)
+
+
+class CudaPictureStages:
+    """The twin of :class:`bgsoft.pipeline.picture.PictureStages` for frames on a device.
+
+    Args:
+        format: Format of the frames.
+        device: Where they are.
+        stream: The stream of all work, also the network's.
+        segmenter: Makes the masks.
+        matter: Makes the mattes.
+        compositor: Replaces the background.
+        mask_every: Segment every Nth frame of a scene.
+        similarity_db: Also keep the mask while the picture stays this similar; None: don't look.
+        metrics: Where the clocks are.
+        on_cut: Told of each frame that begins a new scene.
+    """
+
+    def __init__(
+        self,
+        *,
+        format: FrameFormat,
+        device: CudaDevice,
+        stream: Any,
+        segmenter: BatchedSegmenter,
+        matter: Matter,
+        compositor: Compositor,
+        mask_every: int,
+        similarity_db: float | None,
+        metrics: Metrics,
+        on_cut: Callable[[Frame], None],
+    ) -> None:
+        # A similar frame is one like the last that was segmented, so each has to be known before
+        # the next is looked at.
+        self.batch = segmenter.batch if similarity_db is None else 1
+        self._device = device
+        self._stream = stream
+        self._segmenter = segmenter
+        self._matter = matter
+        self._compositor = compositor
+        self._every = mask_every
+        self._similarity_db = similarity_db
+        self._since: int | None = None
+        self._on_cut = on_cut
+        with device.use(stream):
+            self._reducer = CudaReducer(format)
+            self._grids = [self._reducer.allocate() for _ in range(self.batch)]
+            self._scenes = CudaSceneProbe(format, self.batch)
+            self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(_READY_EVENTS)]
+        self._timer = DeviceTimer()
+        self._segment_clock = metrics.stage("segment")
+        self._matte_clock = metrics.stage("matte")
+        self._composite_clock = metrics.stage("composite")
+        self._next_event = 0
+
+    def process(self, frame: Frame) -> Matte:
+        """Composite one frame in place; see :meth:`process_batch`."""
+        return self.process_batch([frame])[0]
+
+    def process_batch(self, frames: Sequence[Frame]) -> list[Matte]:
+        """Composite up to :attr:`batch` frames in place, in presentation order.
+
+        Everything is launched when this returns; each frame's ``ready`` event tells when it is
+        done.
+
+        Raises:
+            InferenceError: The model failed on the device and on the CPU.
+        """
+        with self._device.use(self._stream):
+            self._timer.mark(None)
+            grids = self._grids[: len(frames)]
+            for index, (frame, grid) in enumerate(zip(frames, grids, strict=True)):
+                if frame.ready is not None:
+                    self._stream.wait_event(frame.ready)
+                self._reducer.reduce(frame, grid)
+                self._scenes.measure(grid, index)
+            self._scenes.fetch()
+            cuts = [self._scenes.cut_at(index) for index in range(len(frames))]
+            due = [self._is_due(index, cut) for index, cut in enumerate(cuts)]
+            wanted = [index for index, is_due in enumerate(due) if is_due]
+            masks = None
+            if wanted:
+                masks = self._segmenter.masks(
+                    [frames[index] for index in wanted], [grids[index] for index in wanted]
+                )
+            self._timer.mark(self._segment_clock)
+            mattes = []
+            place = {index: at for at, index in enumerate(wanted)}
+            for index, (frame, grid) in enumerate(zip(frames, grids, strict=True)):
+                if cuts[index]:
+                    self._matter.reset()
+                    self._on_cut(frame)
+                mask = masks[place[index]] if masks is not None and due[index] else None
+                matte = self._matter.refine(mask, frame, grid)
+                self._timer.mark(self._matte_clock)
+                self._compositor.apply(frame, matte, grid)
+                self._timer.mark(self._composite_clock)
+                mattes.append(matte)
+            ready = self._event()
+            ready.record(self._stream)
+            for frame in frames:
+                frame.ready = ready
+            self._timer.end()
+        return mattes
+
+    def _is_due(self, index: int, cut: bool) -> bool:
+        """Whether a frame is to be segmented; see :class:`bgsoft.pipeline.picture.MaskSchedule`."""
+        if not cut and self._since is not None:
+            self._since += 1
+            if self._since < self._every:
+                return False
+            db = self._similarity_db
+            if db is not None and self._scenes.similarity_db_at(index) > db:
+                return False
+        self._since = 0
+        if self._similarity_db is not None:
+            self._scenes.keep(self._grids[index])
+        return True
+
+    def _event(self) -> Any:
+        self._next_event = (self._next_event + 1) % len(self._events)
+        return self._events[self._next_event]
+
+    def close(self) -> None:
+        """Wait for the device and free the stages; safe to call twice."""
+        with self._device.use(self._stream):
+            self._stream.synchronize()
+            self._timer.flush()
+        self._segmenter.close()
+        self._compositor.close()

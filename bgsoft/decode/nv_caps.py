@@ -1,0 +1,111 @@
+"""What NVDEC can decode, as far as it can be told without decoding."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bgsoft.cuda.video_codec import codec_errors, vendor_text, video_codec
+from bgsoft.errors import BackendUnavailableError
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.untimed import is_untimed
+
+__all__ = ["NvCodec", "caps_reason", "decoder_caps", "nv_codec", "stream_reason"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvCodec:
+    """How a codec is fed to NVDEC."""
+
+    name: str
+    """In PyNvVideoCodec's ``cudaVideoCodec``."""
+    label: str
+    filters: str
+    """FFmpeg bitstream filters that make what the parser takes: Annex B with parameter sets before
+    each key frame, so that decoding can start at any of them."""
+
+
+_CODECS = {
+    "h264": NvCodec(name="H264", label="H.264", filters="h264_mp4toannexb,dump_extra=freq=k"),
+    "hevc": NvCodec(name="HEVC", label="HEVC", filters="hevc_mp4toannexb,dump_extra=freq=k"),
+    "vp9": NvCodec(name="VP9", label="VP9", filters="null"),
+    "av1": NvCodec(name="AV1", label="AV1", filters="null"),
+}
+_DEPTHS = {"yuv420p": 8, "yuvj420p": 8, "yuv420p10le": 10}
+"""Pixel formats whose samples arrive as the pipeline has them."""
+_RAW = frozenset({"h264", "hevc", "obu"})
+"""Demuxers of streams without a container, so without the time of presentation."""
+
+
+def nv_codec(info: VideoInfo) -> NvCodec:
+    """How the stream's codec is fed.
+
+    Raises:
+        BackendUnavailableError: It is none of those.
+    """
+    reason = stream_reason(info)
+    if reason is not None:
+        raise BackendUnavailableError(f"NVDEC: {reason}", stage="decode", path=info.path)
+    return _CODECS[info.codec]
+
+
+def stream_reason(info: VideoInfo) -> str | None:
+    """Why a stream is left to the CPU, whatever the GPU; None where it is not."""
+    if info.codec not in _CODECS:
+        return f"{info.codec} is decoded on the CPU"
+    if info.pixel_format not in _DEPTHS:
+        return f"{info.pixel_format} is converted on the CPU"
+    if info.interlaced:
+        return "interlaced pictures are deinterlaced on the CPU"
+    if info.coded_width % 2:
+        # PyNvVideoCodec copies as many chroma bytes per row as luma: the last Cr would be missing.
+        return f"an odd width ({info.coded_width}) is decoded on the CPU"
+    if info.container in _RAW or is_untimed(info.container):
+        return f"timestamps that {info.container} lacks are made by the CPU decoder"
+    return None
+
+
+@functools.cache
+def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int]:
+    """The GPU's answer for 4:2:0 streams of a codec; asked once, as it makes a context of its own.
+
+    Args:
+        gpu: CUDA device number.
+        codec: In PyNvVideoCodec's ``cudaVideoCodec``, e.g. ``HEVC``.
+        bit_depth: 8 or 10.
+
+    Raises:
+        BackendUnavailableError: The driver has no NVDEC library, or does not answer.
+    """
+    module = video_codec()
+    try:
+        answer: Mapping[str, int] = module.GetDecoderCaps(
+            gpuid=gpu, codec=getattr(module.cudaVideoCodec, codec), bitdepth=bit_depth
+        )
+    except codec_errors() as exc:
+        raise BackendUnavailableError(f"NVDEC does not answer: {vendor_text(exc)}") from exc
+    return answer
+
+
+def caps_reason(caps: Mapping[str, int], info: VideoInfo) -> str | None:
+    """Why a GPU cannot decode a stream; None where it can.
+
+    Args:
+        caps: As :func:`decoder_caps` answers for the stream's codec and depth.
+        info: The stream.
+    """
+    label = _CODECS[info.codec].label
+    depth = _DEPTHS[info.pixel_format]
+    if not caps.get("supported", 1):
+        return f"this GPU does not decode {label} at {depth} bits"
+    width, height = info.coded_width, info.coded_height
+    size = f"{width}x{height}"
+    if width > caps["width_max"] or height > caps["height_max"]:
+        return f"{size} is more than {caps['width_max']}x{caps['height_max']}, its most for {label}"
+    if width < caps["width_min"] or height < caps["height_min"]:
+        least = f"{caps['width_min']}x{caps['height_min']}"
+        return f"{size} is less than {least}, its least for {label}"
+    if -(-width // 16) * -(-height // 16) > caps["mb_num_max"]:
+        return f"{size} has more than {caps['mb_num_max']} macroblocks, its most for {label}"
+    return None

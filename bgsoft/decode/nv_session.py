@@ -1,0 +1,214 @@
+"""One NVDEC session: packets in, pictures on device surfaces out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import av
+from av.bitstream import BitStreamFilterContext
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from bgsoft.cuda.video_codec import codec_errors, vendor_text, video_codec
+from bgsoft.decode.nv_caps import NvCodec
+from bgsoft.errors import DecodeError
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+__all__ = ["NvPicture", "NvSession", "PacketTimes"]
+
+_MAX_FAULTS = 8
+"""Packets in a row that make the decoder fail, after which the stream is given up."""
+_MAX_REMEMBERED = 512
+"""Packets whose times are kept while no picture has come of them; damaged ones never give one."""
+
+
+@dataclass(slots=True)
+class NvPicture:
+    """A decoded picture on the device.
+
+    It is overwritten by the next packet, in the order of the session's stream: work on it has to be
+    launched on that stream before the session is asked for more.
+    """
+
+    pointer: int
+    """Device address of luma; rows are ``pitch`` bytes apart, interleaved chroma follows."""
+    pitch: int
+    """Bytes per row, of both planes."""
+    width: int
+    height: int
+    pts: int | None
+    dts: int | None
+    duration: int
+    key_frame: bool
+    is_corrupt: bool = False
+    """Always False: PyNvVideoCodec keeps NVDEC's decode status to itself."""
+
+
+@dataclass(slots=True)
+class _Times:
+    pts: int | None
+    dts: int | None
+    duration: int
+    key_frame: bool
+    discard: bool
+
+
+class PacketTimes:
+    """Numbers packets on their way in, and gives each picture the times of its packet.
+
+    NVDEC passes one number through from a packet to its picture. Our own makes the demuxer's
+    timestamps come back whatever they are: missing, doubled, negative.
+    """
+
+    def __init__(self) -> None:
+        self._by_number: dict[int, _Times] = {}
+        self._number = 0
+
+    def enter(self, packet: Packet[Any]) -> int:
+        """Remember a packet's times; returns its number, from 1 on."""
+        self._number += 1
+        self._by_number[self._number] = _Times(
+            packet.pts,
+            packet.dts,
+            packet.duration or 0,
+            packet.is_keyframe,
+            packet.is_discard,
+        )
+        if len(self._by_number) > _MAX_REMEMBERED:
+            del self._by_number[next(iter(self._by_number))]
+        return self._number
+
+    def leave(self, number: int) -> _Times | None:
+        """The times for a picture; None where it is not to be shown (cut off by an edit list).
+
+        A number that has been used already belongs to a second picture of the same packet: it has
+        no time of its own.
+        """
+        times = self._by_number.pop(number, None)
+        if times is None:
+            return _Times(None, None, 0, False, False)
+        return None if times.discard else times
+
+    def forget(self) -> None:
+        """Forget the packets of a part that was left."""
+        self._by_number.clear()
+
+
+class NvSession:
+    """Decodes the packets of one stream, from any number of starting points.
+
+    Args:
+        codec: How the stream is fed.
+        device: Where it is decoded.
+        stream: CuPy stream of the surfaces: pictures are complete in its order.
+
+    Raises:
+        Exception: What PyNvVideoCodec raises; see
+            :func:`bgsoft.cuda.video_codec.codec_errors`.
+    """
+
+    def __init__(self, codec: NvCodec, device: CudaDevice, stream: Any) -> None:
+        module = video_codec()
+        self._module = module
+        self._filters = codec.filters
+        self._stream = stream  # the decoder has only its address
+        self._decoder = module.CreateDecoder(
+            gpuid=device.number,
+            codec=getattr(module.cudaVideoCodec, codec.name),
+            # Given a stream, it wants the context that the stream belongs to as well.
+            cudacontext=device.context,
+            cudastream=stream.ptr,
+            usedevicememory=True,
+        )
+        self._errors = codec_errors()
+        self._packet = module.PacketData()
+        self._times = PacketTimes()
+        self._filter: BitStreamFilterContext | None = None
+        self._fed = False
+        self._faults = 0
+        self.corrupt_packets = 0
+        """Packets that the filters or the decoder rejected."""
+
+    def restart(self, source: VideoStream) -> None:
+        """Begin anew with packets of ``source``; pictures still inside are dropped."""
+        if self._fed:
+            with suppress(*self._errors):
+                self._drained()
+        self._times.forget()
+        self._filter = BitStreamFilterContext(self._filters, source)
+        self._faults = 0
+
+    def decode(self, packet: Packet[VideoStream]) -> Iterator[NvPicture]:
+        """Feed one packet; yields the pictures that are complete, in presentation order.
+
+        Raises:
+            DecodeError: The decoder fails packet after packet; carries the packet's pts.
+        """
+        assert self._filter is not None
+        try:
+            fed = self._filter.filter(packet)
+        except av.FFmpegError:
+            self.corrupt_packets += 1
+            return
+        for item in fed:
+            data = self._packet
+            data.bsl_data, data.bsl = item.buffer_ptr, item.buffer_size
+            data.pts = self._times.enter(item)
+            self._fed = True
+            try:
+                surfaces = self._decoder.Decode(data)
+            except self._errors as exc:
+                self._fault(exc, item.pts)
+                continue
+            self._faults = 0
+            yield from self._pictures(surfaces)
+
+    def _fault(self, exc: Exception, pts: int | None) -> None:
+        self.corrupt_packets += 1
+        self._faults += 1
+        unsupported = isinstance(exc, self._module.PyNvVCExceptionUnsupported)
+        if unsupported or self._faults >= _MAX_FAULTS:
+            raise DecodeError(f"NVDEC: {vendor_text(exc)}", stage="decode", pts=pts) from exc
+
+    def drain(self) -> Iterator[NvPicture]:
+        """The pictures that are left at the end of the stream."""
+        try:
+            yield from self._pictures(self._drained())
+        except self._errors:
+            self.corrupt_packets += 1
+
+    def _drained(self) -> list[Any]:
+        self._fed = False
+        surfaces: list[Any] = self._decoder.Decode(self._module.PacketData())
+        return surfaces
+
+    def _pictures(self, surfaces: list[Any]) -> Iterator[NvPicture]:
+        if not surfaces:
+            return
+        width, height = self._decoder.GetWidth(), self._decoder.GetHeight()
+        for surface in surfaces:
+            times = self._times.leave(surface.getPTS())
+            if times is None:
+                continue
+            wide = surface.format == self._module.Pixel_Format.P016
+            yield NvPicture(
+                pointer=surface.GetPtrToPlane(0),
+                pitch=width * (2 if wide else 1),
+                width=width,
+                height=height,
+                pts=times.pts,
+                dts=times.dts,
+                duration=times.duration,
+                key_frame=times.key_frame,
+            )
+
+    def close(self) -> None:
+        """Free the decoder and its surfaces, once its stream has done with them."""
+        if self._decoder is not None:
+            self._stream.synchronize()
+            self._decoder = None

@@ -1,0 +1,189 @@
+"""From coded pictures without timestamps of their own to packets in the output file."""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from fractions import Fraction
+
+import av
+from av.bitstream import BitStreamFilterContext
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Stream
+from av.video.stream import VideoStream
+
+from bgsoft.errors import EncodeError
+from bgsoft.media.mux import Muxer
+
+__all__ = ["CodedPackets"]
+
+_RAW_FORMATS = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
+"""FFmpeg's demuxers of streams without a container."""
+
+
+class CodedPackets:
+    """Writes an encoder's pictures, given in decoding order, through a muxer.
+
+    The first picture has to be a key frame with its parameter sets (H.26x: Annex B). The stream's
+    description in the file, colour and all, is read from it.
+
+    Decoding times: the pictures' own presentation times in rising order, put off by as many frames
+    as the encoder reorders over. They rise as those do, and none comes after its picture's time.
+
+    Args:
+        muxer: Takes the packets; gets its video stream here.
+        codec: ``h264``, ``hevc`` or ``av1``.
+        width: Luma width, pixels.
+        height: Luma height, pixels.
+        time_base: Of the timestamps.
+        delay: Frames that the encoder reorders over: its B frames in a row.
+        frame_ticks: Nominal duration of a frame.
+        tag_filter: FFmpeg bitstream filter for key frames; ``null``: none.
+
+    Raises:
+        UnsupportedFormatError: The container cannot hold the codec.
+    """
+
+    def __init__(
+        self,
+        muxer: Muxer,
+        codec: str,
+        *,
+        width: int,
+        height: int,
+        time_base: Fraction,
+        delay: int,
+        frame_ticks: int,
+        tag_filter: str = "null",
+    ) -> None:
+        self._muxer = muxer
+        self._codec = codec
+        self._time_base = time_base
+        self._delay = delay
+        self._frame_ticks = frame_ticks
+        self._filter: BitStreamFilterContext | None = None
+        if tag_filter != "null":
+            self._filter = BitStreamFilterContext(tag_filter, codec)
+        self._stream: Stream = muxer.add_packets(codec, width=width, height=height)
+        self._described = False
+        self._times: dict[int, tuple[int, int]] = {}
+        """(pts, duration) of the frames inside the encoder, by number."""
+        self._entered = 0
+        self._decoding: deque[int] = deque()
+        """Decoding times for the packets to come."""
+
+    def enter(self, pts: int, duration: int) -> int:
+        """Note a frame that goes into the encoder, in presentation order.
+
+        Args:
+            pts: Output timestamp; rises from frame to frame.
+            duration: Of the frame; 0 where unknown.
+
+        Returns:
+            Its number, from 0 on, which comes back with its coded picture.
+        """
+        number = self._entered
+        if number == 0:
+            self._decoding.extend(
+                pts - step * self._frame_ticks for step in range(self._delay, 0, -1)
+            )
+        self._decoding.append(pts)
+        self._times[number] = (pts, duration or self._frame_ticks)
+        self._entered += 1
+        return number
+
+    def write(self, data: bytes, number: int, *, key_frame: bool) -> None:
+        """Write one coded picture.
+
+        Args:
+            data: The whole access unit.
+            number: Of its frame.
+            key_frame: Whether decoding can start here.
+
+        Raises:
+            EncodeError: The encoder gave a picture that it was not asked for, or reordered more
+                than it said.
+            OutputError: It could not be written.
+        """
+        times = self._times.pop(number, None)
+        if times is None:
+            raise EncodeError(f"the encoder made a picture {number} of no frame", stage="encode")
+        pts, duration = times
+        dts = self._decoding.popleft()
+        if dts > pts:
+            raise EncodeError(
+                f"the encoder reorders over more than {self._delay} frames", stage="encode", pts=pts
+            )
+        packet: Packet[Stream] = Packet(self._tagged(data) if key_frame else data)
+        if not self._described:
+            self._describe(bytes(packet))
+        packet.pts, packet.dts, packet.duration = pts, dts, duration
+        packet.time_base = self._time_base
+        packet.is_keyframe = key_frame
+        packet.stream = self._stream
+        self._muxer.write_video([packet])
+
+    def finish(self) -> None:
+        """Check that every frame has come out.
+
+        Raises:
+            EncodeError: The encoder kept some.
+        """
+        if self._times:
+            pts = min(time for time, _ in self._times.values())
+            raise EncodeError(
+                f"the encoder lost {len(self._times)} frames", stage="encode", pts=pts
+            )
+
+    def _tagged(self, data: bytes) -> bytes:
+        """A key frame with the colour description in its parameter sets."""
+        if self._filter is None:
+            return data
+        try:
+            filtered = self._filter.filter(Packet(data))
+        except av.FFmpegError as exc:
+            raise EncodeError(
+                f"the encoder's {self._codec} headers cannot be read: {exc}", stage="encode"
+            ) from exc
+        return b"".join(bytes(packet) for packet in filtered)
+
+    def _describe(self, data: bytes) -> None:
+        """Copy the stream's parameters, as FFmpeg reads them from its first picture."""
+        self._described = True
+        try:
+            with _opened(io.BytesIO(data), _RAW_FORMATS[self._codec]) as raw:
+                source = raw.streams.video[0]
+                if self._codec != "hevc" or not self._muxer.container.edit_lists:
+                    BitStreamFilterContext("null", source, self._stream)
+                    return
+                tagged = _as_hvc1(raw, source)
+            with _opened(tagged, "mov") as named:
+                # Back to Annex B; the name stays.
+                BitStreamFilterContext("hevc_mp4toannexb", named.streams.video[0], self._stream)
+        except (av.FFmpegError, IndexError) as exc:
+            raise EncodeError(
+                f"the encoder's first {self._codec} picture cannot be read: {exc}", stage="encode"
+            ) from exc
+
+
+def _opened(file: io.BytesIO, format: str) -> InputContainer:
+    return av.open(file, mode="r", format=format)
+
+
+def _as_hvc1(raw: InputContainer, source: VideoStream) -> io.BytesIO:
+    """A QuickTime file in memory with the same stream under the name that Apple players open.
+
+    PyAV gives a stream's name away only with an encoder; this borrows one from a copy.
+    """
+    file = io.BytesIO()
+    with av.open(file, "w", format="mov") as output:
+        stream = output.add_stream_from_template(source, opaque=True)
+        stream.codec_context.codec_tag = "hvc1"
+        for packet in raw.demux(source):
+            if packet.size:
+                packet.pts = packet.dts = 0
+                packet.stream = stream
+                output.mux(packet)
+    file.seek(0)
+    return file

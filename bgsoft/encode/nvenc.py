@@ -1,0 +1,249 @@
+"""Encoding on the GPU's video engine (NVENC), through PyNvVideoCodec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import cupy
+import numpy as np
+
+from bgsoft.cuda.device import CudaDevice
+from bgsoft.cuda.video_codec import codec_errors, nvenc_reason, vendor_text, video_codec
+from bgsoft.encode.base import PictureKind
+from bgsoft.encode.nv_packets import CodedPackets
+from bgsoft.encode.nv_settings import GOP, NvencChoice, fit_to_caps
+from bgsoft.errors import BackendUnavailableError, EncodeError
+from bgsoft.frame import Frame, FrameFormat
+from bgsoft.kernels.loader import kernel
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.mux import Muxer
+
+__all__ = ["NvencEncoder", "encoder_caps"]
+
+_SURFACES = 4
+"""Surfaces between the ring and NVENC's own: a slot is free as soon as it has been copied."""
+_DEVICE_TO_DEVICE = 3  # cudaMemcpyKind
+_PICTURE_TYPE_IDR = 3  # NV_ENC_PIC_TYPE_IDR, of AV1's key frames too
+_FORCE_IDR = 2  # NV_ENC_PIC_FLAG_FORCEIDR
+_THREADS = 256
+"""Per block, for kernels over a plane without regard to rows."""
+
+
+def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
+    """What a GPU's NVENC can do for a codec, in PyNvVideoCodec's words.
+
+    Args:
+        gpu: CUDA device number.
+        codec: ``h264``, ``hevc`` or ``av1``.
+
+    Raises:
+        BackendUnavailableError: It has no NVENC, or none for this codec.
+    """
+    module = video_codec()
+    try:
+        answer: Mapping[str, int] = module.GetEncoderCaps(gpuid=gpu, codec=codec)
+    except codec_errors() as exc:
+        raise BackendUnavailableError(f"NVENC: {nvenc_reason(exc)}", stage="encode") from exc
+    return answer
+
+
+class _Plane:
+    """A plane as PyNvVideoCodec takes it: three dimensions, whatever the plane.
+
+    Args:
+        pointer: Device address.
+        shape: (rows, samples or pairs, 1 or 2).
+        strides: As PyNvVideoCodec asks for, which at ten bits is not what the protocol says.
+        sample: Bytes per sample.
+    """
+
+    def __init__(
+        self,
+        pointer: int,
+        shape: tuple[int, int, int],
+        strides: tuple[int, int, int],
+        sample: int,
+    ) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "strides": strides,
+            "typestr": f"|u{sample}",
+            "data": (pointer, False),
+            "version": 3,
+        }
+
+
+class _Surface:
+    """Device memory laid out as NVENC's input: luma, then interleaved chroma, without padding."""
+
+    def __init__(self, width: int, height: int, sample: int) -> None:
+        luma = width * height * sample
+        self.memory = cupy.empty(luma + luma // 2, np.uint8)
+        self.luma = self.memory[:luma]
+        self.chroma = self.memory[luma:]
+        self.copied = cupy.cuda.Event(disable_timing=True)
+        """Recorded when the frame is in here."""
+        self.taken = cupy.cuda.Event(disable_timing=True)
+        """Recorded when NVENC has it."""
+        pitch = width * sample
+        self._planes = [
+            _Plane(self.luma.data.ptr, (height, width, 1), (pitch, sample, 1), sample),
+            _Plane(self.chroma.data.ptr, (height // 2, width // 2, 2), (pitch, 2, 1), sample),
+        ]
+
+    def cuda(self) -> list[_Plane]:
+        """Asked for by PyNvVideoCodec."""
+        return self._planes
+
+
+class NvencEncoder:
+    """Encodes frames that live on a CUDA device. See :class:`bgsoft.encode.base.Encoder`.
+
+    A frame is copied, on the device, to a surface of our own, from which PyNvVideoCodec copies it
+    to NVENC's in its turn: so its slot is free before the engine has come to it.
+
+    Args:
+        muxer: Takes the packets; gets its video stream here.
+        choice: Codec and settings.
+        format: Layout and size of the frames; even.
+        info: Source of frame rate and time base.
+        kind: COLOR or MATTE.
+        device: Where the frames are.
+        caps: What this GPU can do; None: ask it.
+
+    Raises:
+        BackendUnavailableError: There is no NVENC, or it cannot do this; nothing has been added to
+            the muxer then.
+        UnsupportedFormatError: The container cannot hold the codec.
+    """
+
+    def __init__(
+        self,
+        muxer: Muxer,
+        choice: NvencChoice,
+        format: FrameFormat,
+        info: VideoInfo,
+        kind: PictureKind = PictureKind.COLOR,
+        *,
+        device: CudaDevice,
+        caps: Mapping[str, int] | None = None,
+    ) -> None:
+        if caps is None:
+            caps = encoder_caps(device.number, choice.name)
+        choice = fit_to_caps(choice, caps, format.width, format.height)
+        self.name = f"{choice.name}_nvenc"
+        self.notices = choice.notices
+        """What this GPU's NVENC goes without."""
+        self.frames = 0
+        self._muxer = muxer
+        self._device = device
+        self._kind = kind
+        self._range = (0, 255) if format.color.full_range else (16, 235)
+        self._stream = device.new_stream()
+        self._copies = device.new_stream()
+        self._sei = list(choice.sei)
+        self._errors = codec_errors()
+        sample = 1 if choice.bit_depth == 8 else 2
+        self._encoder = self._create(choice, format)
+        self._surfaces = [_Surface(format.width, format.height, sample) for _ in range(_SURFACES)]
+        self._matte_kernel: Any = None
+        if kind is PictureKind.MATTE:
+            self._matte_kernel = kernel("surface", "matte_luma")
+            for surface in self._surfaces:
+                surface.chroma.fill(128)
+            cupy.cuda.get_current_stream().synchronize()
+        self._packets = CodedPackets(
+            muxer,
+            choice.name,
+            width=format.width,
+            height=format.height,
+            time_base=info.time_base,
+            delay=choice.b_frames,
+            frame_ticks=max(1, round(1 / (muxer.frame_rate * info.time_base))),
+            tag_filter=choice.tag_filter,
+        )
+
+    def _create(self, choice: NvencChoice, format: FrameFormat) -> Any:
+        try:
+            return video_codec().CreateEncoder(
+                format.width,
+                format.height,
+                choice.surface_format,
+                False,  # frames come in device memory
+                gpu_id=self._device.number,
+                cudacontext=self._device.context,
+                cudastream=self._stream.ptr,
+                **choice.options,
+            )
+        except self._errors as exc:
+            raise BackendUnavailableError(f"NVENC: {nvenc_reason(exc)}", stage="encode") from exc
+
+    def encode(self, frame: Frame) -> None:
+        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        number = self._packets.enter(self._muxer.timestamp(frame.pts), frame.duration)
+        surface = self._surfaces[number % _SURFACES]
+        copies = self._copies
+        if number >= _SURFACES:
+            copies.wait_event(surface.taken)
+        if frame.ready is not None:
+            copies.wait_event(frame.ready)
+        self._fill(surface, frame)
+        surface.copied.record(copies)
+        self._stream.wait_event(surface.copied)
+        try:
+            if self._sei and number % GOP == 0:
+                coded = self._encoder.Encode(surface, _FORCE_IDR, self._sei)
+            else:
+                coded = self._encoder.Encode(surface)
+        except self._errors as exc:
+            raise EncodeError(
+                f"{self.name} failed on frame {frame.index}: {vendor_text(exc)}",
+                stage="encode",
+                pts=frame.pts,
+            ) from exc
+        surface.taken.record(self._stream)
+        self.frames += 1
+        self._write(coded)
+        surface.copied.synchronize()  # the slot may be reused from here on
+
+    def _fill(self, surface: _Surface, frame: Frame) -> None:
+        """Launch the copy of a frame into a surface, on the copying stream."""
+        planes = frame.planes
+        if self._kind is PictureKind.MATTE:
+            black, white = self._range
+            count = planes.alpha.size
+            args = (planes.alpha, surface.luma, np.int32(count), np.int32(black), np.int32(white))
+            with self._copies:
+                self._matte_kernel((-(-count // _THREADS),), (_THREADS,), args)
+            return
+        for source, target in ((planes.luma, surface.luma), (planes.chroma, surface.chroma)):
+            cupy.cuda.runtime.memcpyAsync(
+                target.data.ptr, source.data.ptr, source.nbytes, _DEVICE_TO_DEVICE, self._copies.ptr
+            )
+
+    def _write(self, coded: list[dict[str, Any]]) -> None:
+        """Write NVENC's pictures; their timestamps are the numbers of their frames."""
+        for picture in coded:
+            self._packets.write(
+                bytes(picture["data"]),
+                int(picture["timestamp"]),
+                key_frame=int(picture["picture_type"]) == _PICTURE_TYPE_IDR,
+            )
+
+    def finish(self) -> None:
+        try:
+            coded = self._encoder.EndEncode()
+        except self._errors as exc:
+            raise EncodeError(
+                f"{self.name} failed on its last frames: {vendor_text(exc)}", stage="encode"
+            ) from exc
+        self._write(coded)
+        self._packets.finish()
+
+    def close(self) -> None:
+        """Free the session; the encoder goes before its stream."""
+        if self._encoder is not None:
+            self._encoder = None
+            self._copies.synchronize()
+            self._stream.synchronize()

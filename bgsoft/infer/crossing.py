@@ -1,0 +1,92 @@
+"""Networks whose inputs and outputs are wanted on the other side of PCIe.
+
+A model's input and mask are small (a few hundred kilobytes), so inference and compositing may run
+on different devices at little cost. Each adapter is a :class:`bgsoft.infer.base.Network` itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.cuda.device import CudaDevice
+from bgsoft.infer.base import Network
+
+__all__ = ["DeviceSide", "HostSide"]
+
+
+def _pinned_like(array: Any) -> NDArray[Any]:
+    memory = cupy.cuda.alloc_pinned_memory(array.nbytes)
+    count = array.size
+    host: NDArray[Any] = np.frombuffer(memory, array.dtype, count).reshape(array.shape)
+    return host
+
+
+class HostSide:
+    """A network on the device, used from the host: :meth:`run` waits for its outputs.
+
+    Args:
+        network: Has CuPy arrays.
+        device: Where it runs.
+        stream: The stream it runs on.
+    """
+
+    def __init__(self, network: Network, device: CudaDevice, stream: Any) -> None:
+        self.provider = network.provider
+        self.device = network.device
+        self._network = network
+        self._gpu = device
+        self._stream = stream
+        self.inputs = {name: _pinned_like(a) for name, a in network.inputs.items()}
+        self.outputs = {name: _pinned_like(a) for name, a in network.outputs.items()}
+
+    def run(self) -> None:
+        with self._gpu.use(self._stream):
+            for name, host in self.inputs.items():
+                self._network.inputs[name].set(host, stream=self._stream)
+                self._gpu.copies.h2d_bytes += host.nbytes
+            self._network.run()
+            for name, host in self.outputs.items():
+                self._network.outputs[name].get(out=host, stream=self._stream, blocking=False)
+                self._gpu.copies.d2h_bytes += host.nbytes
+            self._stream.synchronize()
+
+    def close(self) -> None:
+        self._network.close()
+
+
+class DeviceSide:
+    """A network on the host, used from the device: :meth:`run` waits for its inputs.
+
+    Args:
+        network: Has NumPy arrays.
+        device: Where its inputs and outputs are wanted.
+        stream: The stream they are written and read on.
+    """
+
+    def __init__(self, network: Network, device: CudaDevice, stream: Any) -> None:
+        self.provider = network.provider
+        self.device = network.device
+        self._network = network
+        self._gpu = device
+        self._stream = stream
+        with device.use(stream):
+            self.inputs = {n: cupy.zeros(a.shape, a.dtype) for n, a in network.inputs.items()}
+            self.outputs = {n: cupy.zeros(a.shape, a.dtype) for n, a in network.outputs.items()}
+
+    def run(self) -> None:
+        with self._gpu.use(self._stream):
+            for name, array in self.inputs.items():
+                array.get(out=self._network.inputs[name], stream=self._stream, blocking=False)
+                self._gpu.copies.d2h_bytes += array.nbytes
+            self._stream.synchronize()
+            self._network.run()
+            for name, array in self.outputs.items():
+                array.set(self._network.outputs[name], stream=self._stream)
+                self._gpu.copies.h2d_bytes += array.nbytes
+
+    def close(self) -> None:
+        self._network.close()

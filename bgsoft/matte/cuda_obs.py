@@ -1,0 +1,145 @@
+"""The OBS matte on a CUDA device; reference: :mod:`bgsoft.matte.obs`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.cuda_resize import resampling
+from bgsoft.config import MatteConfig
+from bgsoft.cuda.device import CudaDevice
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
+from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.matte.obs import ObsMatter
+
+__all__ = ["CudaObsMatter"]
+
+_RUN = 32
+"""Samples that one thread of the box filter makes."""
+
+
+class CudaObsMatter:
+    """Style obs. Steps 1 to 4, which follow contours on the small mask, are done on the host.
+
+    So every mask crosses PCIe twice (256 kB down and 64 kB up for a mask of 256×256, counted in
+    the device's meter), and the host waits for it. Everything of frame size stays on the device.
+
+    Args:
+        config: What to do; ``softness`` and ``refine`` have no meaning here.
+        format: Geometry of all frames.
+        device: Where the frames are.
+    """
+
+    def __init__(self, config: MatteConfig, format: FrameFormat, device: CudaDevice) -> None:
+        self._device = device
+        self._host = ObsMatter(config, format)
+        self._binarises = config.threshold is not None and self._host._smooth_side > 0
+        shape = format.luma_shape
+        self._frame_shape = shape
+        self._sizes = tuple(map(np.int32, shape))
+        self._grid = blocks(shape[1], shape[0])
+        factor = grid_factor(format.width, format.height)
+        grid = grid_shape(format.width, format.height)
+        self._background, self._scratch = (cupy.empty(shape, np.uint8) for _ in range(2))
+        self._reduced = cupy.empty(grid, np.uint8)
+        self._finish = kernel("matte_obs", f"obs_finish_{factor}")
+        self._finish_grid = blocks(grid[1], grid[0])
+        self._finish_sizes = tuple(map(np.int32, (*shape, *grid)))
+        self._enlarge = kernel("matte_obs", "obs_enlarge")
+        self._extreme = kernel("matte_obs", "obs_extreme")
+        self._row_sums = kernel("matte_obs", "obs_row_sums")
+        self._column_means = kernel("matte_obs", "obs_column_means")
+        # The host skips everything after the enlargement where no threshold is set.
+        shapes_edge = config.threshold is not None
+        self._shift_px = self._host._shift_px if shapes_edge else 0
+        self._feather_side = self._host._feather_side if shapes_edge else 0
+        self._sums = cupy.empty(shape if self._feather_side else (0, 0), np.int32)
+        self._copied = cupy.cuda.Event(disable_timing=True)
+        self._mask_shape: tuple[int, int] | None = None
+        self._has_mask = False
+
+    def reset(self) -> None:
+        """Forget earlier frames (scene cut)."""
+        self._host.reset()
+        self._has_mask = False
+
+    def refine(self, mask: Array | None, frame: Frame, reduced: Reduced) -> Matte:
+        """Make the matte of one frame; see :meth:`bgsoft.matte.base.Matter.refine`.
+
+        Waits for the mask. A held frame gets the last matte unchanged.
+        """
+        if mask is not None:
+            self._upload(self._host._small_mask(self._download(mask)))
+            self._to_frame()
+            self._has_mask = True
+        elif not self._has_mask:
+            raise ValueError("no mask to hold: the first frame must be segmented")
+        alpha = frame.planes.alpha
+        planes = (self._background, alpha, self._reduced)
+        self._finish(self._finish_grid, BLOCK, (*planes, *self._finish_sizes))
+        return Matte(alpha=alpha, reduced=self._reduced, held=mask is None)
+
+    def _download(self, mask: Array) -> NDArray[np.float32]:
+        """Bring the mask to the host."""
+        if self._mask_shape != mask.shape:
+            self._allocate(mask.shape)
+        stream = cupy.cuda.get_current_stream()
+        mask.data.copy_to_host_async(self._mask.ctypes.data, self._mask.nbytes, stream)
+        self._copied.record(stream)
+        self._copied.synchronize()
+        self._device.copies.d2h_bytes += self._mask.nbytes
+        return self._mask
+
+    def _upload(self, small: NDArray[np.uint8]) -> None:
+        # The last upload has ended: it came before the download that was waited for.
+        np.copyto(self._staged, small)
+        stream = cupy.cuda.get_current_stream()
+        source, size = self._staged.ctypes.data, self._staged.nbytes
+        self._small.data.copy_from_host_async(source, size, stream)
+        self._device.copies.h2d_bytes += size
+
+    def _to_frame(self) -> None:
+        """Steps 5 to 7: fill the full-size background mask."""
+        out = self._background
+        binarise = np.int32(self._binarises)
+        args: tuple[Any, ...] = (self._small, *self._tables, out, binarise, *self._sizes)
+        self._enlarge(self._grid, BLOCK, args)
+        if self._shift_px:
+            self._morph(abs(self._shift_px), largest=self._shift_px < 0)
+        if self._feather_side:
+            self._morph(self._feather_side // 3, largest=True)
+            self._blur(self._feather_side // 2)
+
+    def _morph(self, reach: int, *, largest: bool) -> None:
+        """Extreme over squares: iterated 3×3 is one square, and that is rows, then columns."""
+        if not reach:
+            return
+        settings = (np.int32(reach), np.int32(largest))
+        for along_rows in (1, 0):
+            planes = (self._background, self._scratch)
+            args = (*planes, *settings, np.int32(along_rows), *self._sizes)
+            self._extreme(self._grid, BLOCK, args)
+            self._background, self._scratch = self._scratch, self._background
+
+    def _blur(self, radius: int) -> None:
+        rows, columns = self._frame_shape
+        sizes = (np.int32(radius), *self._sizes)
+        row_grid = blocks(-(-columns // _RUN), rows)
+        self._row_sums(row_grid, BLOCK, (self._background, self._sums, *sizes))
+        column_grid = blocks(columns, -(-rows // _RUN))
+        self._column_means(column_grid, BLOCK, (self._sums, self._background, *sizes))
+
+    def _allocate(self, shape: tuple[int, int]) -> None:
+        self._mask_shape = shape
+        count = shape[0] * shape[1]
+        self._pinned = [cupy.cuda.alloc_pinned_memory(size) for size in (4 * count, count)]
+        mask: NDArray[np.float32] = np.frombuffer(self._pinned[0], np.float32, count)
+        staged: NDArray[np.uint8] = np.frombuffer(self._pinned[1], np.uint8, count)
+        self._mask, self._staged = mask.reshape(shape), staged.reshape(shape)
+        self._small = cupy.empty(shape, np.uint8)
+        tables = resampling(shape, self._frame_shape, area=False, fixed_point=True)
+        self._tables = (np.int32(shape[1]), *tables.args)

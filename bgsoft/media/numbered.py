@@ -1,0 +1,137 @@
+"""What it takes to write a container that numbers its packets instead of timing them (AVI).
+
+A picture is shown at its number divided by the frame rate, and a sound packet when those before it
+have been played, both from zero on. Whatever does not fit that is refused: it would be shown or
+heard at another time than in the source.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Any
+
+from av.audio.stream import AudioStream
+from av.packet import Packet
+from av.stream import Stream
+
+from bgsoft.errors import UnsupportedFormatError
+from bgsoft.media.containers import Container
+from bgsoft.media.track import Track
+
+__all__ = ["FrameGrid", "SteadyTrack"]
+
+_ROUNDING_SECONDS = Fraction(2, 1000)
+"""How far a regular frame may lie off its place: clocks of 1 ms round by half of that."""
+_MAX_OFFSET_SECONDS = 0.1
+"""How far sound may be off; EBU R 37 puts the limit at 40 ms early and 60 ms late."""
+
+
+class FrameGrid:
+    """The places that pictures can have.
+
+    Args:
+        container: The output, for messages.
+        frame_rate: Frames per second.
+        time_base: Unit of the timestamps, seconds.
+    """
+
+    def __init__(self, container: Container, frame_rate: Fraction, time_base: Fraction) -> None:
+        self._container = container
+        self._rate = frame_rate
+        self._tick = time_base
+        self._tolerance = min(
+            max(_ROUNDING_SECONDS, time_base * 3 / 2) * frame_rate, Fraction(9, 20)
+        )
+
+    def check(self, pts: int) -> None:
+        """Raise UnsupportedFormatError unless a picture can be shown at a time.
+
+        Args:
+            pts: Counted from the first frame, in ``time_base``.
+        """
+        place = pts * self._tick * self._rate
+        if abs(place - round(place)) > self._tolerance:
+            raise UnsupportedFormatError(
+                f"{self._container.name} cannot hold a varying frame rate: the frame at "
+                f"{float(pts * self._tick):.3f} s fits no {float(self._rate):g} frames a second; "
+                "write .mp4, .mov or .mkv",
+                stage="encode",
+            )
+
+
+class SteadyTrack:
+    """Sound that begins at zero and has no gaps; see :class:`bgsoft.media.track.Track`.
+
+    What lies before zero is left out.
+
+    Args:
+        inner: Makes the packets.
+        source: Their codec parameters: the input stream of copied sound, or the new one.
+        container: The output, for messages.
+    """
+
+    def __init__(self, inner: Track, source: AudioStream, container: Container) -> None:
+        self._inner = inner
+        self._source = source
+        self._container = container
+        self._written = Fraction(0)
+
+    @property
+    def done(self) -> bool:
+        return self._inner.done
+
+    @done.setter
+    def done(self, value: bool) -> None:
+        self._inner.done = value
+
+    @property
+    def damaged_packets(self) -> int:
+        return int(getattr(self._inner, "damaged_packets", 0))
+
+    def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
+        return self._steady(self._inner.feed(packet))
+
+    def flush(self) -> Iterable[Packet[Any]]:
+        return self._steady(self._inner.flush())
+
+    def _steady(self, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
+        for packet in packets:
+            if packet.pts is None or packet.time_base is None:
+                continue
+            seconds = packet.pts * packet.time_base
+            length = self._length(packet)
+            if not self._written and seconds + length / 2 < 0:
+                continue
+            offset = float(seconds - self._written)
+            if abs(offset) > _MAX_OFFSET_SECONDS:
+                raise UnsupportedFormatError(
+                    f"{self._container.name} cannot hold a gap in the sound: {abs(offset):.2f} s "
+                    f"at {float(seconds):.2f} s; write .mp4, .mov or .mkv",
+                    stage="encode",
+                )
+            self._written += length
+            yield packet
+
+    def _length(self, packet: Packet[Any]) -> Fraction:
+        """Seconds of sound in a packet, finer than a container's clock tells."""
+        context = self._source.codec_context
+        rate = context.sample_rate
+        if context.frame_size > 1:
+            return Fraction(context.frame_size, rate)
+        if context.name.startswith("pcm_") and context.format.bytes:
+            bytes_per_sample = _pcm_bytes(context.name) * context.channels
+            return Fraction(packet.size // bytes_per_sample, rate)
+        return (packet.duration or 0) * (packet.time_base or Fraction(0))
+
+
+def _pcm_bytes(codec: str) -> int:
+    """Bytes of one stored sample: ``pcm_s24le`` has 3, ``pcm_alaw`` 1."""
+    digits = "".join(character for character in codec if character.isdigit())
+    return math.ceil(int(digits) / 8) if digits else 1
+
+
+def number_frames(stream: Stream, frame_rate: Fraction) -> None:
+    """Make one frame the unit of an output stream's clock."""
+    stream.time_base = 1 / frame_rate

@@ -1,0 +1,113 @@
+"""Recordings joined end to end, whose clock restarts in the middle.
+
+Broadcast containers have a clock that anything may reset: a programme change, a camera's next clip,
+two files joined with ``cat``. The picture then follows on without a gap
+(:class:`bgsoft.decode.timestamps.RisingPts`); here the other tracks are moved by the same amount,
+so that sound stays in step.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import av
+from av.packet import Packet
+
+__all__ = ["BACKWARD_SECONDS", "FORWARD_SECONDS", "SplicedClock"]
+
+BACKWARD_SECONDS = 1
+"""A clock that steps back by this much has been restarted; less is jitter."""
+FORWARD_SECONDS = 12 * 3600
+"""So has one that leaps ahead by this much. The 33 bits of a broadcast clock are 26.5 hours, and
+FFmpeg takes a restart for an overflow."""
+_MISFIT_SECONDS = Fraction(1, 2)
+"""Sound that steps back by this much waits for the picture to do so as well."""
+_MAX_HELD = 500
+"""Packets that wait at most."""
+
+
+class SplicedClock:
+    """Moves the packets of all tracks as the picture is moved.
+
+    Args:
+        video_index: Stream whose clock decides; its packets are swallowed.
+        frame_duration: Seconds, for video packets that do not tell theirs.
+    """
+
+    def __init__(self, video_index: int, frame_duration: Fraction) -> None:
+        self._video_index = video_index
+        self._frame_duration = frame_duration
+        self._shift = Fraction(0)
+        self._previous_shift = Fraction(0)
+        self._video_last: Fraction | None = None
+        self._video_duration = frame_duration
+        self._last: dict[int, Fraction] = {}
+        self._held: list[Packet[Any]] = []
+
+    def feed(self, packet: Packet[Any]) -> list[Packet[Any]]:
+        """Packets whose times are settled, moved; perhaps none, perhaps several."""
+        if packet.stream_index == self._video_index:
+            if not self._watch(packet):
+                return []
+            return self.flush()
+        time = _seconds(packet)
+        if time is None:
+            return [packet]
+        if self._held or self._steps_back(packet.stream_index, time):
+            self._held.append(packet)
+            return self.flush() if len(self._held) > _MAX_HELD else []
+        self._move(packet, time)
+        return [packet]
+
+    def flush(self) -> list[Packet[Any]]:
+        """The packets that wait, moved by what is known now."""
+        held, self._held = self._held, []
+        for packet in held:
+            time = _seconds(packet)
+            if time is not None:
+                self._move(packet, time)
+        return held
+
+    def _watch(self, packet: Packet[Any]) -> bool:
+        """Follow the picture; whether its clock was restarted."""
+        if packet.pts is None or packet.time_base is None:
+            return False
+        time = packet.pts * packet.time_base + self._shift
+        last = self._video_last
+        jumped = last is not None and not (-BACKWARD_SECONDS < time - last < FORWARD_SECONDS)
+        if last is not None and jumped:
+            follows = last + self._video_duration
+            self._previous_shift, self._shift = self._shift, self._shift + follows - time
+            time = follows
+        if last is None or time > last:
+            self._video_last = time
+            duration = (packet.duration or 0) * packet.time_base
+            self._video_duration = duration or self._frame_duration
+        return jumped
+
+    def _steps_back(self, index: int, time: Fraction) -> bool:
+        """Whether a track's clock seems restarted, and the picture's not yet."""
+        last = self._last.get(index)
+        if last is None:
+            return False
+        steps = (time + self._shift - last, time + self._previous_shift - last)
+        return not any(-_MISFIT_SECONDS < step < FORWARD_SECONDS for step in steps)
+
+    def _move(self, packet: Packet[Any], time: Fraction) -> None:
+        """Add the shift that joins a packet best to the one before it."""
+        last = self._last.get(packet.stream_index)
+        shift = self._shift
+        if last is not None and abs(time + self._previous_shift - last) < abs(time + shift - last):
+            shift = self._previous_shift  # left over from before the picture's restart
+        self._last[packet.stream_index] = time + shift
+        ticks = round(shift / (packet.time_base or Fraction(1, av.time_base)))
+        if packet.pts is not None:
+            packet.pts += ticks
+        if packet.dts is not None:
+            packet.dts += ticks
+
+
+def _seconds(packet: Packet[Any]) -> Fraction | None:
+    stamp = packet.dts if packet.dts is not None else packet.pts
+    return None if stamp is None or packet.time_base is None else stamp * packet.time_base

@@ -1,0 +1,104 @@
+"""From the analysis grid to a network's input batch on a CUDA device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.cuda_resize import Resampling, resampling
+from bgsoft.frame import Array, FrameFormat, Reduced
+from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.models.catalog import ModelSpec
+from bgsoft.segment.preprocess import yuv_to_rgb_matrix
+
+__all__ = ["CudaPreprocessor"]
+
+_MATRIX_ONE = 1024
+"""Colour matrix entries are whole multiples of its reciprocal, as in ``cv2.transform``."""
+_MAX_BILINEAR_SHRINK = 2.0
+"""Beyond it bilinear interpolation skips samples; see ``CpuPreprocessor``."""
+
+
+class CudaPreprocessor:
+    """Writes frames of one format into a batch tensor; one launch a frame.
+
+    Args:
+        spec: Input size, channel order, layout and normalisation.
+        format: Format of the frames.
+        batch: Items of the tensor.
+    """
+
+    def __init__(self, spec: ModelSpec, format: FrameFormat, batch: int = 1) -> None:
+        self._bits = 8 * format.bytes_per_sample
+        self._batch = batch
+        self._size = (spec.height, spec.width)
+        self._channels_last = spec.layout != "NCHW"
+        channels = (*self._size, 3) if self._channels_last else (3, *self._size)
+        self.shape = (batch, *channels)
+        """Of the tensor: (B, 3, H, W) or (B, H, W, 3) by the model's layout."""
+        luma_shape = grid_shape(format.width, format.height)
+        factor = grid_factor(format.width, format.height)
+        chroma_shape = luma_shape if factor > 1 else format.chroma_shape[:2]
+        # Kept alive here: kernels are given the tables' addresses.
+        self._luma_tables = self._resampling(luma_shape)
+        self._chroma_tables = self._resampling(chroma_shape)
+        self._luma_pitch = np.int32(luma_shape[1])
+        self._chroma_pitch = np.int32(2 * chroma_shape[1])
+        mean, std = np.array(spec.mean), np.array(spec.std)
+        norm = np.concatenate([1.0 / (255.0 * std), -mean / std]).astype(np.float32)
+        self._colors = (cupy.asarray(_fixed_matrix(spec, format)), cupy.asarray(norm))
+        self._grid = blocks(self._size[1], self._size[0])
+        self._kernels = {
+            dtype: kernel("preprocess", f"preprocess_{dtype}", sample_bits=self._bits)
+            for dtype in ("float32", "float16")
+        }
+
+    def write(self, reduced: Reduced, tensor: Array, index: int = 0) -> None:
+        """Resize, convert and normalise one frame.
+
+        Args:
+            reduced: The frame on the analysis grid, on the device.
+            tensor: Of :attr:`shape`, float32 or float16, C-contiguous.
+            index: Item of the tensor that is overwritten.
+
+        Raises:
+            ValueError: The tensor's shape or dtype is another, or it has no such item.
+        """
+        run = self._kernels.get(tensor.dtype.name)
+        if run is None or tensor.shape != self.shape or not 0 <= index < self._batch:
+            raise ValueError(
+                f"expected item {index} of {self.shape} float32 or float16, "
+                f"not {tensor.shape} {tensor.dtype}"
+            )
+        args: tuple[Any, ...] = (
+            reduced.luma,
+            self._luma_pitch,
+            reduced.chroma,
+            self._chroma_pitch,
+            *self._luma_tables.args,
+            *self._chroma_tables.args,
+            *self._colors,
+            tensor,
+            *map(np.int32, (*self._size, index, self._channels_last)),
+        )
+        run(self._grid, BLOCK, args)
+
+    def _resampling(self, source: tuple[int, int]) -> Resampling:
+        shrink = max(s / t for s, t in zip(source, self._size, strict=True))
+        area = shrink > _MAX_BILINEAR_SHRINK
+        return resampling(source, self._size, area=area, fixed_point=self._bits == 8)
+
+
+def _fixed_matrix(spec: ModelSpec, format: FrameFormat) -> NDArray[np.int32]:
+    """(3, 4) int32 in 1/1024; the last column has the half that makes flooring a rounding."""
+    matrix = yuv_to_rgb_matrix(format)
+    if spec.color_order == "bgr":
+        matrix = matrix[::-1]
+    matrix = matrix.copy()
+    matrix[:, 3] += 0.5
+    fixed: NDArray[np.int32] = np.rint(matrix * _MATRIX_ONE).astype(np.int32)
+    return fixed

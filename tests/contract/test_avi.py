@@ -1,0 +1,140 @@
+"""AVI, which numbers its packets instead of timing them: written, and read."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+
+from bgsoft.decode.base import DecodeSettings
+from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.errors import UnsupportedFormatError
+from bgsoft.pipeline.ring import FrameRing
+from tests.contract.test_mux import chirp, film, payloads, rerender, shown_pts, sound
+from tests.fakes import host_planes
+from tests.rendering import read_back
+from tests.synthetic import SoundSpec, VideoSpec, read_index, regular_times, write_movie
+
+FAST = {"preset": "ultrafast", "crf": "20", "threads": "1"}
+
+
+def picture_times(path: Path) -> list[Fraction]:
+    with av.open(str(path), mode="r") as container:
+        tick = container.streams.video[0].time_base
+        assert tick is not None
+        return [packet.dts * tick for packet in container.demux(video=0) if packet.dts is not None]
+
+
+@pytest.mark.parametrize("clock", [Fraction(1, 90_000), Fraction(1, 1000)])
+def test_a_constant_rate_is_kept(tmp_path: Path, clock: Fraction) -> None:
+    rate = Fraction(30_000, 1001)
+    spec = VideoSpec(times=regular_times(30, rate), rate=rate, time_base=clock, options=FAST)
+    source = write_movie(tmp_path / "in.mkv", spec, [])
+    rerender(source, tmp_path / "out.avi")
+    assert picture_times(tmp_path / "out.avi") == regular_times(30, rate)
+    frames = read_back(tmp_path / "out.avi")
+    assert [read_index(frame.planes[0]) for frame in frames] == list(range(30))
+
+
+def test_left_out_frames_leave_their_places_empty(tmp_path: Path) -> None:
+    times = [time for i, time in enumerate(regular_times(30)) if i not in (5, 6, 20)]
+    source = write_movie(tmp_path / "in.mp4", VideoSpec(times=times, options=FAST), [])
+    rerender(source, tmp_path / "out.avi")
+    with av.open(str(tmp_path / "out.avi"), mode="r") as container:
+        shown = [p.dts for p in container.demux(video=0) if p.dts is not None and p.size]
+    assert shown == [i for i in range(30) if i not in (5, 6, 20)]
+
+
+def test_a_varying_rate_is_refused(tmp_path: Path) -> None:
+    times = [Fraction(i, 25) + Fraction(i * i % 7, 500) for i in range(25)]
+    source = write_movie(tmp_path / "in.mp4", VideoSpec(times=times, options=FAST), [])
+    with pytest.raises(UnsupportedFormatError, match=r"AVI cannot hold a varying .* \.mkv"):
+        rerender(source, tmp_path / "out.avi")
+    assert not (tmp_path / "out.avi").exists()
+
+
+def test_sound_is_copied_where_players_know_it(tmp_path: Path) -> None:
+    source = write_movie(tmp_path / "in.mkv", film(), [SoundSpec(codec="ac3", seconds=2)])
+    muxer, _ = rerender(source, tmp_path / "out.avi")
+    assert [(r.codec, r.action) for r in muxer.audio] == [("ac3", "copied")]
+    copied = payloads(tmp_path / "out.avi", "audio")
+    assert copied == payloads(source, "audio")[: len(copied)]
+    assert len(copied) >= len(payloads(source, "audio")) - 1
+
+
+@pytest.mark.parametrize(("codec", "new"), [("aac", "mp3float"), ("flac", "pcm_s16le")])
+def test_other_sound_is_converted(tmp_path: Path, codec: str, new: str) -> None:
+    source = write_movie(tmp_path / "in.mkv", film(), [SoundSpec(codec=codec, seconds=2)])
+    muxer, events = rerender(source, tmp_path / "out.avi")
+    assert muxer.audio[0].action == "transcoded"
+    assert any("converted" in event.message for event in events)
+    with av.open(str(tmp_path / "out.avi"), mode="r") as container:
+        assert container.streams.audio[0].codec_context.name == new
+
+
+def test_late_sound_gets_silence_before_it(tmp_path: Path) -> None:
+    # The film starts at 0, the sound half a second later: the file's clock begins with the film.
+    source = tmp_path / "in.mkv"
+    late = film(start=Fraction(1, 2))
+    chirp(tmp_path / "sound.mkv", video=late)
+    with (
+        av.open(str(tmp_path / "sound.mkv"), mode="r") as input_,
+        av.open(str(source), "w") as output,
+    ):
+        streams = {
+            stream.index: output.add_stream_from_template(stream, opaque=True)
+            for stream in input_.streams
+        }
+        for packet in input_.demux():
+            if not packet.size:
+                continue
+            if packet.stream.type == "video":
+                packet.pts = (packet.pts or 0) - 500
+                packet.dts = (packet.dts or 0) - 500
+            packet.stream = streams[packet.stream_index]
+            output.mux(packet)
+    muxer, _ = rerender(source, tmp_path / "out.avi")
+    assert muxer.audio[0].action == "transcoded"
+    assert "late" in (muxer.audio[0].reason or "")
+    start, samples = sound(tmp_path / "out.avi")
+    assert start == 0
+    _, original = sound(source)
+    assert abs(samples[:23_000]).max() == 0
+    assert samples[24_000 : 24_000 + 40_000] == pytest.approx(original[:40_000], abs=1e-3)
+
+
+def test_sound_long_before_the_picture_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    write_movie(source, film(start=3), [SoundSpec(codec="ac3", seconds=2)])
+    with pytest.raises(UnsupportedFormatError, match="cannot begin with sound alone"):
+        rerender(source, tmp_path / "out.avi")
+
+
+def test_chapters_and_subtitles_are_left_out_with_a_notice(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    chapters = [(Fraction(0), Fraction(1), "one")]
+    write_movie(source, film(), [], subtitles=True, chapters=chapters)
+    _, events = rerender(source, tmp_path / "out.avi")
+    text = " ".join(event.message for event in events)
+    assert "chapters left out: AVI" in text
+    assert "subtitle track" in text
+
+
+def test_reordered_h264_is_read_in_order(tmp_path: Path) -> None:
+    options = {"preset": "veryfast", "bf": "2", "threads": "1"}
+    spec = VideoSpec(times=regular_times(40), options=options, time_base=Fraction(1, 25))
+    path = write_movie(tmp_path / "in.avi", spec, [])
+    with CpuDecoder(path, DecodeSettings()) as decoder:
+        ring = FrameRing(2, lambda slot: host_planes(decoder.info.format, slot))
+        seen = []
+        for frame in decoder.frames(ring):
+            seen.append((read_index(frame.planes.luma), frame.pts))
+            ring.release(frame)
+    assert [index for index, _ in seen] == list(range(40))
+    steps = {b - a for (_, a), (_, b) in zip(seen, seen[1:], strict=False)}
+    assert steps == {1}
+    assert decoder.stats.repaired_pts == 0
+    assert decoder.info.start_pts == seen[0][1]
+    assert len(shown_pts(path)) == 40

@@ -1,0 +1,434 @@
+"""The compositor on a GPU against the one on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.config import EffectConfig, EffectKind
+from bgsoft.errors import ConfigError
+from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout, Reduced
+from tests.pictures import (
+    SIZES,
+    chroma_alpha,
+    composite,
+    copy_frame,
+    disc_mask,
+    flat_frame,
+    frame_format,
+    make_frame,
+    matte_from,
+    no_one,
+    random_frame,
+)
+from tests.synthetic import VideoSpec, regular_times, write_video
+
+pytestmark = pytest.mark.gpu
+
+LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
+EFFECTS = [kind for kind in EffectKind if kind not in (EffectKind.ALPHA, EffectKind.MATTE)]
+OWN_PICTURE = (EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE)
+"""Effects that average the frame's own background."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[EffectKind, Path]:
+    folder = tmp_path_factory.mktemp("backgrounds")
+    image = folder / "plate.png"
+    noise = np.random.default_rng(3).integers(0, 256, (40, 60, 3)).astype(np.uint8)
+    assert cv2.imwrite(str(image), noise)
+    clip = write_video(folder / "clip.mp4", VideoSpec(times=regular_times(3)))
+    return {EffectKind.IMAGE: image, EffectKind.VIDEO: clip}
+
+
+def effect(kind: EffectKind, files: dict[EffectKind, Path], **settings: float) -> EffectConfig:
+    path = files.get(kind)
+    return EffectConfig(kind=kind, background=str(path) if path else None, **settings)
+
+
+def on_device(frame: Frame) -> Frame:
+    """A copy of the frame in a device slot."""
+    from bgsoft.cuda.device import device_planes
+
+    planes = device_planes(frame.format, 0)
+    planes.luma.set(frame.luma)
+    planes.chroma.set(frame.chroma)
+    return Frame(
+        planes=planes, format=frame.format, index=0, pts=frame.pts, time_base=frame.time_base
+    )
+
+
+def device_matte(frame: Frame, matte: Matte) -> Matte:
+    """The matte on the device, its alpha in the frame's slot."""
+    import cupy
+
+    frame.planes.alpha.set(matte.alpha)
+    return Matte(alpha=frame.planes.alpha, reduced=cupy.asarray(matte.reduced))
+
+
+def device_grid(frame: Frame) -> Reduced:
+    """The analysis grid that the CPU makes, on the device."""
+    import cupy
+
+    reduced = CpuReducer(frame.format).reduce(frame)
+    return Reduced(
+        factor=reduced.factor,
+        luma=cupy.asarray(reduced.luma),
+        chroma=cupy.asarray(reduced.chroma),
+    )
+
+
+def composite_on(gpu: Any, config: EffectConfig, frame: Frame, matte: Matte) -> Frame:
+    """The frame as the device composites it, on the host."""
+    from bgsoft.composite.cuda import CudaCompositor
+
+    target = on_device(frame)
+    compositor = CudaCompositor(config, frame.format, gpu)
+    compositor.apply(target, device_matte(target, matte), device_grid(frame))
+    compositor.close()
+    return to_host(target)
+
+
+def to_host(frame: Frame) -> Frame:
+    return make_frame(frame.format, frame.luma.get(), frame.chroma.get(), frame.pts)
+
+
+def worst(format: FrameFormat, first: Frame, second: Frame) -> int:
+    """Largest difference of any sample, in code values."""
+    return max(
+        int(np.abs((one >> format.shift).astype(int) - (other >> format.shift)).max())
+        for one, other in ((first.luma, second.luma), (first.chroma, second.chroma))
+    )
+
+
+def psnr(format: FrameFormat, first: NDArray[Any], second: NDArray[Any]) -> float:
+    peak = (1 << format.bit_depth) - 1
+    difference = (first >> format.shift).astype(float) - (second >> format.shift)
+    return float(10 * np.log10(peak**2 / max(np.mean(difference**2), 1e-9)))
+
+
+def tolerance(format: FrameFormat) -> int:
+    """Code values by which results may differ."""
+    return 1 if format.bit_depth == 8 else 4
+
+
+def mattes(format: FrameFormat, rng: np.random.Generator) -> list[Matte]:
+    """Someone in the middle, patches everywhere, nobody, a person all over."""
+    return [
+        matte_from(format, disc_mask(format)),
+        matte_from(format, rng.random((5, 8))),
+        no_one(format),
+        matte_from(format, np.ones(format.luma_shape)),
+    ]
+
+
+def structured_frame(format: FrameFormat, rng: np.random.Generator) -> Frame:
+    """Large shapes and some grain: what filters leave of it is not one colour."""
+    height, width = format.luma_shape
+    top = (1 << format.bit_depth) - 1
+    planes = []
+    for rows, columns in ((height, width), *(format.chroma_shape[:2],) * 2):
+        coarse = rng.random((6, 9)).astype(np.float32)
+        plane = cv2.resize(coarse, (columns, rows), interpolation=cv2.INTER_CUBIC)
+        grain = rng.normal(0, 0.05, (rows, columns))
+        scaled = np.clip(plane.reshape(rows, columns) + grain, 0, 1) * top
+        planes.append((np.rint(scaled).astype(format.dtype) << format.shift).astype(format.dtype))
+    chroma = np.ascontiguousarray(np.stack(planes[1:], axis=-1))
+    return make_frame(format, planes[0], chroma)
+
+
+@pytest.mark.parametrize("full_range", [False, True], ids=["limited", "full"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("kind", EFFECTS)
+def test_gives_what_the_cpu_gives(
+    kind: EffectKind,
+    size: tuple[int, int],
+    layout: PixelLayout,
+    full_range: bool,
+    files: dict[EffectKind, Path],
+    gpu: Any,
+) -> None:
+    format = frame_format(size, layout, full_range=full_range)
+    rng = np.random.default_rng(7)
+    config = effect(kind, files)
+    for matte in mattes(format, rng):
+        for frame in (random_frame(format, rng), structured_frame(format, rng)):
+            expected = composite(config, frame, matte)
+            result = composite_on(gpu, config, frame, matte)
+            assert worst(format, result, expected) <= tolerance(format)
+            assert psnr(format, result.luma, expected.luma) > 50
+            assert psnr(format, result.chroma, expected.chroma) > 50
+            person = matte.alpha == 255
+            assert np.array_equal(result.luma[person], frame.luma[person])
+            person = chroma_alpha(matte.alpha) == 255
+            assert np.array_equal(result.chroma[person], frame.chroma[person])
+            if layout is PixelLayout.P010:
+                assert not (result.luma & 63).any()
+                assert not (result.chroma & 63).any()
+
+
+@pytest.mark.parametrize("strength", [0.2, 0.6, 1.0, 2.5, 6.0, 12.0, 25.0])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "size",
+    [(64, 48), (640, 360), (641, 359), (1026, 770), (1280, 720)],
+    ids=lambda size: f"{size[0]}x{size[1]}",
+)
+@pytest.mark.parametrize("kind", OWN_PICTURE)
+def test_strengths_give_what_the_cpu_gives(
+    kind: EffectKind, size: tuple[int, int], layout: PixelLayout, strength: float, gpu: Any
+) -> None:
+    format = frame_format(size, layout)
+    frame = structured_frame(format, np.random.default_rng(1))
+    matte = matte_from(format, disc_mask(format))
+    config = EffectConfig(kind=kind, strength=strength)
+    expected = composite(config, frame, matte)
+    result = composite_on(gpu, config, frame, matte)
+    assert worst(format, result, expected) <= tolerance(format)
+    assert psnr(format, result.luma, expected.luma) > 50
+    assert psnr(format, result.chroma, expected.chroma) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [(1920, 1080), (1080, 1920), (3840, 2160)])
+@pytest.mark.parametrize("kind", EFFECTS)
+def test_large_frames_give_what_the_cpu_gives(
+    kind: EffectKind,
+    size: tuple[int, int],
+    layout: PixelLayout,
+    files: dict[EffectKind, Path],
+    gpu: Any,
+) -> None:
+    format = frame_format(size, layout)
+    frame = structured_frame(format, np.random.default_rng(1))
+    matte = matte_from(format, disc_mask(format))
+    config = effect(kind, files)
+    expected = composite(config, frame, matte)
+    assert worst(format, composite_on(gpu, config, frame, matte), expected) <= tolerance(format)
+
+
+@pytest.mark.parametrize("kind", [EffectKind.COLOR, EffectKind.IMAGE, EffectKind.DIM])
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_8_bit_blending_is_the_cpus(
+    kind: EffectKind, size: tuple[int, int], files: dict[EffectKind, Path], gpu: Any
+) -> None:
+    """With the same background, every sample is the same."""
+    format = frame_format(size)
+    rng = np.random.default_rng(5)
+    frame = random_frame(format, rng)
+    for matte in mattes(format, rng):
+        expected = composite(effect(kind, files), frame, matte)
+        assert worst(format, composite_on(gpu, effect(kind, files), frame, matte), expected) == 0
+
+
+@pytest.mark.parametrize("strength", [0.6, 2.5, 12.0])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", OWN_PICTURE)
+def test_one_colour_stays_that_colour(
+    kind: EffectKind, layout: PixelLayout, strength: float, gpu: Any
+) -> None:
+    format = frame_format((641, 359), layout)
+    frame = flat_frame(format, 77, 90, 201)
+    matte = matte_from(format, disc_mask(format))
+    result = composite_on(gpu, EffectConfig(kind=kind, strength=strength), frame, matte)
+    assert np.array_equal(result.luma, frame.luma)
+    assert np.array_equal(result.chroma, frame.chroma)
+
+
+@pytest.mark.parametrize("highlights", [0.0, 1.0])
+def test_highlights_bloom_as_on_the_cpu(highlights: float, gpu: Any) -> None:
+    """Lamps in the dark: the case where rounding errors of the disc filter would show."""
+    format = frame_format((640, 360))
+    frame = flat_frame(format, 20, 128, 128)
+    lamps = np.random.default_rng(9).integers(0, (360, 640), (40, 2))
+    for row, column in lamps:
+        frame.luma[row : row + 3, column : column + 3] = 235
+    config = EffectConfig(kind=EffectKind.BOKEH, strength=4, highlights=highlights)
+    expected = composite(config, frame, no_one(format))
+    assert expected.luma.max() > 30
+    assert worst(format, composite_on(gpu, config, frame, no_one(format)), expected) <= 1
+
+
+def test_a_frame_full_of_half_seen_people_gets_its_own_mean(gpu: Any) -> None:
+    """No background can be told: the last resort is the picture itself, not black."""
+    format = frame_format((320, 240))
+    frame = flat_frame(format, 120, 100, 150)
+    matte = matte_from(format, np.full(format.luma_shape, 0.5))
+    for kind in OWN_PICTURE:
+        result = composite_on(gpu, EffectConfig(kind=kind), frame, matte)
+        assert np.abs(result.luma.astype(int) - 120).max() <= 1
+        assert np.abs(result.chroma.astype(int) - (100, 150)).max() <= 1
+
+
+@pytest.mark.parametrize("kind", EFFECTS)
+def test_frames_do_not_influence_each_other(
+    kind: EffectKind, files: dict[EffectKind, Path], gpu: Any
+) -> None:
+    from bgsoft.composite.cuda import CudaCompositor
+
+    format = frame_format((320, 240))
+    rng = np.random.default_rng(4)
+    config = effect(kind, files)
+    first, second = random_frame(format, rng), random_frame(format, rng)
+    first_matte, second_matte = mattes(format, rng)[:2]
+    alone = composite_on(gpu, config, second, second_matte)
+    compositor = CudaCompositor(config, format, gpu)
+    for frame, matte in ((first, first_matte), (second, second_matte)):
+        target = on_device(frame)
+        compositor.apply(target, device_matte(target, matte), device_grid(frame))
+    compositor.close()
+    compositor.close()
+    result = to_host(target)
+    assert np.array_equal(result.luma, alone.luma)
+    assert np.array_equal(result.chroma, alone.chroma)
+
+
+@pytest.mark.parametrize("kind", [EffectKind.ALPHA, EffectKind.MATTE, EffectKind.BLUR])
+def test_nothing_to_do_leaves_the_frame_alone(kind: EffectKind, gpu: Any) -> None:
+    format = frame_format((65, 47))
+    frame = random_frame(format, np.random.default_rng(2))
+    config = EffectConfig(kind=kind, strength=0 if kind is EffectKind.BLUR else None)
+    result = composite_on(gpu, config, frame, no_one(format))
+    assert np.array_equal(result.luma, frame.luma)
+    assert np.array_equal(result.chroma, frame.chroma)
+
+
+def test_unaligned_planes_are_blended_too(gpu: Any) -> None:
+    import cupy
+
+    format = frame_format((640, 360))
+    rng = np.random.default_rng(8)
+    frame, matte = random_frame(format, rng), matte_from(format, disc_mask(format))
+    config = EffectConfig(kind=EffectKind.BLUR)
+    expected = composite_on(gpu, config, frame, matte)
+
+    from bgsoft.composite.cuda import CudaCompositor
+
+    target = on_device(frame)
+    buffer = cupy.empty(frame.luma.size + 1, np.uint8)
+    target.planes.luma = buffer[1:].reshape(format.luma_shape)
+    target.planes.luma.set(frame.luma)
+    compositor = CudaCompositor(config, format, gpu)
+    compositor.apply(target, device_matte(target, matte), device_grid(frame))
+    result = to_host(target)
+    assert np.array_equal(result.luma, expected.luma)
+    assert np.array_equal(result.chroma, expected.chroma)
+
+
+def test_a_video_crosses_once_for_each_of_its_pictures(
+    files: dict[EffectKind, Path], gpu: Any
+) -> None:
+    from bgsoft.composite.cuda import CudaCompositor
+
+    format = frame_format((320, 240))
+    frame, matte = random_frame(format, np.random.default_rng(1)), no_one(format)
+    config = effect(EffectKind.VIDEO, files)
+    on_cpu, compositor = CpuCompositor(config, format), CudaCompositor(config, format, gpu)
+    assert not compositor.is_fixed
+    before = gpu.copies.h2d_bytes
+    pictures: list[NDArray[Any]] = []
+    for pts in range(0, 400, 7):  # thousandths of a second; the clip is far shorter
+        expected = copy_frame(frame)
+        expected.pts = pts
+        target = on_device(expected)
+        on_cpu.apply(expected, matte, CpuReducer(format).reduce(expected))
+        compositor.apply(target, device_matte(target, matte), device_grid(frame))
+        assert worst(format, to_host(target), expected) == 0
+        if not pictures or not np.array_equal(pictures[-1], expected.luma):
+            pictures.append(expected.luma)
+    assert len(pictures) > 3
+    assert gpu.copies.h2d_bytes - before == len(pictures) * 320 * 240 * 3 // 2
+    compositor.close()
+
+
+@pytest.mark.parametrize("kind", [EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE])
+def test_preparing_can_be_recorded(kind: EffectKind, gpu: Any) -> None:
+    """A replayed recording sees the new contents of the same arrays."""
+    import cupy
+
+    from bgsoft.composite.cuda import CudaCompositor
+
+    format = frame_format((1280, 720))
+    rng = np.random.default_rng(6)
+    first, second = structured_frame(format, rng), structured_frame(format, rng)
+    first_matte, second_matte = mattes(format, rng)[:2]
+    config = EffectConfig(kind=kind, strength=5)
+    expected = composite_on(gpu, config, second, second_matte)
+
+    compositor = CudaCompositor(config, format, gpu)
+    assert compositor.is_fixed
+    target = on_device(first)
+    matte, grid = device_matte(target, first_matte), device_grid(first)
+    stream = gpu.new_stream()
+    cupy.cuda.Device().synchronize()  # the uploads were on another stream
+    with gpu.use(stream):
+        compositor.prepare(target, matte, grid)  # compiles what is not yet
+        stream.synchronize()
+        stream.begin_capture()
+        compositor.prepare(target, matte, grid)
+        graph = stream.end_capture()
+        target.luma.set(second.luma)
+        target.chroma.set(second.chroma)
+        matte.alpha.set(second_matte.alpha)
+        matte.reduced.set(second_matte.reduced)
+        renewed = CpuReducer(format).reduce(second)
+        grid.luma.set(renewed.luma)
+        grid.chroma.set(renewed.chroma)
+        graph.launch(stream)
+        compositor.blend(target, matte)
+        stream.synchronize()
+    result = to_host(target)
+    assert np.array_equal(result.luma, expected.luma)
+    assert np.array_equal(result.chroma, expected.chroma)
+
+
+@pytest.mark.parametrize("kind", EFFECTS)
+def test_frames_allocate_nothing(kind: EffectKind, files: dict[EffectKind, Path], gpu: Any) -> None:
+    import cupy
+
+    from bgsoft.composite.cuda import CudaCompositor
+
+    format = frame_format((640, 360))
+    frame = random_frame(format, np.random.default_rng(0))
+    target = on_device(frame)
+    matte, grid = device_matte(target, matte_from(format, disc_mask(format))), device_grid(frame)
+    compositor = CudaCompositor(effect(kind, files), format, gpu)
+    compositor.apply(target, matte, grid)
+    pool = cupy.get_default_memory_pool()
+    before = pool.used_bytes(), pool.total_bytes()
+    for _ in range(5):
+        compositor.apply(target, matte, grid)
+    assert (pool.used_bytes(), pool.total_bytes()) == before
+
+
+def test_a_matte_of_another_size_is_refused(gpu: Any) -> None:
+    import cupy
+
+    from bgsoft.composite.cuda import CudaCompositor
+
+    format = frame_format((320, 240))
+    frame = random_frame(format, np.random.default_rng(0))
+    other = no_one(frame_format((300, 240)))
+    matte = Matte(alpha=cupy.asarray(other.alpha), reduced=cupy.asarray(other.reduced))
+    for kind in (EffectKind.BLUR, EffectKind.PIXELATE, EffectKind.COLOR):
+        compositor = CudaCompositor(EffectConfig(kind=kind), format, gpu)
+        with pytest.raises(ValueError, match="300"):
+            compositor.apply(on_device(frame), matte, device_grid(frame))
+
+
+def test_a_missing_file_is_a_config_error(gpu: Any, tmp_path: Path) -> None:
+    from bgsoft.composite.cuda import CudaCompositor
+
+    for kind in (EffectKind.IMAGE, EffectKind.VIDEO):
+        config = EffectConfig(kind=kind, background=str(tmp_path / "nothing.bin"))
+        with pytest.raises(ConfigError, match=r"nothing\.bin"):
+            CudaCompositor(config, FrameFormat(width=8, height=8), gpu)
