@@ -245,7 +245,9 @@ class Machine:
             )
         return CpuNetwork(model.path, network_shapes(model.spec, batch))
 
-    def _gpu_network(self, backend: str, model: ResolvedModel, stream: Any, batch: int) -> Network:
+    def _gpu_network(
+        self, backend: str, model: ResolvedModel, stream: Any, batch: int, graphs: bool = True
+    ) -> Network:
         from bgsoft.infer.cuda import GpuNetwork
 
         return GpuNetwork(
@@ -256,6 +258,7 @@ class Machine:
             stream=stream,
             precision=self._config.precision,
             sha256=model.sha256,
+            graphs=graphs,
             on_build=lambda text: self._on_event(
                 Event(kind="notice", stage="segment", message=text)
             ),
@@ -278,7 +281,7 @@ class Machine:
         device = self.device
         stream = device.new_stream()
 
-        def twin(batch: int = 1) -> Network:
+        def twin(batch: int = 1, _graphs: bool = False) -> Network:
             return DeviceSide(self._cpu_network(model, batch), device, stream)
 
         def segmenter(backend: str) -> BatchedSegmenter:

@@ -54,6 +54,10 @@ class FakeStage:
         self._action = action
         self.batch = batch
         self.sizes: list[int] = []
+        self.started = False
+
+    def start(self) -> None:
+        self.started = True
 
     def process_batch(self, frames: Sequence[Frame]) -> None:
         self.sizes.append(len(frames))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import cupy
 import numpy as np
@@ -102,8 +103,7 @@ class CudaSceneProbe:
         cells = rows * columns
         self._grid = (-(-cells // BLOCK[1]), 1, 1)
         tables = resampling(shape, THUMB_SHAPE, area=True, fixed_point=bits == 8)
-        self._tables = (*tables.args, np.float32(1 / self._peak))
-        self._sizes = tuple(map(np.int32, (rows, columns, *shape)))
+        sizes = tuple(map(np.int32, (rows, columns, *shape)))
         self._cells = shape[0] * shape[1]
         self._kept = cupy.empty(shape, format.dtype)
         self._has_kept = False
@@ -112,7 +112,13 @@ class CudaSceneProbe:
         size = error_bytes + batch * cells * 4
         self._device = cupy.zeros(size, np.uint8)
         self._errors = self._device[:error_bytes].view(np.uint64)
-        self._thumbs = self._device[error_bytes:].view(np.float32).reshape(batch, rows, columns)
+        thumbs = self._device[error_bytes:].view(np.float32).reshape(batch, rows, columns)
+        scale = np.float32(1 / self._peak)
+        self._args: list[tuple[Any, ...]] = [
+            (self._kept, *tables.args, scale, thumbs[index], self._errors[index:], *sizes)
+            for index in range(batch)
+        ]
+        self._compared = [False] * batch
         self._pinned = cupy.cuda.alloc_pinned_memory(size)
         host: NDArray[np.uint8] = np.frombuffer(self._pinned, np.uint8, size)
         self._host = host
@@ -127,19 +133,9 @@ class CudaSceneProbe:
             reduced: The frame on the analysis grid.
             index: Place in the batch, 0 to ``batch - 1``; once per :meth:`fetch`.
         """
-        self._kernel(
-            self._grid,
-            BLOCK,
-            (
-                reduced.luma,
-                self._kept,
-                *self._tables,
-                self._thumbs[index],
-                self._errors[index:],
-                *self._sizes,
-                np.int32(self._has_kept),
-            ),
-        )
+        self._compared[index] = self._has_kept
+        args = (reduced.luma, *self._args[index], np.int32(self._has_kept))
+        self._kernel(self._grid, BLOCK, args)
 
     def fetch(self) -> NDArray[np.float32]:
         """Wait for the frames measured since the last call and bring them to the host.
@@ -164,7 +160,7 @@ class CudaSceneProbe:
 
         ``inf`` for equal pictures, ``-inf`` where none had been kept.
         """
-        if not self._has_kept:
+        if not self._compared[index]:
             return -math.inf
         error = int(self._host_errors[index]) / self._cells
         return 10 * math.log10(self._peak**2 / error) if error else math.inf

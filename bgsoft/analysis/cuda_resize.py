@@ -89,7 +89,7 @@ def aligned_resampling(
         fixed_point: 8-bit samples, whose weights are rounded.
     """
     tables = [
-        _linear_table((np.arange(t) + 0.5) * k - 0.5, s, fixed_point)
+        _linear_table((np.arange(t, dtype=np.float64) + 0.5) * k - 0.5, s, fixed_point)
         for s, t, k in zip(source, target, scale, strict=True)
     ]
     return Resampling(np.int32(_LINEAR), cupy.asarray(tables[1]), cupy.asarray(tables[0]))
@@ -99,7 +99,7 @@ def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:
     """Where each output sample lies among the source's samples, 0 being the first's centre."""
     scale = source / target
     if not area:
-        return (np.arange(target) + 0.5) * scale - 0.5
+        return (np.arange(target, dtype=np.float64) + 0.5) * scale - 0.5
     # Enlarging "by area": an output sample blends two samples only where it covers both.
     whole = np.floor(np.arange(target) * scale)
     share = np.arange(1, target + 1) - (whole + 1) / scale

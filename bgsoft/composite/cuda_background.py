@@ -8,10 +8,13 @@ import cupy
 import numpy as np
 
 from bgsoft.composite.blend import STRIP_ROWS
-from bgsoft.composite.upsample import dither_pattern
+from bgsoft.composite.upsample import HOLD_STEPS, dither_pattern
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
+from bgsoft.kernels.loader import kernel
 
 __all__ = ["DeviceBackground", "DeviceCells", "device_ints"]
+
+_HOLD_THREADS = 256
 
 
 class DeviceBackground(Protocol):
@@ -74,10 +77,22 @@ class DeviceCells:
         self.shapes = ((rows, columns), *((chroma_rows, chroma_columns),) * 2)
         """(h, w) of luma, Cb and Cr."""
         self.cells = cupy.empty(size + 2 * chroma_size, np.uint16)
-        """The planes one after another, 16-bit full scale; to be filled before blending."""
+        """The planes one after another, 16-bit full scale; to be filled before :meth:`hold`."""
+        self._shown = cupy.empty_like(self.cells)
+        self._hold = kernel("hold", "hold_cells")
+        self._hold_blocks = (-(-self.cells.size // _HOLD_THREADS), 1, 1)
+        self._hold_steps = HOLD_STEPS[format.bit_depth]
+        self._fresh = True
         levels = 1 << (16 - format.bit_depth)
         # Chroma's pattern is the upper left part of luma's. At most 239, so bytes hold it.
         pattern = dither_pattern(min(STRIP_ROWS, height), width, levels).astype(np.uint8)
         logs = factor.bit_length() - 1, chroma_factor.bit_length() - 1
         plan = device_ints(rows, columns, chroma_rows, chroma_columns, *logs, *self.offsets)
-        self.blend_arguments: tuple[Any, ...] = (plan, self.cells, cupy.asarray(pattern))
+        self.blend_arguments: tuple[Any, ...] = (plan, self._shown, cupy.asarray(pattern))
+
+    def hold(self) -> None:
+        """Let what is blended follow :attr:`cells`, except for noise; one launch."""
+        steps = 0 if self._fresh else self._hold_steps
+        self._fresh = False
+        arguments = (self.cells, self._shown, np.int32(self.cells.size), np.int32(steps))
+        self._hold(self._hold_blocks, (_HOLD_THREADS, 1, 1), arguments)

@@ -62,6 +62,7 @@ class DeviceBlur(DeviceCells):
     def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         self._picture.update(frame, matte, reduced)
         self._blur(self._blocks, (_TILE, 8, 1), self._arguments)
+        self.hold()
 
     def close(self) -> None:
         """Nothing to free on the host."""

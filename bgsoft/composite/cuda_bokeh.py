@@ -102,6 +102,7 @@ class DeviceBokeh(DeviceCells):
         self._picture.update(frame, matte, reduced)
         for average, grid, arguments, shared_bytes in self._launches:
             average(grid, _BLOCK, arguments, shared_mem=shared_bytes)
+        self.hold()
 
     def close(self) -> None:
         """Nothing to free on the host."""

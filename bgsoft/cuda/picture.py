@@ -118,9 +118,11 @@ class CudaPictureStages:
         self._composite_clock = metrics.stage("composite")
         self._next_event = 0
 
-    def process(self, frame: Frame) -> Matte:
-        """Composite one frame in place; see :meth:`process_batch`."""
-        return self.process_batch([frame])[0]
+    def start(self) -> None:
+        """Capture the network's CUDA graph; see :class:`bgsoft.pipeline.runner.FrameStage`."""
+        with self._device.use(self._stream):
+            self._segmenter.start()
+            self._stream.synchronize()
 
     def process_batch(self, frames: Sequence[Frame]) -> list[Matte]:
         """Composite up to :attr:`batch` frames in place, in presentation order.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ __all__ = ["NvPicture", "NvSession", "PacketTimes"]
 
 _MAX_FAULTS = 8
 """Packets in a row that make the decoder fail, after which the stream is given up."""
+_MARK_OF_ZERO = 1 << 40
+"""Mark of pts 0."""
 _MAX_REMEMBERED = 512
 """Packets whose times are kept while no picture has come of them; damaged ones never give one."""
 
@@ -59,44 +62,61 @@ class _Times:
 
 
 class PacketTimes:
-    """Numbers packets on their way in, and gives each picture the times of its packet.
+    """Marks packets on their way in, and gives each picture the times of its packet.
 
-    NVDEC passes one number through from a packet to its picture. Our own makes the demuxer's
-    timestamps come back whatever they are: missing, doubled, negative.
+    NVDEC's parser passes one mark through, and expects it to be the presentation timestamp: it
+    hands the marks out in rising order, one a picture shown. So the mark is the pts, moved so far
+    up that it is never negative; where there is none, or one twice, what belongs to it is given
+    out in the packets' order.
     """
 
     def __init__(self) -> None:
-        self._by_number: dict[int, _Times] = {}
-        self._number = 0
+        self._by_mark: dict[int, deque[_Times]] = {}
+        self._remembered = 0
+        self._last = _MARK_OF_ZERO
 
     def enter(self, packet: Packet[Any]) -> int:
-        """Remember a packet's times; returns its number, from 1 on."""
-        self._number += 1
-        self._by_number[self._number] = _Times(
+        """Remember a packet's times; returns its mark."""
+        mark = self._last if packet.pts is None else packet.pts + _MARK_OF_ZERO
+        self._last = mark
+        times = _Times(
             packet.pts,
             packet.dts,
             packet.duration or 0,
             packet.is_keyframe,
             packet.is_discard,
         )
-        if len(self._by_number) > _MAX_REMEMBERED:
-            del self._by_number[next(iter(self._by_number))]
-        return self._number
+        self._by_mark.setdefault(mark, deque()).append(times)
+        self._remembered += 1
+        if self._remembered > _MAX_REMEMBERED:
+            self._take(next(iter(self._by_mark)))
+        return mark
 
-    def leave(self, number: int) -> _Times | None:
+    def leave(self, mark: int) -> _Times | None:
         """The times for a picture; None where it is not to be shown (cut off by an edit list).
 
-        A number that has been used already belongs to a second picture of the same packet: it has
-        no time of its own.
+        A mark that has been used up belongs to a second picture of the same packet: it has no
+        time of its own.
         """
-        times = self._by_number.pop(number, None)
+        times = self._take(mark)
         if times is None:
             return _Times(None, None, 0, False, False)
         return None if times.discard else times
 
+    def _take(self, mark: int) -> _Times | None:
+        waiting = self._by_mark.get(mark)
+        if waiting is None:
+            return None
+        times = waiting.popleft()
+        self._remembered -= 1
+        if not waiting:
+            del self._by_mark[mark]
+        return times
+
     def forget(self) -> None:
         """Forget the packets of a part that was left."""
-        self._by_number.clear()
+        self._by_mark.clear()
+        self._remembered = 0
 
 
 class NvSession:

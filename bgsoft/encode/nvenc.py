@@ -45,7 +45,14 @@ def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
         answer: Mapping[str, int] = module.GetEncoderCaps(gpuid=gpu, codec=codec)
     except codec_errors() as exc:
         raise BackendUnavailableError(f"NVENC: {nvenc_reason(exc)}", stage="encode") from exc
+    finally:
+        _restore_context(gpu)
     return answer
+
+
+def _restore_context(gpu: int) -> None:
+    """Make the primary context current again: where NVENC fails, its own one stays behind."""
+    cupy.cuda.runtime.setDevice(gpu)
 
 
 class _Plane:
@@ -178,6 +185,8 @@ class NvencEncoder:
             )
         except self._errors as exc:
             raise BackendUnavailableError(f"NVENC: {nvenc_reason(exc)}", stage="encode") from exc
+        finally:
+            _restore_context(self._device.number)
 
     def encode(self, frame: Frame) -> None:
         cupy.cuda.Device(self._device.number).use()  # of the calling thread

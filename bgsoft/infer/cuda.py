@@ -33,8 +33,6 @@ _DTYPES: dict[str, type[np.generic]] = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
 }
-_CAPTURE_RUNS = 3
-"""Runs before the graph may be replayed: the first allocates, later ones settle and capture."""
 
 
 class GpuNetwork:
@@ -49,6 +47,8 @@ class GpuNetwork:
         precision: fp16 lets TensorRT use half precision.
         sha256: Of the file, for the engine cache.
         on_build: Told, in words, before an engine is built, which takes about a minute.
+        graphs: Replay as a CUDA graph. ONNX Runtime keeps one graph a thread and captures it in the
+            first :meth:`run` there, when no other thread may use the device.
 
     Raises:
         BackendUnavailableError: The provider does not run here; the message is the reason.
@@ -66,6 +66,7 @@ class GpuNetwork:
         precision: Precision = Precision.FP32,
         sha256: str = "",
         on_build: Callable[[str], None] | None = None,
+        graphs: bool = True,
     ) -> None:
         missing = missing_provider(backend)
         if missing is not None:
@@ -74,6 +75,9 @@ class GpuNetwork:
         self.provider = PROVIDERS[backend]
         self.device = device.label
         self._stream = stream
+        self._graphs = graphs
+        # Without it, ONNX Runtime warns of plug-ins that nobody asked for.
+        ort.set_default_logger_severity(4)
         self._session: Any = self._load(
             path, shapes, backend, device, precision, sha256, on_build or (lambda _text: None)
         )
@@ -86,9 +90,6 @@ class GpuNetwork:
         with device.use(stream):
             self._bind_inputs(path, shapes, device)
             self._bind_outputs(path, shapes, device)
-            for _ in range(_CAPTURE_RUNS):
-                self.run()
-            stream.synchronize()
 
     def _load(
         self,
@@ -110,6 +111,7 @@ class GpuNetwork:
             shapes=shapes,
             precision=precision,
             engine_folder=None,
+            graphs=self._graphs,
         )
         if backend == "tensorrt":
             key = engine_key(
@@ -128,6 +130,7 @@ class GpuNetwork:
                 shapes=shapes,
                 precision=precision,
                 engine_folder=folder,
+                graphs=self._graphs,
             )
             if not any(folder.glob("*.engine")):
                 on_build("building the TensorRT engine, once, about a minute")

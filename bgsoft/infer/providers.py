@@ -100,6 +100,7 @@ def provider_options(
     shapes: Mapping[str, tuple[int, ...]],
     precision: Precision,
     engine_folder: Path | None,
+    graphs: bool = True,
 ) -> dict[str, str]:
     """The options of one provider, as ONNX Runtime's documentation of each provider names them.
 
@@ -110,11 +111,13 @@ def provider_options(
         shapes: Input shapes by name, the batch first.
         precision: fp16 lets TensorRT use half precision; CUDA runs what the file holds.
         engine_folder: Where TensorRT keeps engine and timing caches.
+        graphs: Replay the network as a CUDA graph. While one is captured, no other thread may use
+            the device.
     """
     options = {"device_id": str(gpu), "user_compute_stream": str(stream)}
     if backend == "cuda":
         return options | {
-            "enable_cuda_graph": "1",
+            "enable_cuda_graph": str(int(graphs)),
             "cudnn_conv_algo_search": "EXHAUSTIVE",
             "arena_extend_strategy": "kSameAsRequested",
             # Full float32, so that masks agree with the CPU's.
@@ -122,7 +125,7 @@ def provider_options(
         }
     options |= {
         "trt_fp16_enable": str(int(precision is Precision.FP16)),
-        "trt_cuda_graph_enable": "1",
+        "trt_cuda_graph_enable": str(int(graphs)),
         "trt_builder_optimization_level": "3",
     }
     for name, batch in (("min", _MIN_BATCH), ("opt", _OPT_BATCH), ("max", _MAX_BATCH)):

@@ -45,8 +45,8 @@ struct Cell<32> : LargeCell<32> {};
 template <>
 struct Cell<64> : LargeCell<64> {};
 
-// A cell of a plane; one that the right or bottom edge cuts is the mean of what it holds,
-// rounded half to even once.
+// A cell of a plane; one that the right or bottom edge cuts is the mean of what it holds, rounded
+// once: half to even, except that 2 x 2 samples round halves up, as cv2.resize does.
 template <int F, typename T>
 __device__ __forceinline__ int cell(
     const T* plane, int height, int width, int step, int channel, int row, int column)
@@ -60,5 +60,7 @@ __device__ __forceinline__ int cell(
     for (int y = 0; y < rows; y++)
         for (int x = 0; x < columns; x++)
             sum += p[y * pitch + x * step];
+    if (rows == 2 && columns == 2)
+        return (int)(sum + 2) >> 2;
     return __float2int_rn((float)sum * (1.0f / (float)(rows * columns)));
 }

@@ -217,7 +217,7 @@ extern "C" __global__ void squared_difference(
 
 // Grid alpha to the frame's: bilinear by a power of two, cell centres aligned.
 //
-// One thread 16 pixels of a row. shift: log2 of the factor, 1 to 6. wide: alpha's rows are whole
+// One thread 16 pixels of a row. shift: log2 of the factor, 0 to 6. wide: alpha's rows are whole
 // multiples of 16 and aligned to that. Ends the frame's use of the flags.
 extern "C" __global__ void enlarge_alpha(
     const u8* __restrict__ plane, u8* __restrict__ alpha, int* flags, int shift, int rows,
@@ -259,6 +259,8 @@ extern "C" __global__ void enlarge_alpha(
             make_uint4(words[0], words[1], words[2], words[3]);
         return;
     }
-    for (int i = 0; i < 16 && x + i < width; i++)
-        alpha[(long long)y * width + x + i] = (u8)(words[i / 4] >> (8 * (i % 4)));
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        if (x + i < width)
+            alpha[(long long)y * width + x + i] = (u8)(words[i / 4] >> (8 * (i % 4)));
 }

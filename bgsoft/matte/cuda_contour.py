@@ -43,7 +43,7 @@ class CudaEdgeShift:
 def _octagons(reference: EdgeShift) -> Array:
     """(2, 2·steps + 3) int32: half-widths of the windows of all steps, and of one more."""
     side = 2 * reference._steps + 3
-    window = np.zeros((side, side), np.uint8)
+    window: Array = np.zeros((side, side), np.uint8)
     window[side // 2, side // 2] = 1
     spans = []
     for step in range(reference._steps + 1):

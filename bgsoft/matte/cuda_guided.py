@@ -110,5 +110,6 @@ def _smoothing(reference: ContourSmoother) -> tuple[NDArray[np.int32], NDArray[n
     weights[size // 2] = 256 - weights.sum()
     codes = np.arange(256, dtype=np.uint8).reshape(1, 256)
     offset = 127.5 * (1.0 - reference._slope)
-    curve: NDArray[np.uint8] = cv2.addWeighted(codes, reference._slope, codes, 0.0, offset)
+    curve = np.empty_like(codes)
+    cv2.addWeighted(codes, reference._slope, codes, 0.0, offset, dst=curve)
     return weights, curve.ravel()

@@ -128,8 +128,8 @@ CONTAINERS: tuple[Container, ...] = (
         name="AVI",
         muxer="avi",
         extensions=(".avi",),
-        codecs=frozenset({Codec.H264, Codec.FFV1}),
-        alpha_codec=Codec.FFV1,
+        # Like the pixel aspect, colour has no field here; H.264 says it by itself, FFV1 does not.
+        codecs=frozenset({Codec.H264}),
         keeps_aspect=False,
         numbers_frames=True,
         chapters=False,

@@ -133,7 +133,9 @@ class SideTracks:
         _describe(target, stream)
         # A codec's priming lies before zero. MP4 hides it with an edit list. Matroska has a field
         # for its length, which FFmpeg fills from its own demuxer and from Opus headers only.
-        keep = self._container.edit_lists or (
+        # Numbered packets are fitted to the picture by SteadyTrack.
+        keep = self._container.edit_lists or self._container.numbers_frames
+        keep = keep or (
             self._container.muxer in ("matroska", "webm")
             and (self._info.container.startswith("matroska") or _codec_name(stream) == "opus")
             and not self._timeline.is_part

@@ -95,6 +95,10 @@ class PictureStages:
         self._matte_clock = metrics.stage("matte")
         self._composite_clock = metrics.stage("composite")
 
+    def start(self) -> None:
+        """Run the model once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
+        self._segmenter.start()
+
     def process(self, frame: Frame) -> Matte:
         """Composite one frame in place and write its matte into its alpha plane.
 

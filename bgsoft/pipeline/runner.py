@@ -28,6 +28,10 @@ class FrameStage(Protocol):
     batch: int
     """Frames it takes at a time, 1 or more."""
 
+    def start(self) -> None:
+        """Called once, in the thread that will process, before the first frame is decoded."""
+        ...
+
     def process_batch(self, frames: Sequence[Frame]) -> object:
         """Work on up to :attr:`batch` frames, in place, in presentation order."""
         ...
@@ -103,6 +107,7 @@ class Pipeline:
         self._result = PipelineResult()
         self._error: BaseException | None = None
         self._lock = threading.Lock()
+        self._started_stage = threading.Event()
 
     def run(self) -> PipelineResult:
         """Render everything.
@@ -170,6 +175,7 @@ class Pipeline:
         self._ring.close()
 
     def _decode(self) -> None:
+        self._started_stage.wait()
         clock = self._metrics.stage("decode")
         frames = self._decoder.frames(self._ring)
         try:
@@ -191,6 +197,10 @@ class Pipeline:
         self._decoded.finish()
 
     def _process(self) -> None:
+        try:
+            self._stage.start()
+        finally:
+            self._started_stage.set()
         while frames := self._decoded.take(self._stage.batch):
             self._stage.process_batch(frames)
             for frame in frames:

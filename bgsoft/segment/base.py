@@ -15,6 +15,10 @@ class Segmenter(Protocol):
     name: str
     """Catalogue name of the model."""
 
+    def start(self) -> None:
+        """Run once, in the thread that will call :meth:`mask`, before the first frame."""
+        ...
+
     def mask(self, frame: Frame, reduced: Reduced) -> Array:
         """Segment one frame.
 

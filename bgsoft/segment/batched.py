@@ -27,7 +27,9 @@ class BatchedSegmenter:
 
     Args:
         spec: The model's contract.
-        make_network: Loads the model for a batch size, on the device.
+        make_network: Loads the model for a batch size, on the device; the second argument says
+            whether it may replay a CUDA graph, which only works if it is captured by
+            :meth:`start`.
         make_twin: Loads it on the CPU for single frames, with its arrays on the device.
         format: Format of the frames.
         batch: Frames per run to begin with.
@@ -41,7 +43,7 @@ class BatchedSegmenter:
     def __init__(
         self,
         spec: ModelSpec,
-        make_network: Callable[[int], Network],
+        make_network: Callable[[int, bool], Network],
         make_twin: Callable[[], Network],
         format: FrameFormat,
         batch: int,
@@ -57,7 +59,7 @@ class BatchedSegmenter:
         self._make_twin = make_twin
         self._on_event = on_event
         self._on_cpu = False
-        self._network = make_network(batch)
+        self._network = make_network(batch, True)
         self._preprocessor = CudaPreprocessor(spec, format, batch)
         output = _output(self._network, spec)
         self._masks = cupy.zeros((batch, *output.shape[2:]), np.float32)
@@ -66,6 +68,10 @@ class BatchedSegmenter:
     def device(self) -> str:
         """Where the model runs."""
         return self._network.device
+
+    def start(self) -> None:
+        """Run once, in the thread that will call :meth:`masks`, while nothing else does."""
+        self._network.run()
 
     def masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> Array:
         """Segment some frames.
@@ -115,7 +121,7 @@ class BatchedSegmenter:
         if self.size > 1:
             self.size //= 2
             self._tell("retry", f"the model failed again; batch size is {self.size} now", frame)
-            self._network = self._make_network(self.size)
+            self._network = self._make_network(self.size, False)
         else:
             self.size = 1
             self._on_cpu = True

@@ -36,21 +36,27 @@ class CudaPreprocessor:
         self._bits = 8 * format.bytes_per_sample
         self._batch = batch
         self._size = (spec.height, spec.width)
-        self._channels_last = spec.layout != "NCHW"
-        channels = (*self._size, 3) if self._channels_last else (3, *self._size)
+        channels_last = spec.layout != "NCHW"
+        channels = (*self._size, 3) if channels_last else (3, *self._size)
         self.shape = (batch, *channels)
         """Of the tensor: (B, 3, H, W) or (B, H, W, 3) by the model's layout."""
         luma_shape = grid_shape(format.width, format.height)
         factor = grid_factor(format.width, format.height)
         chroma_shape = luma_shape if factor > 1 else format.chroma_shape[:2]
-        # Kept alive here: kernels are given the tables' addresses.
-        self._luma_tables = self._resampling(luma_shape)
-        self._chroma_tables = self._resampling(chroma_shape)
+        luma_tables, chroma_tables = map(self._resampling, (luma_shape, chroma_shape))
         self._luma_pitch = np.int32(luma_shape[1])
-        self._chroma_pitch = np.int32(2 * chroma_shape[1])
         mean, std = np.array(spec.mean), np.array(spec.std)
         norm = np.concatenate([1.0 / (255.0 * std), -mean / std]).astype(np.float32)
-        self._colors = (cupy.asarray(_fixed_matrix(spec, format)), cupy.asarray(norm))
+        self._after_chroma: tuple[Any, ...] = (
+            np.int32(2 * chroma_shape[1]),
+            *luma_tables.args,
+            *chroma_tables.args,
+            cupy.asarray(_fixed_matrix(spec, format)),
+            cupy.asarray(norm),
+        )
+        height, width = map(np.int32, self._size)
+        last = np.int32(channels_last)
+        self._places = [(height, width, np.int32(index), last) for index in range(batch)]
         self._grid = blocks(self._size[1], self._size[0])
         self._kernels = {
             dtype: kernel("preprocess", f"preprocess_{dtype}", sample_bits=self._bits)
@@ -74,17 +80,8 @@ class CudaPreprocessor:
                 f"expected item {index} of {self.shape} float32 or float16, "
                 f"not {tensor.shape} {tensor.dtype}"
             )
-        args: tuple[Any, ...] = (
-            reduced.luma,
-            self._luma_pitch,
-            reduced.chroma,
-            self._chroma_pitch,
-            *self._luma_tables.args,
-            *self._chroma_tables.args,
-            *self._colors,
-            tensor,
-            *map(np.int32, (*self._size, index, self._channels_last)),
-        )
+        picture = (reduced.luma, self._luma_pitch, reduced.chroma)
+        args = (*picture, *self._after_chroma, tensor, *self._places[index])
         run(self._grid, BLOCK, args)
 
     def _resampling(self, source: tuple[int, int]) -> Resampling:

@@ -64,6 +64,9 @@ class SingleShotSegmenter:
         self._activation = spec.activation
         self._mask = np.empty(self._channels.shape[1:], np.float32)
 
+    def start(self) -> None:
+        self._network.run()
+
     def mask(self, frame: Frame, reduced: Reduced) -> NDArray[np.float32]:
         self._preprocessor.write(reduced, self._tensor)
         try:

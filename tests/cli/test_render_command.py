@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -254,3 +255,16 @@ def test_unwritable_report_fails_before_the_render(
 def test_report_must_not_replace_the_input(run: Run, fake_render: FakeRender, clip: Path) -> None:
     assert run("render", clip, "out.mp4", "--report", clip).code == 5
     assert clip.read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("command", ["render", "preview"])
+def test_an_unreadable_input_is_no_wrong_usage(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    # Root may read everything, so the kernel's answer is made up; the file is no video either way.
+    source = tmp_path / "secret.mp4"
+    source.write_text("not for you")
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.R_OK and real(path, mode))
+    target = tmp_path / ("out.mp4" if command == "render" else "out.png")
+    assert run(command, source, target).code == 3

@@ -45,7 +45,11 @@ def start(output: str, before: str = "") -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(
     ("number", "code", "word"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 143, "terminated")],
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "terminated"),
+        (signal.SIGHUP, 143, "terminated"),
+    ],
 )
 def test_a_signal_cancels_the_render(number: signal.Signals, code: int, word: str) -> None:
     process = start("out.mp4")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from pathlib import Path
 
@@ -59,9 +60,7 @@ def test_sound_is_copied_where_players_know_it(tmp_path: Path) -> None:
     source = write_movie(tmp_path / "in.mkv", film(), [SoundSpec(codec="ac3", seconds=2)])
     muxer, _ = rerender(source, tmp_path / "out.avi")
     assert [(r.codec, r.action) for r in muxer.audio] == [("ac3", "copied")]
-    copied = payloads(tmp_path / "out.avi", "audio")
-    assert copied == payloads(source, "audio")[: len(copied)]
-    assert len(copied) >= len(payloads(source, "audio")) - 1
+    assert payloads(tmp_path / "out.avi", "audio") == payloads(source, "audio")
 
 
 @pytest.mark.parametrize(("codec", "new"), [("aac", "mp3float"), ("flac", "pcm_s16le")])
@@ -133,7 +132,7 @@ def test_reordered_h264_is_read_in_order(tmp_path: Path) -> None:
             seen.append((read_index(frame.planes.luma), frame.pts))
             ring.release(frame)
     assert [index for index, _ in seen] == list(range(40))
-    steps = {b - a for (_, a), (_, b) in zip(seen, seen[1:], strict=False)}
+    steps = {b - a for (_, a), (_, b) in itertools.pairwise(seen)}
     assert steps == {1}
     assert decoder.stats.repaired_pts == 0
     assert decoder.info.start_pts == seen[0][1]

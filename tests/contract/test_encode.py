@@ -68,7 +68,10 @@ def coded_sample(format: FrameFormat, plane: np.ndarray, bits: int) -> np.ndarra
 
 
 def check_times(path: Path, pts: list[int], seconds: list[Fraction]) -> None:
-    """Frame times: exact, within Matroska's 1 ms rounding, or all moved alike in MPEG-TS."""
+    """Frame times: exact, within Matroska's 1 ms rounding, or all moved alike.
+
+    That is in MPEG-TS, and in AVI, for whose H.264 FFmpeg's demuxer makes up a delay of one frame.
+    """
     wanted = [Fraction(value, 90_000) for value in pts]
     assert len(seconds) == len(wanted)
     # No container shows pictures before zero: a film that starts there is moved as a whole.
@@ -77,7 +80,7 @@ def check_times(path: Path, pts: list[int], seconds: list[Fraction]) -> None:
         assert seconds == wanted
         return
     shifts = [got - want for got, want in zip(seconds, wanted, strict=True)]
-    if path.suffix == ".ts":
+    if path.suffix in (".ts", ".avi"):
         assert len(set(shifts)) == 1
     else:
         assert max(abs(shift) for shift in shifts) <= Fraction(1, 2000)
@@ -92,6 +95,10 @@ def test_frames_come_back(
     path = tmp_path / name
     info = video_info(format)
     settings = EncodeConfig(codec=codec)
+    if path.suffix == ".avi" and pts == VARYING:
+        with pytest.raises(UnsupportedFormatError, match="varying frame rate"):
+            encode_frames(path, info, pts, settings=settings)
+        return
     muxer = encode_frames(path, info, pts, settings=settings)
     assert sorted(muxer.video_pts) == pts
     decoded = read_back(path)

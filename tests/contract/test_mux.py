@@ -725,7 +725,7 @@ def test_subtitles_without_a_place_are_told(tmp_path: Path) -> None:
 
 def test_joined_broadcasts_stay_in_step(tmp_path: Path) -> None:
     part = tmp_path / "part.ts"
-    chirp(part, video=film(start=600))
+    chirp(part, video=film(start=600), codec="mp2")
     joined = tmp_path / "joined.ts"
     joined.write_bytes(part.read_bytes() * 2)
     info = probe(joined)
@@ -736,12 +736,20 @@ def test_joined_broadcasts_stay_in_step(tmp_path: Path) -> None:
     encode_frames(target, info, [*pts, *follows], copy_tracks=True)
     single = tmp_path / "single.mkv"
     encode_frames(single, probe(part), pts, copy_tracks=True)
-    start, samples = sound(target)
-    alone, piece = sound(single)
-    assert start == pytest.approx(alone, abs=0.001)
-    half = round(len(pts) / 25 * RATE)
-    # Both halves sound alike, and lie as far apart as the pictures do.
-    assert abs(lag(samples[half + RATE // 2 :][:RATE], piece[RATE // 2 :][:RATE])) <= RATE // 500
+    alone, both = packet_times(single), packet_times(target)
+    length = float((follows[0] - pts[0]) * info.time_base)
+    wanted = [*alone, *(time + length for time in alone)]
+    assert both == pytest.approx(wanted, abs=0.0011)  # Matroska's clock is 1 ms
+
+
+def packet_times(path: Path) -> list[float]:
+    """When the packets of the first audio track are heard, seconds."""
+    with av.open(str(path), mode="r") as container:
+        return [
+            float(packet.pts * packet.time_base)
+            for packet in container.demux(audio=0)
+            if packet.pts is not None and packet.time_base is not None
+        ]
 
 
 def test_sound_that_steps_back_is_left_out(tmp_path: Path) -> None:
@@ -765,14 +773,15 @@ def test_damaged_sound_does_not_stop_the_render(tmp_path: Path) -> None:
     source = tmp_path / "in.ts"
     write_movie(source, film(), [SoundSpec(seconds=2)])
     data = bytearray(source.read_bytes())
+    count = len(payloads(source, "audio"))
     headers = [i for i in range(len(data) - 1) if data[i] == 0xFF and data[i + 1] in (0xF1, 0xF9)]
     damaged = headers[len(headers) // 2]
     data[damaged : damaged + 2] = b"\x55\x55"
     source.write_bytes(bytes(data))
     _, events = rerender(source, tmp_path / "out.mp4")
     assert any("damaged packets left out" in event.message for event in events)
-    start, samples = sound(tmp_path / "out.mp4")
-    assert len(samples) > 1.5 * RATE
+    kept = payloads(tmp_path / "out.mp4", "audio")
+    assert len(kept) >= count // 2
 
 
 def test_pcm_of_quicktime_is_converted_for_mp4(tmp_path: Path) -> None:

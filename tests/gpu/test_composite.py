@@ -164,8 +164,6 @@ def test_gives_what_the_cpu_gives(
             expected = composite(config, frame, matte)
             result = composite_on(gpu, config, frame, matte)
             assert worst(format, result, expected) <= tolerance(format)
-            assert psnr(format, result.luma, expected.luma) > 50
-            assert psnr(format, result.chroma, expected.chroma) > 50
             person = matte.alpha == 255
             assert np.array_equal(result.luma[person], frame.luma[person])
             person = chroma_alpha(matte.alpha) == 255
@@ -193,8 +191,8 @@ def test_strengths_give_what_the_cpu_gives(
     expected = composite(config, frame, matte)
     result = composite_on(gpu, config, frame, matte)
     assert worst(format, result, expected) <= tolerance(format)
-    assert psnr(format, result.luma, expected.luma) > 50
-    assert psnr(format, result.chroma, expected.chroma) > 50
+    assert psnr(format, result.luma, expected.luma) > 70
+    assert psnr(format, result.chroma, expected.chroma) > 70
 
 
 @pytest.mark.slow
@@ -432,3 +430,24 @@ def test_a_missing_file_is_a_config_error(gpu: Any, tmp_path: Path) -> None:
         config = EffectConfig(kind=kind, background=str(tmp_path / "nothing.bin"))
         with pytest.raises(ConfigError, match=r"nothing\.bin"):
             CudaCompositor(config, FrameFormat(width=8, height=8), gpu)
+
+
+def test_noise_is_held_back_as_on_the_cpu(gpu: Any) -> None:
+    import cupy
+
+    from bgsoft.composite.upsample import hold
+    from bgsoft.kernels.loader import kernel
+
+    rng = np.random.default_rng(3)
+    cells = rng.integers(0, 65536, (4, 5000)).astype(np.uint16)
+    shown = cells[0].copy()
+    changed, scratch = np.empty((1, 5000), np.uint8), np.empty((1, 5000), np.uint16)
+    device_shown = cupy.asarray(shown)
+    for step in range(1, 4):
+        noisy = np.clip(shown.astype(int) + rng.integers(-400, 400, 5000), 0, 65535)
+        new = noisy.astype(np.uint16)
+        hold(new[None], shown[None], 256, changed, scratch)  # in place, through the views
+        arguments = (cupy.asarray(new), device_shown, np.int32(5000), np.int32(256))
+        kernel("hold", "hold_cells")((20, 1, 1), (256, 1, 1), arguments)
+        np.testing.assert_array_equal(cupy.asnumpy(device_shown), shown)
+        assert 0 < changed.sum() < 5000, step

@@ -273,15 +273,23 @@ def _packet(pts: int | None, *, discard: bool = False) -> Any:
     return SimpleNamespace(pts=pts, dts=pts, duration=None, is_keyframe=False, is_discard=discard)
 
 
-def test_times_come_back_by_number() -> None:
+def test_times_come_back_in_presentation_order() -> None:
     times = PacketTimes()
-    numbers = [times.enter(_packet(pts)) for pts in (-5, None, -5)]
-    assert numbers == [1, 2, 3]
-    back = [times.leave(number) for number in (3, 1, 2)]
-    assert [entry.pts for entry in back if entry is not None] == [-5, -5, None]
-    again = times.leave(3)
+    # B-frames: decoding order on the way in, rising marks on the way out.
+    marks = [times.enter(_packet(pts)) for pts in (-5, 20, 0, 10, 30)]
+    assert min(marks) > 0
+    back = [times.leave(mark) for mark in sorted(marks)]
+    assert [entry.pts for entry in back if entry is not None] == [-5, 0, 10, 20, 30]
+    again = times.leave(marks[0])
     assert again is not None
     assert again.pts is None, "a second picture of one packet has no time of its own"
+
+
+def test_doubled_and_missing_times_come_back_in_the_packets_order() -> None:
+    times = PacketTimes()
+    marks = [times.enter(_packet(pts)) for pts in (4, None, 4)]
+    back = [times.leave(mark) for mark in sorted(marks)]
+    assert [entry.pts for entry in back if entry is not None] == [4, None, 4]
 
 
 def test_what_an_edit_list_cuts_off_is_not_shown() -> None:

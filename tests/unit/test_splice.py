@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
-import av
 import pytest
 
 from bgsoft.media.splice import SplicedClock
@@ -13,19 +14,19 @@ TICK = Fraction(1, 1000)
 VIDEO, SOUND = 0, 1
 
 
-class FakePacket(av.Packet):
-    """A packet that says which stream it is of; PyAV's own cannot be told."""
+@dataclass
+class FakePacket:
+    """What is looked at of a packet; PyAV's own cannot be given a stream number."""
 
     stream_index: int
+    pts: int | None
+    dts: int | None
+    duration: int = 40
+    time_base: Fraction = TICK
 
 
-def packet(stream: int, milliseconds: int, duration: int = 40) -> FakePacket:
-    made = FakePacket(b"x")
-    made.pts = made.dts = milliseconds
-    made.time_base = TICK
-    made.duration = duration
-    made.stream_index = stream
-    return made
+def packet(stream: int, milliseconds: int | None) -> Any:
+    return FakePacket(stream, milliseconds, milliseconds)
 
 
 def times(clock: SplicedClock, fed: list[tuple[int, int]]) -> list[int]:
@@ -71,8 +72,7 @@ def test_jitter_and_real_gaps_are_left_alone() -> None:
 
 def test_packets_without_a_time_pass() -> None:
     clock = SplicedClock(VIDEO, Fraction(1, 25))
-    nameless = packet(SOUND, 0)
-    nameless.pts = nameless.dts = None
+    nameless = packet(SOUND, None)
     assert clock.feed(nameless) == [nameless]
 
 

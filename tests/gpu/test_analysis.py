@@ -1,0 +1,128 @@
+"""The analysis grid and the scene probe on a GPU against those on the CPU."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.scenes import CpuSceneProbe
+from bgsoft.frame import PixelLayout
+from bgsoft.pipeline.scenes import THUMB_SHAPE
+from tests.gpu.device_frames import frame_on_device, grid_on_device
+from tests.pictures import SIZES, flat_frame, frame_format, random_frame
+
+pytestmark = pytest.mark.gpu
+
+GRID_SIZES = (
+    *SIZES,
+    (1026, 1030),
+    (1279, 719),
+    (1023, 1025),
+    (2050, 1027),
+    (2051, 2053),
+    (1920, 1080),
+)
+"""Grid factors 1 to 8, with one, two and three samples left over at the edges."""
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("size", GRID_SIZES)
+def test_the_grid_is_the_same(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
+    from bgsoft.analysis.cuda import CudaReducer
+
+    format = frame_format(size, layout)
+    frame = random_frame(format, np.random.default_rng(11))
+    expected = CpuReducer(format).reduce(frame)
+    reducer = CudaReducer(format)
+    own = reducer.reduce(frame_on_device(frame))
+    for result in (own, reducer.reduce(frame_on_device(frame), reducer.allocate())):
+        assert result.factor == expected.factor
+        np.testing.assert_array_equal(result.luma.get(), expected.luma)
+        np.testing.assert_array_equal(result.chroma.get(), expected.chroma)
+
+
+@pytest.mark.parametrize("size", [(8195, 4099), (4096, 2160)])
+def test_large_cells_are_the_same(gpu: Any, size: tuple[int, int]) -> None:
+    from bgsoft.analysis.cuda import CudaReducer
+
+    format = frame_format(size)
+    frame = random_frame(format, np.random.default_rng(12))
+    expected = CpuReducer(format).reduce(frame)
+    result = CudaReducer(format).reduce(frame_on_device(frame))
+    np.testing.assert_array_equal(result.luma.get(), expected.luma)
+    np.testing.assert_array_equal(result.chroma.get(), expected.chroma)
+
+
+def test_another_format_is_refused(gpu: Any) -> None:
+    from bgsoft.analysis.cuda import CudaReducer
+
+    frame = frame_on_device(flat_frame(frame_format((64, 48), PixelLayout.P010), 1, 2, 3))
+    with pytest.raises(ValueError, match="uint8"):
+        CudaReducer(frame_format((64, 48))).reduce(frame)
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("size", [(65, 47), (1, 1), (3, 2), (641, 359), (1026, 770), (1920, 1080)])
+def test_thumbnails_and_similarity(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
+    from bgsoft.analysis.cuda import CudaSceneProbe
+
+    format = frame_format(size, layout)
+    rng = np.random.default_rng(13)
+    grids = []
+    for _ in range(3):
+        reduced = CpuReducer(format).reduce(random_frame(format, rng))
+        grids.append((reduced.luma.copy(), grid_on_device(reduced)))
+    peak = float(((1 << format.bit_depth) - 1) << format.shift)
+    probe = CudaSceneProbe(format, batch=3)
+    probe.keep(grids[0][1])
+    for index, (_, grid) in enumerate(grids):
+        probe.measure(grid, index)
+    thumbs = probe.fetch().copy()
+    rows, columns = THUMB_SHAPE
+    for index, (luma, _) in enumerate(grids):
+        thumb = cv2.resize(luma, (columns, rows), interpolation=cv2.INTER_AREA) / peak
+        # Half a code value where the order of the sums decides a rounding.
+        assert np.abs(thumbs[index] - thumb).max() <= 1.01 * (1 << format.shift) / peak
+        error = cv2.norm(luma, grids[0][0], cv2.NORM_L2SQR) / luma.size
+        db = 10 * math.log10(peak**2 / error) if error else math.inf
+        assert probe.similarity_db_at(index) == pytest.approx(db)
+    # The sums start anew with every fetch.
+    probe.measure(grids[0][1], 0)
+    probe.fetch()
+    assert probe.similarity_db_at(0) == math.inf
+
+
+def test_cuts_are_the_same(gpu: Any) -> None:
+    from bgsoft.analysis.cuda import CudaSceneProbe
+
+    format = frame_format((640, 360))
+    host, device = CpuSceneProbe(format), CudaSceneProbe(format)
+    found = []
+    for luma in (60, 61, 63, 180, 181, 60, 60):
+        reduced = CpuReducer(format).reduce(flat_frame(format, luma, 128, 128))
+        grid = grid_on_device(reduced)
+        found.append(host.is_cut(reduced))
+        assert device.is_cut(grid) == found[-1]
+        for min_db in (20.0, 45.0):
+            assert device.is_similar(grid, min_db) == host.is_similar(reduced, min_db)
+        host.keep(reduced)
+        device.keep(grid)
+    assert found[3]
+
+
+def test_nothing_is_similar_before_something_is_kept(gpu: Any) -> None:
+    from bgsoft.analysis.cuda import CudaSceneProbe
+
+    format = frame_format((64, 48))
+    grid = grid_on_device(CpuReducer(format).reduce(flat_frame(format, 9, 9, 9)))
+    probe = CudaSceneProbe(format)
+    assert not probe.is_cut(grid)
+    probe.keep(grid)
+    assert not probe.is_similar(grid, 0.0)
+    probe.is_cut(grid)
+    assert probe.is_similar(grid, 99.0)

@@ -1,0 +1,249 @@
+"""The mattes of the GPU against those of the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.config import MatteConfig, MatteStyle, Refine
+from bgsoft.frame import Frame, FrameFormat, PixelLayout
+from bgsoft.matte.create import create_matter
+from tests.gpu.device_frames import frame_on_device, grid_on_device
+from tests.pictures import codes, frame_format, make_frame
+from tests.unit.matte_scenes import discs
+
+pytestmark = pytest.mark.gpu
+
+Mask = NDArray[np.float32]
+SOFT_SETTINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"refine": Refine.NONE},
+    {"smooth": 0.0},
+    {"smooth": 1.0},
+    {"min_area": 0.0},
+    {"min_area": 0.2},
+    {"temporal": 0.0},
+    {"temporal": 1.0},
+    {"threshold": None},
+    {"softness": 0.0},
+    {"expand_pct": 0.2},
+    {"expand_pct": -5.0},
+    {"expand_pct": 3.3, "refine": Refine.NONE},
+    {"feather_pct": 0.3},
+    {"feather_pct": 8.0, "expand_pct": 1.0},
+)
+
+
+def person_at(format: FrameFormat, rng: np.random.Generator, x: float) -> tuple[Frame, Mask]:
+    """A noisy picture of a head with shoulders, and a mask with islands, holes and noise."""
+
+    def inside(shape: tuple[int, int]) -> NDArray[np.bool_]:
+        return discs(shape, (x, 0.45, 0.22), (x, 1.05, 0.4)) > 0.5
+
+    height, width = format.luma_shape
+    rows, columns, _ = format.chroma_shape
+    top = (1 << format.bit_depth) - 1
+    luma = np.where(inside((height, width)), 0.6, 0.3) + 0.08 * np.sin(np.arange(width) / 9)
+    luma = luma + rng.normal(0, 0.012, (height, width))
+    chroma = np.where(inside((rows, columns))[..., None], (0.43, 0.58), (0.52, 0.49))
+    chroma = chroma + rng.normal(0, 0.008, format.chroma_shape)
+    frame = make_frame(
+        format,
+        codes(format, np.clip(luma * top, 0, top)),
+        codes(format, np.clip(chroma * top, 0, top)),
+    )
+    shape = (256, 256)
+    mask = discs(shape, (x, 0.45, 0.21), (x, 1.05, 0.39), (0.92, 0.1, 0.05), (0.05, 0.5, 0.02))
+    mask -= discs(shape, (x, 0.4, 0.05), (x, 0.9, 0.015))
+    mask += rng.normal(0, 0.08, shape) * (rng.random(shape) < 0.3)
+    mask = cv2.GaussianBlur(np.clip(mask, 0, 1).astype(np.float32), (0, 0), 0.7)
+    return frame, mask
+
+
+def assert_same_mattes(
+    gpu: Any,
+    config: MatteConfig,
+    format: FrameFormat,
+    *,
+    held: tuple[int, ...] = (),
+    cuts: tuple[int, ...] = (),
+    frames: int = 4,
+) -> None:
+    """Run both on a moving person and compare frame by frame."""
+    import cupy
+
+    from bgsoft.matte.cuda import create_cuda_matter
+
+    rng = np.random.default_rng(31)
+    host = create_matter(config, format)
+    device = create_cuda_matter(config, format, gpu)
+    reducer = CpuReducer(format)
+    seen = set()
+    for index in range(frames):
+        frame, mask = person_at(format, rng, 0.45 + 0.02 * index)
+        twin = frame_on_device(frame)
+        reduced = reducer.reduce(frame)
+        if index in cuts:
+            host.reset()
+            device.reset()
+        has_mask = index not in held
+        expected = host.refine(mask if has_mask else None, frame, reduced)
+        on_device = cupy.asarray(mask) if has_mask else None
+        result = device.refine(on_device, twin, grid_on_device(reduced))
+        assert result.alpha is twin.planes.alpha
+        assert result.held is expected.held
+        for ours, theirs in (
+            (result.alpha.get(), expected.alpha),
+            (result.reduced.get(), expected.reduced),
+        ):
+            assert ours.dtype == np.uint8
+            assert ours.shape == theirs.shape
+            difference = np.abs(ours.astype(int) - theirs)
+            assert (difference > 2).mean() <= 0.001
+            assert difference.mean() < 0.1
+            # Where the reference is flat, inside and outside are exact.
+            for end in (0, 255):
+                core = cv2.erode((theirs == end).astype(np.uint8), np.ones((7, 7)))
+                assert (ours[core.reshape(ours.shape) > 0] == end).all()
+        seen |= set(np.unique(expected.alpha)[[0, -1]].tolist())
+    if min(format.luma_shape) > 16:
+        assert seen == {0, 255}
+
+
+@pytest.mark.parametrize("settings", SOFT_SETTINGS)
+def test_soft(gpu: Any, settings: dict[str, Any]) -> None:
+    assert_same_mattes(gpu, MatteConfig(**settings), frame_format((1280, 720)), held=(3,))
+
+
+@pytest.mark.parametrize("settings", [{}, {"expand_pct": 1.0, "feather_pct": 3.0}])
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize(
+    "size", [(1, 1), (2, 3), (65, 47), (641, 359), (1027, 579), (514, 515), (333, 700)]
+)
+def test_soft_at_any_size(
+    gpu: Any, size: tuple[int, int], layout: PixelLayout, settings: dict[str, Any]
+) -> None:
+    format = frame_format(size, layout)
+    assert_same_mattes(gpu, MatteConfig(**settings), format, held=(2,))
+
+
+def test_soft_at_2160_lines(gpu: Any) -> None:
+    assert_same_mattes(gpu, MatteConfig(), frame_format((3840, 2160)), frames=2)
+
+
+def test_cuts_and_held_frames(gpu: Any) -> None:
+    format = frame_format((1280, 720))
+    assert_same_mattes(gpu, MatteConfig(), format, held=(1, 2, 5), cuts=(3,), frames=7)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"smooth": 0.0},
+        {"threshold": None},
+        {"expand_pct": 0.7},
+        {"expand_pct": -2.0},
+        {"feather_pct": 3.7},
+        {"feather_pct": 0.2, "expand_pct": 1.0, "temporal": 0.5},
+    ],
+)
+@pytest.mark.parametrize("size", [(1280, 720), (641, 359), (3, 2)])
+def test_obs(gpu: Any, size: tuple[int, int], settings: dict[str, Any]) -> None:
+    config = MatteConfig(
+        **{"style": MatteStyle.OBS, "min_area": 0.05, "temporal": 0.15, **settings}
+    )
+    before = gpu.copies.d2h_bytes
+    assert_same_mattes(gpu, config, frame_format(size), held=(2,))
+    assert gpu.copies.d2h_bytes - before == 3 * 256 * 256 * 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_components_are_those_of_opencv(gpu: Any, seed: int) -> None:
+    """Random blobs of every size, nested and touching at corners, over three frames."""
+    import cupy
+
+    from bgsoft.matte.cuda import create_cuda_matter
+
+    rng = np.random.default_rng(seed)
+    size = [(131, 97), (200, 150), (33, 65), (500, 260)][seed % 4]
+    format = frame_format(size)
+    config = MatteConfig(
+        refine=Refine.NONE,
+        smooth=0,
+        temporal=0,
+        threshold=None,
+        min_area=[0.0005, 0.01][seed // 4],
+    )
+    host, device = create_matter(config, format), create_cuda_matter(config, format, gpu)
+    for _ in range(3):
+        frame = make_frame(
+            format, np.full(format.luma_shape, 99, np.uint8), np.zeros(format.chroma_shape, "u1")
+        )
+        reduced = CpuReducer(format).reduce(frame)
+        noise = rng.random(format.luma_shape).astype(np.float32)
+        mask = cv2.GaussianBlur(noise, (0, 0), 0.8 + seed % 3)
+        mask = np.clip((mask - mask.mean()) / mask.std() * 0.25 + 0.5, 0, 1).astype(np.float32)
+        expected = host.refine(mask, frame, reduced).alpha
+        twin = frame_on_device(frame)
+        result = device.refine(cupy.asarray(mask), twin, grid_on_device(reduced))
+        np.testing.assert_array_equal(result.alpha.get(), expected)
+
+
+def test_a_bad_mask_does_not_stay(gpu: Any) -> None:
+    import cupy
+
+    from bgsoft.matte.cuda import create_cuda_matter
+
+    format = frame_format((641, 359))
+    matter = create_cuda_matter(MatteConfig(), format, gpu)
+    frame, _ = person_at(format, np.random.default_rng(3), 0.5)
+    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce(frame))
+    for value, code in ((np.nan, None), (1.0, 255), (0.0, 0)):
+        mask = cupy.full((256, 256), value, np.float32)
+        alpha = matter.refine(mask, twin, grid).alpha.get()
+        if code is not None:
+            assert (alpha == code).all()
+
+
+@pytest.mark.parametrize("style", list(MatteStyle))
+def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
+    import cupy
+
+    from bgsoft.matte.cuda import create_cuda_matter
+
+    format = frame_format((64, 64))
+    matter = create_cuda_matter(MatteConfig(style=style), format, gpu)
+    frame, _ = person_at(format, np.random.default_rng(3), 0.5)
+    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce(frame))
+    with pytest.raises(ValueError, match="no mask to hold"):
+        matter.refine(None, twin, grid)
+    matter.refine(cupy.ones((256, 256), np.float32), twin, grid)
+    matter.reset()
+    with pytest.raises(ValueError, match="no mask to hold"):
+        matter.refine(None, twin, grid)
+
+
+def test_frames_after_the_first_allocate_nothing(gpu: Any) -> None:
+    import cupy
+
+    from bgsoft.matte.cuda import create_cuda_matter
+
+    format = frame_format((1280, 720))
+    config = MatteConfig(expand_pct=0.7, feather_pct=1)
+    matter = create_cuda_matter(config, format, gpu)
+    frame, mask = person_at(format, np.random.default_rng(3), 0.5)
+    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce(frame))
+    on_device = cupy.asarray(mask)
+    first = matter.refine(on_device, twin, grid)
+    pool = cupy.get_default_memory_pool()
+    before = pool.used_bytes()
+    for index in range(4):
+        result = matter.refine(None if index % 2 else on_device, twin, grid)
+        assert result.reduced is first.reduced
+        assert pool.used_bytes() == before

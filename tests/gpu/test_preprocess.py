@@ -1,0 +1,102 @@
+"""The model's input as the GPU makes it against the CPU's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.frame import PixelLayout
+from bgsoft.models.catalog import ModelSpec
+from bgsoft.segment.preprocess import CpuPreprocessor
+from tests.gpu.device_frames import grid_on_device
+from tests.pictures import frame_format, random_frame
+
+pytestmark = pytest.mark.gpu
+
+STD = (0.5, 0.25, 1.0)
+
+
+def spec(height: int, width: int, layout: str = "NCHW", color_order: str = "rgb") -> ModelSpec:
+    return ModelSpec(
+        name="fake",
+        family="single-shot",
+        file="fake.onnx",
+        input="image",
+        output="mask",
+        height=height,
+        width=width,
+        layout=layout,
+        color_order=color_order,
+        mean=(0.5, 0.4, 0.3),
+        std=STD,
+    )
+
+
+@pytest.mark.parametrize("full_range", [False, True])
+@pytest.mark.parametrize("pixels", list(PixelLayout))
+@pytest.mark.parametrize("order", ["rgb", "bgr"])
+@pytest.mark.parametrize("model_layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(
+    ("size", "shape"),
+    [
+        ((641, 359), (256, 256)),  # factor 1: chroma is half the grid's size
+        ((1920, 1080), (256, 256)),  # bilinear
+        ((2048, 1152), (144, 256)),  # exactly one half each way
+        ((1026, 770), (31, 53)),  # averages over parts of samples
+        ((1024, 1024), (32, 32)),  # averages over whole samples
+        ((3, 2), (8, 16)),
+        ((1, 1), (5, 7)),
+    ],
+)
+def test_the_tensor_is_the_same(
+    gpu: Any,
+    size: tuple[int, int],
+    shape: tuple[int, int],
+    model_layout: str,
+    order: str,
+    pixels: PixelLayout,
+    full_range: bool,
+) -> None:
+    import cupy
+
+    from bgsoft.segment.cuda import CudaPreprocessor
+
+    format = frame_format(size, pixels, full_range=full_range)
+    reduced = CpuReducer(format).reduce(random_frame(format, np.random.default_rng(21)))
+    model = spec(*shape, model_layout, order)
+    item = (3, *shape) if model_layout == "NCHW" else (*shape, 3)
+    expected = np.empty(item, np.float32)
+    CpuPreprocessor(model, format).write(reduced, expected)
+    preprocessor = CudaPreprocessor(model, format, batch=2)
+    std = np.array(STD).reshape((3, 1, 1) if model_layout == "NCHW" else 3)
+    for dtype in ("float32", "float16"):
+        tensor = cupy.full((2, *item), 9, dtype)
+        preprocessor.write(grid_on_device(reduced), tensor, 1)
+        assert (tensor[0].get() == 9).all()
+        codes = np.abs(tensor[1].get().astype(np.float32) - expected) * std * 255
+        # A half has eleven bits: at most 1/8 of a code here. Ties in float sums of 16-bit samples
+        # may fall the other way, by one code before the colour matrix.
+        exact = codes <= 0.2
+        assert exact.mean() > (0.9999 if pixels is PixelLayout.NV12 else 0.99)
+        assert codes.max() <= 2.5
+
+
+def test_other_tensors_are_refused(gpu: Any) -> None:
+    import cupy
+
+    from bgsoft.segment.cuda import CudaPreprocessor
+
+    format = frame_format((64, 48))
+    reduced = CpuReducer(format).reduce(random_frame(format, np.random.default_rng(1)))
+    preprocessor = CudaPreprocessor(spec(8, 16), format, batch=2)
+    grid = grid_on_device(reduced)
+    for tensor, index in (
+        (cupy.empty((2, 3, 8, 16), np.float64), 0),
+        (cupy.empty((2, 3, 16, 8), np.float32), 0),
+        (cupy.empty((2, 3, 8, 16), np.float32), 2),
+    ):
+        with pytest.raises(ValueError, match=r"\(2, 3, 8, 16\)"):
+            preprocessor.write(grid, tensor, index)
