@@ -89,11 +89,14 @@ def convert(wheel: Path) -> None:
             "licence": "Apache-2.0",
             "converter": f"bgsoft scripts/convert_models.py {CONVERTER_VERSION}",
         }
-        model = OnnxEmitter(graph, spec.outputs).emit(spec.name, metadata)
-        content = model.SerializeToString(deterministic=True)
-        (DATA / spec.file).write_bytes(content)
-        digest = hashlib.sha256(content).hexdigest()
-        print(f"{spec.file:24} {len(content):9,} bytes  {digest}")
+        for file, half in ((spec.file, False), (spec.fp16_file, True)):
+            if file is None:
+                continue
+            model = OnnxEmitter(graph, spec.outputs, half=half).emit(spec.name, metadata)
+            content = model.SerializeToString(deterministic=True)
+            (DATA / file).write_bytes(content)
+            digest = hashlib.sha256(content).hexdigest()
+            print(f"{file:28} {len(content):9,} bytes  {digest}")
 
 
 def main() -> int:

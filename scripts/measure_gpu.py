@@ -102,7 +102,7 @@ def run_pipeline(clip: Path, settings: dict, *, duration: float | None = None) -
         )
     decoder.close()
     machine.close()
-    return frames, result.wall_seconds
+    return frames, result.wall_seconds - result.start_seconds
 
 
 def threaded_decoder(clip: Path) -> tuple[int, float]:

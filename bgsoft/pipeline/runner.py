@@ -61,7 +61,10 @@ class PipelineResult:
     """Duration of the last frame, in the source's time base."""
     first_frame_seconds: float | None = None
     """From the start of the run to the first frame handed to the encoder."""
+    start_seconds: float = 0.0
+    """What the stage took to start, before the first frame was decoded."""
     wall_seconds: float = 0.0
+    """The whole run, the start included."""
 
 
 class Pipeline:
@@ -200,6 +203,7 @@ class Pipeline:
         try:
             self._stage.start()
         finally:
+            self._result.start_seconds = time.perf_counter() - self._started
             self._started_stage.set()
         while frames := self._decoded.take(self._stage.batch):
             self._stage.process_batch(frames)

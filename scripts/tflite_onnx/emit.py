@@ -7,6 +7,7 @@ as numbers, since TensorFlow's SAME puts the odd pixel at the end. The batch dim
 Weights stay float16, as published, each followed by a Cast to float32. Such a Cast reads a
 constant only, so ONNX Runtime folds it when it creates a session (basic optimisation level, before
 graphs are handed to any provider): inference computes in float32, and only the file is small.
+A graph in half precision has no such Casts: it takes, computes and gives float16 throughout.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ _SAME_PADDING = 0
 class OnnxEmitter:
     """Turns the operators of one graph into ONNX nodes, in execution order."""
 
-    def __init__(self, graph: Graph, outputs: Sequence[Output]) -> None:
+    def __init__(self, graph: Graph, outputs: Sequence[Output], *, half: bool = False) -> None:
         """Start an empty ONNX graph.
 
         Args:
             graph: The parsed model, with one image input, NHWC.
             outputs: One for each output of the graph, in its order.
+            half: Compute in float16, input and outputs included.
 
         Raises:
             ValueError: Not one input, or the number of outputs differs.
@@ -51,6 +53,8 @@ class OnnxEmitter:
             )
         self._graph = graph
         self._outputs = tuple(outputs)
+        self._half = half
+        self._type = TensorProto.FLOAT16 if half else TensorProto.FLOAT
         self._values: dict[int, str] = {graph.inputs[0]: "image"}
         self._constants: dict[int, Array] = {
             t.index: t.data for t in graph.tensors if t.data is not None
@@ -101,10 +105,10 @@ class OnnxEmitter:
             self._publish(output, index)
         _, height, width, channels = self._shape(self._graph.inputs[0])
         image = helper.make_tensor_value_info(
-            "image", TensorProto.FLOAT, [BATCH, channels, height, width]
+            "image", self._type, [BATCH, channels, height, width]
         )
         results = [
-            helper.make_tensor_value_info(o.name, TensorProto.FLOAT, [BATCH, *o.shape])
+            helper.make_tensor_value_info(o.name, self._type, [BATCH, *o.shape])
             for o in self._outputs
         ]
         graph = helper.make_graph(self._nodes, name, [image], results, self._initializers)
@@ -142,6 +146,8 @@ class OnnxEmitter:
     def _weight(self, name: str, values: Array) -> str:
         if values.dtype != np.float16:
             raise ValueError(f"{name} is {values.dtype}, expected the published float16")
+        if self._half:
+            return self._constant(name, values)
         stored = self._constant(f"{name}_fp16", values)
         return self._node("Cast", [stored], name, to=TensorProto.FLOAT)
 
@@ -270,6 +276,8 @@ class OnnxEmitter:
         """
         slope = self._constants[operator.inputs[1]].reshape(-1, 1, 1, 1)
         complement = np.float32(1) - slope.astype(np.float32)
+        if self._half:
+            complement = complement.astype(np.float16)
         channels = slope.shape[0]
         name = self._result(operator)
         source = self._source(operator)

@@ -38,6 +38,8 @@ class ModelSpec:
     """Name in the catalogue."""
     file: str
     """File name under ``bgsoft/models/data``."""
+    fp16_file: str | None = None
+    """Where the same model in half precision goes; None: nowhere."""
     tflite: str
     """Path in the wheel."""
     tflite_sha256: str
@@ -59,6 +61,7 @@ MODELS = (
     ModelSpec(
         name="selfie-general",
         file="selfie_general.onnx",
+        fp16_file="selfie_general_fp16.onnx",
         tflite="mediapipe/modules/selfie_segmentation/selfie_segmentation.tflite",
         tflite_sha256="9ee168ec7c8f2a16c56fe8e1cfbc514974cbbb7e434051b455635f1bd1462f5c",
         size=(256, 256),
@@ -68,6 +71,7 @@ MODELS = (
     ModelSpec(
         name="selfie-landscape",
         file="selfie_landscape.onnx",
+        fp16_file="selfie_landscape_fp16.onnx",
         tflite="mediapipe/modules/selfie_segmentation/selfie_segmentation_landscape.tflite",
         tflite_sha256="a77d03f4659b9f6b6c1f5106947bf40e99d7655094b6527f214ea7d451106edd",
         size=(144, 256),
