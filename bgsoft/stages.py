@@ -19,7 +19,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.backends import Choice
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import BackendConfig, Precision, RenderConfig
+from bgsoft.config import BackendConfig, RenderConfig
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import Encoder, PictureKind
@@ -157,7 +157,7 @@ class Machine:
         decodes_on_device = self.choices["decode"].backend == "nvdec"
         if decodes_on_device == self.on_device:
             return decoder
-        from bgsoft.cuda.crossing import DownloadingDecoder, UploadingDecoder
+        from bgsoft.cuda.adapters import DownloadingDecoder, UploadingDecoder
 
         adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
         return adapter(decoder, self.device)
@@ -231,18 +231,15 @@ class Machine:
                 f"--batch {self._config.batch} needs compositing on the GPU; the CPU takes one "
                 "frame at a time"
             )
+        chosen = model.for_provider(backend, self._config.precision)
         if backend == "cpu":
-            return self._cpu_network(model, 1)
+            return self._cpu_network(chosen, 1)
         from bgsoft.infer.crossing import HostSide
 
         stream = self.device.new_stream()
-        return HostSide(self._gpu_network(backend, model, stream, 1), self.device, stream)
+        return HostSide(self._gpu_network(backend, chosen, stream, 1), self.device, stream)
 
     def _cpu_network(self, model: ResolvedModel, batch: int) -> Network:
-        if self._config.precision is not Precision.FP32:
-            raise BackendUnavailableError(
-                f"--precision {self._config.precision} needs GPU inference; the CPU runs fp32"
-            )
         return CpuNetwork(model.path, network_shapes(model.spec, batch))
 
     def _gpu_network(
@@ -282,10 +279,12 @@ class Machine:
         stream = device.new_stream()
 
         def twin(batch: int = 1, _graphs: bool = False) -> Network:
+            # In fp32 whatever the precision: it also takes over where the GPU fails.
             return DeviceSide(self._cpu_network(model, batch), device, stream)
 
         def segmenter(backend: str) -> BatchedSegmenter:
-            make = twin if backend == "cpu" else partial(self._gpu_network, backend, model, stream)
+            chosen = model.for_provider(backend, self._config.precision)
+            make = twin if backend == "cpu" else partial(self._gpu_network, backend, chosen, stream)
             return BatchedSegmenter(model.spec, make, twin, info.format, self.batch, self._on_event)
 
         with device.use(stream):
@@ -329,7 +328,7 @@ class Machine:
             "encode", {"nvenc": nvenc, "cpu": lambda: self._cpu_encoder(muxer, config, info, kind)}
         )
         if self.choices["encode"].backend == "nvenc" and not self.on_device:
-            from bgsoft.cuda.crossing import UploadingEncoder
+            from bgsoft.cuda.adapters import UploadingEncoder
 
             return UploadingEncoder(encoder, self.device, info.format, kind)
         return encoder
@@ -353,7 +352,7 @@ class Machine:
         encoder = CpuEncoder(muxer, choice, info.format, info, kind)
         if not self.on_device:
             return encoder
-        from bgsoft.cuda.crossing import DownloadingEncoder
+        from bgsoft.cuda.adapters import DownloadingEncoder
 
         return DownloadingEncoder(encoder, self.device, info.format, kind)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from av.video.frame import VideoFrame
 
+from bgsoft.closing import Closing
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.decode.convert import PlaneWriter
 from bgsoft.decode.deinterlace import Deinterlacer
@@ -30,7 +30,7 @@ class _Picture(NamedTuple):
     """Has the pts, duration and damage mark; the same frame unless deinterlaced."""
 
 
-class CpuDecoder:
+class CpuDecoder(Closing):
     """Decodes a file's video stream into ring slots on the host.
 
     Args:
@@ -110,14 +110,3 @@ class CpuDecoder:
 
     def close(self) -> None:
         self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

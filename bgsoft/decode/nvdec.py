@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import cupy
 import numpy as np
 
+from bgsoft.closing import Closing
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.video_codec import codec_errors, vendor_text
 from bgsoft.decode.base import DecodeSettings, DecodeStats
@@ -37,7 +37,7 @@ __all__ = ["NvdecDecoder"]
 _DEVICE_TO_HOST = 2  # cudaMemcpyKind
 
 
-class NvdecDecoder:
+class NvdecDecoder(Closing):
     """Decodes a file's video stream into ring slots on a CUDA device.
 
     See :class:`bgsoft.decode.base.Decoder`. The slots come from
@@ -198,14 +198,3 @@ class NvdecDecoder:
     def close(self) -> None:
         self._reader.close()
         self._session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

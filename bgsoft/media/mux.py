@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import av
 from av.container import InputContainer, OutputContainer
@@ -17,6 +16,7 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
+from bgsoft.closing import Closing
 from bgsoft.errors import EncodeError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
@@ -42,7 +42,7 @@ def _ignore_event(event: Event) -> None:
     """The default listener."""
 
 
-class Muxer:
+class Muxer(Closing):
     """Owns the output container.
 
     Exactly one video stream is added (:meth:`add_encoder` or :meth:`add_packets`), then its
@@ -312,17 +312,6 @@ class Muxer:
     def _close_side(self) -> None:
         if self._side is not None:
             self._side.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _earliest_start(source: InputContainer | None) -> Fraction | None:

@@ -87,7 +87,7 @@ class Recorder:
 def test_downloads(device: Any, format: FrameFormat, kind: PictureKind) -> None:
     import cupy
 
-    from bgsoft.cuda.crossing import DownloadingEncoder
+    from bgsoft.cuda.adapters import DownloadingEncoder
     from bgsoft.cuda.device import device_planes
 
     recorder = Recorder()
@@ -128,7 +128,7 @@ def test_downloads(device: Any, format: FrameFormat, kind: PictureKind) -> None:
 @pytest.mark.parametrize("slots", [1, 2, 8])
 @pytest.mark.parametrize("name", ["bframes.mp4", "hdr10.mp4", "odd.mkv", "422.mkv"])
 def test_uploads(device: Any, clip_folder: Path, name: str, slots: int) -> None:
-    from bgsoft.cuda.crossing import UploadingDecoder
+    from bgsoft.cuda.adapters import UploadingDecoder
     from bgsoft.cuda.device import device_planes
 
     path = CLIPS[name].build(clip_folder)

@@ -1,0 +1,28 @@
+"""The context-manager half of everything that has a ``close()``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Closing"]
+
+
+class Closing(ABC):
+    """Calls :meth:`close` at the end of a ``with`` block, whatever happened in it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what is held; safe to call twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
