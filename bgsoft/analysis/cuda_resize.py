@@ -18,7 +18,7 @@ from bgsoft.frame import Array
 
 __all__ = ["Resampling", "aligned_resampling", "resampling"]
 
-_LINEAR, _AREA, _CELLS = 0, 1, 2
+_LINEAR, _AREA, _CELLS, _LERP = range(4)
 """``ResampleMode`` in ``resample.cuh``."""
 _FIXED_ONE = 2048
 """8-bit bilinear weights are whole multiples of its reciprocal."""
@@ -74,25 +74,22 @@ def resampling(
 
 
 def aligned_resampling(
-    source: tuple[int, int],
-    target: tuple[int, int],
-    scale: tuple[float, float],
-    *,
-    fixed_point: bool,
+    source: tuple[int, int], target: tuple[int, int], scale: tuple[float, float]
 ) -> Resampling:
-    """Bilinear tables where the target reaches over the source's edge.
+    """Tables for ``cv2.warpAffine`` with ``INTER_LINEAR`` and repeated edges, scaling only.
 
     Args:
         source: (rows, columns).
-        target: (rows, columns).
+        target: (rows, columns), which may reach over the source's edge.
         scale: Source samples per target sample, (vertical, horizontal); corners coincide.
-        fixed_point: 8-bit samples, whose weights are rounded.
     """
-    tables = [
-        _linear_table((np.arange(t, dtype=np.float64) + 0.5) * k - 0.5, s, fixed_point)
-        for s, t, k in zip(source, target, scale, strict=True)
-    ]
-    return Resampling(np.int32(_LINEAR), cupy.asarray(tables[1]), cupy.asarray(tables[0]))
+    tables = []
+    for rows, count, step in zip(source, target, scale, strict=True):
+        # OpenCV 5 works in float32 here.
+        step32, offset = np.float32(step), np.float32(step / 2 - 0.5)
+        positions = (np.arange(count, dtype=np.float32) * step32 + offset).astype(np.float64)
+        tables.append(_linear_table(positions, rows, fixed_point=False))
+    return Resampling(np.int32(_LERP), cupy.asarray(tables[1]), cupy.asarray(tables[0]))
 
 
 def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:

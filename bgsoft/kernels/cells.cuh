@@ -32,8 +32,10 @@ struct LargeCell {
         const int h = F / 2;
         int sum = 2;
 #pragma unroll 1
-        for (int quarter = 0; quarter < 4; quarter++)
-            sum += Cell<h>::mean(p + (quarter >> 1) * h * pitch + (quarter & 1) * h * step, pitch, step);
+        for (int quarter = 0; quarter < 4; quarter++) {
+            int down = (quarter >> 1) * h, along = (quarter & 1) * h;
+            sum += Cell<h>::mean(p + down * pitch + along * step, pitch, step);
+        }
         return sum >> 2;
     }
 };

@@ -72,7 +72,8 @@ extern "C" __global__ void temporal_threshold(
         int luma_change = to_byte((float)abs(luma_sum - (int)sums[at]) * luma_steps);
         sums[at] = (u16)luma_sum;
         if (flags[FLAG_FRESH] == 0) {
-            int weight = max((int)ramps[(mask_sum + area / 2) / area], (int)ramps[256 + luma_change]);
+            int mask_change = (mask_sum + area / 2) / area;
+            int weight = max((int)ramps[mask_change], (int)ramps[256 + luma_change]);
             float before = last[at];
             float share = (float)weight * ((1.0f - base) / 255.0f) + base;
             state = before + (state - before) * share;

@@ -32,7 +32,7 @@ extern "C" __global__ void fit_guided(
     wide = 32 + 2 * radius;
     int side = 2 * radius + 1;
     float count = (float)(side * side);
-    // Sums of products times count minus products of sums are count² · 255² times a covariance.
+    // Sums of products times count minus products of sums are count^2 * 255^2 times a covariance.
     float unit = 1.0f / (count * count * 65025.0f);
     for (int i = thread; i < wide * (8 + 2 * radius); i += 256) {
         int fy = i / wide, fx = i % wide;
@@ -69,7 +69,7 @@ extern "C" __global__ void fit_guided(
         float d1 = (float)(n * s11 - (long long)s1 * s1) * unit + epsilon;
         float c12 = (float)(n * s12 - (long long)s1 * s2) * unit;
         float d2 = (float)(n * s22 - (long long)s2 * s2) * unit + epsilon;
-        // L·D·Lᵀ factorisation, forward and back substitution.
+        // L*D*L^T factorisation, forward and back substitution.
         float l10 = c01 / d0, l20 = c02 / d0;
         d1 -= l10 * c01;
         c12 -= l10 * c02;

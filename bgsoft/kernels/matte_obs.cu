@@ -59,7 +59,7 @@ extern "C" __global__ void obs_row_sums(
     }
 }
 
-// Means of (2 * radius + 1)² samples from the row sums, to nearest. One thread 32 rows of a column.
+// Means of (2 * radius + 1)^2 samples from the row sums, to nearest. One thread 32 rows of a column.
 extern "C" __global__ void obs_column_means(
     const int* __restrict__ sums, u8* __restrict__ out, int radius, int rows, int columns)
 {

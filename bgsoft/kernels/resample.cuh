@@ -2,15 +2,21 @@
 //
 // Tables are float32, one row of `stride` values an output row or column, made by
 // bgsoft/analysis/cuda_resize.py. LINEAR: two source indices, two weights (8-bit samples: weights
-// in 1/2048 as whole numbers). AREA and CELLS: first source index, count, then a weight for each.
+// in 1/2048 as whole numbers). LERP: the same with weights that are not rounded. AREA and CELLS:
+// first source index, count, then a weight for each.
 // Rounding: LINEAR of 8 bits is the fixed-point arithmetic of cv2.resize (11-bit weights, 4 bits
 // dropped between the passes); everything else is float32, rounded half to even, except that
-// CELLS of 2x2 samples of a single channel round halves up.
+// CELLS of 2x2 samples of a single channel round halves up. LERP is cv2.warpAffine's arithmetic.
 #pragma once
 
 #include "samples.cuh"
 
-enum ResampleMode { RESAMPLE_LINEAR = 0, RESAMPLE_AREA = 1, RESAMPLE_CELLS = 2 };
+enum ResampleMode {
+    RESAMPLE_LINEAR = 0,
+    RESAMPLE_AREA = 1,
+    RESAMPLE_CELLS = 2,
+    RESAMPLE_LERP = 3,
+};
 
 // Bilinear blend of 8-bit samples with weights in 1/2048.
 __device__ __forceinline__ int blend_u8(
@@ -23,7 +29,7 @@ __device__ __forceinline__ int blend_u8(
 
 // One sample of a plane of interleaved channels.
 //
-// source: (rows, columns, channels), pitch in samples a row; x_row, y_row: this output's table rows.
+// source: (rows, columns, channels), pitch in samples a row; x_row, y_row: the output's table rows.
 template <typename T>
 __device__ __forceinline__ int resample(
     const T* __restrict__ source, int pitch, int channels, int channel, int mode,
@@ -32,9 +38,14 @@ __device__ __forceinline__ int resample(
     const T* base = source + channel;
     int x0 = (int)x_row[0], x1 = (int)x_row[1];
     int y0 = (int)y_row[0], y1 = (int)y_row[1];
-    if (mode == RESAMPLE_LINEAR) {
+    if (mode == RESAMPLE_LINEAR || mode == RESAMPLE_LERP) {
         int p00 = base[y0 * pitch + x0 * channels], p01 = base[y0 * pitch + x1 * channels];
         int p10 = base[y1 * pitch + x0 * channels], p11 = base[y1 * pitch + x1 * channels];
+        if (mode == RESAMPLE_LERP) {
+            float left = (float)p00 + y_row[3] * (float)(p10 - p00);
+            float right = (float)p01 + y_row[3] * (float)(p11 - p01);
+            return __float2int_rn(left + x_row[3] * (right - left));
+        }
         if (sizeof(T) == 1) {
             return blend_u8(
                 p00, p01, p10, p11, (int)x_row[2], (int)x_row[3], (int)y_row[2], (int)y_row[3]);

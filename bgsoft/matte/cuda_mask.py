@@ -35,7 +35,7 @@ def mask_resampling(mask_shape: tuple[int, int], format: FrameFormat) -> Resampl
         mask_shape[0] * factor / format.height,
         mask_shape[1] * factor / format.width,
     )
-    return aligned_resampling(mask_shape, shape, scale, fixed_point=True)
+    return aligned_resampling(mask_shape, shape, scale)
 
 
 class CudaMaskFilter:

@@ -108,7 +108,7 @@ def assert_same_mattes(
             assert difference.mean() < 0.1
             # Where the reference is flat, inside and outside are exact.
             for end in (0, 255):
-                core = cv2.erode((theirs == end).astype(np.uint8), np.ones((7, 7)))
+                core = cv2.erode((theirs == end).astype(np.uint8), np.ones((9, 9)))
                 assert (ours[core.reshape(ours.shape) > 0] == end).all()
         seen |= set(np.unique(expected.alpha)[[0, -1]].tolist())
     if min(format.luma_shape) > 16:
