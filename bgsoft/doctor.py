@@ -8,25 +8,40 @@ import importlib.util
 import os
 import platform
 import re
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import bgsoft
 from bgsoft.backends import Candidate, probe_all
 from bgsoft.errors import BgsoftError
+from bgsoft.hardware import HARDWARE_RUNS, HardwareRun
 from bgsoft.models import cache
 from bgsoft.models.catalog import catalog, spec_path
 
+if TYPE_CHECKING:
+    from bgsoft.selftest.gpu_info import DecodeCaps, EncodeCaps, GpuInfo
+    from bgsoft.selftest.parity import Parity
+    from bgsoft.selftest.trials import Trial
+
 __all__ = ["ENCODERS", "DoctorReport", "ModelCheck", "examine"]
+
+T = TypeVar("T")
 
 ENCODERS = ("libx264", "libx265", "libsvtav1", "libvpx-vp9", "prores_ks", "ffv1")
 """The encoders that bgsoft's codecs stand for on the CPU."""
 
-_PACKAGES = ("av", "numpy", "cv2", "onnxruntime", "cupy", "PyNvVideoCodec")
+_PACKAGES = ("av", "numpy", "cv2", "onnxruntime", "cupy", "PyNvVideoCodec", "pynvml")
 _REQUIRED = ("av", "numpy", "cv2", "onnxruntime")
-_DISTRIBUTIONS = {"cv2": ("opencv-python-headless", "opencv-python")}
+_DISTRIBUTIONS = {
+    "cv2": ("opencv-python-headless", "opencv-python"),
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
+    "cupy": ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
+    "pynvml": ("nvidia-ml-py",),
+}
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
@@ -56,7 +71,14 @@ class DoctorReport:
     encoders: dict[str, bool]
     """Whether each of :data:`ENCODERS` is there."""
     stages: dict[str, list[Candidate]]
-    """Each stage's backends, best first."""
+    """Each stage's backends, best first; unavailable where the self-test failed."""
+    trials: list[Trial] = field(default_factory=list)
+    """What came of the self-test: one for each of :attr:`stages`, in the same order."""
+    gpu: GpuInfo | None = None
+    decode_caps: list[DecodeCaps] = field(default_factory=list)
+    encode_caps: list[EncodeCaps] = field(default_factory=list)
+    parity: list[Parity] = field(default_factory=list)
+    """The GPU's picture stages against the CPU's."""
     models: list[ModelCheck]
     """Embedded models, and pulled ones."""
     cpu_count: int
@@ -64,18 +86,24 @@ class DoctorReport:
     gpu_driver: str | None
     """Version of the NVIDIA driver; None where there is none."""
     problems: list[str]
-    """What keeps a render on the CPU from working; empty where it works."""
+    """What keeps a render from working; empty where it works, on the GPU or the CPU."""
+    gpu_problems: list[str]
+    """What ``bgsoft render --require-gpu`` would refuse, or do otherwise than the CPU; empty where
+    all stages run on the GPU."""
+    hardware_runs: tuple[HardwareRun, ...] = HARDWARE_RUNS
+    """What of bgsoft has been run on which hardware, by its makers."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON types."""
         return dataclasses.asdict(self)
 
 
-def examine(gpu: int = 0) -> DoctorReport:
+def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
     """Look at everything a render needs.
 
     Args:
         gpu: CUDA device number that GPU backends are probed on.
+        self_test: Also run every backend for a moment, and compare the GPU with the CPU.
     """
     versions: dict[str, str | None] = {
         "bgsoft": bgsoft.__version__,
@@ -90,6 +118,18 @@ def examine(gpu: int = 0) -> DoctorReport:
     encoders = _encoders() if "av" in usable else dict.fromkeys(ENCODERS, False)
     stages = probe_all(gpu)
     models = _check_models()
+    driver = _gpu_driver()
+    info: GpuInfo | None = None
+    if _offered(stages, "composite", "cuda"):
+        info = _describe_gpu(gpu, driver)
+    trials: list[Trial] = []
+    if self_test and usable.issuperset(_REQUIRED):
+        stages, trials = _self_test(stages, gpu)
+    parity: list[Parity] = []
+    obstacle: str | None = None
+    if trials and _offered(stages, "composite", "cuda"):
+        parity, obstacle = _parity(gpu)
+    video = info is not None and "PyNvVideoCodec" in usable
     return DoctorReport(
         versions=versions,
         import_errors=import_errors,
@@ -97,11 +137,83 @@ def examine(gpu: int = 0) -> DoctorReport:
         execution_providers=_providers() if "onnxruntime" in usable else [],
         encoders=encoders,
         stages=stages,
+        trials=trials,
+        gpu=info,
+        decode_caps=_decode_caps(gpu) if video else [],
+        encode_caps=_encode_caps(gpu) if video else [],
+        parity=parity,
         models=models,
         cpu_count=_cpu_count(),
-        gpu_driver=_gpu_driver(),
+        gpu_driver=driver,
         problems=_problems(versions, import_errors, encoders, stages, models),
+        gpu_problems=_gpu_problems(stages, parity, obstacle),
     )
+
+
+def _offered(stages: dict[str, list[Candidate]], stage: str, backend: str) -> bool:
+    return any(c.name == backend and c.available for c in stages[stage])
+
+
+def _attempt(question: Callable[[], T], otherwise: T) -> T:
+    """The answer, or something else where a vendor's library fails: the rest is still worth it."""
+    try:
+        return question()
+    except Exception:
+        return otherwise
+
+
+def _describe_gpu(gpu: int, driver: str | None) -> GpuInfo | None:
+    from bgsoft.selftest.gpu_info import gpu_info
+
+    return _attempt(lambda: gpu_info(gpu, driver), None)
+
+
+def _decode_caps(gpu: int) -> list[DecodeCaps]:
+    from bgsoft.selftest.gpu_info import decode_caps
+
+    return _attempt(lambda: decode_caps(gpu), [])
+
+
+def _encode_caps(gpu: int) -> list[EncodeCaps]:
+    from bgsoft.selftest.gpu_info import encode_caps
+
+    return _attempt(lambda: encode_caps(gpu), [])
+
+
+def _self_test(
+    stages: dict[str, list[Candidate]], gpu: int
+) -> tuple[dict[str, list[Candidate]], list[Trial]]:
+    """Try every backend; returns the candidates as they turned out to be, and the trials."""
+    from bgsoft.selftest.trials import run_trials
+
+    with tempfile.TemporaryDirectory(prefix="bgsoft-doctor-") as folder:
+        trials = run_trials(stages, Path(folder), gpu)
+    by_backend = {(trial.stage, trial.backend): trial for trial in trials}
+
+    def tried(stage: str, candidate: Candidate) -> Candidate:
+        trial = by_backend[stage, candidate.name]
+        return dataclasses.replace(
+            candidate, available=trial.ok, reason=trial.reason, fix=trial.fix
+        )
+
+    return {stage: [tried(stage, c) for c in found] for stage, found in stages.items()}, trials
+
+
+def _parity(gpu: int) -> tuple[list[Parity], str | None]:
+    """The comparisons that could be made, and why not all could."""
+    from bgsoft.config import SegmentConfig
+    from bgsoft.models.catalog import find_spec
+    from bgsoft.selftest.parity import CudaSide, measure_parity
+
+    found: list[Parity] = []
+    try:
+        from bgsoft.cuda.device import CudaDevice
+
+        side = CudaSide(CudaDevice(gpu))
+        found.extend(measure_parity(side, find_spec(SegmentConfig().model)))
+    except Exception as exc:  # whatever a vendor's library raises is the answer
+        return found, f"GPU and CPU cannot be compared: {type(exc).__name__}: {exc}"
+    return found, None
 
 
 def _package(name: str) -> tuple[str | None, str | None]:
@@ -204,8 +316,27 @@ def _problems(
     if not encoders["libx264"]:
         problems.append("PyAV has no libx264 encoder: pip install --force-reinstall av")
     for stage, candidates in stages.items():
-        if not any(c.available and c.name == "cpu" for c in candidates):
-            reason = next((c.reason for c in candidates if c.name == "cpu"), "no CPU backend")
-            problems.append(f"{stage} cannot run on the CPU: {reason}")
+        if not any(c.available for c in candidates):
+            reasons = "; ".join(f"{c.name}: {c.explanation}" for c in reversed(candidates))
+            problems.append(f"{stage} cannot run: {reasons}")
     problems += [f"{m.name}: {m.reason}" for m in models if m.embedded and not m.ok]
+    return problems
+
+
+def _gpu_problems(
+    stages: dict[str, list[Candidate]], parity: Sequence[Parity], obstacle: str | None
+) -> list[str]:
+    """One for each stage that no GPU backend runs, and for each that differs from the CPU's."""
+    problems = [
+        f"{p.name}: GPU and CPU differ by up to {p.max_difference:.3g} (allowed: {p.tolerance})"
+        for p in parity
+        if not p.ok
+    ]
+    if obstacle is not None:
+        problems.append(obstacle)
+    for stage, candidates in stages.items():
+        on_gpu: Sequence[Candidate] = [c for c in candidates if c.name != "cpu"]
+        if not any(c.available for c in on_gpu):
+            reasons = "; ".join(f"{c.name}: {c.explanation}" for c in on_gpu)
+            problems.append(f"{stage} would run on the CPU: {reasons}")
     return problems

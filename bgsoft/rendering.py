@@ -18,6 +18,7 @@ import cv2
 from bgsoft import __version__
 from bgsoft.backends import Choice
 from bgsoft.config import EffectKind, RenderConfig
+from bgsoft.cuda.monitor import Watch, watched
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError, VerificationError
@@ -208,7 +209,8 @@ class _Render:
             on_tick=meter.tick,
             cancel=cancel,
         )
-        result = pipeline.run()
+        with watched(machine.used_device) as watch:
+            result = pipeline.run()
         stages.close()  # on a GPU, the last clocks are read now
         for event in decoder.events:
             self._emit(event)
@@ -218,7 +220,9 @@ class _Render:
         for target in targets:
             target.file.commit()
         meter.finish(len(result.encoded_pts))
-        return self._report(info, model, machine, targets[0], decoder.stats, result, setup_seconds)
+        return self._report(
+            info, model, machine, targets[0], decoder.stats, result, setup_seconds, watch
+        )
 
     def _open_targets(self, info: VideoInfo, machine: Machine) -> list[_Target]:
         config = self._config
@@ -290,12 +294,16 @@ class _Render:
         stats: DecodeStats,
         result: PipelineResult,
         setup_seconds: float,
+        watch: Watch,
     ) -> RenderReport:
         frames = len(result.encoded_pts)
         first = result.first_frame_seconds
         wall = time.perf_counter() - self._started
         ticks = result.encoded_pts[-1] - result.encoded_pts[0] + result.last_duration
         device = machine.used_device
+        loaded = model.for_provider(
+            machine.choices["infer"].backend, self._config.backends.precision
+        )
         return RenderReport(
             bgsoft_version=__version__,
             input=str(self._config.input),
@@ -309,7 +317,7 @@ class _Render:
             first_frame_s=None if first is None else setup_seconds + first,
             settings=_settings(self._config, info),
             model=ModelReport(
-                name=model.spec.name, sha256=model.sha256, licence=model.spec.licence
+                name=model.spec.name, sha256=loaded.sha256, licence=model.spec.licence
             ),
             stages=_stage_reports(machine, self._metrics, frames),
             h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
@@ -317,6 +325,8 @@ class _Render:
             events=list(self._events),
             audio=target.muxer.audio,
             peak_rss_bytes=peak_rss_bytes(),
+            peak_vram_bytes=watch.peak_bytes,
+            gpu=watch.summary,
             versions=library_versions(),
         )
 

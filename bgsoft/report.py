@@ -110,6 +110,11 @@ class RenderReport:
     audio: list[AudioReport] = field(default_factory=list)
     peak_rss_bytes: int
     peak_vram_bytes: int | None = None
+    """Most GPU memory seen in use while frames ran: this process's, or where the driver does not
+    tell that, all of the GPU's (``gpu["memory_of"]``); None on the CPU."""
+    gpu: dict[str, Any] | None = None
+    """Load, power and temperature of the GPU; see :meth:`bgsoft.cuda.monitor.GpuMonitor.stop`. None
+    on the CPU."""
     versions: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

@@ -22,10 +22,19 @@ def doctor(
         bool, typer.Option("--json", help="Print JSON for programs.", show_default=False)
     ] = False,
     gpu: Annotated[int, typer.Option(metavar="N", min=0, help="Which GPU to look at.")] = 0,
+    require_gpu: Annotated[
+        bool,
+        typer.Option(
+            "--require-gpu",
+            help="Let the exit code say whether every stage works on the GPU.",
+            show_default=False,
+        ),
+    ] = False,
 ) -> int:
     """Check what works on this machine, and say how to mend the rest.
 
-    The exit code is 0 if a render works on the CPU.
+    Every backend is run for a moment. The exit code is 0 if a render works, on the GPU or the CPU;
+    with --require-gpu, if `bgsoft render --require-gpu` would.
     """
     from bgsoft.cli.console import Console
     from bgsoft.cli.exitcodes import ExitCode
@@ -43,35 +52,105 @@ def doctor(
     if report.problems:
         console.error(f"a render would not work: {report.problems[0]}")
         return ExitCode.UNAVAILABLE
+    if require_gpu and report.gpu_problems:
+        console.error(f"a render on the GPU would not work: {report.gpu_problems[0]}")
+        return ExitCode.UNAVAILABLE
     return ExitCode.OK
 
 
 def _lines(report: DoctorReport) -> list[str]:
+    lines = [
+        *_versions(report),
+        *_machine(report),
+        *_backends(report),
+        *_codecs(report),
+        "Models",
+        *(_row(model.name, "ok" if model.ok else model.reason) for model in report.models),
+    ]
+    if report.parity:
+        lines.append("GPU against CPU, in code values")
+        for found in report.parity:
+            figures = f"max {found.max_difference:.3g}, mean {found.mean_difference:.2g}"
+            state = "ok" if found.ok else "TOO FAR"
+            lines.append(f"  {found.name:<28} {state}: {figures} (allowed: {found.tolerance})")
+    lines.append("Run by bgsoft's makers on")
+    lines += [f"  {r.part:<34} {r.ran_on}: {r.how}" for r in report.hardware_runs]
+    return lines + _verdict(report)
+
+
+def _row(title: str, text: object) -> str:
+    return f"  {title:<16} {text}"
+
+
+def _versions(report: DoctorReport) -> list[str]:
     lines = ["Versions"]
     for name, version in report.versions.items():
         broken = report.import_errors.get(name)
         note = f"  does not load: {broken}" if broken else ""
-        lines.append(f"  {name:<16} {version or 'not installed'}{note}")
+        lines.append(_row(name, f"{version or 'not installed'}{note}"))
     libraries = ", ".join(f"{name} {version}" for name, version in report.ffmpeg.items())
-    lines += [
-        f"  {'FFmpeg in av':<16} {libraries or 'unknown'}",
-        f"  {'ONNX Runtime has':<16} {', '.join(report.execution_providers) or 'nothing'}",
-        "Machine",
-        f"  {'CPUs':<16} {report.cpu_count}",
-        f"  {'NVIDIA driver':<16} {report.gpu_driver or 'none'}",
-        "Backends, best first",
-    ]
+    lines.append(_row("FFmpeg in av", libraries or "unknown"))
+    lines.append(_row("ONNX Runtime has", ", ".join(report.execution_providers) or "nothing"))
+    return lines
+
+
+def _machine(report: DoctorReport) -> list[str]:
+    lines = ["Machine", _row("CPUs", report.cpu_count)]
+    lines.append(_row("NVIDIA driver", report.gpu_driver or "none"))
+    gpu = report.gpu
+    if gpu is not None:
+        memory = f"{gpu.memory_bytes / 2**30:.0f} GiB"
+        lines += [
+            _row("GPU", f"{gpu.name}, {memory}, compute capability {gpu.compute_capability}"),
+            _row("CUDA", f"runtime {gpu.runtime}, driver up to {gpu.driver_cuda}"),
+            _row("NVRTC", gpu.nvrtc or "not found"),
+            _row("cuDNN", gpu.cudnn or "not found"),
+            _row("TensorRT", gpu.tensorrt or "not found"),
+        ]
+    return lines
+
+
+def _backends(report: DoctorReport) -> list[str]:
+    lines = ["Backends, best first"]
+    trials = {(trial.stage, trial.backend): trial for trial in report.trials}
     for stage, candidates in report.stages.items():
         for position, candidate in enumerate(candidates):
+            trial = trials.get((stage, candidate.name))
             state = "ok" if candidate.available else f"no: {candidate.reason}"
+            if candidate.available and trial is not None and trial.ms_per_frame is not None:
+                state += f", {trial.ms_per_frame:.2f} ms a frame: {trial.detail}"
             fix = f" ({candidate.fix})" if candidate.fix else ""
             title = stage if position == 0 else ""
             lines.append(f"  {title:<10} {candidate.name:<9} {state}{fix}")
-    lines.append("Encoders")
-    lines += [f"  {name:<16} {'ok' if ok else 'missing'}" for name, ok in report.encoders.items()]
-    lines.append("Models")
-    for model in report.models:
-        lines.append(f"  {model.name:<16} {'ok' if model.ok else model.reason}")
-    lines.append("A render on the CPU works." if not report.problems else "Problems")
-    lines += [f"  {problem}" for problem in report.problems]
     return lines
+
+
+def _codecs(report: DoctorReport) -> list[str]:
+    lines = ["Encoders"]
+    lines += [_row(name, "ok" if ok else "missing") for name, ok in report.encoders.items()]
+    if report.decode_caps:
+        lines.append("NVDEC decodes")
+    for caps in report.decode_caps:
+        text = f"up to {caps.max_size}" if caps.supported else f"no: {caps.reason or 'not here'}"
+        lines.append(_row(f"{caps.codec} {caps.bit_depth} bits", text))
+    if report.encode_caps:
+        lines.append("NVENC encodes")
+    for made in report.encode_caps:
+        text = "no" if made.reason is None else f"no: {made.reason}"
+        if made.supported:
+            ten = " and 10" if made.features.get("support_10bit_encode") else ""
+            width, height = (made.features.get(f"{side}_max") for side in ("width", "height"))
+            text = f"8{ten} bits, up to {width}x{height}"
+        lines.append(_row(made.codec, text))
+    return lines
+
+
+def _verdict(report: DoctorReport) -> list[str]:
+    if report.problems:
+        return ["Problems", *(f"  {problem}" for problem in report.problems)]
+    if not report.gpu_problems:
+        return ["A render works, every stage on the GPU."]
+    return [
+        "A render works. Not every stage is on the GPU:",
+        *(f"  {problem}" for problem in report.gpu_problems),
+    ]

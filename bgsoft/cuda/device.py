@@ -64,6 +64,11 @@ class CudaDevice:
         """e.g. ``cuda:0 (NVIDIA H100 80GB HBM3)``."""
         return f"cuda:{self.number} ({self.name})"
 
+    @property
+    def bus_id(self) -> str:
+        """PCI address, e.g. ``0000:3b:00.0``."""
+        return str(cupy.cuda.runtime.deviceGetPCIBusId(self.number))
+
     def free_bytes(self) -> int:
         """Device memory that is free now."""
         free, _total = self._device.mem_info

@@ -9,11 +9,17 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import ConfigError, ModelError, ModelIntegrityError
+from bgsoft.config import Precision
+from bgsoft.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    ModelError,
+    ModelIntegrityError,
+)
 from bgsoft.models import cache
 from bgsoft.suggest import did_you_mean
 
@@ -37,6 +43,8 @@ _FAMILIES = (*SEGMENTATION_FAMILIES, "face-detector", "face-landmarks")
 _LAYOUTS = ("NCHW", "NHWC")
 _COLORS = ("RGB", "BGR")
 _ACTIVATIONS = ("none", "sigmoid", "softmax")
+_CATALOG_ONLY = ("bytes", "sha256", "url", "fp16_file", "fp16_bytes", "fp16_sha256")
+"""Keys that a sidecar cannot set."""
 _SIDECAR_KEYS = (
     'family = "single-shot", [input] name, width, height (and layout, color, mean, std), '
     "[[outputs]] name (and channel, activation)"
@@ -60,6 +68,11 @@ class ModelSpec:
     """File size; None for users' files."""
     sha256: str | None = None
     """Of the file, hexadecimal; None for users' files."""
+    fp16_file: str | None = None
+    """The same model in half precision, beside ``file``; embedded models only."""
+    fp16_bytes: int | None = None
+    fp16_sha256: str | None = None
+    """Of that file."""
     licence: str = "unknown"
     """SPDX identifier of the weights' licence."""
     source: str = ""
@@ -97,6 +110,32 @@ class ResolvedModel:
     path: Path
     sha256: str
     """Of the file as it was read just now."""
+
+    def for_provider(self, backend: str, precision: Precision) -> ResolvedModel:
+        """The file to load for a precision.
+
+        Args:
+            backend: ``tensorrt``, ``cuda`` or ``cpu``.
+            precision: fp32, or fp16, which TensorRT makes of the fp32 file by itself.
+
+        Raises:
+            BackendUnavailableError: This provider has no such precision of this model.
+            ModelIntegrityError: The file is not what the catalogue says.
+        """
+        if precision is Precision.FP32 or (precision, backend) == (Precision.FP16, "tensorrt"):
+            return self
+        if backend == "cpu":
+            raise BackendUnavailableError(
+                f"--precision {precision} needs GPU inference; the CPU runs fp32"
+            )
+        if precision is not Precision.FP16:
+            raise BackendUnavailableError(f"no {precision} version of {self.spec.name}")
+        spec = self.spec
+        if spec.fp16_file is None or spec.fp16_sha256 is None:
+            raise BackendUnavailableError(f"no fp16 version of {spec.name}; TensorRT makes its own")
+        path = self.path.with_name(spec.fp16_file)
+        cache.check_file(path, size_bytes=spec.fp16_bytes, sha256=spec.fp16_sha256)
+        return replace(self, path=path, sha256=spec.fp16_sha256)
 
 
 @functools.cache
@@ -177,7 +216,7 @@ def _read_sidecar(path: Path) -> ModelSpec:
         ) from None
     except (OSError, ValueError) as exc:
         raise ConfigError(f"{sidecar}: {exc}", path=sidecar) from exc
-    described = {**table, "file": path.name, "bytes": None, "sha256": None, "url": None}
+    described = {**table, "file": path.name, **dict.fromkeys(_CATALOG_ONLY)}
     spec = _parse(path.stem, described, str(sidecar))
     if spec.family == "single-shot" and not (spec.width and spec.height):
         raise ConfigError(f"{sidecar}: [input] needs width and height", path=sidecar)
@@ -200,6 +239,9 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
         url=table.get("url"),
         bytes=table.get("bytes"),
         sha256=table.get("sha256"),
+        fp16_file=table.get("fp16_file"),
+        fp16_bytes=table.get("fp16_bytes"),
+        fp16_sha256=table.get("fp16_sha256"),
         licence=reader.text(table, "licence", "unknown"),
         source=reader.text(table, "source", ""),
         input=reader.text(image, "name"),

@@ -104,9 +104,7 @@ class OnnxEmitter:
         for output, index in zip(self._outputs, self._graph.outputs, strict=True):
             self._publish(output, index)
         _, height, width, channels = self._shape(self._graph.inputs[0])
-        image = helper.make_tensor_value_info(
-            "image", self._type, [BATCH, channels, height, width]
-        )
+        image = helper.make_tensor_value_info("image", self._type, [BATCH, channels, height, width])
         results = [
             helper.make_tensor_value_info(o.name, self._type, [BATCH, *o.shape])
             for o in self._outputs

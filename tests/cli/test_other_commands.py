@@ -145,6 +145,9 @@ def test_doctor_json(run: Run) -> None:
     assert report["problems"] == []
     assert all(model["ok"] for model in report["models"])
     assert report["cpu_count"] >= 1
+    tried = {(trial["stage"], trial["backend"]): trial for trial in report["trials"]}
+    assert all(tried[stage, "cpu"]["ok"] for stage in report["stages"])
+    assert any(run["ran_on"] == "never" for run in report["hardware_runs"])
 
 
 def test_doctor_without_a_runtime(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,3 +170,13 @@ def test_doctor_with_a_package_that_does_not_load(
     outcome = run("doctor")
     assert outcome.code == 4
     assert "cv2 does not load: ImportError: libGL.so" in outcome.error_line
+
+
+def test_doctor_tells_whether_the_gpu_would_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_gpu_problems", lambda *_: ["encode would run on the CPU"])
+    assert run("doctor").code == 0
+    outcome = run("doctor", "--require-gpu")
+    assert outcome.code == 4
+    assert outcome.error_line == "a render on the GPU would not work: encode would run on the CPU"
+    monkeypatch.setattr(doctor, "_gpu_problems", lambda *_: [])
+    assert run("doctor", "--require-gpu").code == 0

@@ -1,0 +1,192 @@
+"""What the GPU is doing while a render runs, sampled through NVML.
+
+Sampling is a few calls into the driver twice a second, on a thread of its own; it takes part in no
+CUDA work and needs no context. Where NVML cannot be had, the summary says why and the render goes
+on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+__all__ = ["GpuMonitor", "Watch", "watched"]
+
+_INTERVAL_SECONDS = 0.5
+_MILLI = 1000.0
+
+
+@dataclass(slots=True)
+class _Series:
+    total: float = 0.0
+    count: int = 0
+    largest: float = float("-inf")
+
+    def add(self, value: float) -> None:
+        self.total += value
+        self.count += 1
+        self.largest = max(self.largest, value)
+
+
+class GpuMonitor:
+    """Samples one GPU between :meth:`start` and :meth:`stop`.
+
+    Args:
+        bus_id: PCI address of the GPU, e.g. ``0000:3b:00.0``: NVML numbers GPUs in another order
+            than CUDA, and knows nothing of ``CUDA_VISIBLE_DEVICES``.
+        interval_seconds: Between samples.
+    """
+
+    def __init__(self, bus_id: str, interval_seconds: float = _INTERVAL_SECONDS) -> None:
+        self._bus_id = bus_id
+        self._interval = interval_seconds
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._nvml: Any = None
+        self._handle: Any = None
+        self._series: dict[str, _Series] = {}
+        self._samples = 0
+        self._own_memory = True
+        self._reason: str | None = None
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """Most memory seen in use, by this process where the driver tells, else by all."""
+        series = self._series.get("memory_bytes")
+        return None if series is None else int(series.largest)
+
+    def start(self) -> None:
+        """Begin to sample; NVML itself is started on the thread, so that nothing waits for it."""
+        if self._thread is not None:
+            raise RuntimeError("the monitor has been started before")
+        self._thread = threading.Thread(target=self._run, name="bgsoft-nvml", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> dict[str, Any]:
+        """Take the last sample and end; safe to call twice.
+
+        Returns:
+            ``samples``, ``interval_s``, ``memory_of`` (``process`` or ``device``), ``mean`` and
+            ``max`` (each with those of ``sm_pct``, ``memory_pct``, ``decoder_pct``,
+            ``encoder_pct``, ``memory_bytes``, ``power_w``, ``temperature_c`` that this GPU tells),
+            ``reason`` where nothing could be sampled. ``memory_pct`` is the share of time in which
+            memory was read or written.
+        """
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        return {
+            "samples": self._samples,
+            "interval_s": self._interval,
+            "memory_of": "process" if self._own_memory else "device",
+            "mean": {name: s.total / s.count for name, s in self._series.items()},
+            "max": {name: s.largest for name, s in self._series.items()},
+            "reason": self._reason,
+        }
+
+    def _run(self) -> None:
+        try:
+            self._nvml = importlib.import_module("pynvml")
+        except ImportError:
+            self._reason = "pynvml is missing: pip install nvidia-ml-py"
+            return
+        nvml = self._nvml
+        try:
+            nvml.nvmlInit()
+        except Exception as exc:  # NVMLError's subclasses are made at run time
+            self._reason = f"NVML does not start: {exc}"
+            return
+        try:
+            self._handle = nvml.nvmlDeviceGetHandleByPciBusId(self._bus_id)
+        except Exception as exc:
+            self._reason = f"NVML does not know the GPU at {self._bus_id}: {exc}"
+        else:
+            self._sample()
+            while not self._stop.wait(self._interval):
+                self._sample()
+            self._sample()
+        finally:
+            self._ask(nvml.nvmlShutdown)
+
+    def _sample(self) -> None:
+        nvml, handle = self._nvml, self._handle
+        self._samples += 1
+        rates = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        if rates is not None:
+            self._add("sm_pct", rates.gpu)
+            self._add("memory_pct", rates.memory)
+        # These two answer with (percent, microseconds sampled).
+        decoder = self._ask(lambda: nvml.nvmlDeviceGetDecoderUtilization(handle)[0])
+        self._add("decoder_pct", decoder)
+        encoder = self._ask(lambda: nvml.nvmlDeviceGetEncoderUtilization(handle)[0])
+        self._add("encoder_pct", encoder)
+        self._add("memory_bytes", self._memory())
+        power = self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        self._add("power_w", None if power is None else power / _MILLI)
+        sensor = getattr(nvml, "NVML_TEMPERATURE_GPU", 0)
+        self._add("temperature_c", self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, sensor)))
+
+    def _memory(self) -> int | None:
+        """Bytes this process uses, or the whole GPU where NVML names other ids (in containers)."""
+        nvml, handle = self._nvml, self._handle
+        if self._own_memory:
+            running = self._ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)) or []
+            for process in running:
+                if process.pid == os.getpid() and process.usedGpuMemory:
+                    return int(process.usedGpuMemory)
+            # Decided by the first sample: a maximum over both would mean nothing.
+            if "memory_bytes" in self._series:
+                return None
+            self._own_memory = False
+        used = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
+        return None if used is None else int(used)
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        """The driver's answer; None where this GPU has none."""
+        try:
+            return question()
+        except Exception:
+            # NVMLError_NotSupported for what a GPU lacks, others when it is lost: the figure is
+            # left out of the summary, and the render's own calls tell of a lost GPU.
+            return None
+
+    def _add(self, name: str, value: float | None) -> None:
+        if value is not None:
+            self._series.setdefault(name, _Series()).add(float(value))
+
+
+@dataclass(slots=True)
+class Watch:
+    """What was seen of a GPU; filled when the watching ends."""
+
+    summary: dict[str, Any] | None = None
+    """As :meth:`GpuMonitor.stop` gives it; None without a GPU."""
+    peak_bytes: int | None = None
+    """Most device memory in use; None without a GPU."""
+
+
+@contextmanager
+def watched(device: CudaDevice | None) -> Iterator[Watch]:
+    """Watch a GPU, where there is one to watch, while the block runs."""
+    watch = Watch()
+    if device is None:
+        yield watch
+        return
+    monitor = GpuMonitor(device.bus_id)
+    monitor.start()
+    try:
+        yield watch
+    finally:
+        watch.summary = monitor.stop()
+    watch.peak_bytes = monitor.peak_memory_bytes
+    if watch.peak_bytes is None:
+        watch.peak_bytes = device.used_bytes()  # with all that the block allocated still there
+        watch.summary["memory_of"] = "device"

@@ -1,0 +1,319 @@
+"""Runs one stage on one backend over pictures that are known, with the library's own classes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.config import Codec, EncodeConfig, Precision
+from bgsoft.decode.base import Decoder
+from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.encode.base import Encoder
+from bgsoft.encode.codecs import choose_encoder
+from bgsoft.encode.cpu import CpuEncoder
+from bgsoft.errors import VerificationError
+from bgsoft.frame import Array, Frame, Planes
+from bgsoft.infer.base import Network
+from bgsoft.media.containers import container_for
+from bgsoft.media.mux import Muxer
+from bgsoft.models.catalog import ResolvedModel
+from bgsoft.pipeline.ring import FrameRing
+from bgsoft.segment.single import SingleShotSegmenter, network_shapes
+from bgsoft.selftest.clips import empty_planes, stream_info
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+__all__ = [
+    "Encoded",
+    "Mask",
+    "Shown",
+    "decode_clip",
+    "difference",
+    "encode_frames",
+    "lowest_psnr_db",
+    "psnr_db",
+    "run_model",
+    "to_device",
+    "to_host",
+]
+
+_RING_SLOTS = 4
+_EQUAL_DB = 99.0
+"""Stands for infinity."""
+
+
+def to_host(array: Array) -> NDArray[Any]:
+    """A copy of an array in host memory; waits for the device where it is there."""
+    if isinstance(array, np.ndarray):
+        return array.copy()
+    import cupy
+
+    cupy.cuda.Device().synchronize()
+    host: NDArray[Any] = array.get()
+    return host
+
+
+def to_device(frame: Frame) -> Frame:
+    """A copy of a host frame in a slot of its own on the current device."""
+    import cupy
+
+    from bgsoft.cuda.device import device_planes
+
+    planes = device_planes(frame.format, frame.planes.slot)
+    for source, target in zip(_all_planes(frame.planes), _all_planes(planes), strict=True):
+        target.set(source)
+    cupy.cuda.Device().synchronize()
+    return Frame(
+        planes=planes,
+        format=frame.format,
+        index=frame.index,
+        pts=frame.pts,
+        time_base=frame.time_base,
+        duration=frame.duration,
+    )
+
+
+def _all_planes(planes: Planes) -> tuple[Array, Array, Array]:
+    return planes.luma, planes.chroma, planes.alpha
+
+
+@dataclass(slots=True, eq=False)
+class Shown:
+    """A decoded frame, kept on the host."""
+
+    pts: int
+    luma: NDArray[Any]
+    chroma: NDArray[Any]
+
+
+def decode_clip(
+    path: Path, backend: str = "cpu", device: CudaDevice | None = None
+) -> tuple[list[Shown], float]:
+    """Decode a whole file.
+
+    Args:
+        path: A video file.
+        backend: ``nvdec`` or ``cpu``.
+        device: For ``nvdec``.
+
+    Returns:
+        The frames, and seconds spent decoding without opening and without the copies to the host.
+
+    Raises:
+        BackendUnavailableError: NVDEC cannot decode this here.
+        BgsoftError: As the decoders.
+    """
+    decoder: Decoder
+    if backend == "cpu":
+        decoder = CpuDecoder(path)
+        format = decoder.info.format
+        ring = FrameRing(_RING_SLOTS, lambda slot: empty_planes(format, slot))
+    else:
+        from bgsoft.cuda.device import device_planes
+        from bgsoft.decode.nvdec import NvdecDecoder
+
+        assert device is not None
+        decoder = NvdecDecoder(path, device=device)
+        format = decoder.info.format
+        ring = FrameRing(_RING_SLOTS, lambda slot: device_planes(format, slot))
+    shown: list[Shown] = []
+    seconds = 0.0
+    with decoder:
+        started = time.perf_counter()
+        for frame in decoder.frames(ring):
+            if frame.ready is not None:
+                frame.ready.synchronize()
+            seconds += time.perf_counter() - started
+            shown.append(Shown(frame.pts, to_host(frame.luma), to_host(frame.chroma)))
+            ring.release(frame)
+            started = time.perf_counter()
+    return shown, seconds
+
+
+def difference(ours: Sequence[Shown], reference: Sequence[Shown]) -> str | None:
+    """How two decodings differ, in words; None where frames and timestamps are equal."""
+    if len(ours) != len(reference):
+        return f"{len(ours)} frames, not {len(reference)}"
+    for index, (one, other) in enumerate(zip(ours, reference, strict=True)):
+        if one.pts != other.pts:
+            return f"frame {index} is at {one.pts}, not {other.pts}"
+        for name in ("luma", "chroma"):
+            a, b = getattr(one, name), getattr(other, name)
+            if a.shape != b.shape or not np.array_equal(a, b):
+                return f"{name} of frame {index} differs"
+    return None
+
+
+def psnr_db(one: NDArray[Any], other: NDArray[Any], bits: int) -> float:
+    """Peak signal-to-noise ratio of two planes, dB; 99 where they are equal.
+
+    Args:
+        one: Samples.
+        other: Samples of the same shape.
+        bits: Of a sample as stored, 8 or 16.
+    """
+    error = float(np.mean((one.astype(np.float64) - other) ** 2))
+    if error == 0:
+        return _EQUAL_DB
+    return min(_EQUAL_DB, 10 * math.log10(((1 << bits) - 1) ** 2 / error))
+
+
+def lowest_psnr_db(ours: Sequence[Shown], reference: Sequence[Shown]) -> float:
+    """The least of all frames' PSNR of luma, dB."""
+    bits = 8 * reference[0].luma.itemsize
+    return min(psnr_db(a.luma, b.luma, bits) for a, b in zip(ours, reference, strict=True))
+
+
+@dataclass(slots=True, eq=False)
+class Mask:
+    """What a model made of a frame, and how."""
+
+    values: NDArray[np.float32]
+    """(h, w) in [0, 1]."""
+    provider: str
+    """As the session tells it."""
+    ms_per_frame: float
+    """One frame at a time, from host memory to host memory."""
+
+
+def run_model(
+    model: ResolvedModel,
+    frame: Frame,
+    backend: str = "cpu",
+    device: CudaDevice | None = None,
+    *,
+    precision: Precision = Precision.FP32,
+    runs: int = 10,
+) -> Mask:
+    """Segment one frame.
+
+    Args:
+        model: A single-shot model.
+        frame: On the host.
+        backend: ``tensorrt``, ``cuda`` or ``cpu``.
+        device: For the first two.
+        precision: fp32 or fp16.
+        runs: How often, for the time.
+
+    Raises:
+        BackendUnavailableError: The provider does not run here, or has no such precision.
+        BgsoftError: The model failed.
+    """
+    network = _network(model, backend, device, precision)
+    try:
+        segmenter = SingleShotSegmenter(model.spec, network, frame.format)
+        reduced = CpuReducer(frame.format).reduce(frame)
+        segmenter.start()
+        started = time.perf_counter()
+        for _ in range(runs):
+            mask = segmenter.mask(frame, reduced)
+        seconds = time.perf_counter() - started
+        return Mask(mask.copy(), network.provider, 1000 * seconds / runs)
+    finally:
+        network.close()
+
+
+def _network(
+    model: ResolvedModel, backend: str, device: CudaDevice | None, precision: Precision
+) -> Network:
+    shapes = network_shapes(model.spec, 1)
+    if backend == "cpu":
+        from bgsoft.infer.cpu import CpuNetwork
+
+        return CpuNetwork(model.path, shapes)
+    from bgsoft.infer.crossing import HostSide
+    from bgsoft.infer.cuda import GpuNetwork
+
+    assert device is not None
+    chosen = model.for_provider(backend, precision)
+    stream = device.new_stream()
+    network = GpuNetwork(
+        chosen.path,
+        shapes,
+        backend=backend,
+        device=device,
+        stream=stream,
+        precision=precision,
+        sha256=chosen.sha256,
+    )
+    return HostSide(network, device, stream)
+
+
+@dataclass(slots=True, eq=False)
+class Encoded:
+    """A file that an encoder made, as the CPU decodes it."""
+
+    encoder: str
+    frames: int
+    lowest_psnr_db: float
+    """Of luma, against what went in."""
+    ms_per_frame: float
+
+
+def encode_frames(
+    path: Path,
+    frames: Sequence[Frame],
+    codec: Codec = Codec.H264,
+    backend: str = "cpu",
+    device: CudaDevice | None = None,
+) -> Encoded:
+    """Encode host frames into a file, decode it again and compare.
+
+    Args:
+        path: File to write.
+        frames: On the host; all of one format.
+        codec: For the encoder.
+        backend: ``nvenc`` or ``cpu``.
+        device: For ``nvenc``.
+
+    Raises:
+        VerificationError: Frames or timestamps did not come back as they went in.
+        BackendUnavailableError: There is no NVENC, or none for this codec.
+        BgsoftError: As encoders, muxer and decoder.
+    """
+    format = frames[0].format
+    info, container = stream_info(format), container_for(path)
+    settings = EncodeConfig(codec=codec)
+    with Muxer(path, container, info, copy_tracks=False) as muxer:
+        encoder: Encoder
+        if backend == "cpu":
+            encoder = CpuEncoder(muxer, choose_encoder(settings, container, info), format, info)
+            fed = list(frames)
+        else:
+            from bgsoft.encode.nv_settings import choose_nvenc
+            from bgsoft.encode.nvenc import NvencEncoder
+
+            assert device is not None
+            choice = choose_nvenc(settings, container, info)
+            encoder = NvencEncoder(muxer, choice, format, info, device=device)
+            fed = [to_device(frame) for frame in frames]
+        try:
+            started = time.perf_counter()
+            for frame in fed:
+                encoder.encode(frame)
+            encoder.finish()
+            seconds = time.perf_counter() - started
+            muxer.finish()
+        finally:
+            encoder.close()
+    return _read_back(path, frames, encoder.name, 1000 * seconds / len(frames))
+
+
+def _read_back(path: Path, frames: Sequence[Frame], encoder: str, ms: float) -> Encoded:
+    with CpuDecoder(path) as decoder:
+        time_base = decoder.info.time_base
+    seen, _ = decode_clip(path)
+    expected = [frame.pts * frame.time_base for frame in frames]
+    if [shown.pts * time_base for shown in seen] != expected:
+        raise VerificationError(f"{encoder}: {len(seen)} frames at other times came back")
+    sent = [Shown(frame.pts, frame.luma, frame.chroma) for frame in frames]
+    return Encoded(encoder, len(seen), lowest_psnr_db(seen, sent), ms)

@@ -1,0 +1,210 @@
+"""The NVML monitor, with a stand-in for the driver."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bgsoft.cuda.monitor import GpuMonitor, watched
+
+BUS_ID = "0000:3b:00.0"
+
+
+class NotSupportedError(Exception):
+    """As NVML answers for what a GPU lacks."""
+
+
+class Nvml:
+    """As much of pynvml as the monitor asks for; each figure rises with every sample."""
+
+    NVML_TEMPERATURE_GPU = 0
+
+    def __init__(self, pid: int | None = None) -> None:
+        self.pid = pid
+        self.samples = 0
+        self.open = False
+        self.missing: set[str] = set()
+
+    def _answer(self, name: str, value: Any) -> Any:
+        assert self.open
+        if name in self.missing:
+            raise NotSupportedError("Not Supported")
+        return value
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        self.open = True
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.open = False
+
+    def nvmlDeviceGetHandleByPciBusId(self, bus_id: str) -> str:  # noqa: N802
+        if bus_id != BUS_ID:
+            raise NotSupportedError("Not Found")
+        return "handle"
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:  # noqa: N802
+        assert handle == "handle"
+        self.samples += 1
+        return self._answer("rates", SimpleNamespace(gpu=10 * self.samples, memory=self.samples))
+
+    def nvmlDeviceGetDecoderUtilization(self, _handle: str) -> list[int]:  # noqa: N802
+        return self._answer("decoder", [50, 167_000])
+
+    def nvmlDeviceGetEncoderUtilization(self, _handle: str) -> list[int]:  # noqa: N802
+        return self._answer("encoder", [0, 167_000])
+
+    def nvmlDeviceGetComputeRunningProcesses(self, _handle: str) -> list[Any]:  # noqa: N802
+        processes = [SimpleNamespace(pid=-1, usedGpuMemory=7)]
+        if self.pid is not None:
+            processes.append(SimpleNamespace(pid=self.pid, usedGpuMemory=1000 * self.samples))
+        return self._answer("processes", processes)
+
+    def nvmlDeviceGetMemoryInfo(self, _handle: str) -> Any:  # noqa: N802
+        return self._answer("memory", SimpleNamespace(used=9_000_000 * self.samples))
+
+    def nvmlDeviceGetPowerUsage(self, _handle: str) -> int:  # noqa: N802
+        return self._answer("power", 125_500)
+
+    def nvmlDeviceGetTemperature(self, _handle: str, _sensor: int) -> int:  # noqa: N802
+        return self._answer("temperature", 40 + self.samples)
+
+
+def sampled(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> tuple[GpuMonitor, dict[str, Any]]:
+    """A monitor that has taken its first and its last sample, and its summary."""
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    monitor = GpuMonitor(BUS_ID, interval_seconds=60)
+    monitor.start()
+    return monitor, monitor.stop()
+
+
+def test_means_and_maxima(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = Nvml(pid=os.getpid())
+    monitor, summary = sampled(nvml, monkeypatch)
+    assert summary["samples"] == 2
+    assert summary["reason"] is None
+    assert summary["mean"] == {
+        "sm_pct": 15.0,
+        "memory_pct": 1.5,
+        "decoder_pct": 50.0,
+        "encoder_pct": 0.0,
+        "memory_bytes": 1500.0,
+        "power_w": 125.5,
+        "temperature_c": 41.5,
+    }
+    assert summary["max"]["sm_pct"] == 20
+    assert summary["memory_of"] == "process"
+    assert monitor.peak_memory_bytes == 2000
+    assert not nvml.open
+    assert monitor.stop() == summary
+
+
+def test_it_goes_on_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    monitor = GpuMonitor(BUS_ID, interval_seconds=0.001)
+    monitor.start()
+    while nvml.samples < 10:
+        time.sleep(0.001)
+    assert monitor.stop()["samples"] >= 10
+
+
+def test_in_a_container_the_memory_is_the_whole_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor, summary = sampled(Nvml(pid=None), monkeypatch)
+    assert summary["memory_of"] == "device"
+    assert monitor.peak_memory_bytes == 18_000_000
+
+
+@pytest.mark.parametrize(
+    ("lacks", "gone"),
+    [
+        ({"power"}, {"power_w"}),
+        ({"rates"}, {"sm_pct", "memory_pct"}),
+        ({"encoder", "decoder"}, {"encoder_pct", "decoder_pct"}),
+        ({"processes", "memory"}, {"memory_bytes"}),
+        ({"temperature"}, {"temperature_c"}),
+    ],
+)
+def test_what_a_gpu_does_not_tell_is_left_out(
+    lacks: set[str], gone: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = set(sampled(Nvml(), monkeypatch)[1]["max"])
+    nvml = Nvml()
+    nvml.missing = lacks
+    monitor, summary = sampled(nvml, monkeypatch)
+    assert everything - set(summary["max"]) == gone
+    assert (monitor.peak_memory_bytes is None) == ("memory_bytes" in gone)
+
+
+def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # type: ignore[arg-type]
+    monitor = GpuMonitor(BUS_ID)
+    monitor.start()
+    summary = monitor.stop()
+    assert summary["reason"] == "pynvml is missing: pip install nvidia-ml-py"
+    assert (summary["samples"], summary["max"]) == (0, {})
+    assert monitor.peak_memory_bytes is None
+
+
+def test_a_driver_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = Nvml()
+
+    def refuse() -> None:
+        raise NotSupportedError("Driver Not Loaded")
+
+    monkeypatch.setattr(nvml, "nvmlInit", refuse)
+    assert sampled(nvml, monkeypatch)[1]["reason"] == "NVML does not start: Driver Not Loaded"
+
+
+def test_a_gpu_that_nvml_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    monitor = GpuMonitor("0000:ff:00.0")
+    monitor.start()
+    assert "does not know the GPU at 0000:ff:00.0: Not Found" in monitor.stop()["reason"]
+    assert not nvml.open
+
+
+def test_a_monitor_starts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor, _ = sampled(Nvml(), monkeypatch)
+    with pytest.raises(RuntimeError, match="started before"):
+        monitor.start()
+
+
+def test_watching(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(pid=os.getpid()))  # type: ignore[arg-type]
+    device: Any = SimpleNamespace(bus_id=BUS_ID, used_bytes=lambda: 123)
+    with watched(device) as watch:
+        assert watch.summary is None
+    assert watch.summary is not None
+    assert watch.summary["samples"] == 2
+    assert watch.peak_bytes == 2000
+
+
+def test_without_nvml_the_memory_in_use_at_the_end_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # type: ignore[arg-type]
+    device: Any = SimpleNamespace(bus_id=BUS_ID, used_bytes=lambda: 123)
+    with watched(device) as watch:
+        pass
+    assert watch.peak_bytes == 123
+    assert watch.summary is not None
+    assert watch.summary["memory_of"] == "device"
+
+
+def test_the_watch_ends_where_the_render_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    device: Any = SimpleNamespace(bus_id=BUS_ID, used_bytes=lambda: 123)
+    with pytest.raises(ZeroDivisionError), watched(device):
+        raise ZeroDivisionError
+    assert not nvml.open
+
+
+def test_nothing_is_watched_on_the_cpu() -> None:
+    with watched(None) as watch:
+        pass
+    assert (watch.summary, watch.peak_bytes) == (None, None)

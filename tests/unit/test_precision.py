@@ -1,0 +1,61 @@
+"""Which file a precision means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bgsoft.config import Precision
+from bgsoft.errors import BackendUnavailableError, ModelIntegrityError
+from bgsoft.models.catalog import ResolvedModel, catalog, resolve
+
+MODELS = [m.name for m in catalog().values() if m.embedded and m.family == "single-shot"]
+
+
+@pytest.fixture
+def model() -> ResolvedModel:
+    return resolve("selfie-general")
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda", "tensorrt"])
+def test_fp32_is_the_file_itself(model: ResolvedModel, backend: str) -> None:
+    assert model.for_provider(backend, Precision.FP32) is model
+
+
+def test_tensorrt_makes_its_own_half_precision(model: ResolvedModel) -> None:
+    assert model.for_provider("tensorrt", Precision.FP16) is model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_cuda_has_a_file_of_its_own(name: str) -> None:
+    model = resolve(name)
+    half = model.for_provider("cuda", Precision.FP16)
+    assert half.path.name == model.spec.fp16_file
+    assert half.path.stat().st_size == model.spec.fp16_bytes
+    assert half.sha256 == model.spec.fp16_sha256 != model.sha256
+    assert half.spec is model.spec
+
+
+def test_the_file_is_checked(model: ResolvedModel) -> None:
+    damaged = replace(model, spec=replace(model.spec, fp16_sha256="0" * 64))
+    with pytest.raises(ModelIntegrityError, match="SHA-256"):
+        damaged.for_provider("cuda", Precision.FP16)
+
+
+def test_a_model_without_one(model: ResolvedModel) -> None:
+    own = replace(model, spec=replace(model.spec, name="mine", fp16_file=None))
+    with pytest.raises(BackendUnavailableError, match="no fp16 version of mine; TensorRT makes"):
+        own.for_provider("cuda", Precision.FP16)
+    assert own.for_provider("tensorrt", Precision.FP16) is own
+
+
+def test_the_cpu_runs_fp32(model: ResolvedModel) -> None:
+    with pytest.raises(BackendUnavailableError, match="--precision fp16 needs GPU inference"):
+        model.for_provider("cpu", Precision.FP16)
+
+
+@pytest.mark.parametrize("backend", ["cuda", "tensorrt"])
+def test_nobody_has_int8(model: ResolvedModel, backend: str) -> None:
+    with pytest.raises(BackendUnavailableError, match="no int8 version of selfie-general"):
+        model.for_provider(backend, Precision.INT8)

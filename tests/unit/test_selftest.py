@@ -1,0 +1,231 @@
+"""The checks that the doctor and ``verify_gpu.py`` make, on the CPU and with stand-ins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bgsoft.backends import Candidate
+from bgsoft.composite.base import Compositor
+from bgsoft.config import Codec, EffectConfig, EffectKind, Precision
+from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.errors import BackendUnavailableError, VerificationError
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Reduced
+from bgsoft.models.catalog import ModelSpec, find_spec, resolve
+from bgsoft.selftest import stages, trials
+from bgsoft.selftest.clips import CLIPS, TIME_BASE, ClipSpec, draw_frame, write_clip
+from bgsoft.selftest.parity import EFFECTS, HostSide, Parity, measure_parity
+from bgsoft.selftest.stages import (
+    Shown,
+    decode_clip,
+    difference,
+    encode_frames,
+    lowest_psnr_db,
+    psnr_db,
+    run_model,
+)
+from bgsoft.selftest.trials import run_trials
+
+
+@pytest.mark.parametrize("spec", CLIPS, ids=lambda spec: spec.name)
+def test_clips_come_back_at_their_times(spec: ClipSpec, tmp_path: Path) -> None:
+    path = write_clip(tmp_path, spec)
+    written = path.stat().st_mtime_ns
+    assert write_clip(tmp_path, spec).stat().st_mtime_ns == written, "made once"
+    with CpuDecoder(path) as decoder:
+        time_base, format = decoder.info.time_base, decoder.info.format
+    shown, _ = decode_clip(path)
+    assert [frame.pts * time_base for frame in shown] == [pts * TIME_BASE for pts in spec.pts]
+    layout = PixelLayout.P010 if spec.pixel_format == "yuv420p10le" else PixelLayout.NV12
+    assert format.layout is layout
+    drawn = draw_frame(3, spec.width, spec.height, layout)
+    assert psnr_db(shown[3].luma, drawn.luma, 8 * format.bytes_per_sample) > 35
+    assert psnr_db(shown[3].chroma, drawn.chroma, 8 * format.bytes_per_sample) > 35
+
+
+def test_variable_rate_clips_have_uneven_steps() -> None:
+    pts = ClipSpec(name="x.mp4", frames=9, variable_rate=True).pts
+    assert len(set(np.diff(pts))) == 3
+    assert min(np.diff(pts)) > 0
+    assert all(value * 1000 % 90_000 == 0 or value % 90 == 0 for value in pts)
+
+
+def shown(pts: int, luma: int = 9) -> Shown:
+    return Shown(pts, np.full((4, 6), luma, np.uint8), np.full((2, 3, 2), 128, np.uint8))
+
+
+def test_differences_are_told() -> None:
+    reference = [shown(0), shown(40)]
+    assert difference([shown(0), shown(40)], reference) is None
+    assert difference([shown(0)], reference) == "1 frames, not 2"
+    assert difference([shown(0), shown(41)], reference) == "frame 1 is at 41, not 40"
+    assert difference([shown(0), shown(40, luma=8)], reference) == "luma of frame 1 differs"
+    other = shown(0)
+    other.chroma[1, 1, 1] += 1
+    assert difference([other, shown(40)], reference) == "chroma of frame 0 differs"
+
+
+def test_the_worst_frame_counts() -> None:
+    reference = [shown(0), shown(40)]
+    assert lowest_psnr_db(reference, reference) == 99
+    worse = lowest_psnr_db([shown(0), shown(40, luma=10)], reference)
+    assert worse == pytest.approx(20 * np.log10(255))
+
+
+@pytest.mark.parametrize("name", ["selfie-general", "selfie-landscape"])
+def test_models_see_the_figure(name: str) -> None:
+    mask = run_model(resolve(name), draw_frame(7, 1280, 720), runs=2)
+    assert mask.provider == "CPUExecutionProvider"
+    assert 0.02 < (mask.values > 0.5).mean() < 0.9
+    assert mask.ms_per_frame > 0
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+def test_encoders_are_checked(layout: PixelLayout, tmp_path: Path) -> None:
+    frames = [draw_frame(index, 320, 180, layout) for index in range(8)]
+    made = encode_frames(tmp_path / "out.mp4", frames, Codec.HEVC)
+    assert (made.encoder, made.frames) == ("libx265", 8)
+    assert made.lowest_psnr_db > 36
+
+
+def test_an_encoder_that_loses_frames_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = stages.decode_clip
+    monkeypatch.setattr(stages, "decode_clip", lambda path: (whole(path)[0][1:], 1.0))
+    with pytest.raises(VerificationError, match="7 frames at other times"):
+        encode_frames(tmp_path / "out.mp4", [draw_frame(i, 320, 180) for i in range(8)])
+
+
+SMALL = (320, 180)
+
+
+def parities(ours: Any, **options: Any) -> list[Parity]:
+    return list(measure_parity(ours, find_spec("selfie-general"), size=SMALL, **options))
+
+
+def test_a_side_agrees_with_itself() -> None:
+    found = parities(HostSide())
+    assert len(found) == 2 * (3 + len(EFFECTS))
+    assert len({parity.name for parity in found}) == len(found)
+    assert all(parity.ok and parity.max_difference == 0 for parity in found)
+
+
+class FaultySide(HostSide):
+    """The reference with one fault."""
+
+    def __init__(self, fault: str) -> None:
+        self._fault = fault
+
+    def reducer(self, format: FrameFormat) -> Any:
+        reducer = super().reducer(format)
+        if self._fault != "reduce":
+            return reducer
+
+        class Brighter:
+            def reduce(self, frame: Frame) -> Reduced:
+                reduced = reducer.reduce(frame)
+                reduced.luma[0, 0] += 1 << format.shift
+                return reduced
+
+        return Brighter()
+
+    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Reduced) -> Array:
+        tensor = super().write_tensor(spec, format, reduced)
+        if self._fault == "preprocess":
+            tensor[1, 5, 5] += 3 / 255
+        return tensor
+
+    def matter(self, config: Any, format: FrameFormat) -> Any:
+        matter = super().matter(config, format)
+        if self._fault != "matte":
+            return matter
+
+        class Softer:
+            def refine(self, mask: Any, frame: Frame, reduced: Reduced) -> Matte:
+                matte = matter.refine(mask, frame, reduced)
+                matte.alpha[:10] += 3
+                return matte
+
+        return Softer()
+
+    def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor:
+        if self._fault == f"composite {config.kind}":
+            return super().compositor(EffectConfig(kind=EffectKind.DIM, strength=5), format)
+        return super().compositor(config, format)
+
+
+@pytest.mark.parametrize(
+    "fault", ["reduce", "preprocess", "matte", "composite blur", "composite dim"]
+)
+def test_a_fault_is_found_where_it_is(fault: str) -> None:
+    wrong = [parity.name for parity in parities(FaultySide(fault)) if not parity.ok]
+    assert wrong == [f"{fault}, 8 bits", f"{fault}, 10 bits"]
+
+
+def cpu(**changes: Any) -> Candidate:
+    return Candidate(**{"name": "cpu", "device": "cpu", "available": True, **changes})
+
+
+def test_the_cpu_passes_its_trials(tmp_path: Path) -> None:
+    found = run_trials({s: [cpu()] for s in ("decode", "infer", "composite", "encode")}, tmp_path)
+    assert [trial.stage for trial in found] == ["decode", "infer", "composite", "encode"]
+    for trial in found:
+        assert trial.ok, trial.reason
+        assert trial.ms_per_frame is not None
+        assert trial.ms_per_frame > 0
+        assert trial.detail
+
+
+def test_what_is_unavailable_is_not_tried(tmp_path: Path) -> None:
+    gone = Candidate(name="nvdec", device="cuda:0", available=False, reason="no GPU", fix="buy one")
+    (trial,) = run_trials({"decode": [gone]}, tmp_path)
+    assert (trial.ok, trial.reason, trial.fix) == (False, "no GPU", "buy one")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (BackendUnavailableError("NVENC: this GPU has no NVENC"), "NVENC: this GPU has no NVENC"),
+        (VerificationError("2 frames lost"), "2 frames lost"),
+        (RuntimeError("vendor says no"), "RuntimeError: vendor says no"),
+    ],
+)
+def test_a_trial_that_fails_is_a_reason(
+    error: Exception, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(trials._Bench, "encode", fail)
+    (trial,) = run_trials({"encode": [cpu()]}, tmp_path)
+    assert (trial.ok, trial.reason) == (False, reason)
+
+
+def test_wrong_results_fail_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU decoder that shows other frames, and a provider with another mask."""
+    monkeypatch.setattr(trials._Bench, "_device_for", lambda *_: None)
+    decode, infer = stages.decode_clip, stages.run_model
+
+    def brighter(path: Path, backend: str = "cpu", device: Any = None) -> Any:
+        frames, seconds = decode(path)
+        if backend != "cpu":
+            frames[-1].luma[0, 0] += 1
+        return frames, seconds
+
+    def another(model: Any, frame: Frame, backend: str = "cpu", *_: Any, **options: Any) -> Any:
+        mask = infer(model, frame, precision=Precision.FP32, runs=1)
+        if backend != "cpu":
+            mask.values[0, 0] += 0.01
+        return mask
+
+    monkeypatch.setattr(stages, "decode_clip", brighter)
+    monkeypatch.setattr(stages, "run_model", another)
+    candidates = {"decode": [cpu(name="nvdec")], "infer": [cpu(name="cuda")]}
+    decoded, inferred = run_trials(candidates, tmp_path)
+    assert decoded.reason == "not what the CPU decodes: luma of frame 49 differs"
+    assert inferred.reason is not None
+    assert "mask differs from the CPU's by up to 0.010" in inferred.reason
