@@ -154,7 +154,7 @@ class DeviceClip:
                 cupy.cuda.runtime.memcpyHostToDevice,
                 stream.ptr,
             )
-            self._copies.h2d_bytes += pinned.nbytes
+            self._copies.add_h2d(pinned.nbytes)
         self._uploaded[turn].record(stream)
         self._uploads = self._clip.shown_count
 

@@ -166,7 +166,7 @@ class DownloadingDecoder(Closing):
             try:
                 if frame.ready is not None:
                     stream.wait_event(frame.ready)
-                self._device.copies.d2h_bytes += copier.copy(frame.planes, target)
+                self._device.copies.add_d2h(copier.copy(frame.planes, target))
                 done.record(stream)
                 done.synchronize()
             except BaseException:
@@ -219,7 +219,7 @@ class UploadingEncoder:
         cupy.cuda.Device(self._device.number).use()  # of the calling thread
         turn, self._turn = self._turn, 1 - self._turn
         source = frame.planes
-        self._device.copies.h2d_bytes += self._copier.copy(source, self._slots[turn])
+        self._device.copies.add_h2d(self._copier.copy(source, self._slots[turn]))
         self._done[turn].record(self._stream)
         self._done[turn].synchronize()
         self._encoder.encode(

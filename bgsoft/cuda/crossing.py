@@ -107,7 +107,7 @@ class DeviceUpload:
         """
         if after is not None:
             self.stream.wait_event(after)
-        self._device.copies.h2d_bytes += self._copier.copy(source, target)
+        self._device.copies.add_h2d(self._copier.copy(source, target))
         done.record(self.stream)
 
 
@@ -142,7 +142,7 @@ class HostDownload:
         turn, self._turn = self._turn, 1 - self._turn
         if frame.ready is not None:
             self.stream.wait_event(frame.ready)
-        self._device.copies.d2h_bytes += self._copier.copy(frame.planes, self._slots[turn])
+        self._device.copies.add_d2h(self._copier.copy(frame.planes, self._slots[turn]))
         self._done[turn].record(self.stream)
         return turn
 

@@ -7,9 +7,9 @@ that device pointers pass between them freely.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import cupy
@@ -24,12 +24,25 @@ PLANE_ALIGNMENT = 256
 """Bytes that the start of each plane is a multiple of: what any vector load needs."""
 
 
-@dataclass(slots=True)
 class CopyMeter:
-    """Bytes of frame data that crossed PCIe."""
+    """Bytes of frame data that crossed PCIe; counted from any thread."""
 
-    h2d_bytes: int = 0
-    d2h_bytes: int = 0
+    def __init__(self) -> None:
+        self.h2d_bytes = 0
+        """From host to device."""
+        self.d2h_bytes = 0
+        """From device to host."""
+        self._lock = threading.Lock()
+
+    def add_h2d(self, size: int) -> None:
+        """Count an upload."""
+        with self._lock:
+            self.h2d_bytes += size
+
+    def add_d2h(self, size: int) -> None:
+        """Count a download."""
+        with self._lock:
+            self.d2h_bytes += size
 
 
 class CudaDevice:

@@ -47,11 +47,11 @@ class HostSide:
         with self._gpu.use(self._stream):
             for name, host in self.inputs.items():
                 self._network.inputs[name].set(host, stream=self._stream)
-                self._gpu.copies.h2d_bytes += host.nbytes
+                self._gpu.copies.add_h2d(host.nbytes)
             self._network.run()
             for name, host in self.outputs.items():
                 self._network.outputs[name].get(out=host, stream=self._stream, blocking=False)
-                self._gpu.copies.d2h_bytes += host.nbytes
+                self._gpu.copies.add_d2h(host.nbytes)
             self._stream.synchronize()
 
     def close(self) -> None:
@@ -81,12 +81,12 @@ class DeviceSide:
         with self._gpu.use(self._stream):
             for name, array in self.inputs.items():
                 array.get(out=self._network.inputs[name], stream=self._stream, blocking=False)
-                self._gpu.copies.d2h_bytes += array.nbytes
+                self._gpu.copies.add_d2h(array.nbytes)
             self._stream.synchronize()
             self._network.run()
             for name, array in self.outputs.items():
                 array.set(self._network.outputs[name], stream=self._stream)
-                self._gpu.copies.h2d_bytes += array.nbytes
+                self._gpu.copies.add_h2d(array.nbytes)
 
     def close(self) -> None:
         self._network.close()

@@ -91,7 +91,7 @@ class CudaObsMatter:
         mask.data.copy_to_host_async(self._mask.ctypes.data, self._mask.nbytes, stream)
         self._copied.record(stream)
         self._copied.synchronize()
-        self._device.copies.d2h_bytes += self._mask.nbytes
+        self._device.copies.add_d2h(self._mask.nbytes)
         return self._mask
 
     def _upload(self, small: NDArray[np.uint8]) -> None:
@@ -100,7 +100,7 @@ class CudaObsMatter:
         stream = cupy.cuda.get_current_stream()
         source, size = self._staged.ctypes.data, self._staged.nbytes
         self._small.data.copy_from_host_async(source, size, stream)
-        self._device.copies.h2d_bytes += size
+        self._device.copies.add_h2d(size)
 
     def _to_frame(self) -> None:
         """Steps 5 to 7: fill the full-size background mask."""
