@@ -48,7 +48,7 @@ LEAST_ENCODED_DB = 34.0
 """PSNR of luma that an encoder must reach at its default quality."""
 LEAST_COMBINATION_DB = 40.0
 """PSNR of luma between any combination of backends and the CPU alone, both after encoding."""
-MASK_TOLERANCE = {Precision.FP32: 5e-3, Precision.FP16: 5e-2}
+MASK_TOLERANCE = {Precision.FP32: 5e-3, Precision.FP16: 0.1}
 MEMORY_FRAMES = 2000
 MEMORY_SLACK_BYTES = 16 << 20
 """By how much device memory in use may vary; a leak of one 640x360 frame each would be 691 MB."""
@@ -317,8 +317,9 @@ class Checks:
 
 
 GROUPS = (
-    *("environment", "decode", "inference", "parity"),
-    *("encode", "combinations", "memory", "exit"),
+    # Memory comes early: what other rows leave in the process would blur it.
+    *("environment", "memory", "decode", "inference", "parity"),
+    *("encode", "combinations", "exit"),
 )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bgsoft.errors import BackendUnavailableError
 
-__all__ = ["codec_errors", "nvenc_reason", "vendor_text", "video_codec"]
+__all__ = ["codec_errors", "has_no_nvenc", "nvenc_reason", "vendor_text", "video_codec"]
 
 _MISSING = "PyNvVideoCodec is missing: pip install 'bgsoft[gpu]'"
 
@@ -32,6 +32,8 @@ _NVENC_STATUS = {
     15: "the NVIDIA driver is too old for this PyNvVideoCodec",
     21: "the NVENC sessions of this GPU are all in use",
 }
+_NO_NVENC = (1, 2)
+"""NV_ENC_ERR_NO_ENCODE_DEVICE and NV_ENC_ERR_UNSUPPORTED_DEVICE."""
 
 
 @functools.cache
@@ -69,3 +71,9 @@ def nvenc_reason(exc: BaseException) -> str:
     found = _CODE.search(str(exc))
     known = _NVENC_STATUS.get(int(found.group(1))) if found else None
     return f"{known} (status {found.group(1)})" if known and found else vendor_text(exc)
+
+
+def has_no_nvenc(exc: BaseException) -> bool:
+    """Whether an error says that this GPU has no NVENC, whatever it is asked for."""
+    found = _CODE.search(str(exc))
+    return found is not None and int(found.group(1)) in _NO_NVENC

@@ -9,7 +9,13 @@ import cupy
 import numpy as np
 
 from bgsoft.cuda.device import CudaDevice
-from bgsoft.cuda.video_codec import codec_errors, nvenc_reason, vendor_text, video_codec
+from bgsoft.cuda.video_codec import (
+    codec_errors,
+    has_no_nvenc,
+    nvenc_reason,
+    vendor_text,
+    video_codec,
+)
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.nv_packets import CodedPackets
 from bgsoft.encode.nv_settings import GOP, NvencChoice, fit_to_caps
@@ -30,6 +36,10 @@ _THREADS = 256
 """Per block, for kernels over a plane without regard to rows."""
 
 
+_refusals: dict[int, str] = {}
+"""By GPU, why it has no NVENC at all. Asking again would cost another context each time."""
+
+
 def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
     """What a GPU's NVENC can do for a codec, in PyNvVideoCodec's words.
 
@@ -40,11 +50,16 @@ def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
     Raises:
         BackendUnavailableError: It has no NVENC, or none for this codec.
     """
+    if gpu in _refusals:
+        raise BackendUnavailableError(_refusals[gpu], stage="encode")
     module = video_codec()
     try:
         answer: Mapping[str, int] = module.GetEncoderCaps(gpuid=gpu, codec=codec)
     except codec_errors() as exc:
-        raise BackendUnavailableError(f"NVENC: {nvenc_reason(exc)}", stage="encode") from exc
+        reason = f"NVENC: {nvenc_reason(exc)}"
+        if has_no_nvenc(exc):
+            _refusals[gpu] = reason
+        raise BackendUnavailableError(reason, stage="encode") from exc
     finally:
         _restore_context(gpu)
     return answer
