@@ -22,6 +22,8 @@ __all__ = ["PLANE_ALIGNMENT", "CopyMeter", "CudaDevice", "device_planes"]
 
 PLANE_ALIGNMENT = 256
 """Bytes that the start of each plane is a multiple of: what any vector load needs."""
+_POOL_SHARE = 0.5
+"""Part of the memory that is free at the start which CuPy's pool may grow by."""
 
 
 class CopyMeter:
@@ -70,6 +72,9 @@ class CudaDevice:
         self.name = properties["name"].decode()
         self.context = int(cupy.cuda.driver.ctxGetCurrent())
         """Handle of the primary context."""
+        # The rest is for the codecs, ONNX Runtime and other programs.
+        pool = cupy.get_default_memory_pool()
+        pool.set_limit(size=pool.total_bytes() + int(_POOL_SHARE * self.free_bytes()))
         self.copies = CopyMeter()
 
     @property

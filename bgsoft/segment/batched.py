@@ -21,6 +21,9 @@ from bgsoft.segment.cuda import CudaPreprocessor
 
 __all__ = ["BatchedSegmenter"]
 
+FAULTS = (InferenceError, cupy.cuda.memory.OutOfMemoryError)
+"""What a smaller batch, or the CPU, may survive."""
+
 
 class BatchedSegmenter:
     """Masks of up to :attr:`batch` frames in one run.
@@ -70,8 +73,22 @@ class BatchedSegmenter:
         return self._network.device
 
     def start(self) -> None:
-        """Run once, in the thread that will call :meth:`masks`, while nothing else does."""
-        self._network.run()
+        """Run once, in the thread that will call :meth:`masks`, while nothing else does.
+
+        A batch that does not fit into the device's memory is halved here already.
+
+        Raises:
+            InferenceError: Even the CPU failed.
+        """
+        while True:
+            try:
+                self._network.run()
+            except FAULTS as exc:
+                if self._on_cpu:
+                    raise InferenceError(str(exc), stage="segment") from exc
+                self._shrink(None)
+            else:
+                return
 
     def masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> Array:
         """Segment some frames.
@@ -92,7 +109,7 @@ class BatchedSegmenter:
             stop = min(start + self.size, len(grids))
             try:
                 self._run(grids[start:stop], start)
-            except (InferenceError, cupy.cuda.memory.OutOfMemoryError) as exc:
+            except FAULTS as exc:
                 self._recover(exc, frames[start], grids[start:stop], start)
                 continue
             start = stop
@@ -113,14 +130,14 @@ class BatchedSegmenter:
         try:
             self._tell("retry", f"the model failed ({exc}); trying the batch again", frame)
             self._run(grids, at)
-        except (InferenceError, cupy.cuda.memory.OutOfMemoryError):
+        except FAULTS:
             self._shrink(frame)
 
-    def _shrink(self, frame: Frame) -> None:
+    def _shrink(self, frame: Frame | None) -> None:
         self._network.close()
         if self.size > 1:
             self.size //= 2
-            self._tell("retry", f"the model failed again; batch size is {self.size} now", frame)
+            self._tell("retry", f"the model failed; batch size is {self.size} now", frame)
             self._network = self._make_network(self.size, False)
         else:
             self.size = 1
@@ -129,10 +146,9 @@ class BatchedSegmenter:
             self._network = self._make_twin()
         self._preprocessor = CudaPreprocessor(self._spec, self._format, self.size)
 
-    def _tell(self, kind: str, message: str, frame: Frame) -> None:
-        self._on_event(
-            Event(kind=kind, stage="segment", message=message, frame=frame.index, pts=frame.pts)
-        )
+    def _tell(self, kind: str, message: str, frame: Frame | None) -> None:
+        where = {} if frame is None else {"frame": frame.index, "pts": frame.pts}
+        self._on_event(Event(kind=kind, stage="segment", message=message, **where))
 
     def close(self) -> None:
         """Free the model; safe to call twice."""

@@ -118,6 +118,14 @@ def test_repeated_failures_halve_the_batch(gpu: Any) -> None:
     assert bench.masks(LUMAS) == pytest.approx(EXPECTED, abs=0.01)
 
 
+def test_a_batch_that_does_not_even_start_is_halved(gpu: Any) -> None:
+    bench = Bench(gpu, failures=1)
+    bench.segmenter.start()
+    assert bench.sizes == [4, 2]
+    assert bench.events[0].frame is None
+    assert bench.masks(LUMAS) == pytest.approx(EXPECTED, abs=0.01)
+
+
 def test_at_last_the_cpu_takes_over(gpu: Any) -> None:
     bench = Bench(gpu, failures=10**9)
     assert bench.masks(LUMAS) == pytest.approx(EXPECTED, abs=0.01)
