@@ -1,0 +1,1 @@
+"""Face stage: finds, landmarks and follows the faces of a video."""

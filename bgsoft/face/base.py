@@ -1,0 +1,51 @@
+"""What the face stage gives to the rest of bgsoft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.frame import Frame, Reduced
+
+__all__ = ["Face", "FaceFinder"]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Face:
+    """One face of one frame, in upright frame pixels; on the host whatever the frame's device."""
+
+    id: int
+    """The same through a track, never used again after it; from 0."""
+    score: float
+    """How sure the models are, 0–1."""
+    box_xyxy: tuple[float, float, float, float]
+    """Left, top, right, bottom, half-open; may reach over the frame's edge."""
+    landmarks: NDArray[np.float32]
+    """(468, 3): x and y in frame pixels, z in the same scale, smaller is nearer."""
+    detected: bool
+    """True where the detector saw it in this frame, False where it was followed or interpolated."""
+    age_frames: int
+    """Frames since the track began, 0 in its first."""
+
+
+class FaceFinder(Protocol):
+    """Finds the faces of frames of one format, in presentation order; holds the tracks."""
+
+    def find(self, frame: Frame, reduced: Reduced) -> list[Face]:
+        """The faces of one frame, most prominent first.
+
+        Raises:
+            InferenceError: A model failed; carries the frame's pts.
+        """
+        ...
+
+    def reset(self) -> None:
+        """End all tracks (scene cut)."""
+        ...
+
+    def close(self) -> None:
+        """Free the models; safe to call twice."""
+        ...
