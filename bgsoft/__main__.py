@@ -1,7 +1,5 @@
 """``python -m bgsoft``."""
 
-import sys
+from bgsoft.cli.main import run
 
-from bgsoft.cli.main import main
-
-sys.exit(main())
+run()

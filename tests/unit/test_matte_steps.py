@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+import cv2
 import numpy as np
 import pytest
 
+from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.frame import FrameFormat
 from bgsoft.matte.contour import ContourSmoother, EdgeShift, Feather
 from bgsoft.matte.geometry import FrameUpsampler, MaskResampler
@@ -362,3 +364,25 @@ def test_feather_falls_smoothly_to_nothing(cells: float) -> None:
         # The half-way value lies near the middle of the rim, and no step is abrupt.
         assert np.count_nonzero(profile > 127) - 200 == pytest.approx(cells / 2, abs=1.5)
         assert np.abs(np.diff(profile[201:])).max() < 3.2 * 255 / cells + 1
+
+
+@pytest.mark.parametrize("size", [(1920, 1080), (1279, 719), (1024, 768)])
+@pytest.mark.parametrize("place", ["nowhere", "everywhere", "corner", "middle", "edge"])
+def test_enlarging_a_part_is_enlarging_the_whole(size: tuple[int, int], place: str) -> None:
+    format = FrameFormat(width=size[0], height=size[1])
+    factor = grid_factor(*size)
+    rows, columns = grid_shape(*size)
+    plane = np.zeros((rows, columns), np.uint8)
+    rng = np.random.default_rng(8)
+    y, x = {
+        "nowhere": (slice(0), slice(0)),
+        "everywhere": (slice(None), slice(None)),
+        "corner": (slice(0, 9), slice(0, 5)),
+        "middle": (slice(40, 90), slice(60, 61)),
+        "edge": (slice(100, None), slice(50, None)),
+    }[place]
+    plane[y, x] = rng.integers(1, 256, plane[y, x].shape)
+    out = np.full(format.luma_shape, 77, np.uint8)
+    FrameUpsampler(format).apply(plane, out)
+    whole = cv2.resize(plane, (columns * factor, rows * factor), interpolation=cv2.INTER_LINEAR)
+    np.testing.assert_array_equal(out, whole[: size[1], : size[0]])
