@@ -1,0 +1,1 @@
+"""Compares two videos: pictures, timestamps, sound and metadata."""

@@ -1,0 +1,132 @@
+"""What a file holds besides its pictures."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+import av
+from av.container import InputContainer
+from av.stream import Disposition
+
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.metadata import file_tags, stream_tags
+from bgsoft.media.probe import probe
+from bgsoft.media.source import open_input
+
+__all__ = ["EARLY_PACKETS", "TRACK_KINDS", "FileFacts", "Track", "read_facts"]
+
+TRACK_KINDS = ("video", "audio", "subtitle")
+EARLY_PACKETS = 4
+"""More than an encoder's delay ever takes."""
+_DEFAULT_HANDLERS = frozenset({"videohandler", "soundhandler", "subtitlehandler", "datahandler"})
+"""Names that muxers give to tracks without one (``handler_name`` of MP4 and MOV)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Track:
+    """One stream of a file."""
+
+    kind: str
+    """``video``, ``audio`` or ``subtitle``."""
+    codec: str
+    time_base: Fraction
+    tags: Mapping[str, str]
+    """Without what muxers add of their own; keys in lower case."""
+    disposition: str
+    digests: list[bytes] = field(default_factory=list)
+    """SHA-256 of each packet's bytes, in order; empty for video."""
+    early_seconds: list[Fraction | None] = field(default_factory=list)
+    """pts of the first packets, up to :data:`EARLY_PACKETS`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FileFacts:
+    """One file."""
+
+    path: Path
+    info: VideoInfo
+    tags: Mapping[str, str]
+    chapters: list[tuple[Fraction, Fraction, str]]
+    """(start, end, title), seconds."""
+    tracks: list[Track] = field(default_factory=list)
+    """Without cover art; the video track that is rendered first, the others as in the file."""
+
+    def of_kind(self, kind: str) -> list[Track]:
+        return [track for track in self.tracks if track.kind == kind]
+
+
+def read_facts(path: Path) -> FileFacts:
+    """Read a file's header and the bytes of its sound and subtitles; nothing is decoded.
+
+    Raises:
+        MediaError: The file cannot be read.
+    """
+    info = probe(path)
+    with open_input(path) as container:
+        facts = FileFacts(
+            path=path,
+            info=info,
+            tags=_lower(file_tags(container.metadata)),
+            chapters=[
+                (
+                    chapter["start"] * (chapter["time_base"] or Fraction(0)),
+                    chapter["end"] * (chapter["time_base"] or Fraction(0)),
+                    chapter["metadata"].get("title", ""),
+                )
+                for chapter in container.chapters()
+            ],
+        )
+        _read_tracks(container, facts)
+    return facts
+
+
+def _read_tracks(container: InputContainer, facts: FileFacts) -> None:
+    tracks: dict[int, Track] = {}
+    for stream in container.streams:
+        picture = bool(stream.disposition & Disposition.attached_pic)
+        if stream.type not in TRACK_KINDS or picture:
+            continue
+        codec = stream.codec_context.codec.canonical_name if stream.codec_context else "unknown"
+        tracks[stream.index] = Track(
+            kind=stream.type,
+            codec=codec,
+            time_base=stream.time_base or Fraction(1, 1_000_000),
+            tags=_lower(stream_tags(stream.metadata)),
+            disposition=_disposition(stream.disposition),
+        )
+    try:
+        for packet in container.demux():
+            track = tracks.get(packet.stream.index)
+            if track is None or track.kind == "video" or not packet.size:
+                continue
+            track.digests.append(hashlib.sha256(bytes(packet)).digest())
+            if len(track.early_seconds) < EARLY_PACKETS:
+                pts, tick = packet.pts, packet.time_base
+                track.early_seconds.append(None if pts is None or tick is None else pts * tick)
+    except av.FFmpegError:
+        pass  # a cut-off end: what came before it is compared, and the decoder reports it
+    main = facts.info.stream_index
+    facts.tracks = [tracks[i] for i in sorted(tracks, key=lambda i: (i != main, i))]
+
+
+def _disposition(flags: Disposition) -> str:
+    """The flags' names, e.g. ``default+forced``; ``none``."""
+    names = [flag.name for flag in Disposition if flag.name and flag in flags and flag.value]
+    return "+".join(sorted(names)) or "none"
+
+
+def _lower(tags: Mapping[str, str]) -> dict[str, str]:
+    """Keys in lower case, without what stands for «nothing said»."""
+    kept: dict[str, str] = {}
+    for key, value in tags.items():
+        name = key.lower()
+        if name == "language" and value == "und":
+            continue
+        if name == "handler_name" and value.lower() in _DEFAULT_HANDLERS | {""}:
+            continue
+        kept[name] = value
+    return kept

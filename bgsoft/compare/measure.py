@@ -1,0 +1,109 @@
+"""How far two planes are apart: mean squared error, PSNR and SSIM, whole or inside a region.
+
+The definitions are those of FFmpeg's ``psnr`` and ``ssim`` filters, so that the figures are the
+ones that everybody quotes. They are computed here rather than by those filters because a region
+can then be left out, and because they need no ffmpeg.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["mean_squared_error", "psnr", "structural_similarity"]
+
+Plane = NDArray[Any]
+Region = NDArray[np.bool_]
+
+_BLOCK = 4
+"""Samples each way of a block; a window is 2 × 2 blocks, and windows overlap by one block."""
+_WINDOW_SAMPLES = 64
+
+
+def mean_squared_error(a: Plane, b: Plane, region: Region | None = None) -> float | None:
+    """Mean of the squared sample differences.
+
+    Args:
+        a: (H, W) uint8 or uint16, code values.
+        b: The same shape and dtype.
+        region: (H, W); only samples where it is True count. None: all.
+
+    Returns:
+        Squared code values; None where the region is empty.
+    """
+    difference = cv2.absdiff(a, b)
+    if region is not None:
+        difference = difference[region]
+        if not difference.size:
+            return None
+    # By row, so that the sum stays in float32's exact range no longer than it has to.
+    wide = np.atleast_2d(difference).astype(np.float32)
+    return float(np.einsum("ij,ij->i", wide, wide, dtype=np.float64).sum() / difference.size)
+
+
+def psnr(error: float, bit_depth: int) -> float:
+    """Peak signal-to-noise ratio in dB: 10 log10(peak² / error); infinite for equal planes.
+
+    Args:
+        error: Mean squared error, squared code values.
+        bit_depth: Bits of a code value; the peak is the largest one, 255 or 1023.
+    """
+    peak = (1 << bit_depth) - 1
+    return 10 * math.log10(peak * peak / error) if error > 0 else math.inf
+
+
+def structural_similarity(
+    a: Plane, b: Plane, bit_depth: int, region: Region | None = None
+) -> float | None:
+    """SSIM over 8 × 8 windows, four samples apart.
+
+    Wang et al., «Image quality assessment: from error visibility to structural similarity», 2004,
+    with the flat windows and the integer constants of FFmpeg's ``ssim`` filter (libavfilter,
+    vf_ssim.c: c1 = (0.01 peak)² · 64, c2 = (0.03 peak)² · 64 · 63, for sums instead of means).
+
+    Args:
+        a: (H, W) uint8 or uint16, code values.
+        b: The same shape and dtype.
+        bit_depth: Bits of a code value.
+        region: (H, W); only windows that lie wholly where it is True count. None: all.
+
+    Returns:
+        At most 1; None where no window fits.
+    """
+    rows, columns = a.shape[0] // _BLOCK, a.shape[1] // _BLOCK
+    if rows < 2 or columns < 2:
+        return None
+    first = a[: rows * _BLOCK, : columns * _BLOCK].astype(np.float32)
+    second = b[: rows * _BLOCK, : columns * _BLOCK].astype(np.float32)
+    sum_a, sum_b = _window_sums(first), _window_sums(second)
+    squares = _window_sums(first * first) + _window_sums(second * second)
+    products = _window_sums(first * second)
+
+    peak = (1 << bit_depth) - 1
+    c1 = math.floor(0.01 * 0.01 * peak * peak * _WINDOW_SAMPLES + 0.5)
+    c2 = math.floor(0.03 * 0.03 * peak * peak * _WINDOW_SAMPLES * (_WINDOW_SAMPLES - 1) + 0.5)
+    variances = squares * _WINDOW_SAMPLES - sum_a * sum_a - sum_b * sum_b
+    covariance = products * _WINDOW_SAMPLES - sum_a * sum_b
+    values = (2 * sum_a * sum_b + c1) * (2 * covariance + c2)
+    values /= (sum_a * sum_a + sum_b * sum_b + c1) * (variances + c2)
+    if region is None:
+        return float(values.mean())
+    inside = region[: rows * _BLOCK, : columns * _BLOCK].astype(np.float32)
+    whole = _window_sums(inside) == _WINDOW_SAMPLES
+    return float(values[whole].mean()) if whole.any() else None
+
+
+def _window_sums(samples: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Sums over 8 × 8 windows; exact: 16 products of 10-bit values fit float32's 24 bits."""
+    height, width = samples.shape
+    size = (width // _BLOCK, height // _BLOCK)
+    means = cv2.resize(samples, size, interpolation=cv2.INTER_AREA)
+    blocks = means.reshape(size[1], size[0]).astype(np.float64) * (_BLOCK * _BLOCK)
+    sums: NDArray[np.float64] = (
+        blocks[:-1, :-1] + blocks[:-1, 1:] + blocks[1:, :-1] + blocks[1:, 1:]
+    )
+    return sums

@@ -1,0 +1,240 @@
+"""VMAF, scored by an ffmpeg executable that has libvmaf.
+
+The pictures go to ffmpeg through a pipe, as raw samples: ffmpeg never sees a file name of the
+user's, opens no file but its own log, and scores exactly the frames that the other figures are
+computed from, paired by number whatever their timestamps are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.closing import Closing
+from bgsoft.errors import BackendUnavailableError
+
+__all__ = ["VMAF_MODEL", "PlanarPicture", "VmafScorer", "find_ffmpeg"]
+
+VMAF_MODEL = "vmaf_v0.6.1"
+"""Netflix's model for a 1080p television at three picture heights; libvmaf's own default."""
+FIX = "pip install 'bgsoft[quality]', or install an ffmpeg that was built with libvmaf"
+
+_LOG = "vmaf.json"
+_PROBE_SECONDS = 30
+_FINISH_SECONDS = 600
+
+PlanarPicture = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+"""(luma, Cb, Cr): (H, W) and twice (⌈H/2⌉, ⌈W/2⌉); uint8 or uint16 code values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ffmpeg:
+    """An executable that has the libvmaf filter."""
+
+    path: str
+    version: str
+    """First line of what it says of itself, e.g. ``ffmpeg version 9.0``."""
+
+
+def _candidates() -> list[str]:
+    """Executables to try: the one that comes with the ``quality`` extra, then the system's."""
+    found: list[str] = []
+    try:
+        import imageio_ffmpeg
+
+        found.append(imageio_ffmpeg.get_ffmpeg_exe())
+    except (ImportError, RuntimeError):  # RuntimeError: installed without a binary
+        pass
+    system = shutil.which("ffmpeg")
+    if system is not None:
+        found.append(system)
+    return found
+
+
+def _ask(executable: str, argument: str) -> str | None:
+    """What an ffmpeg prints; None where it does not run."""
+    try:
+        done = subprocess.run(
+            [executable, "-hide_banner", argument],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace")
+
+
+@cache
+def _has_libvmaf(executable: str) -> bool:
+    filters = _ask(executable, "-filters") or ""
+    return any(line.split()[1:2] == ["libvmaf"] for line in filters.splitlines())
+
+
+def find_ffmpeg() -> Ffmpeg:
+    """The first ffmpeg that has libvmaf.
+
+    Raises:
+        BackendUnavailableError: There is none, or the Python package ``ffmpeg`` is missing; the
+            message says what to install.
+    """
+    try:
+        import ffmpeg
+    except ImportError as exc:
+        raise BackendUnavailableError(f"ffmpeg-python is not installed: {FIX}") from exc
+    if not hasattr(ffmpeg, "filter_multi_output"):
+        # Another package of the same import name, python-ffmpeg, is easily taken for it.
+        raise BackendUnavailableError(f"the package «ffmpeg» here is not ffmpeg-python: {FIX}")
+    tried = _candidates()
+    for executable in tried:
+        if _has_libvmaf(executable):
+            lines = (_ask(executable, "-version") or "").splitlines()
+            version = " ".join(lines[0].split()[:3]) if lines else "unknown"
+            return Ffmpeg(executable, version)
+    if not tried:
+        raise BackendUnavailableError(f"no ffmpeg found: {FIX}")
+    raise BackendUnavailableError(f"{', '.join(tried)} has no libvmaf: {FIX}")
+
+
+class VmafScorer(Closing):
+    """Scores pairs of pictures, one after the other.
+
+    Both pictures of a pair travel in one raw picture of twice the height, the reference on top, so
+    that a single pipe carries them and neither can wait for the other.
+
+    Args:
+        ffmpeg: From :func:`find_ffmpeg`.
+        width: Luma width, pixels.
+        height: Luma height, pixels.
+        bit_depth: 8 or 10.
+        threads: For libvmaf; 0: one for each core.
+    """
+
+    def __init__(
+        self, ffmpeg: Ffmpeg, width: int, height: int, bit_depth: int, threads: int = 0
+    ) -> None:
+        self._height = height
+        # 4:2:0 is cut at even rows only, so an odd picture is given one row that is cut away again.
+        self._padding = height % 2
+        self._folder = tempfile.TemporaryDirectory(prefix="bgsoft-vmaf-")
+        folder = Path(self._folder.name)
+        self._messages: IO[bytes] = (folder / "stderr.txt").open("w+b")
+        self._log = folder / _LOG
+        command = _command(ffmpeg.path, width, height, bit_depth, threads or os.cpu_count() or 1)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._messages,
+                cwd=folder,  # so that the log's name in the filter needs no escaping
+            )
+        except OSError as exc:
+            self._messages.close()
+            self._folder.cleanup()
+            raise BackendUnavailableError(f"{ffmpeg.path} does not start: {exc}") from exc
+
+    def push(self, reference: PlanarPicture, distorted: PlanarPicture) -> None:
+        """Hand over the next pair.
+
+        Raises:
+            BackendUnavailableError: ffmpeg has given up; the message is what it said.
+        """
+        pipe = self._process.stdin
+        assert pipe is not None
+        try:
+            for plane, (first, second) in enumerate(zip(reference, distorted, strict=True)):
+                for picture in (first, second):
+                    pipe.write(np.ascontiguousarray(picture).data)
+                    if plane == 0 and self._padding:
+                        pipe.write(np.ascontiguousarray(picture[-1:]).data)
+        except OSError as exc:  # a broken pipe
+            raise BackendUnavailableError(self._failure()) from exc
+
+    def finish(self) -> list[float]:
+        """The score of each pair, 0–100, in the order they were pushed.
+
+        Raises:
+            BackendUnavailableError: ffmpeg failed; the message is what it said.
+        """
+        pipe = self._process.stdin
+        assert pipe is not None
+        try:
+            pipe.close()
+            self._process.wait(_FINISH_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as exc:
+            raise BackendUnavailableError(self._failure()) from exc
+        if self._process.returncode != 0 or not self._log.exists():
+            raise BackendUnavailableError(self._failure())
+        frames = json.loads(self._log.read_text(encoding="utf-8"))["frames"]
+        frames.sort(key=lambda frame: frame["frameNum"])
+        scores = [float(frame["metrics"]["vmaf"]) for frame in frames]
+        if not all(math.isfinite(score) for score in scores):
+            raise BackendUnavailableError("libvmaf gave scores that are no numbers")
+        return scores
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):  # what was buffered has no reader any more
+                self._process.stdin.close()
+        self._process.wait()
+        self._messages.close()
+        self._folder.cleanup()
+
+    def _failure(self) -> str:
+        """ffmpeg's own words, on one line. libvmaf crashes on pictures of a few pixels."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._messages.seek(0)
+        lines = self._messages.read().decode("utf-8", "replace").split("\n")
+        said = " | ".join(line.strip() for line in lines if line.strip())
+        code = self._process.returncode
+        end = f"signal {-code}" if code < 0 else f"exit {code}"
+        return f"ffmpeg could not score: {said[:400] or f'it ended with {end}'}"
+
+
+def _command(executable: str, width: int, height: int, bit_depth: int, threads: int) -> list[str]:
+    """The command line that scores what comes in on its stdin."""
+    import ffmpeg
+
+    stacked = height + height % 2
+    source = ffmpeg.input(
+        "pipe:0",
+        protocol_whitelist="pipe",
+        format="rawvideo",
+        pixel_format="yuv420p" if bit_depth == 8 else "yuv420p10le",
+        video_size=(width, 2 * stacked),
+        framerate=25,  # any: the pairs are already made
+    )
+    halves = source.video.filter_multi_output("split")
+    reference = halves[0].filter("crop", width, height, 0, 0, exact=1)
+    distorted = halves[1].filter("crop", width, height, 0, stacked, exact=1)
+    scored = ffmpeg.filter(
+        [distorted, reference],
+        "libvmaf",
+        model=f"version={VMAF_MODEL}",
+        log_fmt="json",
+        log_path=_LOG,
+        n_threads=threads,
+    )
+    output = ffmpeg.output(scored, "-", format="null").global_args(
+        "-nostdin", "-hide_banner", "-loglevel", "error"
+    )
+    command: list[str] = ffmpeg.compile(output, cmd=executable)
+    return command

@@ -1,0 +1,1 @@
+"""Charts and pages drawn without a plotting library, as HTML or PNG."""

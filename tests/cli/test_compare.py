@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import bgsoft
+from bgsoft.errors import BackendUnavailableError
+from tests.synthetic import VideoSpec, regular_times, write_video
+
+from .conftest import Run
+
+SPEC = VideoSpec(times=regular_times(8), options={"crf": "10"})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("clips")
+    write_video(path / "a.mp4", SPEC)
+    write_video(path / "b.mp4", replace(SPEC, options={"crf": "40"}))
+    write_video(path / "small.mp4", replace(SPEC, width=64))
+    write_video(path / "short.mp4", replace(SPEC, times=regular_times(5)))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def test_report_on_stdout(run: Run) -> None:
+    outcome = run("compare", "a.mp4", "b.mp4", "--no-vmaf")
+    assert outcome.code == 0
+    assert outcome.err == ""
+    assert "Pictures: 8 frames, 96x72, 8 bit" in outcome.out
+    assert "VMAF      none: not asked for (--no-vmaf)" in outcome.out
+    assert "pass  frame count     8 each" in outcome.out
+
+
+def test_identical_files(run: Run) -> None:
+    outcome = run("compare", "a.mp4", "a.mp4", "--no-vmaf", "--strict", "--min-psnr", "100")
+    assert outcome.code == 0
+    assert "PSNR Y    identical in every frame" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["b.mp4", "--min-psnr", "60"], "PSNR (Y) is "),
+        (["b.mp4", "--min-ssim", "0.9999"], "SSIM (Y) is "),
+        (["short.mp4", "--strict"], "checks failed: frame count"),
+        (["small.mp4"], "A is 96x72 and B 64x72"),
+    ],
+)
+def test_missed_limits_end_with_1(run: Run, argv: list[str], words: str) -> None:
+    outcome = run("compare", "a.mp4", *argv, "--no-vmaf")
+    assert outcome.code == 1
+    assert words in outcome.err.splitlines()[-1]
+    assert "Checks:" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (["b.mp4", "--min-vmaf", "120"], 2, "--min-vmaf must be between 0 and 100"),
+        (["b.mp4", "--min-vmaf", "much"], 2, "not a valid float"),
+        (["b.mp4", "--mask-region", "forground"], 2, "did you mean foreground"),
+        (["b.mp4", "--mask", "small.mp4"], 2, "the mask is 64x72"),
+        (["b.mp4", "--min-vmaf", "1", "--no-vmaf"], 2, "contradict each other"),
+        (["b.mp4", "--plot", "p.svg"], 2, ".html or .png"),
+        (["gone.mp4"], 3, "gone.mp4 does not exist"),
+        (["b.mp4", "--json", "none/r.json"], 5, "does not exist"),
+        (["b.mp4", "--json", "b.mp4"], 5, "is one of the videos"),
+        (["b.mp4", "--plot", "."], 2, ".html or .png"),
+    ],
+)
+def test_failures_are_one_line(
+    run: Run, folder: Path, argv: list[str], code: int, words: str
+) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    outcome = run("compare", "a.mp4", *argv)
+    assert outcome.code == code
+    assert words in outcome.error_line
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_min_vmaf_without_libvmaf_ends_with_4(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing() -> None:
+        raise BackendUnavailableError("no ffmpeg found: pip install 'bgsoft[quality]'")
+
+    monkeypatch.setattr("bgsoft.compare.compare.find_ffmpeg", nothing)
+    outcome = run("compare", "a.mp4", "b.mp4", "--min-vmaf", "50")
+    assert outcome.code == 4
+    assert "pip install 'bgsoft[quality]'" in outcome.error_line
+    outcome = run("compare", "a.mp4", "b.mp4")
+    assert outcome.code == 0
+    assert "VMAF      none: no ffmpeg found: pip install 'bgsoft[quality]'" in outcome.out
+
+
+ODD_NAMES = [
+    "a b.mp4",
+    "-y.mp4",
+    "pipe:0.mp4",
+    "http:x.mp4",
+    "%03d.mp4",
+    'it\'s [a]; "film", \\ 50:50=x.mp4',
+    "фильм 🎬.mp4",
+    "<script>.mp4",
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.mp4").write_bytes(write_video(tmp_path / "made.mp4", SPEC).read_bytes())
+    (tmp_path / name).write_bytes((tmp_path / "made.mp4").read_bytes())
+    outcome = run("compare", "--strict", "--json", "r.json", "--plot", "p.html", "a.mp4",
+                  f"./{name}")  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    found = json.loads(Path("r.json").read_text())
+    assert Path(found["b"]).name == name
+    assert found["pictures"]["frames"] == 8
+    page = Path("p.html").read_text()
+    assert "<script" not in page
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["a.mp4", "made.mp4", name, "p.html", "r.json"]
+    )
+
+
+def test_png_plot(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "p.png"
+    assert run("compare", "a.mp4", "b.mp4", "--no-vmaf", "--plot", path).code == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+ROOT = Path(bgsoft.__file__).parents[1]
+"""From here the package can be imported, installed or not."""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from bgsoft.cli.main import main; main(['compare', '--help']);"
+        "print('HEAVY', [m for m in ('numpy', 'cv2', 'av', 'ffmpeg') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "HEAVY []" in done.stdout
+
+
+def test_stdin_is_left_to_the_caller(folder: Path) -> None:
+    code = (
+        "import sys; from bgsoft.cli.main import main; main(sys.argv[1:]);"
+        "sys.stderr.write(sys.stdin.read())"
+    )
+    clips = [str(folder / name) for name in ("a.mp4", "b.mp4")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "compare", *clips],
+        input="next.mp4",
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == "next.mp4"

@@ -1,0 +1,114 @@
+"""Scoring through an ffmpeg with libvmaf: what it is given, and what happens without one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bgsoft.compare import vmaf
+from bgsoft.compare.vmaf import Ffmpeg, PlanarPicture, VmafScorer, find_ffmpeg
+from bgsoft.errors import BackendUnavailableError
+
+try:
+    FOUND: Ffmpeg | None = find_ffmpeg()
+except BackendUnavailableError:
+    FOUND = None
+needs_vmaf = pytest.mark.skipif(FOUND is None, reason="no ffmpeg with libvmaf here")
+
+
+def picture(width: int, height: int, depth: int, noise: int) -> PlanarPicture:
+    rng = np.random.default_rng(3)
+    dtype = np.uint8 if depth == 8 else np.uint16
+    planes = []
+    for rows, columns in [(height, width)] + [((height + 1) // 2, (width + 1) // 2)] * 2:
+        ramp = np.add.outer(np.arange(rows), np.arange(columns)) % 200 + 20
+        rough = np.clip(ramp + rng.integers(-noise, noise + 1, ramp.shape), 0, 255)
+        planes.append((rough << (depth - 8)).astype(dtype))
+    return planes[0], planes[1], planes[2]
+
+
+@needs_vmaf
+@pytest.mark.parametrize("depth", [8, 10])
+@pytest.mark.parametrize(("width", "height"), [(160, 120), (161, 121)])
+def test_scores_fall_with_noise_and_come_in_order(depth: int, width: int, height: int) -> None:
+    assert FOUND is not None
+    clean = picture(width, height, depth, 0)
+    with VmafScorer(FOUND, width, height, depth, threads=2) as scorer:
+        for noise in (0, 0, 60, 0, 12):
+            scorer.push(clean, picture(width, height, depth, noise))
+        scores = scorer.finish()
+    assert len(scores) == 5
+    # An odd height is padded and cut again: were it cut wrongly, equal pictures would differ.
+    assert min(scores[0], scores[1], scores[3]) > 95
+    assert scores[2] < scores[4] < scores[3]
+
+
+@needs_vmaf
+def test_a_failing_ffmpeg_is_reported() -> None:
+    assert FOUND is not None
+    with (
+        VmafScorer(Ffmpeg(sys.executable, "python"), 64, 64, 8) as scorer,
+        pytest.raises(BackendUnavailableError, match="ffmpeg could not score"),
+    ):
+        for _ in range(1000):
+            scorer.push(picture(64, 64, 8, 0), picture(64, 64, 8, 0))
+        scorer.finish()
+
+
+@needs_vmaf
+def test_nothing_is_left_when_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert FOUND is not None
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with VmafScorer(FOUND, 64, 64, 8) as scorer:
+        scorer.push(picture(64, 64, 8, 0), picture(64, 64, 8, 0))
+        assert list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
+    assert scorer._process.returncode is not None
+
+
+def script(path: Path, filters: str) -> str:
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{filters}\nEND\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_an_ffmpeg_is_chosen_by_what_it_can(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # The filter vmafmotion has the letters, and is no libvmaf.
+    without = script(tmp_path / "a", " ... vmafmotion V->V Motion score of libvmaf.")
+    having = script(tmp_path / "b", " .. libvmaf VV->V Calculate the VMAF.")
+    monkeypatch.setattr(vmaf, "_candidates", lambda: [str(tmp_path / "gone"), without, having])
+    assert find_ffmpeg().path == having
+    monkeypatch.setattr(vmaf, "_candidates", lambda: [without])
+    with pytest.raises(BackendUnavailableError, match=r"has no libvmaf: pip install 'bgsoft\[qu"):
+        find_ffmpeg()
+    monkeypatch.setattr(vmaf, "_candidates", list)
+    with pytest.raises(BackendUnavailableError, match=r"no ffmpeg found: pip install"):
+        find_ffmpeg()
+
+
+def test_without_ffmpeg_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ffmpeg", None)
+    with pytest.raises(BackendUnavailableError, match=r"ffmpeg-python is not installed: pip"):
+        find_ffmpeg()
+
+
+@needs_vmaf
+def test_the_users_stdin_is_left_alone() -> None:
+    code = (
+        "import sys; from bgsoft.compare import vmaf\n"
+        "import numpy as np\n"
+        "p = (np.zeros((64, 64), np.uint8),) + (np.zeros((32, 32), np.uint8),) * 2\n"
+        "with vmaf.VmafScorer(vmaf.find_ffmpeg(), 64, 64, 8) as s:\n"
+        "    s.push(p, p); assert len(s.finish()) == 1\n"
+        "print(sys.stdin.read())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input="the next file", capture_output=True, text=True
+    )
+    assert done.stdout == "the next file\n", done.stderr
