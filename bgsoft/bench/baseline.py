@@ -1,0 +1,112 @@
+"""Compares results with earlier ones, and says what is slower by more than noise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bgsoft.bench.sampling import MIN_NOISE, noise
+from bgsoft.errors import ConfigError
+
+__all__ = ["SCHEMA", "compare", "load", "slower_than"]
+
+SCHEMA = "bgsoft-bench/1"
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read results that ``--json`` wrote.
+
+    Raises:
+        ConfigError: The file is missing or holds something else.
+    """
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ConfigError(f"--baseline: cannot read {path}: {exc.strerror}", path=path) from exc
+    except ValueError as exc:
+        raise ConfigError(f"--baseline: {path} is no JSON: {exc}", path=path) from exc
+    if not isinstance(results, dict) or results.get("schema") != SCHEMA:
+        raise ConfigError(f"--baseline: {path} was not written by bgsoft bench --json", path=path)
+    return results
+
+
+def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """Row by row, what both have measured.
+
+    Args:
+        now: Results.
+        before: Earlier results.
+        file: Where those were.
+
+    Returns:
+        As the results have it under ``baseline``.
+    """
+    notes = list(_differences(now, before))
+    earlier = {what: (value, samples) for what, value, samples, _ in _figures(before)}
+    rows = []
+    for what, value, samples, unit in _figures(now):
+        if what not in earlier:
+            continue
+        old, old_samples = earlier[what]
+        # Positive is slower: fewer frames a second, or more milliseconds a frame.
+        change = (old / value if unit == "frames/s" else value / old) - 1
+        allowed = max(MIN_NOISE, noise(samples) + noise(old_samples))
+        verdict = "slower" if change > allowed else "faster" if change < -allowed else "same"
+        rows.append(
+            {
+                "what": what,
+                "before": old,
+                "after": value,
+                "unit": unit,
+                "change_pct": 100 * change,
+                "noise_pct": 100 * allowed,
+                "verdict": verdict,
+            }
+        )
+    return {"file": file, "comparable": not notes, "notes": notes, "rows": rows}
+
+
+def slower_than(comparison: Mapping[str, Any], percent: float) -> list[str]:
+    """What is slower by more than noise and by more than so many percent."""
+    return [
+        row["what"]
+        for row in comparison["rows"]
+        if row["verdict"] == "slower" and row["change_pct"] > percent
+    ]
+
+
+def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, float, list[float], str]]:
+    """(what, median, samples, unit) of everything measured."""
+    for phase in results["phases"]:
+        if phase["fps"]:
+            name = f"phase {phase['id']} ({phase['name']})"
+            yield name, phase["fps"], phase["fps_samples"], "frames/s"
+    for row in results["transcodes"]:
+        if row["run_fps"]:
+            yield row["name"], row["run_fps"], row["run_fps_samples"], "frames/s"
+    for stage in results["stages"]:
+        if stage["median_ms"]:
+            name = f"{stage['group']}: {stage['name']} ({stage['backend']})"
+            yield name, stage["median_ms"], stage["samples_ms"], "ms"
+
+
+def _differences(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
+    """Why the two are not alike."""
+    for section, keys in (
+        ("hardware", ("cpu", "usable_cores", "gpu")),
+        ("clip", ("name", "width", "height", "frames", "codec")),
+        ("settings", ("quick", "render")),
+    ):
+        for key in keys:
+            one, other = (_plain(results[section].get(key)) for results in (now, before))
+            if one != other:
+                yield f"{section}: {key} differs" + (
+                    "" if isinstance(one, dict) else f" ({other} then, {one} now)"
+                )
+
+
+def _plain(value: Any) -> Any:
+    """What JSON makes of a value."""
+    return json.loads(json.dumps(value, default=str))

@@ -1,0 +1,382 @@
+"""Whole renders: from all-CPU to all-GPU, one step at a time, and a plain transcode beside them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bgsoft.bench.bottleneck import find_bottleneck
+from bgsoft.bench.process import (
+    Run,
+    mapping_median,
+    preset_text,
+    python_command,
+    run_process,
+    run_render,
+    stage_load,
+)
+from bgsoft.bench.quality import compare_files, ffmpeg_executable
+from bgsoft.bench.sampling import interleaved, median
+from bgsoft.config import (
+    CompositeBackend,
+    DecodeBackend,
+    EncodeBackend,
+    InferBackend,
+    Precision,
+    RenderConfig,
+)
+from bgsoft.encode.base import PictureKind
+from bgsoft.encode.codecs import choose_encoder
+from bgsoft.errors import BackendUnavailableError, BgsoftError
+from bgsoft.media.containers import container_for
+from bgsoft.media.info import VideoInfo
+
+__all__ = ["PHASES", "Phase", "measure_phases"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One combination of backends."""
+
+    id: int
+    name: str
+    decode: DecodeBackend = DecodeBackend.CPU
+    infer: tuple[InferBackend, ...] = (InferBackend.CPU,)
+    """The first that runs here is taken."""
+    composite: CompositeBackend = CompositeBackend.CPU
+    encode: EncodeBackend = EncodeBackend.CPU
+    target: tuple[float, float] | None = None
+    """Speed-up over phase 0 that was planned for."""
+
+
+_GPU_INFERENCE = (InferBackend.TENSORRT, InferBackend.CUDA)
+PHASES = (
+    Phase(id=0, name="all CPU"),
+    Phase(id=1, name="+ GPU inference", infer=_GPU_INFERENCE, target=(5, 7)),
+    Phase(
+        id=2,
+        name="+ NVDEC",
+        decode=DecodeBackend.NVDEC,
+        infer=_GPU_INFERENCE,
+        target=(8, 10),
+    ),
+    Phase(
+        id=3,
+        name="+ CuPy matte and composite",
+        decode=DecodeBackend.NVDEC,
+        infer=_GPU_INFERENCE,
+        composite=CompositeBackend.CUDA,
+        target=(10, 15),
+    ),
+    Phase(
+        id=4,
+        name="+ NVENC",
+        decode=DecodeBackend.NVDEC,
+        infer=_GPU_INFERENCE,
+        composite=CompositeBackend.CUDA,
+        encode=EncodeBackend.NVENC,
+        target=(12, 20),
+    ),
+)
+
+
+@dataclass(slots=True)
+class _Row:
+    """A phase or transcode, with its runs so far."""
+
+    measure: Callable[[], Run]
+    runs: list[Run] = field(default_factory=list)
+    reason: str | None = None
+
+    def take(self, keep: bool) -> None:
+        if self.reason is not None:
+            return
+        try:
+            run = self.measure()
+        except BackendUnavailableError as exc:
+            self.reason = str(exc)
+        else:
+            if keep:
+                self.runs.append(run)
+
+
+def _phase_config(config: RenderConfig, phase: Phase, infer: InferBackend) -> RenderConfig:
+    backends = replace(
+        config.backends,
+        decode=phase.decode,
+        infer=infer,
+        composite=phase.composite,
+        encode=phase.encode,
+        require_gpu=False,
+        # A batch belongs to compositing on the GPU; the CPU takes one frame at a time.
+        batch=config.backends.batch if phase.composite is CompositeBackend.CUDA else None,
+        precision=Precision.FP32 if infer is InferBackend.CPU else config.backends.precision,
+    )
+    encode = config.encode
+    speed = encode.speed or ""
+    if (phase.encode is EncodeBackend.NVENC) != (speed.upper()[:1] == "P" and speed[1:].isdigit()):
+        encode = replace(encode, speed=None)  # the other encoder's word
+    return replace(config, backends=backends, encode=encode)
+
+
+class _PhaseRow:
+    """Runs one phase, on the first inference backend that works."""
+
+    def __init__(self, phase: Phase, config: RenderConfig, folder: Path) -> None:
+        self.phase = phase
+        self._left = list(phase.infer)
+        self._output = folder / f"phase{phase.id}{config.output.suffix}"
+        self._folder = folder
+        self._config = replace(config, output=self._output)
+
+    @property
+    def output(self) -> Path:
+        return self._output
+
+    @property
+    def config(self) -> RenderConfig:
+        """Of the inference backend that is left."""
+        return _phase_config(self._config, self.phase, self._left[0])
+
+    def __call__(self) -> Run:
+        refused: list[str] = []
+        while True:
+            try:
+                return run_render(self.config, self._folder)
+            except BackendUnavailableError as exc:
+                refused.append(str(exc))
+                if len(self._left) == 1 or "--infer" not in str(exc):
+                    raise BackendUnavailableError(_joined(refused)) from exc
+                self._left.pop(0)
+
+
+def _joined(reasons: list[str]) -> str:
+    """Each reason once, behind all the backends that it holds for."""
+    kept: dict[str, list[str]] = {}
+    for reason in reasons:
+        what, _, why = reason.partition(": ")
+        kept.setdefault(why, []).append(what)
+    return "; ".join(f"{', '.join(whats)}: {why}" for why, whats in kept.items())
+
+
+def measure_phases(
+    config: RenderConfig,
+    info: VideoInfo,
+    folder: Path,
+    *,
+    rounds: int,
+    cores: int,
+    phases: tuple[Phase, ...] = PHASES,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> dict[str, Any]:
+    """Run every phase and the transcodes, each in processes of their own, in turns.
+
+    Args:
+        config: What to render; its backends are set by each phase.
+        info: Of the input.
+        folder: For the outputs.
+        rounds: Runs of each that count; one more goes before them and is dropped.
+        cores: That the processes may use.
+        phases: To run.
+        tell: Told what is being done.
+
+    Returns:
+        ``phases``, ``transcodes``, ``bottleneck`` of the results, and ``best``: the config of the
+        fastest phase.
+
+    Raises:
+        BgsoftError: A render failed, for another reason than a backend that is unavailable.
+    """
+    makers = {phase.id: _PhaseRow(phase, config, folder) for phase in phases}
+    rows = {f"phase {phase.id}": _Row(makers[phase.id]) for phase in phases}
+    transcodes = _transcode_rows(config, info, folder)
+    rows.update(transcodes)
+
+    def told(number: int) -> None:
+        what = "warm-up" if number == 0 else f"round {number} of {rounds}"
+        tell(f"renders: {what}")
+
+    for number, name in interleaved(list(rows), rounds + 1, told):
+        rows[name].take(keep=number > 0)
+    results = [_phase_result(makers[p.id], rows[f"phase {p.id}"], cores) for p in phases]
+    _compare(results, makers, tell)
+    best = max(
+        (result for result in results if result["available"]),
+        key=lambda result: result["run_fps"],
+        default=None,
+    )
+    made = [_transcode_result(name, row, best) for name, row in transcodes.items()]
+    return {
+        "phases": results,
+        "transcodes": made,
+        "bottleneck": None if best is None else _bottleneck(best, makers, cores),
+        "best": None if best is None else makers[best["id"]].config,
+    }
+
+
+def _phase_result(maker: _PhaseRow, row: _Row, cores: int) -> dict[str, Any]:
+    phase = maker.phase
+    runs = row.runs
+    report = runs[-1].report if runs else {}
+    settings = maker.config.backends
+    result: dict[str, Any] = {
+        "id": phase.id,
+        "name": phase.name,
+        "backends": {
+            "decode": str(settings.decode),
+            "infer": str(settings.infer),
+            "composite": str(settings.composite),
+            "encode": str(settings.encode),
+        },
+        "available": bool(runs),
+        "reason": row.reason,
+        "target": None if phase.target is None else list(phase.target),
+        "fps": median([run.fps for run in runs]),
+        "fps_samples": [run.fps for run in runs],
+        "run_fps": median([run.run_fps for run in runs]),
+        "run_fps_samples": [run.run_fps for run in runs],
+        "startup_s": median([run.wall_s - run.frames / run.fps for run in runs]),
+        "speedup": None,
+        "stage_ms": mapping_median([run.stage_ms for run in runs]),
+        "load": mapping_median([stage_load(run) for run in runs]),
+        "cpu_load": median([min(1.0, run.cpu_s / run.wall_s / cores) for run in runs]),
+        "psnr_db": None,
+        "ssim": None,
+        "h2d_bytes": report.get("h2d_bytes"),
+        "d2h_bytes": report.get("d2h_bytes"),
+        "peak_rss_bytes": max((run.report["peak_rss_bytes"] for run in runs), default=None),
+        "peak_vram_bytes": max(
+            (run.report["peak_vram_bytes"] for run in runs if run.report["peak_vram_bytes"]),
+            default=None,
+        ),
+        "runs": [run.to_dict() for run in runs],
+    }
+    return result
+
+
+def _compare(
+    results: list[dict[str, Any]], makers: dict[int, _PhaseRow], tell: Callable[[str], None]
+) -> None:
+    """Speed-up and likeness of each phase to phase 0."""
+    first = next((r for r in results if r["id"] == 0 and r["available"]), None)
+    if first is None:
+        return
+    for result in results:
+        if not result["available"]:
+            continue
+        result["speedup"] = result["fps"] / first["fps"]
+        if result is not first:
+            tell(f"comparing phase {result['id']} with phase 0")
+            files = makers[result["id"]].output, makers[0].output
+            result["psnr_db"], result["ssim"] = compare_files(*files)
+
+
+def _bottleneck(
+    best: dict[str, Any], makers: dict[int, _PhaseRow], cores: int
+) -> dict[str, Any] | None:
+    config = makers[best["id"]].config
+    found = find_bottleneck(best["load"], best["cpu_load"], cores, best["backends"], config.encode)
+    if found is None:
+        return None
+    return {"phase": best["id"], "stage": found.stage, "load": found.load, "text": found.text}
+
+
+def _transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict[str, _Row]:
+    """Decode and encode alone: through our own classes, and by ffmpeg."""
+    plain = _phase_config(config, PHASES[0], InferBackend.CPU)
+    nvdec = replace(plain.backends, decode=DecodeBackend.NVDEC)
+    configs = {
+        "": plain,
+        ": NVDEC": replace(plain, backends=nvdec),
+        # Frames stay on the GPU, as in the last phase.
+        ": NVDEC, NVENC": _phase_config(config, PHASES[-1], InferBackend.CPU),
+    }
+    rows = {
+        f"bgsoft, no picture stages{name}": _Row(partial(_own_transcode, chosen, folder))
+        for name, chosen in configs.items()
+    }
+    executable = ffmpeg_executable()
+    if executable is None:
+        rows["ffmpeg"] = _Row(_never, reason="no ffmpeg found: pip install 'bgsoft[quality]'")
+    else:
+        name = f"ffmpeg {_ffmpeg_version(executable)}"
+        rows[name] = _Row(lambda: _ffmpeg_transcode(executable, plain, info, folder))
+    return rows
+
+
+def _never() -> Run:
+    raise BackendUnavailableError("not measured")
+
+
+def _own_transcode(config: RenderConfig, folder: Path) -> Run:
+    settings, output = folder / "transcode.toml", folder / f"transcode{config.output.suffix}"
+    settings.write_text(preset_text(config), encoding="utf-8")
+    command = [
+        *python_command("bgsoft.bench.transcode"),
+        *(str(config.input), str(output), str(settings)),
+    ]
+    if config.duration_seconds is not None:
+        command.append(repr(config.duration_seconds))
+    wall, cpu, text = run_process(command)
+    made = json.loads(text)
+    return Run(frames=made["frames"], wall_s=wall, cpu_s=cpu, report=made)
+
+
+def _ffmpeg_version(executable: str) -> str:
+    done = subprocess.run(
+        [executable, "-version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    words = done.stdout.split()
+    return words[2].partition("-")[0] if len(words) > 2 else ""
+
+
+def _ffmpeg_transcode(executable: str, config: RenderConfig, info: VideoInfo, folder: Path) -> Run:
+    """The same encoder with the same settings, sound copied."""
+    output = folder / f"ffmpeg{config.output.suffix}"
+    container = container_for(config.output)
+    choice = choose_encoder(config.encode, container, info, PictureKind.COLOR)
+    limit = [] if config.duration_seconds is None else ["-t", repr(config.duration_seconds)]
+    options = choice.with_threads(config.encode.threads)
+    if config.encode.threads and choice.thread_parameter is None:
+        options["threads"] = str(config.encode.threads)
+    coded = [part for key, value in options.items() for part in (f"-{key}", value)]
+    # ffmpeg copies frames through as they are; PyAV's NV12 is its own yuv420p in another layout.
+    pixel_format = "yuv420p" if choice.pixel_format == "nv12" else choice.pixel_format
+    try:
+        wall, cpu, text = run_process(
+            [
+                *(executable, "-v", "error", "-nostdin", "-y", *limit, "-i", str(config.input)),
+                *("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy", "-c:v", choice.encoder),
+                *(*coded, "-pix_fmt", pixel_format, "-progress", "pipe:1", str(output)),
+            ]
+        )
+    except BgsoftError as exc:  # an ffmpeg without this encoder
+        raise BackendUnavailableError(f"ffmpeg failed: {exc}") from exc
+    counts = [line.partition("=")[2] for line in text.splitlines() if line.startswith("frame=")]
+    return Run(frames=int(counts[-1]), wall_s=wall, cpu_s=cpu, report={})
+
+
+def _transcode_result(name: str, row: _Row, best: dict[str, Any] | None) -> dict[str, Any]:
+    runs = row.runs
+    whole = median([run.run_fps for run in runs])
+    steady = [run.fps for run in runs if run.report]
+    return {
+        "name": name,
+        "available": bool(runs),
+        "reason": row.reason,
+        "fps": median(steady),
+        "fps_samples": steady,
+        "run_fps": whole,
+        "run_fps_samples": [run.run_fps for run in runs],
+        "ratio": best["run_fps"] / whole if best is not None and whole else None,
+        "ratio_phase": None if best is None or not whole else best["id"],
+    }

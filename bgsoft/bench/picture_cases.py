@@ -1,0 +1,229 @@
+"""The stages between decoder and encoder, each alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import cv2
+import numpy as np
+
+from bgsoft.bench.cases import Case, Sampler, repeat
+from bgsoft.bench.workshop import Workshop
+from bgsoft.config import EffectConfig, EffectKind, MatteConfig, MatteStyle, Precision, Refine
+from bgsoft.frame import Frame
+from bgsoft.infer.base import Network
+from bgsoft.models.catalog import ResolvedModel, catalog, resolve
+from bgsoft.segment.single import network_shapes
+from bgsoft.selftest.parity import CudaSide, HostSide, Side
+
+__all__ = ["picture_cases"]
+
+_BATCHES = (1, 4, 8)
+_FACE_FAMILIES = ("face-detector", "face-landmarks")
+_PLACES = ("cpu", "cuda")
+_MATTES = (
+    ("soft, guided", MatteConfig(refine=Refine.GUIDED)),
+    ("soft", MatteConfig(refine=Refine.NONE)),
+    ("obs", MatteConfig(style=MatteStyle.OBS)),
+)
+
+
+def picture_cases(shop: Workshop, *, quick: bool) -> Iterator[Case]:
+    """Preprocessing, models, mattes, effects and copies.
+
+    Args:
+        shop: What they are measured on.
+        quick: Batches of 1 only.
+    """
+    for place in _PLACES:
+        for name, build in (("reduce", _reduce), ("preprocess", _preprocess)):
+            yield Case("preprocess", name, place, partial(build, shop, place))
+    yield from _segment_cases(shop, _BATCHES[:1] if quick else _BATCHES)
+    yield from _face_cases(shop)
+    for label, matte in _MATTES:
+        for place in _PLACES:
+            yield Case("matte", label, place, partial(_matte, shop, place, matte))
+    for kind in EffectKind:
+        if kind in (EffectKind.ALPHA, EffectKind.MATTE):
+            continue  # these leave the picture as it is
+        for place in _PLACES:
+            yield Case("effect", kind.value, place, partial(_effect, shop, place, kind))
+    yield Case("copy", "host to GPU", "cuda", partial(_upload, shop))
+    yield Case("copy", "GPU to host", "cuda", partial(_download, shop))
+
+
+def _side(shop: Workshop, place: str, stack: ExitStack) -> Side:
+    if place == "cpu":
+        return HostSide()
+    device = shop.device()
+    stack.enter_context(device.use(_default_stream()))
+    return CudaSide(device)
+
+
+def _default_stream() -> Any:
+    import cupy
+
+    return cupy.cuda.Stream.null
+
+
+def _sampler(shop: Workshop, place: str, once: Callable[[], object], **more: Any) -> Sampler:
+    return repeat(once, shop.waiter(place), seconds=shop.seconds, **more)
+
+
+def _reduce(shop: Workshop, place: str, stack: ExitStack) -> Sampler:
+    side = _side(shop, place, stack)
+    frame, reducer = side.place(shop.frames[0]), side.reducer(shop.info.format)
+    return _sampler(shop, place, lambda: reducer.reduce(frame))
+
+
+def _preprocess(shop: Workshop, place: str, stack: ExitStack) -> Sampler:
+    side = _side(shop, place, stack)
+    format, spec = shop.info.format, shop.model.spec
+    reduced = side.reducer(format).reduce(side.place(shop.frames[0]))
+    shape = network_shapes(spec)[spec.input]
+    preprocessor: Any
+    if place == "cpu":
+        from bgsoft.segment.preprocess import CpuPreprocessor
+
+        preprocessor, tensor = CpuPreprocessor(spec, format), np.empty(shape[1:], np.float32)
+    else:
+        import cupy
+
+        from bgsoft.segment.cuda import CudaPreprocessor
+
+        preprocessor, tensor = CudaPreprocessor(spec, format), cupy.empty(shape, np.float32)
+    return _sampler(shop, place, lambda: preprocessor.write(reduced, tensor))
+
+
+def _segment_cases(shop: Workshop, batches: tuple[int, ...]) -> Iterator[Case]:
+    for backend in ("cpu", "cuda", "tensorrt"):
+        for precision in Precision:
+            for batch in batches:
+                yield Case(
+                    "segment",
+                    f"{shop.model.spec.name} {precision} batch {batch}",
+                    backend,
+                    partial(_network_case, shop, shop.model, backend, precision, batch),
+                    details={"precision": precision.value, "batch": batch},
+                    reason=shop.missing("infer", backend),
+                )
+
+
+def _face_cases(shop: Workshop) -> Iterator[Case]:
+    for spec in catalog().values():
+        if spec.family not in _FACE_FAMILIES:
+            continue
+        model = resolve(spec.name, families=_FACE_FAMILIES)
+        for backend in ("cpu", "cuda", "tensorrt"):
+            yield Case(
+                "face",
+                spec.name,
+                backend,
+                partial(_network_case, shop, model, backend, Precision.FP32, 1),
+                details={"precision": "fp32", "batch": 1},
+                reason=shop.missing("infer", backend),
+            )
+
+
+def _network_case(
+    shop: Workshop,
+    model: ResolvedModel,
+    backend: str,
+    precision: Precision,
+    batch: int,
+    stack: ExitStack,
+) -> Sampler:
+    chosen = model.for_provider(backend, precision)
+    shapes = network_shapes(model.spec, batch)
+    if backend == "cpu":
+        from bgsoft.infer.cpu import CpuNetwork
+
+        network: Network = CpuNetwork(chosen.path, shapes)
+        stack.callback(network.close)
+        return repeat(network.run, frames=batch, seconds=shop.seconds)
+    from bgsoft.infer.cuda import GpuNetwork
+
+    device = shop.device()
+    stream = device.new_stream()
+    network = GpuNetwork(
+        chosen.path,
+        shapes,
+        backend=backend,
+        device=device,
+        stream=stream,
+        precision=precision,
+        sha256=chosen.sha256,
+        on_build=lambda text: shop.tell(f"{model.spec.name}: {text}"),
+    )
+    stack.callback(network.close)
+    return repeat(network.run, stream.synchronize, frames=batch, seconds=shop.seconds)
+
+
+def _matte(shop: Workshop, place: str, config: MatteConfig, stack: ExitStack) -> Sampler:
+    side = _side(shop, place, stack)
+    format = shop.info.format
+    frame, mask = side.place(shop.frames[0]), side.place_array(shop.mask)
+    reduced, matter = side.reducer(format).reduce(frame), side.matter(config, format)
+    return _sampler(shop, place, lambda: matter.refine(mask, frame, reduced))
+
+
+def _effect(shop: Workshop, place: str, kind: EffectKind, stack: ExitStack) -> Sampler:
+    side = _side(shop, place, stack)
+    format = shop.info.format
+    frame, mask = side.place(shop.frames[0]), side.place_array(shop.mask)
+    reduced = side.reducer(format).reduce(frame)
+    matte = side.matter(MatteConfig(), format).refine(mask, frame, reduced)
+    config = EffectConfig(kind=kind, background=_background(shop, kind))
+    compositor = side.compositor(config, format)
+    stack.callback(compositor.close)
+    ticks = frame.duration or shop.frames[1].pts - shop.frames[0].pts
+    moving: Frame = copy.copy(frame)
+
+    def once() -> None:
+        moving.pts += ticks  # a background video goes on
+        compositor.apply(moving, matte, reduced)
+
+    return _sampler(shop, place, once)
+
+
+def _background(shop: Workshop, kind: EffectKind) -> str | None:
+    """A colour, or a file of the frame's size with some detail in it."""
+    if kind is EffectKind.COLOR:
+        return "#0a8f3c"
+    if kind is EffectKind.VIDEO:
+        return str(shop.config.input)
+    if kind is not EffectKind.IMAGE:
+        return None
+    path = shop.folder / "background.png"
+    if not path.exists():
+        coarse = np.random.default_rng(3).integers(0, 255, (9, 16, 3)).astype(np.uint8)
+        size = (shop.info.format.width, shop.info.format.height)
+        cv2.imwrite(str(path), cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC))
+    return str(path)
+
+
+def _upload(shop: Workshop, stack: ExitStack) -> Sampler:
+    device = shop.device()
+    import cupy
+
+    from bgsoft.cuda.crossing import DeviceUpload, pinned_planes
+    from bgsoft.cuda.device import device_planes
+
+    format = shop.info.format
+    upload, done = DeviceUpload(device), cupy.cuda.Event(disable_timing=True)
+    source, target = pinned_planes(format, 0), device_planes(format, 0)
+    return _sampler(shop, "cuda", lambda: upload.start(source, target, done))
+
+
+def _download(shop: Workshop, stack: ExitStack) -> Sampler:
+    device = shop.device()
+    from bgsoft.cuda.crossing import HostDownload
+    from bgsoft.encode.base import PictureKind
+
+    download = HostDownload(device, shop.info.format, PictureKind.COLOR)
+    frame = CudaSide(device).place(shop.frames[0])
+    return _sampler(shop, "cuda", lambda: download.finish(download.start(frame)))
