@@ -26,6 +26,7 @@ def render(
     start: float = 0.0,
     duration: float | None = None,
     matte_out: str | PathLike[str] | None = None,
+    face_data: str | PathLike[str] | None = None,
     overwrite: bool = False,
     skip_existing: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
@@ -42,6 +43,7 @@ def render(
         start: Seconds of the input to leave out at its beginning.
         duration: Seconds to render at most; None: to the end.
         matte_out: Also write the matte as a grey video here.
+        face_data: Also write the faces of every frame here, as ``.jsonl`` or ``.npz``.
         overwrite: Replace an existing output; otherwise it is an error.
         skip_existing: Where the output exists, do nothing and say so in the report.
         on_progress: Called about ten times a second, from the calling thread.
@@ -72,6 +74,7 @@ def render(
         duration_seconds=None if duration is None else float(duration),
         overwrite=overwrite,
         matte_out=None if matte_out is None else Path(matte_out),
+        face_data=None if face_data is None else Path(face_data),
     )
     return render_config(
         config,

@@ -109,7 +109,18 @@ class Codec(StrEnum):
 
 
 class FaceMode(StrEnum):
+    """What is done for faces."""
+
     OFF = "off"
+    GUARD = "guard"
+    """Every face is united with the matte."""
+    MAIN = "main"
+    """Only the main people stay sharp; their faces are guarded."""
+    ANONYMIZE = "anonymize"
+    """Faces other than the main people's are made unrecognisable."""
+
+
+DEFAULT_DETECT_EVERY = 8
 
 
 def _check(name: str, value: float, low: float, high: float, unit: str = "") -> None:
@@ -220,7 +231,31 @@ class SegmentConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaceConfig:
+    """What is done for faces, and how they are looked for."""
+
     mode: FaceMode = FaceMode.OFF
+    subjects: int = 1
+    """How many people are main, 0–32; 0 (nobody) only with anonymize."""
+    detect_every: int | None = None
+    """Frames between searches for new faces, 1–300; those found are followed on every frame. None:
+    8, and 1 with anonymize, so that no new face is shown."""
+    small_faces: bool = False
+    """Also search parts of the frame, for faces under an eighth of its height; always with main
+    and anonymize, which are about everybody."""
+
+    def __post_init__(self) -> None:
+        _check("--subjects", self.subjects, 0, 32)
+        if self.subjects == 0 and self.mode is FaceMode.MAIN:
+            raise ConfigError("--subjects 0 needs --face anonymize: somebody has to stay sharp")
+        if self.detect_every is not None:
+            _check("--face-every", self.detect_every, 1, 300)
+
+    @property
+    def effective_detect_every(self) -> int:
+        """``detect_every``, or the mode's default where it is None."""
+        if self.detect_every is not None:
+            return self.detect_every
+        return 1 if self.mode is FaceMode.ANONYMIZE else DEFAULT_DETECT_EVERY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +267,11 @@ class EncodeConfig:
     """The encoder's own constant-quality value (CRF, CQ, ProRes qscale); None: its default here."""
     speed: str | None = None
     """The encoder's own preset: an x264/x265 name, an SVT-AV1 or VP9 number, or NVENC P1–P7."""
+    threads: int = 0
+    """Threads of a CPU encoder, 1–256; 0: the encoder's choice."""
+
+    def __post_init__(self) -> None:
+        _check("--threads", self.threads, 0, 256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +320,8 @@ class RenderConfig:
     """Replace an existing output; otherwise it is an error."""
     matte_out: Path | None = None
     """Also write the matte as a grey video here."""
+    face_data: Path | None = None
+    """Also write the faces of every frame here, as ``.jsonl`` or ``.npz``."""
     preset: str | None = None
     """Name of the preset these settings came from, for the report only."""
 

@@ -32,6 +32,9 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "temporal": ("matte", "temporal"),
     "refine": ("matte", "refine"),
     "face": ("face", "mode"),
+    "subjects": ("face", "subjects"),
+    "face_every": ("face", "detect_every"),
+    "small_faces": ("face", "small_faces"),
     "decode": ("backends", "decode"),
     "infer": ("backends", "infer"),
     "composite": ("backends", "composite"),
@@ -43,6 +46,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "codec": ("encode", "codec"),
     "quality": ("encode", "quality"),
     "speed": ("encode", "speed"),
+    "threads": ("encode", "threads"),
 }
 """Option → (section, field) of the setting. The flag is ``--option``, with dashes."""
 

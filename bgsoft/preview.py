@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.config import (
     BackendConfig,
     CompositeBackend,
@@ -26,6 +27,10 @@ from bgsoft.config import (
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, DecodeError, OutputError
+from bgsoft.face.base import Face
+from bgsoft.face.create import finder_settings
+from bgsoft.face.draw import draw_faces
+from bgsoft.face.finder import CpuFaceFinder
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import resolve
@@ -55,13 +60,16 @@ class PreviewResult:
     notices: tuple[str, ...] = ()
 
 
-def write_preview(config: RenderConfig, at_seconds: float | None = None) -> PreviewResult:
+def write_preview(
+    config: RenderConfig, at_seconds: float | None = None, *, faces: bool = False
+) -> PreviewResult:
     """Render one frame and write it as a PNG file.
 
     Args:
         config: As for a render; ``output`` is the PNG file.
         at_seconds: The frame shown at this time after the first one is taken; None: one second
             in, or the middle of a shorter video.
+        faces: Draw the faces that are found into the source picture.
 
     Raises:
         ConfigError: The time is past the end, or the output is no ``.png``.
@@ -73,7 +81,7 @@ def write_preview(config: RenderConfig, at_seconds: float | None = None) -> Prev
     with CpuDecoder(config.input) as probe:
         info = probe.info
     at_seconds = _default_time(info) if at_seconds is None else at_seconds
-    source, matte, result, frame_seconds = _render_frame(config, info, at_seconds)
+    source, matte, result, frame_seconds = _render_frame(config, info, at_seconds, faces)
     _write_png(config.output, np.hstack([source, matte, result]))
     notices = list(info.notices)
     if info.format.color.is_hdr:
@@ -93,7 +101,7 @@ def _default_time(info: VideoInfo) -> float:
 
 
 def _render_frame(
-    config: RenderConfig, info: VideoInfo, at_seconds: float
+    config: RenderConfig, info: VideoInfo, at_seconds: float, draws_faces: bool
 ) -> tuple[_Picture, _Picture, _Picture, float]:
     """(source, matte, result) as (H, W, 3) BGR, and the frame's time in seconds."""
     rate = float(info.frame_rate) or 25.0
@@ -111,6 +119,9 @@ def _render_frame(
     machine = Machine(cpu, lambda _event: None)
     model = resolve(config.segment.model, families=("single-shot",))
     stages = machine.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
+    finder = CpuFaceFinder(info.format, finder_settings(config.face)) if draws_faces else None
+    reducer = CpuReducer(info.format)
+    faces: list[Face] = []
     last: Frame | None = None
     try:
         with CpuDecoder(config.input, settings) as decoder:
@@ -119,10 +130,13 @@ def _render_frame(
                     ring.release(last)
                 last = frame
                 luma, chroma = frame.luma.copy(), frame.chroma.copy()
+                if finder is not None:
+                    faces = finder.find(frame, reducer.reduce(frame))
                 matte = stages.process(frame)
             if last is None:
                 raise DecodeError(f"no frame at {at_seconds:g} s", path=config.input)
             source = frame_to_bgr(luma, chroma, info.format)
+            draw_faces(source, faces)
             gray: _Picture = np.repeat(matte.alpha[..., None], 3, axis=-1)
             result = _result(config.effect.kind, last, matte.alpha, gray)
             return source, gray, result, last.time_seconds
@@ -135,6 +149,8 @@ def _render_frame(
         raise
     finally:
         stages.close()
+        if finder is not None:
+            finder.close()
 
 
 def _result(kind: EffectKind, frame: Frame, alpha: _Picture, gray: _Picture) -> _Picture:

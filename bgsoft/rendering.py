@@ -19,6 +19,7 @@ from bgsoft import __version__
 from bgsoft.backends import Choice
 from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.cuda.monitor import Watch, watched
+from bgsoft.cuda.nvtx import profiler_ranges
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError, VerificationError
@@ -32,6 +33,7 @@ from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.progress import ProgressMeter
 from bgsoft.pipeline.runner import Pipeline, PipelineResult
+from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.report import Event, ModelReport, Progress, RenderReport, StageReport
 from bgsoft.stages import Machine
 from bgsoft.versions import library_versions
@@ -51,6 +53,7 @@ def render(
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
+    trace: Path | None = None,
 ) -> RenderReport:
     """Render one file.
 
@@ -61,6 +64,7 @@ def render(
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
             never from two at a time.
         cancel: Set it, from any thread, to stop the render.
+        trace: Write here what each thread and GPU stream did when, once the render is done.
 
     Returns:
         What was done.
@@ -79,7 +83,7 @@ def render(
     """
     if skip_existing and config.output.exists():
         return _skipped(config)
-    with _Render(config, on_event) as job:
+    with _Render(config, on_event, trace) as job:
         return job.run(on_progress, cancel)
 
 
@@ -150,12 +154,20 @@ class _Sink:
 class _Render:
     """Everything that lives as long as one render."""
 
-    def __init__(self, config: RenderConfig, on_event: Callable[[Event], None] | None) -> None:
+    def __init__(
+        self,
+        config: RenderConfig,
+        on_event: Callable[[Event], None] | None,
+        trace: Path | None = None,
+    ) -> None:
         self._config = config
         self._listener = on_event
+        self._trace = trace
+        ranges = profiler_ranges()
+        self._recorder = None if trace is None else TraceRecorder(ranges)
         self._lock = threading.Lock()
         self._events: list[Event] = []
-        self._metrics = Metrics()
+        self._metrics = Metrics(self._recorder or ranges)
         self._stack = ExitStack()
         self._started = time.perf_counter()
 
@@ -168,6 +180,8 @@ class _Render:
     def _emit(self, event: Event) -> None:
         with self._lock:
             self._events.append(event)
+            if self._recorder is not None:
+                self._recorder.instant(f"{event.kind}: {event.message}")
             if self._listener is not None:
                 self._listener(event)
 
@@ -199,17 +213,19 @@ class _Render:
         meter = ProgressMeter(
             _expected_frames(info, config), self._metrics, on_progress or (lambda _progress: None)
         )
+        ring = machine.make_ring(info.format)
         setup_seconds = time.perf_counter() - self._started
         pipeline = Pipeline(
             decoder=decoder,
             stage=stages,
             sink=_Sink(targets),
-            ring=machine.make_ring(info.format),
+            ring=ring,
             metrics=self._metrics,
             on_tick=meter.tick,
             cancel=cancel,
         )
-        with watched(machine.used_device) as watch:
+        on_value = None if self._recorder is None else self._recorder.counter
+        with watched(machine.used_device, on_value) as watch:
             result = pipeline.run()
         stages.close()  # on a GPU, the last clocks are read now
         for event in decoder.events:
@@ -220,9 +236,15 @@ class _Render:
         for target in targets:
             target.file.commit()
         meter.finish(len(result.encoded_pts))
-        return self._report(
+        report = self._report(
             info, model, machine, targets[0], decoder.stats, result, setup_seconds, watch
         )
+        if self._recorder is not None and self._trace is not None:
+            stages_run = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
+            self._recorder.write(
+                self._trace, ring_slots=ring.size, stages=stages_run, versions=report.versions
+            )
+        return report
 
     def _open_targets(self, info: VideoInfo, machine: Machine) -> list[_Target]:
         config = self._config
@@ -322,6 +344,7 @@ class _Render:
             stages=_stage_reports(machine, self._metrics, frames),
             h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
             d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,
+            faces=None if machine.faces is None else machine.faces.summary(),
             events=list(self._events),
             audio=target.muxer.audio,
             peak_rss_bytes=peak_rss_bytes(),
@@ -381,8 +404,25 @@ def _stage_reports(machine: Machine, metrics: Metrics, frames: int) -> dict[str,
             ms_per_frame=metrics.stage(stage).ms_per(frames),
             fallback_reason=choice.fallback_reason,
         )
-    reports["face"] = StageReport(backend="off", device="cpu", ms_per_frame=0.0)
+    reports["face"] = _face_report(machine, metrics, frames)
     return reports
+
+
+def _face_report(machine: Machine, metrics: Metrics, frames: int) -> StageReport:
+    """What looked for faces: on the GPU the backend of inference, if frames are there."""
+    faces = machine.faces
+    if faces is None:
+        return StageReport(backend="off", device="cpu", ms_per_frame=0.0)
+    infer = machine.choices["infer"].backend
+    reason = None
+    if faces.backend == "cpu" and infer != "cpu":
+        reason = "frames are composited on the CPU, and faces are looked for in the same place"
+    return StageReport(
+        backend=faces.backend,
+        device=faces.device,
+        ms_per_frame=metrics.stage("face").ms_per(frames),
+        fallback_reason=reason,
+    )
 
 
 def _settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:
@@ -393,6 +433,7 @@ def _settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, 
     plain = dataclasses.asdict(config)
     del plain["input"], plain["output"]
     plain["matte_out"] = None if config.matte_out is None else str(config.matte_out)
+    plain["face_data"] = None if config.face_data is None else str(config.face_data)
     plain["effect"]["strength"] = config.effect.effective_strength
     if info is not None:
         plain["width"], plain["height"] = info.format.width, info.format.height

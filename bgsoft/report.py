@@ -106,6 +106,9 @@ class RenderReport:
     """Frame data that went from host to GPU memory, bytes a frame."""
     d2h_bytes: float = 0.0
     """Frame data that went back, bytes a frame; 0 on an all-GPU path, but for the thumbnails."""
+    faces: dict[str, Any] | None = None
+    """What faces were found and where the mask had missed one; see
+    :meth:`bgsoft.face.journal.FaceJournal.summary`. None where none were looked for."""
     events: list[Event] = field(default_factory=list)
     audio: list[AudioReport] = field(default_factory=list)
     peak_rss_bytes: int

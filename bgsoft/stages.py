@@ -26,6 +26,8 @@ from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.encode.codecs import choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.face.create import create_host_faces
+from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.infer.base import Network
 from bgsoft.infer.cpu import CpuNetwork
@@ -84,6 +86,8 @@ class Machine:
         self._config = config
         self._on_event = on_event
         self._device: CudaDevice | None = None
+        self.faces: FaceStep | None = None
+        """What is done for faces, once the picture stages are made; None: nothing."""
         self.choices: dict[str, Choice] = {}
         """What runs, by stage; filled as the stages are built."""
         self._check_named()
@@ -212,6 +216,7 @@ class Machine:
             backend: partial(self._host_network, backend, model)
             for backend in ("tensorrt", "cuda", "cpu")
         }
+        self.faces = create_host_faces(config, info.format, self._on_event)
         network: Network = self._choose("infer", makers)
         return PictureStages(
             reducer=CpuReducer(info.format),
@@ -222,6 +227,7 @@ class Machine:
             compositor=CpuCompositor(config.effect, info.format),
             metrics=metrics,
             on_cut=on_cut,
+            faces=self.faces,
         )
 
     def _host_network(self, backend: str, model: ResolvedModel) -> Network:
@@ -271,6 +277,7 @@ class Machine:
     ) -> ClosingStage:
         from bgsoft.composite.cuda import CudaCompositor
         from bgsoft.cuda.picture import CudaPictureStages
+        from bgsoft.face.cuda_create import create_device_faces
         from bgsoft.infer.crossing import DeviceSide
         from bgsoft.matte.cuda import create_cuda_matter
         from bgsoft.segment.batched import BatchedSegmenter
@@ -291,6 +298,17 @@ class Machine:
             chosen: BatchedSegmenter = self._choose(
                 "infer", {name: partial(segmenter, name) for name in ("tensorrt", "cuda", "cpu")}
             )
+            backend = self.choices["infer"].backend
+
+            def face_network(face_model: ResolvedModel, batch: int) -> Network:
+                if backend == "cpu":
+                    return DeviceSide(self._cpu_network(face_model, batch), device, stream)
+                # Small as they are, there is no fp16 file of them; TensorRT makes its own.
+                return self._gpu_network(backend, face_model, stream, batch)
+
+            self.faces = create_device_faces(
+                config, info.format, device, backend, self.batch, face_network, self._on_event
+            )
             return CudaPictureStages(
                 format=info.format,
                 device=device,
@@ -302,6 +320,7 @@ class Machine:
                 similarity_db=config.segment.similarity_db,
                 metrics=metrics,
                 on_cut=on_cut,
+                faces=self.faces,
             )
 
     def open_encoder(
@@ -349,7 +368,7 @@ class Machine:
         settings = type(config.encode)() if defaults else config.encode
         choice = choose_encoder(settings, muxer.container, info, kind)
         self._notice(*choice.notices)
-        encoder = CpuEncoder(muxer, choice, info.format, info, kind)
+        encoder = CpuEncoder(muxer, choice, info.format, info, kind, settings.threads)
         if not self.on_device:
             return encoder
         from bgsoft.cuda.adapters import DownloadingEncoder

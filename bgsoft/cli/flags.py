@@ -16,8 +16,10 @@ import typer
 from bgsoft import config
 
 LOOK, MODEL, EDGE, STAGES, OUTPUT = "Look", "Model", "Edge of the person", "Machine", "Output"
+FACES = "Faces"
 
 _MATTE, _SEGMENT, _BACKENDS = config.MatteConfig(), config.SegmentConfig(), config.BackendConfig()
+_FACE = config.FaceConfig()
 
 
 class GroupedCommand(typer.core.TyperCommand):
@@ -150,7 +152,43 @@ Similarity = Annotated[
 ]
 Face = Annotated[
     Flag,
-    _choice_flag("--face", config.FaceMode, "Protect faces. [default: off]", MODEL),
+    _choice_flag(
+        "--face",
+        config.FaceMode,
+        "guard: every face stays sharp. main: only the main person does. anonymize: other people's"
+        " faces are blurred beyond recognition. [default: off]",
+        FACES,
+    ),
+]
+Subjects = Annotated[
+    Flag,
+    _flag(
+        "--subjects",
+        "N",
+        "How many people are main: the largest, most central, longest in sight; 0 anonymizes"
+        f" everybody. [default: {_FACE.subjects}]",
+        FACES,
+    ),
+]
+FaceEvery = Annotated[
+    Flag,
+    _flag(
+        "--face-every",
+        "N",
+        "Look for new faces on every Nth frame; known ones are followed on all."
+        f" [default: {config.DEFAULT_DETECT_EVERY}, anonymize: 1]",
+        FACES,
+    ),
+]
+SmallFaces = Annotated[
+    bool,
+    typer.Option(
+        "--small-faces",
+        rich_help_panel=FACES,
+        show_default=False,
+        help="Also look for faces under an eighth of the frame height; main and anonymize always"
+        " do.",
+    ),
 ]
 Threshold = Annotated[
     Flag,
@@ -296,5 +334,15 @@ Speed = Annotated[
         "The encoder's own preset: x264/x265 ultrafast to veryslow, AV1 and VP9 a number,"
         " NVENC P1 to P7. [default: by codec; h264: veryfast]",
         OUTPUT,
+    ),
+]
+Threads = Annotated[
+    Flag,
+    _flag(
+        "--threads",
+        "N",
+        "Threads of a CPU encoder, 1 to 256; 0 is the encoder's choice."
+        f" [default: {config.EncodeConfig().threads}]",
+        STAGES,
     ),
 ]

@@ -38,6 +38,18 @@ def preview(
     mask_every: flags.MaskEvery = None,
     similarity: flags.Similarity = None,
     face: flags.Face = None,
+    subjects: flags.Subjects = None,
+    face_every: flags.FaceEvery = None,
+    small_faces: flags.SmallFaces = False,
+    faces: Annotated[
+        bool,
+        typer.Option(
+            "--faces",
+            help="Draw the boxes, ids and meshes of faces into the source picture.",
+            rich_help_panel=flags.FACES,
+            show_default=False,
+        ),
+    ] = False,
     threshold: flags.Threshold = None,
     softness: flags.Softness = None,
     min_area: flags.MinArea = None,
@@ -83,7 +95,7 @@ def preview(
         require_onnxruntime()
         from bgsoft.preview import write_preview
 
-        result = write_preview(config, at_seconds)
+        result = write_preview(config, at_seconds, faces=faces)
     if not quiet:
         for notice in result.notices:
             console.err(f"notice: {notice}")

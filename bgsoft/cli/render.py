@@ -38,6 +38,18 @@ def render(
     mask_every: flags.MaskEvery = None,
     similarity: flags.Similarity = None,
     face: flags.Face = None,
+    subjects: flags.Subjects = None,
+    face_every: flags.FaceEvery = None,
+    small_faces: flags.SmallFaces = False,
+    face_data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl|FILE.npz",
+            help="Also write the faces of every frame, with 468 landmarks each.",
+            rich_help_panel=flags.FACES,
+            show_default=False,
+        ),
+    ] = None,
     threshold: flags.Threshold = None,
     softness: flags.Softness = None,
     min_area: flags.MinArea = None,
@@ -103,11 +115,20 @@ def render(
     require_gpu: flags.RequireGpu = False,
     batch: flags.Batch = None,
     precision: flags.PrecisionFlag = None,
+    threads: flags.Threads = None,
     report: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.json",
             help="Write what was done, how fast and by what, as JSON.",
+            show_default=False,
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Write what each thread and GPU stream did when; open it in ui.perfetto.dev.",
             show_default=False,
         ),
     ] = None,
@@ -159,12 +180,15 @@ def render(
             duration_seconds=parse_seconds(duration, "--duration") if duration else None,
             overwrite=overwrite,
             matte_out=matte_out,
+            face_data=face_data,
         )
         check_container(output)
         if matte_out is not None:
             check_container(matte_out)
         if report is not None:
             check_report(report, input, output)
+        if trace is not None:
+            check_report(trace, input, output, what="trace")
         require_onnxruntime()
         view = make_view(kind, console, quiet=quiet, verbose=verbose)
         with StopSignals(console) as stop:
@@ -178,6 +202,7 @@ def render(
                     on_progress=view.progress,
                     on_event=view.event,
                     cancel=stop.cancel,
+                    trace=trace,
                 )
                 if report is not None:
                     result.write_json(report)
@@ -203,7 +228,7 @@ def check_container(path: Path) -> None:
         raise ConfigError(str(exc), path=path) from exc
 
 
-def check_report(report: Path, input: Path, output: Path) -> None:
+def check_report(report: Path, input: Path, output: Path, what: str = "report") -> None:
     """Fail before the render, rather than after it, where its report could not be written."""
     import os
 
@@ -211,12 +236,12 @@ def check_report(report: Path, input: Path, output: Path) -> None:
 
     folder = report.absolute().parent
     if not folder.is_dir():
-        raise OutputError(f"the report's folder {folder} does not exist", path=report)
+        raise OutputError(f"the {what}'s folder {folder} does not exist", path=report)
     if report.is_dir() or not os.access(report if report.exists() else folder, os.W_OK):
-        raise OutputError(f"cannot write the report {report}", path=report)
+        raise OutputError(f"cannot write the {what} {report}", path=report)
     for media in (input, output):
         if report.resolve() == media.resolve():
-            raise OutputError(f"the report {report} would overwrite {media}", path=report)
+            raise OutputError(f"the {what} {report} would overwrite {media}", path=report)
 
 
 def require_onnxruntime() -> None:

@@ -33,6 +33,8 @@ def summary_lines(report: RenderReport) -> list[str]:
         device = "" if stage.device == stage.backend else f" on {stage.device}"
         why = f"  ({stage.fallback_reason})" if stage.fallback_reason else ""
         lines.append(f"  {name:<9} {stage.backend}{device} {stage.ms_per_frame:.2f} ms/frame{why}")
+    if report.faces is not None:
+        lines.append(f"  {_faces(report.faces)}")
     for audio in report.audio:
         reason = f" ({audio.reason})" if audio.reason else ""
         lines.append(f"  audio {audio.track}: {audio.codec} {audio.action}{reason}")
@@ -43,6 +45,14 @@ def _speed(report: RenderReport) -> str:
     text = f"{report.frames_encoded} frames in {report.wall_s:.1f} s: {report.fps:.1f} frames/s"
     if report.wall_s > 0 and report.duration_s > 0:
         text += f", {report.duration_s / report.wall_s:.2f} times real time"
+    return text
+
+
+def _faces(faces: Mapping[str, Any]) -> str:
+    """How many faces there were, and what the mask had made of them."""
+    text = f"faces: {faces['tracks']} followed, in {faces['frames_with_faces']} frames"
+    if faces["missed_frames"]:
+        text += f"; the mask had missed one in {faces['missed_frames']} of them"
     return text
 
 

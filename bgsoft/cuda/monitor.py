@@ -43,9 +43,16 @@ class GpuMonitor:
         bus_id: PCI address of the GPU, e.g. ``0000:3b:00.0``: NVML numbers GPUs in another order
             than CUDA, and knows nothing of ``CUDA_VISIBLE_DEVICES``.
         interval_seconds: Between samples.
+        on_value: Told the name and value of each figure, on the monitor's thread.
     """
 
-    def __init__(self, bus_id: str, interval_seconds: float = _INTERVAL_SECONDS) -> None:
+    def __init__(
+        self,
+        bus_id: str,
+        interval_seconds: float = _INTERVAL_SECONDS,
+        on_value: Callable[[str, float], None] | None = None,
+    ) -> None:
+        self._on_value = on_value
         self._bus_id = bus_id
         self._interval = interval_seconds
         self._stop = threading.Event()
@@ -161,6 +168,8 @@ class GpuMonitor:
     def _add(self, name: str, value: float | None) -> None:
         if value is not None:
             self._series.setdefault(name, _Series()).add(float(value))
+            if self._on_value is not None:
+                self._on_value(name, float(value))
 
 
 @dataclass(slots=True)
@@ -174,13 +183,20 @@ class Watch:
 
 
 @contextmanager
-def watched(device: CudaDevice | None) -> Iterator[Watch]:
-    """Watch a GPU, where there is one to watch, while the block runs."""
+def watched(
+    device: CudaDevice | None, on_value: Callable[[str, float], None] | None = None
+) -> Iterator[Watch]:
+    """Watch a GPU, where there is one to watch, while the block runs.
+
+    Args:
+        device: The GPU; None: there is none.
+        on_value: As for :class:`GpuMonitor`.
+    """
     watch = Watch()
     if device is None:
         yield watch
         return
-    monitor = GpuMonitor(device.bus_id)
+    monitor = GpuMonitor(device.bus_id, on_value=on_value)
     monitor.start()
     try:
         yield watch

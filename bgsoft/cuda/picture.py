@@ -6,6 +6,7 @@ of each frame, to see scene cuts before anything that depends on them is launche
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -15,9 +16,10 @@ import cupy
 from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.cuda.device import CudaDevice
+from bgsoft.face.step import FaceStep, FoundFaces
 from bgsoft.frame import Frame, FrameFormat, Matte
 from bgsoft.matte.base import Matter
-from bgsoft.pipeline.metrics import Metrics, StageClock
+from bgsoft.pipeline.metrics import Metrics, Observer, StageClock
 from bgsoft.segment.batched import BatchedSegmenter
 
 __all__ = ["CudaPictureStages", "DeviceTimer"]
@@ -30,18 +32,33 @@ class DeviceTimer:
     """Time that the device spends on each stage, by events between their launches.
 
     Results are read once the device is through with a batch, so nothing waits for them.
+
+    Args:
+        observer: Also told of each stage's time on the device; that costs one wait, at the start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, observer: Observer | None = None) -> None:
+        self._observer = observer
+        self._origin: Any = None
+        self._origin_ns = 0
         self._free: list[Any] = []
         self._marks: list[tuple[StageClock | None, Any]] = []
         self._pending: list[list[tuple[StageClock | None, Any]]] = []
 
     def mark(self, clock: StageClock | None) -> None:
         """What was launched since the last mark belongs to ``clock``; None: to nobody."""
+        if self._observer is not None and self._origin is None:
+            self._set_origin()
         event = self._free.pop() if self._free else cupy.cuda.Event()
         event.record()
         self._marks.append((clock, event))
+
+    def _set_origin(self) -> None:
+        """Find a moment that is known on both clocks, the device's and the host's."""
+        self._origin = cupy.cuda.Event()
+        self._origin.record()
+        self._origin.synchronize()
+        self._origin_ns = time.perf_counter_ns()
 
     def end(self) -> None:
         """The batch has been launched; read earlier ones that are done."""
@@ -60,9 +77,25 @@ class DeviceTimer:
     def _read(self, marks: list[tuple[StageClock | None, Any]]) -> None:
         for (_, start), (clock, stop) in pairwise(marks):
             if clock is not None:
-                clock.busy_ns += int(cupy.cuda.get_elapsed_time(start, stop) * 1e6)
+                elapsed_ns = int(cupy.cuda.get_elapsed_time(start, stop) * 1e6)
+                clock.busy_ns += elapsed_ns
+                if self._observer is not None:
+                    at = self._host_ns(start)
+                    self._observer.device_span(
+                        "picture stream", clock.name, at, at + elapsed_ns, clock.calls
+                    )
                 clock.calls += 1
         self._free.extend(event for _, event in marks)
+        if self._origin is not None:
+            # CUDA counts in 32-bit floats: only short distances are exact.
+            last = self._free.pop()
+            self._origin_ns = self._host_ns(last)
+            self._free.append(self._origin)
+            self._origin = last
+
+    def _host_ns(self, event: Any) -> int:
+        """When an event happened, on the host's clock."""
+        return self._origin_ns + int(cupy.cuda.get_elapsed_time(self._origin, event) * 1e6)
 
 
 class CudaPictureStages:
@@ -79,6 +112,7 @@ class CudaPictureStages:
         similarity_db: Also keep the mask while the picture stays this similar; None: don't look.
         metrics: Where the clocks are.
         on_cut: Told of each frame that begins a new scene.
+        faces: What is done for faces; None: nothing.
     """
 
     def __init__(
@@ -94,7 +128,9 @@ class CudaPictureStages:
         similarity_db: float | None,
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
+        faces: FaceStep | None = None,
     ) -> None:
+        self._faces = faces
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.
         self.batch = segmenter.batch if similarity_db is None else 1
@@ -112,16 +148,20 @@ class CudaPictureStages:
             self._grids = [self._reducer.allocate() for _ in range(self.batch)]
             self._scenes = CudaSceneProbe(format, self.batch)
             self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(_READY_EVENTS)]
-        self._timer = DeviceTimer()
+        self._timer = DeviceTimer(metrics.observer)
         self._segment_clock = metrics.stage("segment")
         self._matte_clock = metrics.stage("matte")
         self._composite_clock = metrics.stage("composite")
+        if faces is not None:
+            self._face_clock = metrics.stage("face")
         self._next_event = 0
 
     def start(self) -> None:
         """Capture the network's CUDA graph; see :class:`bgsoft.pipeline.runner.FrameStage`."""
         with self._device.use(self._stream):
             self._segmenter.start()
+            if self._faces is not None:
+                self._faces.start()
             self._stream.synchronize()
 
     def process_batch(self, frames: Sequence[Frame]) -> list[Matte]:
@@ -151,6 +191,10 @@ class CudaPictureStages:
                     [frames[index] for index in wanted], [grids[index] for index in wanted]
                 )
             self._timer.mark(self._segment_clock)
+            found: list[FoundFaces | None] = [None] * len(frames)
+            if self._faces is not None:
+                found = list(self._faces.find_batch(frames, grids, cuts))
+                self._timer.mark(self._face_clock)
             mattes = []
             place = {index: at for at, index in enumerate(wanted)}
             for index, (frame, grid) in enumerate(zip(frames, grids, strict=True)):
@@ -160,8 +204,15 @@ class CudaPictureStages:
                 mask = masks[place[index]] if masks is not None and due[index] else None
                 matte = self._matter.refine(mask, frame, grid)
                 self._timer.mark(self._matte_clock)
+                faces = found[index]
+                if self._faces is not None and faces is not None and self._faces.edits_matte:
+                    self._faces.edit_matte(frame, matte, faces)
+                    self._timer.mark(self._face_clock)
                 self._compositor.apply(frame, matte, grid)
                 self._timer.mark(self._composite_clock)
+                if self._faces is not None and faces is not None and self._faces.edits_frame:
+                    self._faces.finish(frame, faces)
+                    self._timer.mark(self._face_clock)
                 mattes.append(matte)
             ready = self._event()
             ready.record(self._stream)
@@ -193,5 +244,7 @@ class CudaPictureStages:
         with self._device.use(self._stream):
             self._stream.synchronize()
             self._timer.flush()
+            if self._faces is not None:
+                self._faces.close()
         self._segmenter.close()
         self._compositor.close()

@@ -16,7 +16,7 @@ from bgsoft.frame import FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
 
-__all__ = ["EncoderChoice", "choose_codec", "choose_encoder"]
+__all__ = ["EncoderChoice", "choose_codec", "choose_encoder", "encoder_speeds"]
 
 _QP_TO_LAMBDA = 118
 """FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` in one step of ``qscale``."""
@@ -309,6 +309,15 @@ def choose_encoder(
         thread_parameter=spec.thread_parameter,
         notices=tuple(notices),
     )
+
+
+def encoder_speeds(codec: Codec) -> tuple[str, ...]:
+    """The speeds that a codec's CPU encoder can be asked for; empty where it has none.
+
+    Args:
+        codec: Not ``auto``.
+    """
+    return _SPECS[codec].speeds
 
 
 def _quality(spec: _EncoderSpec, asked: int | None) -> int | None:

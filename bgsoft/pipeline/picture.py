@@ -7,6 +7,7 @@ from typing import Protocol
 
 from bgsoft.analysis.base import Reducer
 from bgsoft.composite.base import Compositor
+from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, Matte, Reduced
 from bgsoft.matte.base import Matter
 from bgsoft.pipeline.metrics import Metrics
@@ -83,7 +84,9 @@ class PictureStages:
         compositor: Compositor,
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
+        faces: FaceStep | None = None,
     ) -> None:
+        self._faces = faces
         self._reducer = reducer
         self._scenes = scenes
         self._schedule = schedule
@@ -94,6 +97,8 @@ class PictureStages:
         self._segment_clock = metrics.stage("segment")
         self._matte_clock = metrics.stage("matte")
         self._composite_clock = metrics.stage("composite")
+        if faces is not None:
+            self._face_clock = metrics.stage("face")
 
     def start(self) -> None:
         """Run the model once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
@@ -107,7 +112,8 @@ class PictureStages:
         """
         with self._segment_clock.measure():
             reduced = self._reducer.reduce(frame)
-            if self._scenes.is_cut(reduced):
+            cut = self._scenes.is_cut(reduced)
+            if cut:
                 self._schedule.reset()
                 self._segmenter.reset()
                 self._matter.reset()
@@ -116,8 +122,15 @@ class PictureStages:
             mask = self._segmenter.mask(frame, reduced) if due else None
         with self._matte_clock.measure():
             matte = self._matter.refine(mask, frame, reduced)
+        if self._faces is not None:
+            with self._face_clock.measure():
+                found = self._faces.find(frame, reduced, cut)
+                self._faces.edit_matte(frame, matte, found)
         with self._composite_clock.measure():
             self._compositor.apply(frame, matte, reduced)
+        if self._faces is not None and self._faces.edits_frame:
+            with self._face_clock.measure():
+                self._faces.finish(frame, found)
         return matte
 
     def process_batch(self, frames: Sequence[Frame]) -> list[Matte]:
@@ -128,3 +141,5 @@ class PictureStages:
         """Free the stages; safe to call twice."""
         self._segmenter.close()
         self._compositor.close()
+        if self._faces is not None:
+            self._faces.close()

@@ -100,6 +100,7 @@ class Pipeline:
         self._sink = sink
         self._ring = ring
         self._metrics = metrics
+        ring.observer = metrics.observer
         self._on_tick = on_tick
         self._cancel = cancel or threading.Event()
         if stage.batch > ring.size // 2:
@@ -193,6 +194,7 @@ class Pipeline:
                 self._result.decoded_pts.append(frame.pts)
                 self._result.last_duration = frame.duration
                 self._decoded.put(frame)
+                self._count()
         finally:
             close = getattr(frames, "close", None)
             if close is not None:
@@ -205,8 +207,17 @@ class Pipeline:
         finally:
             self._result.start_seconds = time.perf_counter() - self._started
             self._started_stage.set()
+        observer = self._metrics.observer
+        call = 0
         while frames := self._decoded.take(self._stage.batch):
-            self._stage.process_batch(frames)
+            if observer is None:
+                self._stage.process_batch(frames)
+            else:
+                observer.begin("picture")
+                started = time.perf_counter_ns()
+                self._stage.process_batch(frames)
+                observer.end("picture", started, time.perf_counter_ns(), call)
+                call += 1
             for frame in frames:
                 self._finished.put(frame)
         self._finished.finish()
@@ -220,8 +231,17 @@ class Pipeline:
                 self._sink.encode(frame)
             self._result.encoded_pts.append(frame.pts)
             self._ring.release(frame)
+            self._count()
         with clock.measure():
             self._sink.finish()
+
+    def _count(self) -> None:
+        """Tell the observer, where there is one, how full everything is."""
+        observer = self._metrics.observer
+        if observer is not None:
+            observer.counter("decoded", len(self._decoded))
+            observer.counter("finished", len(self._finished))
+            observer.counter("slots in use", self._ring.in_use)
 
     def _verify(self) -> None:
         decoded, encoded = self._result.decoded_pts, self._result.encoded_pts

@@ -13,14 +13,12 @@ from bgsoft.analysis.cuda_resize import Resampling, resampling
 from bgsoft.frame import Array, FrameFormat, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.segment.preprocess import yuv_to_rgb_matrix
+from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, yuv_to_rgb_matrix
 
 __all__ = ["CudaPreprocessor"]
 
 _MATRIX_ONE = 1024
 """Colour matrix entries are whole multiples of its reciprocal, as in ``cv2.transform``."""
-_MAX_BILINEAR_SHRINK = 2.0
-"""Beyond it bilinear interpolation skips samples; see ``CpuPreprocessor``."""
 
 
 class CudaPreprocessor:
@@ -86,7 +84,7 @@ class CudaPreprocessor:
 
     def _resampling(self, source: tuple[int, int]) -> Resampling:
         shrink = max(s / t for s, t in zip(source, self._size, strict=True))
-        area = shrink > _MAX_BILINEAR_SHRINK
+        area = shrink > MAX_BILINEAR_SHRINK
         return resampling(source, self._size, area=area, fixed_point=self._bits == 8)
 
 

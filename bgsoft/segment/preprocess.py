@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 from bgsoft.frame import FrameFormat, Reduced
 from bgsoft.models.catalog import ModelSpec
 
-__all__ = ["CpuPreprocessor", "yuv_to_rgb_matrix"]
+__all__ = ["MAX_BILINEAR_SHRINK", "CpuPreprocessor", "yuv_to_rgb_matrix"]
+
+MAX_BILINEAR_SHRINK = 3.0
+"""Reduction up to which the grid is sampled bilinearly, and beyond which it is averaged. At 2.5,
+averaging takes 0.6 ms longer and the mask of the selfie model is the same (IoU 0.994 to 0.998)."""
 
 
 def yuv_to_rgb_matrix(format: FrameFormat) -> NDArray[np.float64]:
@@ -95,11 +99,10 @@ class CpuPreprocessor:
                 target += self._bias[channel]
 
     def _resize(self, source: NDArray[Any], target: NDArray[Any]) -> None:
-        # Bilinear is free of aliasing up to a reduction by two; beyond it, average.
         shrink = max(source.shape[0] / target.shape[0], source.shape[1] / target.shape[1])
         cv2.resize(
             source,
             self._size,
             dst=target,
-            interpolation=cv2.INTER_AREA if shrink > 2 else cv2.INTER_LINEAR,
+            interpolation=cv2.INTER_AREA if shrink > MAX_BILINEAR_SHRINK else cv2.INTER_LINEAR,
         )

@@ -1,0 +1,66 @@
+"""From settings to the face step, for frames on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bgsoft.config import FaceConfig, FaceMode, RenderConfig
+from bgsoft.face.anonymize import CpuAnonymizer
+from bgsoft.face.data import JsonLinesWriter, NpzWriter, open_face_data
+from bgsoft.face.finder import CpuFaceFinder, FinderSettings
+from bgsoft.face.protect import CpuMatteEditor
+from bgsoft.face.step import FaceStep
+from bgsoft.frame import FrameFormat
+from bgsoft.report import Event
+
+__all__ = ["create_host_faces", "face_data_writer", "finder_settings", "wants_faces"]
+
+
+def wants_faces(config: RenderConfig) -> bool:
+    """Whether faces have to be found at all."""
+    return config.face.mode is not FaceMode.OFF or config.face_data is not None
+
+
+def finder_settings(config: FaceConfig) -> FinderSettings:
+    """How to look for faces."""
+    return FinderSettings(
+        detect_every=config.effective_detect_every,
+        small_faces=config.small_faces or config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE),
+    )
+
+
+def face_data_writer(config: RenderConfig) -> JsonLinesWriter | NpzWriter | None:
+    """The writer of ``--face-data``; None where it is not asked for.
+
+    Raises:
+        ConfigError, OutputError: As :func:`bgsoft.face.data.open_face_data`.
+    """
+    if config.face_data is None:
+        return None
+    others = [config.input, config.output]
+    if config.matte_out is not None:
+        others.append(config.matte_out)
+    return open_face_data(config.face_data, overwrite=config.overwrite, others=others)
+
+
+def create_host_faces(
+    config: RenderConfig, format: FrameFormat, on_event: Callable[[Event], None]
+) -> FaceStep | None:
+    """The face step for frames on the host; None where no faces are wanted.
+
+    Raises:
+        ConfigError, OutputError: The face data cannot be written.
+        ModelError: A model's file is damaged.
+    """
+    if not wants_faces(config):
+        return None
+    data = face_data_writer(config)
+    return FaceStep(
+        config.face,
+        format,
+        finder=CpuFaceFinder(format, finder_settings(config.face)),
+        editor=CpuMatteEditor(format),
+        anonymizer=CpuAnonymizer(format),
+        data=data,
+        on_event=on_event,
+    )

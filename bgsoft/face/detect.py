@@ -1,0 +1,184 @@
+"""From BlazeFace's raw output to the faces of a picture; the same for every device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.face.anchors import anchor_centres
+from bgsoft.face.geometry import Affine, overlap
+
+__all__ = ["KEYPOINTS", "Detections", "decode", "merge", "weighted_nms"]
+
+KEYPOINTS = ("right eye", "left eye", "nose", "mouth", "right ear", "left ear")
+"""Order of the key points; right is the face's own right, on the left of the picture."""
+
+MAX_LOGIT = 60.0
+"""Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
+
+MAX_OVERLAP = 0.3
+"""Boxes that share more than this (intersection over union) are one face; the value of
+MediaPipe's own graph for this model."""
+
+MIN_SECOND_OVERLAP = 0.2
+"""Intersection over union of what two looks show of one face, at least."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Detections:
+    """Faces, best first."""
+
+    boxes: NDArray[np.float64]
+    """(N, 4): left, top, right, bottom."""
+    keypoints: NDArray[np.float64]
+    """(N, 6, 2): x, y, in the order of :data:`KEYPOINTS`."""
+    scores: NDArray[np.float64]
+    """(N,) in [0, 1]."""
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @classmethod
+    def none(cls) -> Detections:
+        """No face."""
+        return cls(np.zeros((0, 4)), np.zeros((0, 6, 2)), np.zeros(0))
+
+    def moved(self, transform: Affine) -> Detections:
+        """The same faces elsewhere.
+
+        Args:
+            transform: Without rotation, so that boxes stay boxes.
+        """
+        corners = transform(self.boxes.reshape(-1, 2, 2)).reshape(-1, 4)
+        return Detections(corners, transform(self.keypoints), self.scores)
+
+    def replaced(self, looks: Mapping[int, Detections]) -> Detections:
+        """With some faces as a second look shows them, or without them where it shows none.
+
+        Args:
+            looks: What was found around a face, by the face's row.
+        """
+        rows = []
+        for index in range(len(self)):
+            row = self._row(index)
+            look = looks.get(index)
+            if look is not None:
+                shared = overlap(look.boxes, self.boxes[index])
+                if not len(look) or shared.max() < MIN_SECOND_OVERLAP:
+                    continue
+                row = look._row(int(shared.argmax()))
+            rows.append(row)
+        if not rows:
+            return Detections.none()
+        return merge(rows)
+
+    def with_guesses(self, boxes: Sequence[NDArray[np.float64]]) -> Detections:
+        """With boxes, (4,) each, that nothing was seen in yet, at the end: score 0, no points."""
+        if not boxes:
+            return self
+        return Detections(
+            np.concatenate([self.boxes, boxes]),
+            np.concatenate([self.keypoints, np.zeros((len(boxes), 6, 2))]),
+            np.concatenate([self.scores, np.zeros(len(boxes))]),
+        )
+
+    def _row(self, index: int) -> Detections:
+        rows = slice(index, index + 1)
+        return Detections(self.boxes[rows], self.keypoints[rows], self.scores[rows])
+
+
+def decode(
+    boxes: NDArray[np.floating],
+    logits: NDArray[np.floating],
+    size: int,
+    min_score: float,
+    anchors: NDArray[np.float32] | None = None,
+) -> Detections:
+    """Every prediction that is sure enough, not yet merged.
+
+    Args:
+        boxes: (A, 16): centre, width and height, six key points; input pixels, positions relative
+            to the anchor's centre.
+        logits: (A,) or (A, 1).
+        size: Side of the model's input, pixels.
+        min_score: In (0, 1).
+        anchors: (A, 2) from :func:`anchor_centres`; made when left out.
+
+    Returns:
+        Faces in input pixels. Rows that are not finite, or have no area, are left out.
+    """
+    logits = np.asarray(logits, np.float64).reshape(-1)
+    # A comparison with NaN is false, so NaN goes out here as well.
+    chosen = np.flatnonzero(logits >= np.log(min_score / (1.0 - min_score)))
+    rows = np.asarray(boxes[chosen], np.float64)
+    keep = np.isfinite(rows).all(axis=1) & (rows[:, 2] > 0) & (rows[:, 3] > 0)
+    chosen, rows = chosen[keep], rows[keep]
+    order = np.argsort(-logits[chosen], kind="stable")
+    chosen, rows = chosen[order], rows[order]
+    if not len(chosen):
+        return Detections.none()
+    centres = (anchor_centres(size) if anchors is None else anchors)[chosen].astype(np.float64)
+    middle, half = rows[:, :2] + centres, rows[:, 2:4] / 2
+    scores = 1.0 / (1.0 + np.exp(-np.clip(logits[chosen], -MAX_LOGIT, MAX_LOGIT)))
+    return Detections(
+        np.hstack([middle - half, middle + half]),
+        rows[:, 4:].reshape(-1, 6, 2) + centres[:, None],
+        scores,
+    )
+
+
+def weighted_nms(found: Detections, max_overlap: float = MAX_OVERLAP) -> Detections:
+    """Merge overlapping predictions into their mean, weighted by score.
+
+    The best prediction that is left takes all that overlap it; the face has its score and their
+    mean box and key points (V. Bazarevsky et al., "BlazeFace: Sub-millisecond Neural Face
+    Detection on Mobile GPUs", 2019, section 4: this is what keeps detections steady over time).
+
+    Args:
+        found: Sorted by score, best first.
+        max_overlap: Intersection over union above which two predictions are the same face.
+    """
+    left = np.arange(len(found))
+    boxes, keypoints, scores = [], [], []
+    while len(left):
+        same = overlap(found.boxes[left], found.boxes[left[0]]) > max_overlap
+        same[0] = True
+        group, left = left[same], left[~same]
+        weights = found.scores[group] / found.scores[group].sum()
+        boxes.append(weights @ found.boxes[group])
+        keypoints.append(np.tensordot(weights, found.keypoints[group], axes=1))
+        scores.append(found.scores[group[0]])
+    if not scores:
+        return Detections.none()
+    return Detections(np.stack(boxes), np.stack(keypoints), np.array(scores))
+
+
+def merge(views: Sequence[Detections]) -> Detections:
+    """Join what several views of one picture found, in common coordinates.
+
+    A face that a view shows cut off has a smaller box there, so a box that lies mostly inside a
+    better one is the same face, too.
+    """
+    everything = Detections(
+        np.concatenate([view.boxes for view in views]),
+        np.concatenate([view.keypoints for view in views]),
+        np.concatenate([view.scores for view in views]),
+    )
+    order = np.argsort(-everything.scores, kind="stable")
+    kept: list[int] = []
+    for index in order:
+        box = everything.boxes[index]
+        if not any(_inside(box, everything.boxes[other]) > 0.5 for other in kept):
+            kept.append(int(index))
+    return Detections(everything.boxes[kept], everything.keypoints[kept], everything.scores[kept])
+
+
+def _inside(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Shared area as a part of the smaller box."""
+    low, high = np.maximum(first[:2], second[:2]), np.minimum(first[2:], second[2:])
+    shared = float(np.prod(np.clip(high - low, 0.0, None)))
+    smaller = min(float(np.prod(box[2:] - box[:2])) for box in (first, second))
+    return shared / smaller if smaller > 0 else 0.0

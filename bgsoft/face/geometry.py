@@ -1,0 +1,226 @@
+"""Where things lie: every transform between a frame and what the face models see.
+
+All coordinates are continuous pixels: a sample at column 0 covers 0 to 1 and has its centre at
+0.5, so that a box (left, top, right, bottom) is half-open and scaling needs no half-pixel
+corrections. Only :meth:`Affine.on_samples` leaves this convention, for image functions that put
+sample centres on whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Affine",
+    "Roi",
+    "Tile",
+    "bounding_box",
+    "display_from_frame",
+    "frame_from_roi",
+    "frame_from_tile",
+    "letterbox",
+    "overlap",
+    "tiles",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """x' = xx·x + xy·y + x0, y' = yx·x + yy·y + y0."""
+
+    xx: float
+    xy: float
+    x0: float
+    yx: float
+    yy: float
+    y0: float
+
+    @classmethod
+    def scaling(cls, sx: float, sy: float, x0: float = 0.0, y0: float = 0.0) -> Affine:
+        """Scale by (sx, sy), then shift by (x0, y0)."""
+        return cls(sx, 0.0, x0, 0.0, sy, y0)
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """(2, 3) float64, for column vectors (x, y, 1)."""
+        return np.array([[self.xx, self.xy, self.x0], [self.yx, self.yy, self.y0]])
+
+    @property
+    def scale(self) -> float:
+        """Length of a unit vector's image; the geometric mean where axes differ."""
+        return math.sqrt(abs(self.xx * self.yy - self.xy * self.yx))
+
+    def __call__(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Transform points.
+
+        Args:
+            points: (..., 2).
+
+        Returns:
+            (..., 2) float64.
+        """
+        matrix = self.matrix
+        moved: NDArray[np.float64] = points @ matrix[:, :2].T + matrix[:, 2]
+        return moved
+
+    def inverse(self) -> Affine:
+        """The transform back.
+
+        Raises:
+            ValueError: The transform maps the plane to a line or a point.
+        """
+        determinant = self.xx * self.yy - self.xy * self.yx
+        if determinant == 0.0 or not math.isfinite(determinant):
+            raise ValueError(f"{self} has no inverse")
+        xx, xy = self.yy / determinant, -self.xy / determinant
+        yx, yy = -self.yx / determinant, self.xx / determinant
+        return Affine(
+            xx, xy, -(xx * self.x0 + xy * self.y0), yx, yy, -(yx * self.x0 + yy * self.y0)
+        )
+
+    def then(self, after: Affine) -> Affine:
+        """This transform followed by another."""
+        return Affine(
+            after.xx * self.xx + after.xy * self.yx,
+            after.xx * self.xy + after.xy * self.yy,
+            after.xx * self.x0 + after.xy * self.y0 + after.x0,
+            after.yx * self.xx + after.yy * self.yx,
+            after.yx * self.xy + after.yy * self.yy,
+            after.yx * self.x0 + after.yy * self.y0 + after.y0,
+        )
+
+    def on_samples(self) -> Affine:
+        """The same transform between sample indices, whose centres are whole numbers."""
+        return Affine.scaling(1, 1, 0.5, 0.5).then(self).then(Affine.scaling(1, 1, -0.5, -0.5))
+
+
+@dataclass(frozen=True, slots=True)
+class Roi:
+    """A square that a model looks at, in frame pixels; may reach over the frame's edge."""
+
+    x: float
+    y: float
+    """Centre."""
+    side: float
+    angle: float
+    """Radians by which the face is turned clockwise on the screen; 0: upright."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """An upright square of the frame, in frame pixels."""
+
+    x: float
+    y: float
+    """Top left corner."""
+    side: float
+
+
+def letterbox(width: int, height: int, size: int) -> Affine:
+    """Frame to a square model input: the whole frame, as large as it fits, centred.
+
+    Args:
+        width: Of the frame, pixels.
+        height: Of the frame, pixels.
+        size: Side of the input, pixels.
+    """
+    scale = size / max(width, height)
+    return Affine.scaling(scale, scale, (size - width * scale) / 2, (size - height * scale) / 2)
+
+
+def frame_from_tile(tile: Tile, size: int) -> Affine:
+    """Model input of ``size`` pixels a side to frame."""
+    scale = tile.side / size
+    return Affine.scaling(scale, scale, tile.x, tile.y)
+
+
+def frame_from_roi(roi: Roi, size: int) -> Affine:
+    """Model input of ``size`` pixels a side to frame: scale, turn by the angle, centre."""
+    scale = roi.side / size
+    cosine, sine = scale * math.cos(roi.angle), scale * math.sin(roi.angle)
+    half = size / 2
+    return Affine(
+        cosine,
+        -sine,
+        roi.x - (cosine - sine) * half,
+        sine,
+        cosine,
+        roi.y - (sine + cosine) * half,
+    )
+
+
+def display_from_frame(
+    width: int, height: int, display_width: int, display_height: int, turns: int = 0
+) -> Affine:
+    """Frame to a picture that shows the whole of it, centred, as large as it fits.
+
+    Args:
+        width: Of the frame, pixels.
+        height: Of the frame, pixels.
+        display_width: Of the picture, pixels.
+        display_height: Of the picture, pixels.
+        turns: Clockwise quarter turns before it is fitted.
+    """
+    quarter = turns % 4
+    turned = (
+        Affine(1, 0, 0, 0, 1, 0),
+        Affine(0, -1, height, 1, 0, 0),
+        Affine(-1, 0, width, 0, -1, height),
+        Affine(0, 1, 0, -1, 0, width),
+    )[quarter]
+    if quarter % 2:
+        width, height = height, width
+    scale = min(display_width / width, display_height / height)
+    margins = (display_width - width * scale) / 2, (display_height - height * scale) / 2
+    return turned.then(Affine.scaling(scale, scale, *margins))
+
+
+def tiles(width: int, height: int, side: float, shared: float) -> list[Tile]:
+    """Squares that cover the frame, evenly spaced, row by row.
+
+    Args:
+        width: Of the frame, pixels.
+        height: Of the frame, pixels.
+        side: Of a tile, pixels; at most the frame's short side is used.
+        shared: What neighbours share at least, as a part of ``side``, in [0, 1).
+    """
+    side = min(side, float(min(width, height)))
+
+    def starts(length: int) -> list[float]:
+        room = length - side
+        count = math.ceil(room / (side * (1 - shared)) - 1e-9) + 1
+        return [room * index / max(1, count - 1) for index in range(count)]
+
+    return [Tile(x, y, side) for y in starts(height) for x in starts(width)]
+
+
+def bounding_box(points: NDArray[np.floating]) -> tuple[float, float, float, float]:
+    """(left, top, right, bottom) of (N, 2 or more) points."""
+    left, top = points[:, :2].min(axis=0)
+    right, bottom = points[:, :2].max(axis=0)
+    return float(left), float(top), float(right), float(bottom)
+
+
+def overlap(boxes: NDArray[np.floating], box: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Intersection over union of boxes with one box.
+
+    Args:
+        boxes: (N, 4), left, top, right, bottom.
+        box: (4,).
+
+    Returns:
+        (N,) in [0, 1]; 0 where both are empty.
+    """
+    low = np.maximum(boxes[:, :2], box[:2])
+    high = np.minimum(boxes[:, 2:], box[2:])
+    shared = np.prod(np.clip(high - low, 0.0, None), axis=1, dtype=np.float64)
+    sizes = np.prod(np.clip(boxes[:, 2:] - boxes[:, :2], 0.0, None), axis=1, dtype=np.float64)
+    size = float(np.prod(np.clip(box[2:] - box[:2], 0.0, None)))
+    union = sizes + size - shared
+    parts = np.zeros(len(boxes))
+    np.divide(shared, union, out=parts, where=union > 0)
+    return parts

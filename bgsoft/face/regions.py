@@ -1,0 +1,224 @@
+"""Parts the matte between the main people and others, on the analysis grid, on the host.
+
+Connected regions of the matte belong to the faces in them. Where main and other people share a
+region it is cut between them; where a region has no face it stays with whoever it was with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.face.base import Face
+from bgsoft.face.oval import face_outline
+from bgsoft.frame import FrameFormat
+
+__all__ = ["Parting", "RegionParter"]
+
+Plane8 = NDArray[np.uint8]
+
+_SKIRT = 4.0 / 135.0
+"""How far soft alpha may reach from a region's half-opaque contour, in parts of half the grid's
+short side: 4 cells of the 135 rows of a 1080p frame."""
+_FALL = 64
+"""Steps of 255 a frame by which somebody who is no longer kept fades."""
+_STAYS = 0.5
+"""A region without a face is kept if this part of it was kept in the last frame."""
+_BODY = 1.0
+"""A region without a face whose middle is within this many face widths of a main person's body
+axis is a part of that body: below a collar, say, that the mask had missed."""
+_NEAR = 1.5
+"""And within this many, if it is small: a raised hand."""
+_SMALL = 0.25
+"""Small is less than this part of the main people's regions; a larger one is somebody else."""
+_TELL_APART = 0.9
+"""Faces in one region whose middles are closer than this many face widths cannot be parted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """How the matte is divided in one frame."""
+
+    limit: Plane8 | None
+    """(gh, gw), what the matte must not exceed; overwritten by the next call. None: keep all."""
+    shared: bool
+    """Main and other people are in one region, which was cut between them by nearness."""
+    unsure: bool
+    """Some of them overlap so far that nearness says little."""
+
+
+class RegionParter:
+    """Divides mattes of one format; holds what was kept last.
+
+    Args:
+        format: Format of every frame.
+    """
+
+    def __init__(self, format: FrameFormat) -> None:
+        rows, columns = grid_shape(format.width, format.height)
+        half = (-(-rows // 2), -(-columns // 2))
+        self._shape = (rows, columns)
+        self._scale = 1.0 / (2 * grid_factor(format.width, format.height))
+        self._small = np.empty(half, np.uint8)
+        self._binary = np.empty(half, np.uint8)
+        self._labels = np.empty(half, np.int32)
+        self._kept = np.zeros(half, np.uint8)
+        self._scratch = np.empty(half, np.uint8)
+        self._limit_small = np.empty(half, np.uint8)
+        self._limit = np.empty((half[0] * 2, half[1] * 2), np.uint8)
+        radius = max(1, round(_SKIRT * min(half)))
+        side = 2 * radius + 1
+        self._skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))
+        y, x = np.mgrid[: half[0], : half[1]].astype(np.float32)
+        self._x, self._y = x + np.float32(0.5), y + np.float32(0.5)
+        self._fresh = True
+
+    def reset(self) -> None:
+        """A new scene begins."""
+        self._fresh = True
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing of this scene is known: without a main face all of it is kept."""
+        return self._fresh
+
+    def part(self, matte: Plane8, main: Sequence[Face], others: Sequence[Face]) -> Parting:
+        """Divide one frame's matte. Called for every frame, in order.
+
+        Args:
+            matte: (gh, gw) uint8.
+            main: The faces to keep, where they are or were last seen.
+            others: The other faces of the frame.
+        """
+        if not main and self._fresh:
+            return Parting(None, shared=False, unsure=False)
+        size = (self._small.shape[1], self._small.shape[0])
+        cv2.resize(matte, size, dst=self._small, interpolation=cv2.INTER_AREA)
+        cv2.threshold(self._small, 127, 255, cv2.THRESH_BINARY, dst=self._binary)
+        count, _ = cv2.connectedComponents(
+            self._binary, labels=self._labels, connectivity=8, ltype=cv2.CV_32S
+        )
+        kept, shared, unsure = self._choose(count, main, others)
+        self._bound(kept)
+        return Parting(self._limit[: self._shape[0], : self._shape[1]], shared, unsure)
+
+    def _choose(
+        self, count: int, main: Sequence[Face], others: Sequence[Face]
+    ) -> tuple[Plane8, bool, bool]:
+        """Which cells stay: (h, w) uint8 of 0 or 255; and whether regions were shared, unsure."""
+        labels = self._labels
+        areas = np.bincount(labels.ravel(), minlength=count)
+        in_main = [self._regions_of(face, count) for face in main]
+        in_other = [self._regions_of(face, count) for face in others]
+        has_main = np.logical_or.reduce(in_main) if in_main else np.zeros(count, np.bool_)
+        has_other = np.logical_or.reduce(in_other) if in_other else np.zeros(count, np.bool_)
+        stay = has_main.copy()
+        faceless = np.flatnonzero(~has_main & ~has_other & (areas > 0))
+        faceless = faceless[faceless > 0]
+        if len(faceless):
+            kept_before = 0.0 if self._fresh else 1 / 255.0
+            was_kept = kept_before * np.bincount(
+                labels.ravel(), weights=self._kept.ravel(), minlength=count
+            )
+            for region in faceless.tolist():
+                share = was_kept[region] / areas[region]
+                is_small = areas[region] < _SMALL * areas[has_main].sum()
+                reach = _NEAR if is_small else _BODY
+                stay[region] = share >= _STAYS or self._is_near(region, main, others, reach)
+        stay[0] = False
+        table = np.where(stay, 255, 0).astype(np.uint8)
+        kept: Plane8 = table[labels]
+        both = np.flatnonzero(has_main & has_other)
+        both = both[both > 0]
+        unsure = False
+        for region in both.tolist():
+            rivals = [face for face, has in zip(main, in_main, strict=True) if has[region]]
+            strangers = [face for face, has in zip(others, in_other, strict=True) if has[region]]
+            nearer = self._distance(rivals) <= self._distance(strangers)
+            kept[(labels == region) & ~nearer] = 0
+            unsure = unsure or _overlap(rivals, strangers)
+        return kept, len(both) > 0, unsure
+
+    def _regions_of(self, face: Face, count: int) -> NDArray[np.bool_]:
+        """The regions that a face lies in: (count,) bool, at least a tenth of it in each."""
+        points = face_outline(face) * np.float32(self._scale)
+        found = np.zeros(count, np.bool_)
+        if not np.isfinite(points).all():
+            return found
+        low = np.floor(points.min(axis=0)).astype(int)
+        high = np.ceil(points.max(axis=0)).astype(int)
+        rows, columns = self._labels.shape
+        left, top = max(0, int(low[0])), max(0, int(low[1]))
+        right, bottom = min(columns, int(high[0])), min(rows, int(high[1]))
+        if left >= right or top >= bottom:
+            return found
+        inside = np.zeros((bottom - top, right - left), np.uint8)
+        cv2.fillPoly(inside, [np.rint(points - (left, top)).astype(np.int32)], 1)
+        cells = self._labels[top:bottom, left:right][inside > 0]
+        if len(cells) == 0:
+            return found
+        shares = np.bincount(cells, minlength=count)
+        found = shares * 10 >= len(cells)
+        found[0] = False
+        return found
+
+    def _distance(self, faces: Sequence[Face]) -> NDArray[np.float32]:
+        """From each cell to the nearest body axis, in face widths: (h, w) float32.
+
+        A body's axis runs from the middle of its face straight down; below the face distances
+        shrink to half, as shoulders are wider than heads.
+        """
+        nearest = np.full(self._labels.shape, np.inf, np.float32)
+        for face in faces:
+            x0, y0, x1, y1 = (value * self._scale for value in face.box_xyxy)
+            width, middle = max(1.0, x1 - x0), (x0 + x1) / 2
+            above = np.maximum(0.0, (y0 + y1) / 2 - self._y)
+            below = np.clip((self._y - y1) / width, 0.0, 1.0)
+            distance = np.hypot(self._x - middle, above) / (width * (1 + below))
+            np.minimum(nearest, distance, out=nearest)
+        return nearest
+
+    def _is_near(
+        self, region: int, main: Sequence[Face], others: Sequence[Face], reach: float
+    ) -> bool:
+        """Whether a region's middle is within reach of a main person, and nearest to one."""
+        if not main:
+            return False
+        inside = self._labels == region
+        own = float(np.median(self._distance(main)[inside]))
+        if own > reach or not others:
+            return own <= reach
+        return own <= float(np.median(self._distance(others)[inside]))
+
+    def _bound(self, kept: Plane8) -> None:
+        """Make the limit from what stays: soft alpha around it stays too."""
+        near, gone = self._limit_small, self._scratch
+        cv2.dilate(kept, self._skirt, dst=near)
+        cv2.subtract(self._binary, kept, dst=gone)
+        near[gone > 0] = 0
+        cv2.blur(near, (3, 3), dst=near)
+        size = self._limit.shape[::-1]
+        if self._fresh:
+            cv2.resize(near, size, dst=self._limit, interpolation=cv2.INTER_LINEAR)
+        else:
+            enlarged = cv2.resize(near, size, interpolation=cv2.INTER_LINEAR)
+            cv2.subtract(self._limit, np.full(1, _FALL, np.uint8), dst=self._limit)
+            np.maximum(self._limit, enlarged, out=self._limit)
+        np.copyto(self._kept, kept)
+        self._fresh = False
+
+
+def _overlap(main: Sequence[Face], others: Sequence[Face]) -> bool:
+    """Whether a main and another face are too close to tell their bodies apart."""
+    for one in main:
+        for other in others:
+            a, b = one.box_xyxy, other.box_xyxy
+            width = max(a[2] - a[0], b[2] - b[0])
+            if abs((a[0] + a[2]) - (b[0] + b[2])) / 2 < _TELL_APART * width:
+                return True
+    return False

@@ -1,0 +1,244 @@
+"""Faces in the pipeline: found before the matte is made, used before and after compositing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from bgsoft.closing import Closing
+from bgsoft.config import FaceConfig, FaceMode
+from bgsoft.face.anonymize import Anonymizer, HiddenFaces
+from bgsoft.face.base import Face, FaceFinder
+from bgsoft.face.data import FaceDataWriter
+from bgsoft.face.journal import FaceJournal
+from bgsoft.face.protect import CoverDrawer, Guard, MatteEditor
+from bgsoft.face.regions import RegionParter
+from bgsoft.face.subjects import SubjectPicker
+from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+from bgsoft.report import Event
+
+__all__ = ["FaceStep", "FoundFaces"]
+
+_TRIAL_FRAMES = 3
+"""A face that comes up in the middle of a scene is somebody else from this age on: a false one on
+the main person's clothes must not cut that person up."""
+_SAME_STRETCH_SECONDS = 1.0
+"""People who part for less than this are still the same crowd, told of once."""
+
+
+@dataclass(slots=True, eq=False)
+class FoundFaces:
+    """The faces of one frame, on their way from finding to their use."""
+
+    faces: list[Face]
+    main: set[int]
+    """Ids of the main ones."""
+    main_places: list[Face]
+    """The main faces where they are or were last seen."""
+    covered: list[tuple[Face, float]]
+    """Faces to unite with the matte, and how opaque."""
+    cut: bool
+    """The frame begins a new scene."""
+
+
+class FaceStep(Closing):
+    """Does to a video what the face settings ask for, frame by frame.
+
+    For each frame, in order: :meth:`find`, then :meth:`edit_matte` between matte and compositing,
+    then :meth:`finish` after it. All of a batch may be found first.
+
+    Args:
+        config: What to do.
+        format: Format of every frame.
+        finder: Finds the faces; closed with the step.
+        editor: Changes mattes where they are; closed with the step.
+        anonymizer: Hides faces where frames are.
+        data: Where faces are written; closed with the step. None: nowhere.
+        on_event: Told where people cannot be parted.
+        backend: What runs the models, for the report.
+        device: Where, e.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``.
+    """
+
+    def __init__(
+        self,
+        config: FaceConfig,
+        format: FrameFormat,
+        *,
+        finder: FaceFinder,
+        editor: MatteEditor,
+        anonymizer: Anonymizer,
+        data: FaceDataWriter | None = None,
+        on_event: Callable[[Event], None],
+        backend: str = "cpu",
+        device: str = "cpu",
+    ) -> None:
+        self.backend = backend
+        self.device = device
+        self._mode = config.mode
+        self._finder = finder
+        self._editor = editor
+        self._anonymizer = anonymizer
+        self._data = data
+        self._on_event = on_event
+        self._guards = config.mode in (FaceMode.GUARD, FaceMode.MAIN)
+        self._guard = Guard()
+        self._drawer = CoverDrawer(format) if self._guards else None
+        self._picker: SubjectPicker | None = None
+        if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
+            self._picker = SubjectPicker(config.subjects, format)
+        self._parter = RegionParter(format) if config.mode is FaceMode.MAIN else None
+        self._hidden = HiddenFaces()
+        self._journal = FaceJournal(measures=self._guards)
+        self._told = ""
+        self._shared_at = 0.0
+        self._scene_frames = 0
+
+    def start(self) -> None:
+        """Called once, in the thread that will process, before the first frame."""
+        start = getattr(self._finder, "start", None)
+        if start is not None:
+            start()
+
+    @property
+    def edits_matte(self) -> bool:
+        """Whether :meth:`edit_matte` ever does anything."""
+        return self._guards
+
+    @property
+    def edits_frame(self) -> bool:
+        """Whether :meth:`finish` ever does anything."""
+        return self._mode is FaceMode.ANONYMIZE
+
+    def summary(self) -> dict[str, Any]:
+        """For the report; complete once the step is closed."""
+        return {"mode": self._mode.value, **self._journal.summary()}
+
+    def find(self, frame: Frame, reduced: Reduced, cut: bool) -> FoundFaces:
+        """Find the faces of the next frame, which is not composited yet.
+
+        Args:
+            frame: The frame.
+            reduced: The same frame on the analysis grid.
+            cut: It begins a new scene.
+
+        Raises:
+            InferenceError: A model failed.
+            OutputError: The face data cannot be written.
+        """
+        if cut:
+            self._finder.reset()
+        return self._note(frame, self._finder.find(frame, reduced), cut)
+
+    def find_batch(
+        self, frames: Sequence[Frame], grids: Sequence[Reduced], cuts: Sequence[bool]
+    ) -> list[FoundFaces]:
+        """The same for some frames, of each scene together where the finder can."""
+        together = getattr(self._finder, "find_batch", None)
+        if together is None:
+            return [self.find(*each) for each in zip(frames, grids, cuts, strict=True)]
+        found: list[list[Face]] = []
+        starts = [index for index, cut in enumerate(cuts) if cut or index == 0]
+        for start, stop in zip(starts, [*starts[1:], len(frames)], strict=True):
+            if cuts[start]:
+                self._finder.reset()
+            found += together(frames[start:stop], grids[start:stop])
+        return [self._note(*each) for each in zip(frames, found, cuts, strict=True)]
+
+    def _note(self, frame: Frame, faces: list[Face], cut: bool) -> FoundFaces:
+        if cut:
+            self._guard.reset()
+            if self._picker is not None:
+                self._picker.reset()
+        self._journal.add(faces)
+        if self._data is not None:
+            self._data.write(frame, faces)
+        main: set[int] = set()
+        places: list[Face] = []
+        if self._picker is not None:
+            main = self._picker.update(faces, frame.time_seconds)
+            places = self._picker.main
+        covered: list[tuple[Face, float]] = []
+        if self._guards:
+            kept = faces if self._parter is None else [f for f in faces if f.id in main]
+            covered = self._guard.faces(kept)
+        return FoundFaces(faces, main, places, covered, cut)
+
+    def edit_matte(self, frame: Frame, matte: Matte, found: FoundFaces) -> None:
+        """Cut the matte down to the main people and unite it with faces, as the mode asks."""
+        limit = None
+        if self._parter is not None:
+            limit = self._part(frame, matte, found)
+        cover = None
+        if self._drawer is not None and found.covered:
+            cover = self._drawer.draw(found.covered)
+        on_coverage = None
+        if cover is not None and cover.faces:
+            place = (frame.index, frame.pts, frame.time_seconds, list(cover.faces))
+            on_coverage = partial(self._journal.add_coverage, *place)
+        self._editor.apply(matte, cover, limit, on_coverage)
+
+    def _part(self, frame: Frame, matte: Matte, found: FoundFaces) -> Any:
+        parter = self._parter
+        if parter is None:
+            return None
+        if found.cut:
+            parter.reset()
+            self._scene_frames = 0
+        trial = min(_TRIAL_FRAMES, self._scene_frames)
+        self._scene_frames += 1
+        if not found.main_places and parter.is_fresh:
+            return None
+        others = [
+            face for face in found.faces if face.id not in found.main and face.age_frames >= trial
+        ]
+        parting = parter.part(self._editor.read(matte), found.main_places, others)
+        if parting.shared:
+            self._journal.add_shared()
+            self._tell(frame, parting.unsure)
+        return parting.limit
+
+    def _tell(self, frame: Frame, unsure: bool) -> None:
+        """Tell of people who cannot be parted by the mask, once for each stretch of frames."""
+        seconds = frame.time_seconds
+        if seconds - self._shared_at > _SAME_STRETCH_SECONDS:
+            self._told = ""
+        self._shared_at = seconds
+        told = "overlap" if unsure else "touch"
+        if not self._told or (unsure and self._told != told):
+            self._told = told
+            why = "cannot be told apart" if unsure else "are parted by nearness"
+            self._on_event(
+                Event(
+                    kind="notice",
+                    stage="face",
+                    message=f"main and other people {told} from {seconds:.2f} s on: "
+                    f"in the mask they are one, and {why}",
+                    frame=frame.index,
+                    pts=frame.pts,
+                )
+            )
+
+    def finish(self, frame: Frame, found: FoundFaces) -> None:
+        """Hide faces in the composited frame, as the mode asks."""
+        if self._mode is not FaceMode.ANONYMIZE:
+            return
+        if found.cut:
+            self._hidden.reset()
+        ellipses = self._hidden.update(found.faces, found.main, frame.time_seconds)
+        if ellipses:
+            self._anonymizer.apply(frame, ellipses)
+
+    def close(self) -> None:
+        """Complete the face data and free the models; safe to call twice.
+
+        Raises:
+            OutputError: The face data cannot be written.
+        """
+        try:
+            self._editor.close()
+            self._finder.close()
+        finally:
+            if self._data is not None:
+                self._data.close()

@@ -1,0 +1,353 @@
+"""Follows faces from frame to frame: which is which, how long each lives, and smooth landmarks.
+
+A track is born of a detection. Each frame it proposes a square for the landmark model, from its
+last landmarks or from a detection, and the model's presence score says whether a face is there.
+The detector has to confirm a young track, and to see an older one again now and then unless the
+landmark model is very sure of it, so that nothing that merely resembles a face is followed for
+long.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.face.base import Face
+from bgsoft.face.detect import Detections
+from bgsoft.face.geometry import Roi, bounding_box, overlap
+from bgsoft.face.landmarks import roi_from_box, roi_from_landmarks
+from bgsoft.face.one_euro import OneEuro
+
+__all__ = ["Proposal", "Track", "Tracker"]
+
+MIN_PRESENCE = 0.5
+"""Below it the landmark model sees no face."""
+MIN_FIRST_PRESENCE = 0.99
+"""Of a face that nothing else is known of than one detection; and of one that is held over when
+it is not seen."""
+SURE_PRESENCE = 0.9999
+"""From here on an older track lives without the detector, which does not know faces from the
+side. Faces have more than this, seen from the front; a blurred patch where one was has 0.98 to
+0.9997."""
+MIN_MATCH = 0.15
+"""Intersection over union of a detection with its track's box, at least; a detector's box ends at
+the eyebrows, the landmarks' box at the hair."""
+MAX_SAME = 0.5
+"""Two tracks whose boxes share more than this follow the same face."""
+MAX_MISSES = 2
+"""Frames that a face is held over without being seen."""
+TRIAL_FRAMES = 2
+"""Frames after its first in which a track needs a second detection."""
+MAX_UNSEEN = 2
+"""Detector runs in a row in which nothing is seen of a track, and its presence is not sure, after
+which it ends."""
+
+MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED = 0.5, 80.0, 20.0, 0.1
+"""Of the One-Euro filter, per face size a second; chosen with scripts/measure_faces.py."""
+ROI_PLAY = 0.08
+"""A square follows the landmarks once they have left its centre, side or angle (radians) by more,
+in parts of the side: landmarks change a little with the square, which otherwise never rests."""
+_DEFAULT_DT_SECONDS = 1 / 30
+_MAX_DT_SECONDS = 0.5
+
+
+@dataclass(slots=True, eq=False)
+class Track:
+    """One face through time."""
+
+    roi: Roi
+    detection_score: float
+    detected_at: Roi | None = None
+    """By its detection in the last frame, where there was one."""
+    id: int = -1
+    """Given when the face is first reported."""
+    frames: int = 0
+    """Since it was first reported."""
+    misses: int = 0
+    """Frames in a row without the face."""
+    sightings: int = 0
+    """Detections so far."""
+    unseen: int = 0
+    """Detector runs in a row that did not see it."""
+    presence: float = 0.0
+    landmarks: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
+    """(468, 3) smoothed, frame pixels; empty until the first are there."""
+    measured: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
+    """The same as the model last gave them."""
+    velocity: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
+    """Of the landmarks' centre, frame pixels a second."""
+    dead: bool = False
+    smoother: OneEuro = field(
+        default_factory=lambda: OneEuro(MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED)
+    )
+
+    @property
+    def box(self) -> NDArray[np.float64]:
+        """(4,) left, top, right, bottom: where the face is expected."""
+        if len(self.landmarks):
+            return np.array(bounding_box(self.landmarks))
+        half = self.roi.side / 3
+        x, y = self.roi.x, self.roi.y
+        return np.array([x - half, y - half, x + half, y + half])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proposal:
+    """Where one track's face is to be looked for in one frame."""
+
+    track: Track
+    roi: Roi
+    detected: bool
+    """A detection of this frame belongs to it."""
+    young: bool
+    """One detection is all there was so far."""
+    unseen: int
+    """Detector runs in a row that did not see it."""
+
+
+class Tracker:
+    """All tracks of one video.
+
+    Call :meth:`propose` and :meth:`update` in turn; or :meth:`propose` for each frame of a batch,
+    then :meth:`update` for each.
+
+    Args:
+        max_faces: Tracks at a time; the best detections win.
+    """
+
+    def __init__(self, max_faces: int) -> None:
+        self._max_faces = max_faces
+        self._tracks: list[Track] = []
+        self._next_id = 0
+        self._time: float | None = None
+
+    @property
+    def wants_detection(self) -> bool:
+        """Whether the detector should run on the next frame, whatever its interval."""
+        return not self._tracks or any(
+            track.misses
+            or track.unseen
+            or track.presence < SURE_PRESENCE
+            or (track.sightings < 2 and track.frames <= TRIAL_FRAMES)
+            for track in self._tracks
+        )
+
+    def reset(self) -> None:
+        """End all tracks; their ids are not used again."""
+        for track in self._tracks:
+            track.dead = True
+        self._tracks = []
+        self._time = None
+
+    def propose(
+        self, found: Detections | None, min_new_score: float, *, prefer_detections: bool = False
+    ) -> list[Proposal]:
+        """Where to look in the next frame.
+
+        Args:
+            found: The frame's detections, best first, in frame pixels; None: the detector did not
+                run.
+            min_new_score: A new track begins with at least this; less will do for one that lives.
+            prefer_detections: Move the square of a track as its detections move: its landmarks are
+                old in the middle of a batch.
+        """
+        matches: dict[int, int] = {}
+        if found is not None:
+            matches = self._match(found)
+            self._begin(found, matches, min_new_score)
+        proposals = []
+        for position, track in enumerate(self._tracks):
+            index = matches.get(position)
+            if found is not None and index is not None:
+                track.sightings += 1
+                track.unseen = 0
+                score = float(found.scores[index])
+                track.detection_score = max(track.detection_score, score)
+                roi = roi_from_box(found.boxes[index], found.keypoints[index])
+                if track.misses:
+                    track.roi = roi
+                elif prefer_detections and track.detected_at is not None:
+                    # Landmarks are the better judges of size and angle.
+                    play = ROI_PLAY * track.roi.side
+                    track.roi = replace(
+                        track.roi,
+                        x=track.roi.x + _beyond(roi.x - track.detected_at.x, play),
+                        y=track.roi.y + _beyond(roi.y - track.detected_at.y, play),
+                    )
+                    roi = _steadied(track.detected_at, roi)
+                track.detected_at = roi
+            elif found is not None:
+                track.unseen += 1
+                track.detected_at = None
+            detected = index is not None
+            proposals.append(
+                Proposal(track, track.roi, detected, track.sightings < 2, track.unseen)
+            )
+        return proposals
+
+    def unknown(self, found: Detections) -> list[int]:
+        """Which detections belong to no track."""
+        taken = self._match(found).values()
+        return [index for index in range(len(found)) if index not in taken]
+
+    def unseen(self, found: Detections) -> list[NDArray[np.float64]]:
+        """Boxes, (4,) each, of the tracks that no detection belongs to."""
+        taken = self._match(found)
+        return [track.box for index, track in enumerate(self._tracks) if index not in taken]
+
+    def _match(self, found: Detections) -> dict[int, int]:
+        """Track position to detection, largest overlap first."""
+        if not self._tracks or not len(found):
+            return {}
+        table = np.stack([overlap(found.boxes, track.box) for track in self._tracks])
+        matches: dict[int, int] = {}
+        while table.max() > MIN_MATCH:
+            position, index = np.unravel_index(int(table.argmax()), table.shape)
+            matches[int(position)] = int(index)
+            table[position, :] = table[:, index] = 0.0
+        return matches
+
+    def _begin(self, found: Detections, matches: dict[int, int], min_score: float) -> None:
+        taken = set(matches.values())
+        for index in range(len(found)):
+            if len(self._tracks) >= self._max_faces or found.scores[index] < min_score:
+                break
+            if index in taken:
+                continue
+            box = found.boxes[index]
+            # A second detection of a face that is followed already.
+            if any(overlap(box[None], track.box)[0] > MIN_MATCH for track in self._tracks):
+                continue
+            matches[len(self._tracks)] = index
+            roi = roi_from_box(box, found.keypoints[index])
+            self._tracks.append(Track(roi, float(found.scores[index])))
+
+    def update(
+        self,
+        proposals: list[Proposal],
+        landmarks: NDArray[np.floating],
+        presence: NDArray[np.floating],
+        time_seconds: float,
+    ) -> list[Face]:
+        """Take what the landmark model said of one frame's proposals.
+
+        Args:
+            proposals: From :meth:`propose`.
+            landmarks: (n, 468, 3) in frame pixels.
+            presence: (n,) in [0, 1].
+            time_seconds: When the frame is shown.
+
+        Returns:
+            The faces of the frame, largest first.
+        """
+        dt = _DEFAULT_DT_SECONDS if self._time is None else time_seconds - self._time
+        if not 0 < dt <= _MAX_DT_SECONDS:
+            dt = _DEFAULT_DT_SECONDS
+        self._time = time_seconds
+        detected: dict[int, bool] = {}
+        for proposal, points, sure in zip(proposals, landmarks, presence, strict=True):
+            track = proposal.track
+            if track.dead:
+                continue
+            least = MIN_FIRST_PRESENCE if proposal.young else MIN_PRESENCE
+            if sure >= least and _is_plausible(points, proposal.roi):
+                _see(track, np.asarray(points, np.float64), float(sure), dt)
+            else:
+                _miss(track, dt, proposal.young)
+            _judge(proposal)
+            detected[id(track)] = proposal.detected and not track.misses
+        self._drop_doubles()
+        self._tracks = [track for track in self._tracks if not track.dead]
+        seen = [track for track in self._tracks if id(track) in detected]
+        faces = [self._face(track, detected[id(track)]) for track in seen]
+        return sorted(faces, key=lambda face: -_area(face.box_xyxy))
+
+    def _drop_doubles(self) -> None:
+        """Of two tracks on one face, the older lives."""
+        alive = [track for track in self._tracks if not track.dead and len(track.landmarks)]
+        alive.sort(key=lambda track: (track.misses > 0, -track.frames))
+        for position, track in enumerate(alive):
+            older = [other.box for other in alive[:position] if not other.dead]
+            if older and overlap(np.stack(older), track.box).max() > MAX_SAME:
+                track.dead = True
+
+    def _face(self, track: Track, detected: bool) -> Face:
+        if track.id < 0:
+            track.id = self._next_id
+            self._next_id += 1
+        face = Face(
+            id=track.id,
+            score=track.presence * track.detection_score * 0.5**track.misses,
+            box_xyxy=bounding_box(track.landmarks),
+            landmarks=track.landmarks.astype(np.float32),
+            detected=detected,
+            age_frames=track.frames,
+        )
+        track.frames += 1
+        return face
+
+
+def _see(track: Track, points: NDArray[np.float64], presence: float, dt: float) -> None:
+    left, top, right, bottom = bounding_box(points)
+    before = track.landmarks
+    track.landmarks = track.smoother.update(points, dt, max(right - left, bottom - top, 1.0))
+    if len(before):
+        centre = (track.landmarks - before)[:, :2].mean(axis=0)
+        track.velocity = 0.5 * track.velocity + 0.5 * centre / dt
+    track.measured = points
+    track.presence = presence
+    track.misses = 0
+    track.roi = _steadied(track.roi, roi_from_landmarks(points))
+
+
+def _miss(track: Track, dt: float, young: bool) -> None:
+    """Let the face drift on as it moved."""
+    track.misses += 1
+    doubtful = young or track.presence < MIN_FIRST_PRESENCE
+    if track.misses > MAX_MISSES or doubtful or not len(track.landmarks):
+        track.dead = True
+        return
+    shift = track.velocity * dt * 0.5**track.misses
+    track.landmarks[:, :2] += shift
+    roi = track.roi
+    track.roi = Roi(roi.x + float(shift[0]), roi.y + float(shift[1]), roi.side, roi.angle)
+
+
+def _judge(proposal: Proposal) -> None:
+    """End a track that the detector does not support."""
+    track = proposal.track
+    doubtful = track.presence < SURE_PRESENCE
+    if (proposal.young and proposal.unseen >= TRIAL_FRAMES) or (
+        doubtful and proposal.unseen >= MAX_UNSEEN
+    ):
+        track.dead = True
+
+
+def _is_plausible(points: NDArray[np.floating], roi: Roi) -> bool:
+    """Whether landmarks are numbers, and about as large as what the model looked at."""
+    if not np.isfinite(points).all():
+        return False
+    left, top, right, bottom = bounding_box(points)
+    return roi.side / 5 < max(right - left, bottom - top) < roi.side * 1.5
+
+
+def _steadied(last: Roi, roi: Roi) -> Roi:
+    """The last square, dragged along by the new one once that is beyond the play."""
+    limit = ROI_PLAY * last.side
+    return Roi(
+        last.x + _beyond(roi.x - last.x, limit),
+        last.y + _beyond(roi.y - last.y, limit),
+        last.side + _beyond(roi.side - last.side, limit),
+        last.angle + _beyond(math.remainder(roi.angle - last.angle, math.tau), ROI_PLAY),
+    )
+
+
+def _beyond(change: float, limit: float) -> float:
+    return math.copysign(max(0.0, abs(change) - limit), change)
+
+
+def _area(box: tuple[float, float, float, float]) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])

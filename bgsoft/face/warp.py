@@ -1,0 +1,213 @@
+"""From a frame's planes to a face model's input, through any affine transform; on the CPU.
+
+Only as many samples as the input needs are converted to RGB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.face.geometry import Affine
+from bgsoft.frame import Array, Frame, FrameFormat, Reduced
+from bgsoft.models.catalog import ModelSpec
+from bgsoft.segment.preprocess import yuv_to_rgb_matrix
+
+__all__ = [
+    "MAX_TAPS",
+    "WARP_VIEW",
+    "CpuWarper",
+    "Source",
+    "View",
+    "choose_source",
+    "pack_view",
+    "shrink_taps",
+]
+
+MAX_TAPS = 4
+"""Bilinear samples along each axis of an input pixel, at most."""
+_MAX_SPACING = 2.0
+"""Source samples between two bilinear samples; more would skip some."""
+_MIN_GRID_SAMPLES = 0.75
+"""Grid cells per input pixel from which the analysis grid is sharp enough."""
+
+_SAMPLED = np.dtype(
+    [
+        ("samples", np.uint64),
+        ("rows", np.int32),
+        ("columns", np.int32),
+        ("transform", np.float32, (2, 3)),
+        ("taps", np.int32),
+        ("border", np.int32),
+    ]
+)
+WARP_VIEW = np.dtype([("luma", _SAMPLED), ("chroma", _SAMPLED)])
+"""``WarpView`` of kernels/warp.cu."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a model is to look at."""
+
+    frame_from_input: Affine
+    """Model input pixels to frame pixels."""
+    repeat_edges: bool
+    """Beyond the frame: its edge samples, or black."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The planes that a view is read from."""
+
+    luma: Array
+    """(h, w)."""
+    chroma: Array
+    """(ch, cw, 2)."""
+    luma_cell: float
+    """Frame pixels per luma sample, each way."""
+    chroma_cell: float
+    """Frame pixels per chroma sample, each way."""
+
+
+def choose_source(frame: Frame, reduced: Reduced, view: View) -> Source:
+    """The analysis grid where it is sharp enough for a view, else the frame's own planes."""
+    factor = reduced.factor
+    if factor > 1 and view.frame_from_input.scale / factor >= _MIN_GRID_SAMPLES:
+        return Source(reduced.luma, reduced.chroma, factor, factor)
+    return Source(frame.luma, frame.chroma, 1.0, 2.0)
+
+
+def shrink_taps(spacing: float) -> int:
+    """Bilinear samples to average along each axis of an input pixel: 1, 2 or 4.
+
+    Args:
+        spacing: Source samples per input pixel.
+    """
+    taps = 1
+    while taps < MAX_TAPS and spacing / taps > _MAX_SPACING:
+        taps *= 2
+    return taps
+
+
+def plane_transform(view: View, cell: float, taps: int) -> Affine:
+    """Continuous coordinates of the input, enlarged by ``taps``, to those of a plane."""
+    return (
+        Affine.scaling(1 / taps, 1 / taps)
+        .then(view.frame_from_input)
+        .then(Affine.scaling(1 / cell, 1 / cell))
+    )
+
+
+def pack_view(
+    source: Source, view: View, addresses: tuple[int, int], format: FrameFormat
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """One item of a :data:`WARP_VIEW` array: what :class:`CpuWarper` would do, for the kernel.
+
+    Args:
+        source: Planes of one frame.
+        view: What to look at.
+        addresses: Of the luma and the chroma plane, on the device.
+        format: Format of the frames.
+    """
+
+    def plane(samples: Array, cell: float, address: int, border: int) -> tuple[Any, ...]:
+        taps = shrink_taps(view.frame_from_input.scale / cell)
+        matrix = plane_transform(view, cell, taps).on_samples().matrix
+        rows, columns = samples.shape[:2]
+        return address, rows, columns, matrix, taps, -1 if view.repeat_edges else border
+
+    black, neutral = format.luma_range[0], format.chroma_neutral
+    return (
+        plane(source.luma, source.luma_cell, addresses[0], black),
+        plane(source.chroma, source.chroma_cell, addresses[1], neutral),
+    )
+
+
+class CpuWarper:
+    """Writes views of frames of one format into a network's input buffer.
+
+    Args:
+        spec: Square input size, channel order, layout and normalisation.
+        format: Format of the frames.
+    """
+
+    def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
+        self._size = size = spec.width
+        self._eight_bit = format.bit_depth == 8
+        self._channels_first = spec.layout == "NCHW"
+        matrix = yuv_to_rgb_matrix(format)
+        if spec.color_order == "bgr":
+            matrix = matrix[::-1]
+        self._matrix = np.ascontiguousarray(matrix)
+        black = float(format.luma_range[0])
+        self._borders = (black,), (float(format.chroma_neutral),) * 2
+        # Each buffer is made on first use: most videos need one or two of the sizes.
+        self._buffers: dict[tuple[int, int], NDArray[Any]] = {}
+        self._dtype = np.dtype(format.dtype)
+        self._luma8 = np.empty((size, size), np.uint8)
+        self._chroma8 = np.empty((size, size, 2), np.uint8)
+        self._yuv = np.empty((size, size, 3), np.uint8)
+        self._rgb = np.empty((size, size, 3), np.uint8)
+        self._planes = [np.empty((size, size), np.uint8) for _ in range(3)]
+        # value = (code / 255 − mean) / std = code · gain + bias
+        self._gain = [np.float32(1.0 / (255.0 * std)) for std in spec.std]
+        self._bias = [np.float32(-m / s) for m, s in zip(spec.mean, spec.std, strict=True)]
+
+    def write(self, source: Source, view: View, tensor: NDArray[np.float32]) -> None:
+        """Sample, convert and normalise one view.
+
+        Args:
+            source: Planes of one frame.
+            view: What to look at.
+            tensor: (3, S, S) or (S, S, 3) float32 by the model's layout; overwritten.
+        """
+        luma = self._plane(source.luma, source.luma_cell, view, self._borders[0])
+        chroma = self._plane(source.chroma, source.chroma_cell, view, self._borders[1])
+        if not self._eight_bit:
+            # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
+            luma = cv2.convertScaleAbs(luma, self._luma8, 1 / 256)
+            chroma = cv2.convertScaleAbs(chroma, self._chroma8, 1 / 256)
+        cv2.mixChannels([luma, chroma], [self._yuv], [0, 0, 1, 1, 2, 2])
+        cv2.transform(self._yuv, self._matrix, self._rgb)  # saturates to 0–255
+        cv2.split(self._rgb, self._planes)
+        for channel, plane in enumerate(self._planes):
+            target = tensor[channel] if self._channels_first else tensor[..., channel]
+            np.multiply(plane, self._gain[channel], out=target, casting="unsafe")
+            if self._bias[channel]:
+                target += self._bias[channel]
+
+    def _plane(
+        self, plane: NDArray[Any], cell: float, view: View, border: Sequence[float]
+    ) -> NDArray[Any]:
+        """(S, S) or (S, S, 2) samples of one plane; overwritten by the next call."""
+        channels = len(border)
+        taps = shrink_taps(view.frame_from_input.scale / cell)
+        sampled = self._buffer(taps, channels)
+        cv2.warpAffine(
+            plane,
+            plane_transform(view, cell, taps).on_samples().matrix,
+            (sampled.shape[1], sampled.shape[0]),
+            dst=sampled,
+            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+            borderMode=cv2.BORDER_REPLICATE if view.repeat_edges else cv2.BORDER_CONSTANT,
+            borderValue=border,
+        )
+        if taps == 1:
+            return sampled
+        target = self._buffer(1, channels)
+        size = (self._size, self._size)
+        cv2.resize(sampled, size, dst=target, interpolation=cv2.INTER_AREA)
+        return target
+
+    def _buffer(self, taps: int, channels: int) -> NDArray[Any]:
+        key = (taps, channels)
+        if key not in self._buffers:
+            side = self._size * taps
+            shape = (side, side) if channels == 1 else (side, side, channels)
+            self._buffers[key] = np.empty(shape, self._dtype)
+        return self._buffers[key]

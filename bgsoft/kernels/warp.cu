@@ -1,0 +1,98 @@
+// Views of frames to the input batch of a face model: every view of a batch in one launch.
+// Counterpart: bgsoft/face/warp.py (CpuWarper). Rounding: each bilinear sample to a whole one, the
+// mean of several of them as well, P010 to 8 bits (half to even), R'G'B' to 8 bits (floor after
+// adding a half, in 1/1024), then code * gain + bias in float32. cv2.warpAffine rounds coordinates
+// in older versions, so samples may differ from its own by a little.
+
+#include "samples.cuh"
+
+// One plane of a view. Layout as in bgsoft/face/cuda.py.
+struct Sampled {
+    unsigned long long samples;  // address; rows follow each other without padding
+    int rows, columns;
+    float x_x, x_y, x_0;  // plane column = x_x * u + x_y * v + x_0, sample centres whole,
+    float y_x, y_y, y_0;  // for sub-pixel (u, v) of the input, `taps` of them a pixel each way
+    int taps;
+    int border;  // sample beyond the edges; negative: the edge's own
+};
+
+struct WarpView {
+    Sampled luma, chroma;
+};
+
+__device__ __forceinline__ int sample_at(
+    const sample_t* p, const Sampled& plane, int channels, int channel, int row, int column)
+{
+    if (plane.border >= 0 &&
+        (row < 0 || column < 0 || row >= plane.rows || column >= plane.columns))
+        return plane.border;
+    row = clamp_int(row, 0, plane.rows - 1);
+    column = clamp_int(column, 0, plane.columns - 1);
+    return p[(row * plane.columns + column) * channels + channel];
+}
+
+__device__ __forceinline__ int bilinear(
+    const sample_t* p, const Sampled& plane, int channels, int channel, float x, float y)
+{
+    // Far outside, where a whole number would overflow, everything is border.
+    x = fminf(fmaxf(x, -4.0f), (float)plane.columns + 4.0f);
+    y = fminf(fmaxf(y, -4.0f), (float)plane.rows + 4.0f);
+    float left = floorf(x), top = floorf(y);
+    int column = (int)left, row = (int)top;
+    float dx = x - left, dy = y - top;
+    float p00 = (float)sample_at(p, plane, channels, channel, row, column);
+    float p01 = (float)sample_at(p, plane, channels, channel, row, column + 1);
+    float p10 = (float)sample_at(p, plane, channels, channel, row + 1, column);
+    float p11 = (float)sample_at(p, plane, channels, channel, row + 1, column + 1);
+    float first = p00 + dy * (p10 - p00);
+    float second = p01 + dy * (p11 - p01);
+    return __float2int_rn(first + dx * (second - first));
+}
+
+// Mean of taps x taps bilinear samples, as 8 bits.
+__device__ __forceinline__ int viewed(
+    const Sampled& plane, int channels, int channel, int x, int y)
+{
+    const sample_t* p = (const sample_t*)plane.samples;
+    int sum = 0;
+    for (int j = 0; j < plane.taps; j++) {
+        float v = (float)(y * plane.taps + j);
+        for (int i = 0; i < plane.taps; i++) {
+            float u = (float)(x * plane.taps + i);
+            sum += bilinear(
+                p, plane, channels, channel, plane.x_x * u + plane.x_y * v + plane.x_0,
+                plane.y_x * u + plane.y_y * v + plane.y_0);
+        }
+    }
+    int mean = __float2int_rn((float)sum / (float)(plane.taps * plane.taps));
+#if SAMPLE_BITS == 8
+    return mean;
+#else
+    return min(255, __float2int_rn((float)mean * (1.0f / 256.0f)));
+#endif
+}
+
+// One thread an input pixel of one view (z).
+// matrix: 3 x 4 int32 in 1/1024 for (Y, Cb, Cr, 1), the half for rounding included; norm: 3 gains,
+// 3 biases. tensor: (batch, 3, size, size) float32.
+extern "C" __global__ void warp_views(
+    const WarpView* __restrict__ views, const int* __restrict__ matrix,
+    const float* __restrict__ norm, float* __restrict__ tensor, int size)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    int item = blockIdx.z;
+    if (x >= size || y >= size)
+        return;
+    const WarpView& view = views[item];
+    int code[3];
+    code[0] = viewed(view.luma, 1, 0, x, y);
+    code[1] = viewed(view.chroma, 2, 0, x, y);
+    code[2] = viewed(view.chroma, 2, 1, x, y);
+    for (int channel = 0; channel < 3; channel++) {
+        const int* m = matrix + 4 * channel;
+        int value = (m[0] * code[0] + m[1] * code[1] + m[2] * code[2] + m[3]) >> 10;
+        tensor[((item * 3 + channel) * size + y) * size + x] =
+            (float)clamp_int(value, 0, 255) * norm[channel] + norm[3 + channel];
+    }
+}

@@ -1,0 +1,283 @@
+"""Measure how well, how steadily and how fast faces are found on the CPU.
+
+::
+
+    python scripts/measure_faces.py clip.mkv other.mp4 [--detect-every N] [--draw DIR]
+
+The reference is the detector on every frame: a *visible frontal face* is a detection of at least
+0.75. Per clip:
+
+* recall: visible frontal faces that the finder has (boxes overlap by a quarter or more);
+* empty: frames without any face, whatever the reference says: for clips that always show one;
+* false life: longest run of frames in which one track follows what the detector, at a score of
+  0.3, does not see at all in the frames from three before to three after;
+* after: frames in which a face is still reported when it is suddenly gone, without the reset of a
+  cut;
+* still: one frame again and again with fresh grain of 1.5 code values: standard deviation of
+  landmark positions over time, root mean square over landmarks and axes, % of the face's width;
+* residual: the same of landmarks against the mean of their neighbours in time, where the face
+  moves less than 0.5 % of its width a frame; divided by the square root of 1.5;
+* lag: RMS distance of smoothed landmarks from unsmoothed ones where it moves more, % of the width;
+* ms: time of one core a frame, without reduction and decoding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.face.base import Face
+from bgsoft.face.detect import Detections
+from bgsoft.face.finder import CpuFaceFinder, FinderSettings
+from bgsoft.face.geometry import overlap
+from bgsoft.frame import Frame, FrameFormat, Planes
+from bgsoft.pipeline.ring import FrameRing
+from bgsoft.preview import frame_to_bgr
+
+VISIBLE_SCORE, MIN_MATCH = 0.75, 0.25
+FALSE_SPAN = 3
+STILL_FRAMES, STILL_SKIP, GRAIN = 90, 30, 1.5
+SLOW_MOTION = 0.005
+
+
+def host_planes(format: FrameFormat, slot: int) -> Planes:
+    """A slot's buffers."""
+    return Planes(
+        slot=slot,
+        luma=np.empty(format.luma_shape, format.dtype),
+        chroma=np.empty(format.chroma_shape, format.dtype),
+        alpha=np.zeros(format.luma_shape, np.uint8),
+    )
+
+
+def frames_of(path: Path) -> Iterator[Frame]:
+    """All frames of a clip; each is gone when the next is asked for."""
+    with CpuDecoder(path) as decoder:
+        ring = FrameRing(2, lambda slot: host_planes(decoder.info.format, slot))
+        for frame in decoder.frames(ring):
+            yield frame
+            ring.release(frame)
+
+
+def format_of(path: Path) -> FrameFormat:
+    with CpuDecoder(path) as decoder:
+        return decoder.info.format
+
+
+@dataclass
+class Run:
+    """What one clip gave."""
+
+    faces: list[list[Face]] = field(default_factory=list)
+    seen: list[Detections] = field(default_factory=list)
+    raw: list[dict[int, NDArray[Any]]] = field(default_factory=list)
+    """Unsmoothed landmarks by track."""
+    ms: list[float] = field(default_factory=list)
+
+
+class Recorder(CpuFaceFinder):
+    """A finder that also gives what lies behind its faces."""
+
+    def reference(self, frame: Frame, grid: Any) -> Detections:
+        """What the detector says of this frame."""
+        found = self._following._detect([frame], [grid])
+        return self._following._look_again([frame], [grid], found, [range(len(found[0]))])[0]
+
+    def raw_landmarks(self) -> dict[int, NDArray[Any]]:
+        """Unsmoothed landmarks of the last frame, by id."""
+        tracks = self._following._tracker._tracks
+        return {t.id: t.measured for t in tracks if not t.misses and t.id >= 0}
+
+
+def measure_clip(path: Path, settings: FinderSettings, draw: Path | None) -> Run:
+    run = Run()
+    format = format_of(path)
+    reduce = CpuReducer(format)
+    every = Recorder(format)
+    finder = Recorder(format, settings)
+    for frame in frames_of(path):
+        grid = reduce.reduce(frame)
+        started = time.thread_time()
+        faces = finder.find(frame, grid)
+        run.ms.append((time.thread_time() - started) * 1000)
+        run.faces.append(faces)
+        run.raw.append(finder.raw_landmarks())
+        run.seen.append(every.reference(frame, grid))
+        if draw is not None and frame.index % 15 == 0:
+            picture = drawn(frame, faces, run.seen[-1])
+            cv2.imwrite(str(draw / f"{path.stem}-{frame.index:04d}.jpg"), picture)
+    finder.close()
+    every.close()
+    return run
+
+
+def drawn(frame: Frame, faces: list[Face], seen: Detections) -> NDArray[Any]:
+    """The frame with meshes green, boxes blue and detections red."""
+    picture = np.ascontiguousarray(frame_to_bgr(frame.luma, frame.chroma, frame.format))
+    for face in faces:
+        corners = np.rint(face.box_xyxy).astype(int)
+        cv2.rectangle(picture, tuple(corners[:2]), tuple(corners[2:]), (255, 0, 0), 1)
+        for x, y in np.rint(face.landmarks[:, :2] * 8 - 4).astype(int):
+            cv2.circle(picture, (int(x), int(y)), 8, (0, 255, 0), -1, cv2.LINE_AA, 3)
+        label = f"{face.id} {face.score:.2f} {'D' if face.detected else ''}"
+        cv2.putText(picture, label, tuple(corners[:2]), 0, 0.6, (255, 255, 255), 1, cv2.LINE_AA)
+    for box, points, score in zip(seen.boxes, seen.keypoints, seen.scores, strict=True):
+        color = (0, 0, 255) if score >= VISIBLE_SCORE else (0, 160, 255)
+        corners = np.rint(box).astype(int)
+        cv2.rectangle(picture, tuple(corners[:2]), tuple(corners[2:]), color, 1)
+        for x, y in np.rint(points).astype(int):
+            cv2.circle(picture, (int(x), int(y)), 2, color, -1)
+    return picture
+
+
+def recall(run: Run) -> tuple[int, int]:
+    """(found, visible)."""
+    found = visible = 0
+    for faces, seen in zip(run.faces, run.seen, strict=True):
+        boxes = np.array([face.box_xyxy for face in faces]).reshape(-1, 4)
+        for box, score in zip(seen.boxes, seen.scores, strict=True):
+            if score >= VISIBLE_SCORE:
+                visible += 1
+                found += bool(len(boxes)) and overlap(boxes, box).max() >= MIN_MATCH
+    return found, visible
+
+
+def false_life(run: Run) -> int:
+    longest = 0
+    lives: Counter[int] = Counter()
+    for index, faces in enumerate(run.faces):
+        near = run.seen[max(0, index - FALSE_SPAN) : index + FALSE_SPAN + 1]
+        boxes = np.concatenate([seen.boxes for seen in near])
+        for face in faces:
+            if len(boxes) and overlap(boxes, np.array(face.box_xyxy)).max() > 0.1:
+                lives[face.id] = 0
+            else:
+                lives[face.id] += 1
+                longest = max(longest, lives[face.id])
+    return longest
+
+
+def moving(run: Run) -> tuple[list[float], list[float]]:
+    """Squared residuals of slow frames and squared lags of fast ones, in face widths."""
+    tracks = [{face.id: face for face in faces} for faces in run.faces]
+    residuals, lags = [], []
+    for index in range(1, len(tracks) - 1):
+        for name, face in tracks[index].items():
+            if name not in tracks[index - 1] or name not in tracks[index + 1]:
+                continue
+            last, after = (tracks[i][name].landmarks for i in (index - 1, index + 1))
+            width = face.box_xyxy[2] - face.box_xyxy[0]
+            speed = np.linalg.norm((after - last)[:, :2].mean(axis=0)) / 2 / width
+            if speed < SLOW_MOTION:
+                rest = (face.landmarks - (last + after) / 2)[:, :2] / width
+                residuals.append(float(np.mean(rest**2)) / 1.5)
+            elif name in run.raw[index]:
+                late = (face.landmarks - run.raw[index][name])[:, :2] / width
+                lags.append(float(np.mean(np.sum(late**2, axis=1))))
+    return residuals, lags
+
+
+def still(path: Path, settings: FinderSettings) -> float:
+    """Jitter of the clip's first frame with fresh grain, % of the face's width."""
+    rng = np.random.default_rng(0)
+    frame = next(frames_of(path))
+    clean = frame.luma.astype(np.float32)
+    finder, reduce = CpuFaceFinder(frame.format, settings), CpuReducer(frame.format)
+    points = []
+    scale = 1 << (frame.format.bit_depth - 8 + frame.format.shift)
+    for index in range(STILL_FRAMES):
+        grain = rng.standard_normal(clean.shape, np.float32) * (GRAIN * scale)
+        top = np.iinfo(frame.luma.dtype).max
+        np.copyto(frame.luma, np.clip(np.rint(clean + grain), 0, top), casting="unsafe")
+        frame.pts = int(index / 30 / frame.time_base)
+        faces = finder.find(frame, reduce.reduce(frame))
+        if faces and index >= STILL_SKIP:
+            width = faces[0].box_xyxy[2] - faces[0].box_xyxy[0]
+            points.append(faces[0].landmarks[:, :2] / width)
+    finder.close()
+    return 100 * float(np.sqrt(np.var(np.array(points), axis=0).mean())) if points else np.nan
+
+
+def life_after(path: Path, settings: FinderSettings) -> int:
+    """Frames in which a face outlives the picture that showed it, the worse of two ways to go."""
+    format = format_of(path)
+    longest = 0
+    for leave in (_grey, _walled):
+        finder, reduce = CpuFaceFinder(format, settings), CpuReducer(format)
+        for frame in frames_of(path):
+            faces = finder.find(frame, reduce.reduce(frame))
+            if frame.index >= 20 and faces:
+                leave(frame, faces[0])
+                for index in range(60):
+                    frame.pts += int(1 / 30 / frame.time_base)
+                    if finder.find(frame, reduce.reduce(frame)):
+                        longest = max(longest, index + 1)
+                break
+        finder.close()
+    return longest
+
+
+def _grey(frame: Frame, _face: Face) -> None:
+    """Nothing but grain."""
+    low, high = frame.format.luma_range
+    grain = np.random.default_rng(0).normal((low + high) / 2, (high - low) / 60, frame.luma.shape)
+    frame.luma[:] = np.clip(grain, low, high)
+    frame.chroma[:] = frame.format.chroma_neutral
+
+
+def _walled(frame: Frame, face: Face) -> None:
+    """What is left and right of the head, drawn together over it."""
+    left, top, right, bottom = face.box_xyxy
+    side = (right - left) * 0.6
+    rows = slice(max(0, int(top - side)), int(bottom + side / 2))
+    x0, x1 = max(0, int(left - side)), min(frame.format.width - 1, int(right + side))
+    blend = np.linspace(0, 1, x1 - x0)
+    frame.luma[rows, x0:x1] = (
+        frame.luma[rows, x0, None] * (1 - blend) + frame.luma[rows, x1, None] * blend
+    )
+    half = slice(rows.start // 2, rows.stop // 2)
+    frame.chroma[half, x0 // 2 : x1 // 2] = frame.chroma[half, x0 // 2, None]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("clips", nargs="+", type=Path)
+    parser.add_argument("--detect-every", type=int, default=FinderSettings().detect_every)
+    parser.add_argument("--small", action="store_true", help="look for small faces, too")
+    parser.add_argument("--draw", type=Path, help="folder for every 15th frame, drawn")
+    options = parser.parse_args()
+    cv2.setNumThreads(1)
+    if options.draw:
+        options.draw.mkdir(parents=True, exist_ok=True)
+    settings = FinderSettings(detect_every=options.detect_every, small_faces=options.small)
+    print(
+        f"{'clip':18} frames recall  empty tracks false after  still% residual%  lag%"
+        "    ms (median, mean)"
+    )
+    for path in options.clips:
+        run = measure_clip(path, settings, options.draw)
+        found, visible = recall(run)
+        residuals, lags = (100 * np.sqrt(np.mean(v)) if v else np.nan for v in moving(run))
+        empty = sum(not faces for faces in run.faces)
+        ids = len({face.id for faces in run.faces for face in faces})
+        print(
+            f"{path.name:18} {len(run.faces):6} {found / visible if visible else np.nan:6.3f} "
+            f"{empty:6} {ids:6} {false_life(run):5} {life_after(path, settings):5} "
+            f"{still(path, settings):7.3f} {residuals:9.3f} {lags:5.2f} "
+            f"{np.median(run.ms):8.2f} {np.mean(run.ms):8.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Whole renders with faces: guarded, chosen, hidden, written down."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bgsoft
+from bgsoft.decode.base import DecodeSettings
+from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.errors import ConfigError, OutputError, RenderCancelledError
+from bgsoft.pipeline.ring import FrameRing
+from bgsoft.report import Progress
+from tests.face_clips import SAMPLE, write_two_people
+from tests.fakes import host_planes
+from tests.synthetic import VideoSpec, regular_times, write_video
+
+FRAMES = 24
+LEFT_FACE, RIGHT_FACE = np.s_[240:380, 410:530], np.s_[380:480, 845:925]
+"""Of the two people who touch: inside the faces, in every frame."""
+
+
+@pytest.fixture(scope="module")
+def touching(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_two_people(tmp_path_factory.mktemp("faces") / "two.mp4", FRAMES, apart=False)
+
+
+def last_luma(path: Path) -> NDArray[np.uint8]:
+    with CpuDecoder(path, DecodeSettings()) as decoder:
+        ring = FrameRing(2, lambda slot: host_planes(decoder.info.format, slot))
+        for frame in decoder.frames(ring):
+            luma = frame.luma.copy()
+            ring.release(frame)
+    picture: NDArray[np.uint8] = luma
+    return picture
+
+
+def detail(luma: NDArray[np.uint8]) -> float:
+    """Mean difference of neighbours: what blurring takes away."""
+    return float(np.abs(np.diff(luma.astype(int), axis=1)).mean())
+
+
+def render(clip: Path, target: Path, **options: object) -> bgsoft.RenderReport:
+    return bgsoft.render(clip, target, speed="ultrafast", quality=8, **options)
+
+
+def test_guard_reports_faces_and_leaves_them_sharp(touching: Path, tmp_path: Path) -> None:
+    report = render(touching, tmp_path / "out.mp4", face="guard", small_faces=True)
+    assert report.stages["face"].backend == "cpu"
+    assert report.stages["face"].ms_per_frame > 0
+    faces = report.faces
+    assert faces is not None
+    assert faces["mode"] == "guard"
+    assert faces["frames_with_faces"] == FRAMES
+    assert faces["most_faces"] >= 2
+    assert (faces["missed_frames"], faces["missed"]) == (0, [])
+    source, result = last_luma(touching), last_luma(tmp_path / "out.mp4")
+    for face in (LEFT_FACE, RIGHT_FACE):
+        assert detail(result[face]) > 0.9 * detail(source[face])
+
+
+def test_guard_keeps_a_face_that_the_mask_misses(touching: Path, tmp_path: Path) -> None:
+    """Everybody smaller than the frame counts as a mistake of the mask."""
+    blind = {"min_area": 1.0}
+    plain, guarded = tmp_path / "plain.mp4", tmp_path / "guarded.mp4"
+    render(touching, plain, **blind)
+    report = render(touching, guarded, face="guard", **blind)
+    source = detail(last_luma(touching)[LEFT_FACE])
+    assert detail(last_luma(plain)[LEFT_FACE]) < 0.5 * source
+    assert detail(last_luma(guarded)[LEFT_FACE]) > 0.9 * source
+    assert report.faces is not None
+    assert report.faces["missed_frames"] == FRAMES
+    first = report.faces["missed"][0]
+    assert (first["frame"], first["pts"]) == (0, 0)
+    assert max(first["missed_pct"].values()) > 90
+
+
+def test_main_softens_the_other_person_and_says_that_they_touch(
+    touching: Path, tmp_path: Path
+) -> None:
+    report = render(touching, tmp_path / "out.mp4", face="main")
+    source, result = last_luma(touching), last_luma(tmp_path / "out.mp4")
+    assert detail(result[LEFT_FACE]) > 0.9 * detail(source[LEFT_FACE])
+    assert detail(result[RIGHT_FACE]) < 0.5 * detail(source[RIGHT_FACE])
+    told = [event for event in report.events if event.stage == "face"]
+    assert len(told) == 1
+    assert "touch" in told[0].message
+    assert told[0].frame == 0
+    assert report.faces is not None
+    assert report.faces["shared_frames"] > 0.8 * FRAMES
+
+
+def test_main_knows_who_is_apart(tmp_path: Path) -> None:
+    clip = write_two_people(tmp_path / "apart.mp4", 12)
+    report = render(clip, tmp_path / "out.mp4", face="main")
+    result, source = last_luma(tmp_path / "out.mp4"), last_luma(clip)
+    left, right = np.s_[240:380, 335:455], np.s_[380:480, 938:1018]
+    assert detail(result[left]) > 0.9 * detail(source[left])
+    assert detail(result[right]) < 0.5 * detail(source[right])
+    assert not [event for event in report.events if event.stage == "face"]
+
+
+def test_two_subjects_both_stay_sharp(touching: Path, tmp_path: Path) -> None:
+    report = render(touching, tmp_path / "out.mp4", face="main", subjects=2)
+    source, result = last_luma(touching), last_luma(tmp_path / "out.mp4")
+    for face in (LEFT_FACE, RIGHT_FACE):
+        assert detail(result[face]) > 0.9 * detail(source[face])
+    assert not [event for event in report.events if event.stage == "face"]
+
+
+@pytest.mark.parametrize("subjects", [0, 1])
+def test_anonymize_hides_the_others(touching: Path, tmp_path: Path, subjects: int) -> None:
+    """In every frame, whatever the mask says: no background is changed here."""
+    target = tmp_path / "out.mp4"
+    render(touching, target, face="anonymize", subjects=subjects, effect="dim", strength=0.0)
+    source = last_luma(touching)
+    with CpuDecoder(target, DecodeSettings()) as decoder:
+        ring = FrameRing(2, lambda slot: host_planes(decoder.info.format, slot))
+        for frame in decoder.frames(ring):
+            assert detail(frame.luma[RIGHT_FACE]) < 0.35 * detail(source[RIGHT_FACE])
+            hidden = detail(frame.luma[LEFT_FACE]) < 0.35 * detail(source[LEFT_FACE])
+            assert hidden == (subjects == 0)
+            ring.release(frame)
+
+
+def test_face_data_beside_the_render(tmp_path: Path) -> None:
+    lines, arrays = tmp_path / "faces.jsonl", tmp_path / "faces.npz"
+    for target in (lines, arrays):
+        report = render(
+            SAMPLE, tmp_path / "out.mp4", duration=0.4, face_data=target, overwrite=True
+        )
+        assert report.faces is not None
+        assert report.faces["mode"] == "off"
+        assert report.faces["missed_frames"] is None
+    written = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [line["index"] for line in written] == list(range(12))
+    assert all(len(line["faces"]) == 1 for line in written)
+    left, top, right, bottom = written[5]["faces"][0]["box"]
+    assert 520 < left < 640 < right < 800
+    assert 150 < top < 300 < bottom < 460
+    with np.load(arrays) as data:
+        assert data["pts"].tolist() == [line["pts"] for line in written]
+        np.testing.assert_allclose(
+            data["landmarks"][5], written[5]["faces"][0]["landmarks"], atol=0.01
+        )
+
+
+def test_an_interrupted_render_leaves_its_face_data(tmp_path: Path) -> None:
+    cancel = threading.Event()
+
+    def stop(progress: Progress) -> None:
+        if progress.frames > 3:
+            cancel.set()
+
+    target = tmp_path / "faces.jsonl"
+    with pytest.raises(RenderCancelledError):
+        render(SAMPLE, tmp_path / "out.mp4", face_data=target, on_progress=stop, cancel=cancel)
+    written = [json.loads(line)["index"] for line in target.read_text().splitlines()]
+    assert len(written) > 3
+    assert written == list(range(len(written)))
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_bad_face_data_names_are_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\.jsonl or \.npz"):
+        render(SAMPLE, tmp_path / "out.mp4", face_data=tmp_path / "faces.txt")
+    (tmp_path / "faces.npz").write_text("mine")
+    with pytest.raises(OutputError, match="exists"):
+        render(SAMPLE, tmp_path / "out.mp4", face_data=tmp_path / "faces.npz")
+    assert (tmp_path / "faces.npz").read_text() == "mine"
+
+
+@pytest.mark.parametrize("mode", ["guard", "main", "anonymize"])
+@pytest.mark.parametrize(("size", "frames"), [((64, 64), 3), ((66, 46), 1), ((320, 180), 1)])
+def test_without_a_face_nothing_is_different(
+    tmp_path: Path, mode: str, size: tuple[int, int], frames: int
+) -> None:
+    clip = write_video(
+        tmp_path / "in.mkv", VideoSpec(width=size[0], height=size[1], times=regular_times(frames))
+    )
+    plain, other = tmp_path / "plain.mkv", tmp_path / "other.mkv"
+    render(clip, plain)
+    report = render(clip, other, face=mode)
+    assert report.frames_encoded == frames
+    assert report.faces is not None
+    assert report.faces["frames_with_faces"] == 0
+    np.testing.assert_array_equal(last_luma(other), last_luma(plain))
+
+
+def test_off_does_nothing(tmp_path: Path) -> None:
+    report = render(SAMPLE, tmp_path / "out.mp4", duration=0.1)
+    assert report.faces is None
+    assert report.stages["face"].backend == "off"

@@ -1,0 +1,114 @@
+"""What faces do to mattes and frames: the GPU against the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bgsoft
+from bgsoft.analysis.base import grid_shape
+from bgsoft.face.anonymize import CpuAnonymizer
+from bgsoft.face.base import Face
+from bgsoft.face.oval import hiding_ellipse
+from bgsoft.face.protect import CoverDrawer, CpuMatteEditor
+from bgsoft.frame import FrameFormat, Matte, PixelLayout
+from bgsoft.selftest.stages import decode_clip, lowest_psnr_db
+from tests.face_clips import write_two_people
+from tests.gpu.device_frames import frame_on_device
+from tests.pictures import SIZES, frame_format, random_frame
+from tests.unit.face_shapes import make_face
+
+pytestmark = pytest.mark.gpu
+
+
+def some_faces(format: FrameFormat) -> list[Face]:
+    """In the middle, over an edge, overlapping that one, and out of sight."""
+    width, height = format.width, format.height
+    return [
+        make_face(width * 0.4, height * 0.4, max(2.0, width * 0.2), id=1),
+        make_face(width * 0.02, height * 0.9, max(2.0, width * 0.15), id=2, roll=0.5),
+        make_face(width * 0.1, height * 0.8, max(2.0, width * 0.15), id=3, roll=-1.2),
+        make_face(width * 3.0, height * 9.0, 5.0, id=4),
+    ]
+
+
+@pytest.mark.parametrize("size", [*SIZES, (1920, 1080)])
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("full_range", [False, True])
+def test_faces_are_hidden_as_on_the_cpu(
+    gpu: Any, size: tuple[int, int], layout: PixelLayout, full_range: bool
+) -> None:
+    from bgsoft.face.cuda_anonymize import CudaAnonymizer
+
+    format = frame_format(size, layout, full_range=full_range)
+    frame = random_frame(format, np.random.default_rng(4))
+    on_device = frame_on_device(frame)
+    ellipses = [hiding_ellipse(face) for face in some_faces(format)]
+    CpuAnonymizer(format).apply(frame, ellipses)
+    CudaAnonymizer(format).apply(on_device, ellipses)
+    for ours, theirs in ((frame.luma, on_device.luma), (frame.chroma, on_device.chroma)):
+        difference = np.abs((ours >> format.shift).astype(int) - (theirs.get() >> format.shift))
+        assert difference.max() <= 1
+        assert np.mean(difference > 0) < 0.01
+
+
+@pytest.mark.parametrize("size", [*SIZES, (1920, 1080)])
+@pytest.mark.parametrize("limits", [False, True])
+@pytest.mark.parametrize("covers", [False, True])
+def test_mattes_are_changed_as_on_the_cpu(
+    gpu: Any, size: tuple[int, int], limits: bool, covers: bool
+) -> None:
+    import cupy
+
+    from bgsoft.face.cuda_protect import CudaMatteEditor
+
+    rng = np.random.default_rng(6)
+    format = frame_format(size)
+    grid = grid_shape(*size)
+    drawer = CoverDrawer(format)
+    ours, theirs = CpuMatteEditor(format), CudaMatteEditor(format, gpu)
+    told: list[list[float]] = []
+    told_on_device: list[list[float]] = []
+    for _ in range(40):  # more than there are upload slots
+        reduced = rng.integers(0, 256, grid, np.uint8)
+        alpha = rng.integers(0, 256, format.luma_shape, np.uint8)
+        limit = rng.integers(0, 256, grid, np.uint8) if limits else None
+        cover = drawer.draw([(face, 1.0) for face in some_faces(format)]) if covers else None
+        matte = Matte(alpha.copy(), reduced.copy())
+        on_device = Matte(cupy.asarray(alpha), cupy.asarray(reduced))
+        np.testing.assert_array_equal(theirs.read(on_device), reduced)
+        ours.apply(matte, cover, limit, lambda shares: told.append(list(shares)))
+        theirs.apply(on_device, cover, limit, lambda shares: told_on_device.append(list(shares)))
+        np.testing.assert_array_equal(on_device.alpha.get(), matte.alpha)
+        np.testing.assert_array_equal(on_device.reduced.get(), matte.reduced)
+    theirs.close()
+    assert len(told) == (40 if covers else 0)
+    np.testing.assert_allclose(np.array(told_on_device), np.array(told), atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["guard", "main", "anonymize"])
+def test_a_render_is_the_same_film(gpu: Any, tmp_path: Path, mode: str) -> None:
+    clip = write_two_people(tmp_path / "two.mp4", 24)
+    films = []
+    for infer, composite in (("cpu", "cpu"), ("cuda", "cuda")):
+        target = tmp_path / f"{composite}.mp4"
+        report = bgsoft.render(
+            clip,
+            target,
+            face=mode,
+            face_every=1,
+            infer=infer,
+            composite=composite,
+            encode="cpu",
+            quality=8,
+            speed="ultrafast",
+        )
+        assert report.stages["face"].backend == infer
+        assert report.stages["face"].ms_per_frame > 0
+        assert report.faces is not None
+        assert report.faces["frames_with_faces"] == 24
+        films.append(decode_clip(target)[0])
+    assert lowest_psnr_db(*films) > 32

@@ -1,0 +1,151 @@
+"""Faces made unrecognisable."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import cv2
+import numpy as np
+import pytest
+
+from bgsoft.face.anonymize import MAX_CELLS, CpuAnonymizer, HiddenFaces, make_patch
+from bgsoft.face.oval import Ellipse, face_outline, hiding_ellipse
+from bgsoft.frame import PixelLayout
+from tests.pictures import SIZES, flat_frame, frame_format, random_frame
+from tests.unit.face_shapes import make_face
+
+LAYOUTS = list(PixelLayout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_detail_inside_goes_and_not_a_bit_outside_changes(layout: PixelLayout) -> None:
+    format = frame_format((1280, 720), layout)
+    frame = random_frame(format, np.random.default_rng(1))
+    luma, chroma = frame.luma.copy(), frame.chroma.copy()
+    face = make_face(600, 350, 180, roll=0.4)
+    CpuAnonymizer(format).apply(frame, [hiding_ellipse(face)])
+    inside = np.zeros(format.luma_shape, np.uint8)
+    cv2.fillPoly(inside, [np.rint(face_outline(face)).astype(np.int32)], 1)
+    scale = 1 << format.shift
+    top = (1 << format.bit_depth) * scale
+    # Noise over the whole range becomes nearly flat.
+    assert frame.luma[inside > 0].astype(float).std() < 0.03 * top
+    assert frame.chroma[inside[::2, ::2] > 0].astype(float).std() < 0.03 * top
+    assert not (frame.luma & (scale - 1)).any()
+    reach = cv2.dilate(inside, np.ones((161, 161), np.uint8))
+    np.testing.assert_array_equal(frame.luma[reach == 0], luma[reach == 0])
+    np.testing.assert_array_equal(frame.chroma[reach[::2, ::2] == 0], chroma[reach[::2, ::2] == 0])
+    assert (frame.luma != luma)[inside > 0].mean() > 0.9
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_flat_picture_stays_as_it_is(layout: PixelLayout) -> None:
+    format = frame_format((640, 360), layout)
+    frame = flat_frame(format, 90, 110, 140)
+    before = frame.luma.copy(), frame.chroma.copy()
+    CpuAnonymizer(format).apply(frame, [hiding_ellipse(make_face(20, 340, 200))])
+    np.testing.assert_array_equal(frame.luma, before[0])
+    np.testing.assert_array_equal(frame.chroma, before[1])
+
+
+def test_only_coarse_means_are_left_of_a_face() -> None:
+    """Bars as wide as an eye, a seventh of the face, cannot be told any more."""
+    format = frame_format((1280, 720))
+    frame = flat_frame(format, 128, 128, 128)
+    width = 210
+    columns = np.arange(1280)
+    frame.luma[:] = np.where(columns // (width // 7) % 2, 200, 60)
+    CpuAnonymizer(format).apply(frame, [hiding_ellipse(make_face(640, 360, width))])
+    middle = frame.luma[300:420, 560:720].astype(float)
+    assert np.ptp(middle) < 70  # of 140
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_size_with_faces_anywhere(size: tuple[int, int], layout: PixelLayout) -> None:
+    format = frame_format(size, layout)
+    width, height = size
+    frame = random_frame(format, np.random.default_rng(2))
+    before = frame.luma.copy()
+    anonymizer = CpuAnonymizer(format)
+    faces = [
+        make_face(width * x, height * y, max(1.0, width * 0.3), roll=x)
+        for x, y in [(0.5, 0.5), (0, 0), (1, 1), (0, 1), (-5, 0.5), (0.5, 9)]
+    ]
+    anonymizer.apply(frame, [hiding_ellipse(face) for face in faces])
+    if width * height > 100:
+        assert (frame.luma != before).any()
+    once = frame.luma.copy()
+    anonymizer.apply(frame, [hiding_ellipse(face) for face in faces[4:]])
+    np.testing.assert_array_equal(frame.luma, once)  # out of sight
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.2, 1.0, 5.0, 100.0])
+@pytest.mark.parametrize("roll", [0.0, 0.5, 1.2])
+def test_a_patch_holds_its_ellipse_in_few_cells(ratio: float, roll: float) -> None:
+    format = frame_format((1920, 1080))
+    cos, sin = float(np.cos(roll)), float(np.sin(roll))
+    ellipse = Ellipse(x=801.3, y=377.7, cos=cos, sin=sin, across=100.0, along=100 * ratio)
+    patch = make_patch(ellipse, format)
+    assert patch is not None
+    assert patch.edge % 2 == patch.left % 2 == patch.top % 2 == 0
+    assert max(patch.rows, patch.columns) <= MAX_CELLS
+    turn = np.linspace(0, 2 * np.pi, 100)
+    u, v = 1.15 * ellipse.across * np.cos(turn), 1.15 * ellipse.along * np.sin(turn)
+    x, y = ellipse.x + u * cos - v * sin, ellipse.y + u * sin + v * cos
+    assert x.min() >= patch.left
+    assert x.max() <= patch.left + patch.columns * patch.edge
+    assert y.min() >= patch.top
+    assert y.max() <= patch.top + patch.rows * patch.edge
+
+
+def test_what_is_not_a_number_hides_nothing() -> None:
+    ellipse = Ellipse(x=float("nan"), y=1.0, cos=1.0, sin=0.0, across=5.0, along=5.0)
+    assert make_patch(ellipse, frame_format((64, 64))) is None
+
+
+def test_a_lost_face_stays_hidden_where_it_was_going_and_then_no_more() -> None:
+    hidden = HiddenFaces()
+    for step in range(3):
+        (shown,) = hidden.update([make_face(100 + 10 * step, 200, 80, id=5)], (), step / 30)
+    places = [shown]
+    seconds = 2 / 30
+    while ellipses := hidden.update([], (), seconds := seconds + 1 / 30):
+        places += ellipses
+    assert 0.6 < len(places) / 30 < 0.8
+    assert places[1].x > places[0].x
+    assert all(b.x >= a.x for a, b in pairwise(places))
+    assert places[-1].across >= places[0].across
+    assert places[-1].across < 1.6 * places[0].across
+
+
+def test_a_gap_in_a_track_is_bridged() -> None:
+    hidden = HiddenFaces()
+    face = make_face(100, 200, 80, id=5)
+    for frame in range(20):
+        faces = [] if frame in (4, 5, 6, 12) else [face]
+        assert len(hidden.update(faces, (), frame / 30)) == 1
+
+
+def test_a_face_found_again_under_another_id_is_hidden_once() -> None:
+    hidden = HiddenFaces()
+    hidden.update([make_face(100, 200, 80, id=5)], (), 0.0)
+    assert len(hidden.update([make_face(102, 200, 80, id=6)], (), 0.03)) == 1
+
+
+def test_a_lost_face_stays_hidden_beside_a_main_one() -> None:
+    hidden = HiddenFaces()
+    main, other = make_face(150, 200, 80, id=1), make_face(110, 200, 80, id=2)
+    hidden.update([main, other], {1}, 0.0)
+    assert len(hidden.update([make_face(115, 200, 80, id=1)], {1}, 0.03)) == 1
+
+
+def test_main_faces_are_shown_and_a_cut_forgets_all() -> None:
+    hidden = HiddenFaces()
+    main, other = make_face(100, 200, 80, id=1), make_face(500, 200, 80, id=2)
+    ellipses = hidden.update([main, other], {1}, 0.0)
+    assert [round(ellipse.x) for ellipse in ellipses] == [500]
+    assert hidden.update([main, other], {1, 2}, 0.03) == []
+    hidden.update([main, other], {1}, 0.06)
+    hidden.reset()
+    assert hidden.update([], (), 0.1) == []

@@ -1,0 +1,141 @@
+"""Files of faces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bgsoft.errors import ConfigError, OutputError
+from bgsoft.face.base import Face
+from bgsoft.face.data import FaceDataWriter, open_face_data
+from bgsoft.frame import Frame
+from tests.fakes import FORMAT, host_planes
+from tests.unit.face_shapes import make_face
+
+FACES = [
+    [make_face(10.123, 20, 30, id=0)],
+    [],
+    [make_face(11, 20, 30, id=0), make_face(70, 20, 31, id=4, score=0.25)],
+]
+
+
+def frame(index: int) -> Frame:
+    return Frame(host_planes(FORMAT), FORMAT, index, 500 + 33 * index, Fraction(1, 1000))
+
+
+def write(writer: FaceDataWriter, faces: Sequence[Sequence[Face]] = FACES) -> None:
+    for index, found in enumerate(faces):
+        writer.write(frame(index), found)
+
+
+def test_a_line_a_frame(tmp_path: Path) -> None:
+    path = tmp_path / "faces.jsonl"
+    with open_face_data(path, overwrite=False) as writer:
+        write(writer)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["index"] for line in lines] == [0, 1, 2]
+    assert [line["pts"] for line in lines] == [500, 533, 566]
+    assert lines[1] == {"index": 1, "pts": 533, "time": 0.533, "faces": []}
+    found = lines[2]["faces"]
+    assert [face["id"] for face in found] == [0, 4]
+    assert found[1]["score"] == 0.25
+    assert found[0]["detected"] is True
+    assert np.array(found[0]["landmarks"]).shape == (468, 3)
+    for face, line in zip(FACES[2], found, strict=True):
+        np.testing.assert_allclose(line["landmarks"], face.landmarks, atol=0.0051)
+        np.testing.assert_allclose(line["box"], face.box_xyxy, atol=0.0051)
+
+
+def test_lines_are_there_before_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "faces.jsonl"
+    with open_face_data(path, overwrite=False) as writer:
+        writer.write(frame(0), FACES[0])
+        assert json.loads(path.read_text())["faces"][0]["id"] == 0
+
+
+def test_arrays(tmp_path: Path) -> None:
+    path = tmp_path / "faces.npz"
+    with open_face_data(path, overwrite=False) as writer:
+        write(writer)
+        assert not path.exists()
+    with np.load(path, allow_pickle=False) as data:
+        arrays = dict(data)
+    assert arrays["index"].tolist() == [0, 1, 2]
+    assert arrays["pts"].tolist() == [500, 533, 566]
+    assert arrays["time"].tolist() == pytest.approx([0.5, 0.533, 0.566])
+    assert arrays["first"].tolist() == [0, 1, 1, 3]
+    assert arrays["id"].tolist() == [0, 0, 4]
+    assert arrays["detected"].tolist() == [True] * 3
+    every = [face for found in FACES for face in found]
+    np.testing.assert_array_equal(arrays["landmarks"], [face.landmarks for face in every])
+    np.testing.assert_array_equal(
+        arrays["box"], np.array([face.box_xyxy for face in every], np.float32)
+    )
+    assert arrays["score"].dtype == np.float32
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_arrays_of_no_faces(tmp_path: Path) -> None:
+    path = tmp_path / "faces.npz"
+    with open_face_data(path, overwrite=False) as writer:
+        write(writer, [[], []])
+    with np.load(path) as data:
+        assert data["landmarks"].shape == (0, 468, 3)
+        assert data["first"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["faces.jsonl", "faces.npz"])
+def test_an_interrupted_render_leaves_what_was_found(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with pytest.raises(KeyboardInterrupt), open_face_data(path, overwrite=False) as writer:
+        write(writer, FACES[:2])
+        raise KeyboardInterrupt
+    if name.endswith("npz"):
+        with np.load(path) as data:
+            assert data["index"].tolist() == [0, 1]
+    else:
+        assert len(path.read_text().splitlines()) == 2
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["faces.jsonl", "faces.npz"])
+def test_without_a_frame_nothing_is_written_or_replaced(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("before")
+    with open_face_data(path, overwrite=True) as writer:
+        pass
+    writer.close()
+    assert path.read_text() == "before"
+    with pytest.raises(ValueError, match="closed"):
+        writer.write(frame(0), [])
+
+
+def test_what_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\.jsonl or \.npz"):
+        open_face_data(tmp_path / "faces.csv", overwrite=False)
+    (tmp_path / "faces.npz").touch()
+    with pytest.raises(OutputError, match="--overwrite"):
+        open_face_data(tmp_path / "faces.npz", overwrite=False)
+    with pytest.raises(OutputError, match="does not exist"):
+        open_face_data(tmp_path / "none" / "faces.npz", overwrite=False)
+    with pytest.raises(ConfigError, match="same file"):
+        open_face_data(
+            tmp_path / "faces.npz", overwrite=True, others=[tmp_path / "." / "faces.npz"]
+        )
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(OutputError, match="directory"):
+        open_face_data(tmp_path / "folder.npz", overwrite=True)
+
+
+def test_a_failing_disk_is_an_output_error(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    with open_face_data(folder / "faces.jsonl", overwrite=False) as writer:
+        folder.rmdir()
+        with pytest.raises(OutputError, match=r"faces\.jsonl"):
+            writer.write(frame(0), [])

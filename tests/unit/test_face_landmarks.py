@@ -1,0 +1,154 @@
+"""Squares around faces, landmarks back in the frame, and how a view is sampled."""
+
+from __future__ import annotations
+
+import math
+
+import cv2
+import numpy as np
+import pytest
+
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.face.geometry import Affine, Roi, frame_from_roi, letterbox
+from bgsoft.face.landmarks import presence, roi_from_box, roi_from_landmarks, to_frame
+from bgsoft.face.one_euro import OneEuro
+from bgsoft.face.warp import CpuWarper, Source, View, choose_source, shrink_taps
+from bgsoft.frame import FrameFormat, PixelLayout
+from bgsoft.models.catalog import find_spec
+from bgsoft.segment.preprocess import yuv_to_rgb_matrix
+from tests.pictures import codes, flat_frame, frame_format, make_frame
+
+MESH, DETECTOR = find_spec("face-mesh"), find_spec("blazeface-short")
+
+
+def turned_face(angle: float) -> np.ndarray:
+    """(468, 3): an ellipse with eyes, turned clockwise by an angle about (300, 200)."""
+    t = np.linspace(0, 2 * math.pi, 468, endpoint=False)
+    points = np.stack([40 * np.cos(t), 50 * np.sin(t)], axis=1)
+    points[33], points[263] = (-20, -10), (20, -10)
+    cosine, sine = math.cos(angle), math.sin(angle)
+    points = points @ np.array([[cosine, sine], [-sine, cosine]]) + [300, 200]
+    return np.column_stack([points, np.zeros(468)])
+
+
+@pytest.mark.parametrize("angle", [0.0, 0.3, -1.2, 2.5])
+def test_the_square_turns_with_the_face(angle: float) -> None:
+    roi = roi_from_landmarks(turned_face(angle), 1.5)
+    assert roi.angle == pytest.approx(angle)
+    assert (roi.x, roi.y) == pytest.approx((300, 200), abs=0.1)
+    assert roi.side == pytest.approx(150, abs=0.1)
+
+
+def test_the_square_of_a_detection() -> None:
+    points = np.zeros((6, 2))
+    points[0], points[1] = (10, 20), (30, 40)
+    roi = roi_from_box(np.array([0.0, 0.0, 40.0, 80.0]), points, 1.5)
+    assert (roi.x, roi.y, roi.side) == (20, 40, 120)
+    assert roi.angle == pytest.approx(math.pi / 4)
+
+
+def test_landmarks_return_to_where_they_were() -> None:
+    face = turned_face(0.7)
+    face[:, 2] = 30
+    roi = roi_from_landmarks(face, 1.5)
+    seen = np.column_stack([frame_from_roi(roi, 192).inverse()(face[:, :2]), face[:, 2]])
+    seen[:, 2] *= 192 / roi.side
+    np.testing.assert_allclose(to_frame(seen, roi, 192), face, atol=1e-6)
+
+
+def test_presence_is_a_probability_whatever_comes() -> None:
+    logits = np.array([0.0, 1e30, -1e30, np.nan, np.inf], np.float32)
+    np.testing.assert_allclose(presence(logits), [0.5, 1, 0, 0, 1], atol=1e-12)
+    assert len(presence(np.zeros(0))) == 0
+
+
+def test_shrinking_averages() -> None:
+    assert [shrink_taps(s) for s in (0.1, 2.0, 2.1, 4.0, 5.0, 100.0)] == [1, 1, 2, 2, 4, 4]
+
+
+def ramps(format: FrameFormat) -> tuple[np.ndarray, np.ndarray]:
+    """Code values that rise with the place: luma to the right, Cb down, Cr to the right."""
+    rows, columns = format.luma_shape
+    luma = np.broadcast_to(60 + 100 * (np.arange(columns) + 0.5) / columns, (rows, columns))
+    down = 90 + 60 * (np.arange(format.chroma_shape[0]) + 0.5) / (rows / 2)
+    along = 100 + 50 * (np.arange(format.chroma_shape[1]) + 0.5) / (columns / 2)
+    chroma = np.stack(np.broadcast_arrays(down[:, None], along[None]), axis=-1)
+    scale = 1 << (format.bit_depth - 8)
+    return np.rint(luma * scale), np.rint(chroma * scale)
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("side", [60.0, 150.0, 420.0, 700.0])
+@pytest.mark.parametrize("angle", [0.0, 0.5, math.pi])
+def test_a_view_shows_what_is_there(layout: PixelLayout, side: float, angle: float) -> None:
+    """From full frames and from the grid, with and without averaging: no offset anywhere."""
+    format = frame_format((1200, 1024), layout, full_range=True, matrix=1)
+    luma, chroma = ramps(format)
+    frame = make_frame(format, codes(format, luma), codes(format, chroma))
+    grid = CpuReducer(format).reduce(frame)
+    view = View(frame_from_roi(Roi(610, 500, side, angle), 192), True)
+    tensor = np.empty((3, 192, 192), np.float32)
+    CpuWarper(MESH, format).write(choose_source(frame, grid, view), view, tensor)
+    at = np.stack(np.meshgrid(np.arange(192) + 0.5, np.arange(192) + 0.5), axis=-1)
+    x, y = np.moveaxis(view.frame_from_input(at), -1, 0)
+    yuv = np.stack([60 + 100 * x / 1200, 90 + 60 * y / 1024, 100 + 50 * x / 1200, np.ones_like(x)])
+    rgb = np.tensordot(yuv_to_rgb_matrix(format), yuv, axes=1) / 255
+    inside = slice(8, -8)  # samples beyond the edge repeat it
+    off = np.abs(tensor - np.clip(rgb, 0, 1))[:, inside, inside]
+    # A step of luma is 12 pixels wide: an offset of a pixel would show in the mean.
+    assert off.max() <= 5 / 255
+    assert abs((tensor - np.clip(rgb, 0, 1))[:, inside, inside].mean(axis=(1, 2))).max() < 1 / 255
+
+
+@pytest.mark.parametrize("size", [(640, 360), (360, 640), (64, 64), (641, 359)])
+def test_beyond_the_frame_is_black(size: tuple[int, int]) -> None:
+    format = frame_format(size)
+    frame = flat_frame(format, 235, 128, 128)
+    view = View(letterbox(*size, 128).inverse(), False)
+    grid = CpuReducer(format).reduce(frame)
+    tensor = np.empty((3, 128, 128), np.float32)
+    CpuWarper(DETECTOR, format).write(choose_source(frame, grid, view), view, tensor)
+    white = np.zeros((128, 128), bool)
+    low, high = np.rint(letterbox(*size, 128)(np.array([[0.0, 0.0], size]))).astype(int)
+    white[low[1] : high[1], low[0] : high[0]] = True
+    inner = cv2.erode(white.astype(np.uint8), np.ones((5, 5)), borderValue=0) > 0
+    outer = cv2.dilate(white.astype(np.uint8), np.ones((5, 5))) == 0
+    np.testing.assert_allclose(tensor[:, inner], 1, atol=0.02)
+    np.testing.assert_allclose(tensor[:, outer], -1, atol=0.02)
+
+
+def test_the_grid_serves_large_faces_only() -> None:
+    format = frame_format((1920, 1080))
+    frame = flat_frame(format, 100, 128, 128)
+    grid = CpuReducer(format).reduce(frame)
+
+    def source(side: float) -> Source:
+        return choose_source(frame, grid, View(frame_from_roi(Roi(0, 0, side, 0), 192), True))
+
+    assert source(900).luma is grid.luma
+    assert source(300).luma is frame.luma
+    assert source(300).chroma_cell == 2
+
+
+def test_the_filter_rests_and_follows() -> None:
+    rng = np.random.default_rng(0)
+    face = turned_face(0)
+    still = OneEuro(0.5, 80, 20, 0.1)
+    noisy = [face + rng.normal(0, 0.3, face.shape) for _ in range(90)]
+    smooth = np.array([still.update(points, 1 / 30, 100) for points in noisy])
+    assert np.std(smooth[30:], axis=0).mean() < 0.35 * np.std(noisy, axis=0).mean()
+
+    moving = OneEuro(0.5, 80, 20, 0.1)
+    for index in range(30):
+        moved = face + np.array([index * 3.0, 0, 0])
+        followed = moving.update(moved, 1 / 30, 100)
+    assert np.abs(followed - moved).max() < 3.0
+
+
+def test_the_filter_starts_where_the_signal_is() -> None:
+    face = turned_face(0)
+    np.testing.assert_array_equal(OneEuro(1, 1, 1).update(face, 1 / 30, 100), face)
+
+
+def test_identity() -> None:
+    assert Affine.scaling(1, 1).inverse() == Affine.scaling(1, 1)

@@ -1,0 +1,190 @@
+"""The face step as the pipeline drives it, with a finder that is told what to find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.config import FaceConfig, FaceMode
+from bgsoft.errors import OutputError
+from bgsoft.face.anonymize import CpuAnonymizer
+from bgsoft.face.base import Face
+from bgsoft.face.protect import CpuMatteEditor
+from bgsoft.face.step import FaceStep
+from bgsoft.frame import Frame, Matte, Reduced
+from bgsoft.report import Event
+from tests.pictures import frame_format, random_frame
+from tests.unit.face_shapes import make_face
+
+HD = frame_format((640, 360))
+MAIN, OTHER = make_face(160, 120, 90, id=1), make_face(480, 120, 70, id=2)
+
+
+class FakeFinder:
+    """Finds what it is told to, by frame index."""
+
+    def __init__(self, faces: Sequence[Sequence[Face]]) -> None:
+        self.faces = faces
+        self.calls: list[Any] = []
+
+    def find(self, frame: Frame, reduced: Reduced) -> list[Face]:
+        self.calls.append(frame.index)
+        return list(self.faces[frame.index])
+
+    def reset(self) -> None:
+        self.calls.append("reset")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class BatchFinder(FakeFinder):
+    def find_batch(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
+        self.calls.append([frame.index for frame in frames])
+        return [list(self.faces[frame.index]) for frame in frames]
+
+
+class FakeData:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.written: list[tuple[int, list[int]]] = []
+        self.closed = False
+        self.error = error
+
+    def write(self, frame: Frame, faces: Sequence[Face]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.written.append((frame.index, [face.id for face in faces]))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def frames_of(count: int) -> list[Frame]:
+    rng = np.random.default_rng(9)
+    frames = [random_frame(HD, rng) for _ in range(count)]
+    for index, frame in enumerate(frames):
+        frame.index, frame.pts, frame.time_base = index, 40 * index, Fraction(1, 1000)
+    return frames
+
+
+def make_step(
+    finder: FakeFinder, mode: FaceMode, data: FakeData | None = None, **config: Any
+) -> tuple[FaceStep, list[Event]]:
+    events: list[Event] = []
+    step = FaceStep(
+        FaceConfig(mode=mode, **config),
+        HD,
+        finder=finder,
+        editor=CpuMatteEditor(HD),
+        anonymizer=CpuAnonymizer(HD),
+        data=data,
+        on_event=events.append,
+    )
+    return step, events
+
+
+def matte_of(value: int) -> Matte:
+    return Matte(
+        alpha=np.full(HD.luma_shape, value, np.uint8),
+        reduced=np.full(grid_shape(640, 360), value, np.uint8),
+    )
+
+
+def run(step: FaceStep, frames: Sequence[Frame], value: int, cuts: Sequence[int] = ()) -> None:
+    reducer = CpuReducer(HD)
+    for frame in frames:
+        found = step.find(frame, reducer.reduce(frame), frame.index in cuts)
+        step.edit_matte(frame, matte_of(value), found)
+        step.finish(frame, found)
+
+
+def test_missed_faces_are_counted_with_their_frames() -> None:
+    step, events = make_step(FakeFinder([[MAIN], [], [MAIN]]), FaceMode.GUARD)
+    run(step, frames_of(3), 0)
+    summary = step.summary()
+    assert summary["frames_with_faces"] == 2
+    # In the frame between, the face was lost: its cover fades, and nothing is measured.
+    assert [entry["frame"] for entry in summary["missed"]] == [0, 2]
+    assert summary["missed"][1]["pts"] == 80
+    assert events == []
+
+
+def test_touching_is_told_once_for_each_stretch() -> None:
+    together, alone = [MAIN, OTHER], [MAIN]
+    faces = [*[together] * 5, *[alone] * 3, *[together] * 5, *[alone] * 60, *[together] * 5]
+    step, events = make_step(FakeFinder(faces), FaceMode.MAIN)
+    run(step, frames_of(1) + frames_of(len(faces))[1:], 255)
+    assert [event.frame for event in events] == [0, 73]
+    assert all(event.kind == "notice" and event.stage == "face" for event in events)
+    assert step.summary()["shared_frames"] == 15
+
+
+def test_a_false_face_of_a_moment_does_not_cut_the_main_person() -> None:
+    moment = make_face(300, 300, 70, id=2, age=1)
+    faces = [[MAIN]] * 3 + [[MAIN, moment], [MAIN]]
+    step, events = make_step(FakeFinder(faces), FaceMode.MAIN)
+    run(step, frames_of(5), 255)
+    assert events == []
+    assert step.summary()["shared_frames"] == 0
+
+
+def test_a_cut_starts_everything_anew() -> None:
+    finder = FakeFinder([[MAIN], [MAIN], [OTHER]])
+    step, _ = make_step(finder, FaceMode.ANONYMIZE)
+    frames = frames_of(3)
+    before = [frame.luma.copy() for frame in frames]
+    run(step, frames, 255, cuts=(2,))
+    step.close()
+    assert finder.calls == [0, 1, "reset", 2, "close"]
+    # Who is alone in the new scene is main: nobody is hidden.
+    for frame, luma in zip(frames, before, strict=True):
+        np.testing.assert_array_equal(frame.luma, luma)
+
+
+def test_batches_are_divided_at_cuts() -> None:
+    finder = BatchFinder([[MAIN]] * 6)
+    data = FakeData()
+    step, _ = make_step(finder, FaceMode.OFF, data)
+    frames = frames_of(6)
+    reducer = CpuReducer(HD)
+    grids = [reducer.reduce(frame) for frame in frames]
+    found = step.find_batch(frames, grids, [False, False, True, False, True, False])
+    assert finder.calls == [[0, 1], "reset", [2, 3], "reset", [4, 5]]
+    assert [each.cut for each in found] == [False, False, True, False, True, False]
+    assert data.written == [(index, [1]) for index in range(6)]
+
+
+def test_without_batches_frames_are_found_one_by_one() -> None:
+    finder = FakeFinder([[MAIN]] * 3)
+    step, _ = make_step(finder, FaceMode.OFF)
+    frames = frames_of(3)
+    grids = [CpuReducer(HD).reduce(frame) for frame in frames]
+    assert len(step.find_batch(frames, grids, [True, False, False])) == 3
+    assert finder.calls == ["reset", 0, 1, 2]
+
+
+def test_what_the_modes_touch() -> None:
+    for mode, matte, frame in (
+        (FaceMode.OFF, False, False),
+        (FaceMode.GUARD, True, False),
+        (FaceMode.MAIN, True, False),
+        (FaceMode.ANONYMIZE, False, True),
+    ):
+        step, _ = make_step(FakeFinder([]), mode)
+        assert (step.edits_matte, step.edits_frame) == (matte, frame)
+
+
+def test_data_that_cannot_be_written_stops_the_render_and_closes_all() -> None:
+    finder, data = FakeFinder([[MAIN]]), FakeData(OutputError("disk full"))
+    step, _ = make_step(finder, FaceMode.GUARD, data)
+    with pytest.raises(OutputError, match="disk full"):
+        run(step, frames_of(1), 0)
+    step.close()
+    assert data.closed
+    assert finder.calls[-1] == "close"
