@@ -47,6 +47,11 @@ HARDWARE_RUNS = (
         how="every kernel against its CPU reference",
     ),
     HardwareRun(
+        part="faces on the GPU",
+        ran_on=_H100,
+        how="finder and effects against the CPU's",
+    ),
+    HardwareRun(
         part="inference on TensorRT",
         ran_on="never",
         how="written from its documentation; options, cache keys and fallbacks tested without it",
