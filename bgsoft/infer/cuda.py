@@ -19,13 +19,14 @@ from bgsoft.cuda.device import CudaDevice
 from bgsoft.errors import BackendUnavailableError, InferenceError, ModelError
 from bgsoft.infer.providers import (
     PROVIDERS,
+    engine_cache_options,
     engine_key,
     missing_provider,
     preload_libraries,
     provider_options,
+    tensorrt_version,
 )
 from bgsoft.models.cache import cache_folder, locked
-from bgsoft.versions import library_versions
 
 __all__ = ["GpuNetwork"]
 
@@ -103,40 +104,29 @@ class GpuNetwork:
     ) -> Any:
         options = ort.SessionOptions()
         options.log_severity_level = 4
-        folder: Path | None = None
         settings = provider_options(
             backend,
             gpu=device.number,
             stream=self._stream.ptr,
             shapes=shapes,
             precision=precision,
-            engine_folder=None,
             graphs=self._graphs,
         )
-        if backend == "tensorrt":
-            key = engine_key(
-                model_sha256=sha256,
-                options=settings,
-                versions=library_versions(),
-                gpu_name=device.name,
-                compute_capability=cupy.cuda.Device(device.number).compute_capability,
-            )
-            folder = cache_folder() / "engines" / key
-            folder.mkdir(parents=True, exist_ok=True)
-            settings = provider_options(
-                backend,
-                gpu=device.number,
-                stream=self._stream.ptr,
-                shapes=shapes,
-                precision=precision,
-                engine_folder=folder,
-                graphs=self._graphs,
-            )
-            if not any(folder.glob("*.engine")):
-                on_build("building the TensorRT engine, once, about a minute")
-            with locked(folder / "build.lock"):
-                return self._session_of(path, options, settings)
-        return self._session_of(path, options, settings)
+        if backend != "tensorrt":
+            return self._session_of(path, options, settings)
+        key = engine_key(
+            model_sha256=sha256,
+            options=settings,
+            versions={"onnxruntime": ort.__version__, "tensorrt": tensorrt_version()},
+            gpu_name=device.name,
+            compute_capability=cupy.cuda.Device(device.number).compute_capability,
+        )
+        folder = cache_folder() / "engines" / key
+        folder.mkdir(parents=True, exist_ok=True)
+        if not any(folder.glob("*.engine")):
+            on_build("building the TensorRT engine, once, about a minute")
+        with locked(folder / "build.lock"):
+            return self._session_of(path, options, settings | engine_cache_options(folder))
 
     def _session_of(self, path: Path, options: Any, settings: dict[str, str]) -> Any:
         providers: list[Any] = [(self.provider, settings)]

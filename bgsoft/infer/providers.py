@@ -13,12 +13,21 @@ from typing import Any
 
 from bgsoft.config import Precision
 
-__all__ = ["PROVIDERS", "engine_key", "missing_provider", "provider_options"]
+__all__ = [
+    "PROVIDERS",
+    "TENSORRT_LIBRARY",
+    "engine_cache_options",
+    "engine_key",
+    "missing_provider",
+    "preload_libraries",
+    "provider_options",
+    "tensorrt_version",
+]
 
 PROVIDERS = {"tensorrt": "TensorrtExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Backend name → ONNX Runtime's name."""
 
-_TENSORRT_LIBRARY = "libnvinfer.so.10"
+TENSORRT_LIBRARY = "libnvinfer.so.10"
 _MIN_BATCH, _OPT_BATCH, _MAX_BATCH = 1, 4, 8
 """Batch sizes that a TensorRT engine is built for."""
 
@@ -48,8 +57,8 @@ def missing_provider(backend: str) -> Missing | None:
             "pip uninstall onnxruntime; pip install 'bgsoft[gpu]'",
         )
     preload_libraries()
-    if backend == "tensorrt" and not _loads(_TENSORRT_LIBRARY):
-        return Missing(f"{_TENSORRT_LIBRARY} not found", "pip install 'bgsoft[tensorrt]'")
+    if backend == "tensorrt" and not _loads(TENSORRT_LIBRARY):
+        return Missing(f"{TENSORRT_LIBRARY} not found", "pip install 'bgsoft[tensorrt]'")
     return None
 
 
@@ -99,7 +108,6 @@ def provider_options(
     stream: int,
     shapes: Mapping[str, tuple[int, ...]],
     precision: Precision,
-    engine_folder: Path | None,
     graphs: bool = True,
 ) -> dict[str, str]:
     """The options of one provider, as ONNX Runtime's documentation of each provider names them.
@@ -110,7 +118,6 @@ def provider_options(
         stream: Handle of the stream that all work is put on.
         shapes: Input shapes by name, the batch first.
         precision: fp16 lets TensorRT use half precision; CUDA runs what the file holds.
-        engine_folder: Where TensorRT keeps engine and timing caches.
         graphs: Replay the network as a CUDA graph. While one is captured, no other thread may use
             the device.
     """
@@ -135,14 +142,28 @@ def provider_options(
             f"{tensor}:{'x'.join(map(str, (batch, *shape[1:])))}"
             for tensor, shape in shapes.items()
         )
-    if engine_folder is not None:
-        options |= {
-            "trt_engine_cache_enable": "1",
-            "trt_engine_cache_path": str(engine_folder),
-            "trt_timing_cache_enable": "1",
-            "trt_timing_cache_path": str(engine_folder),
-        }
     return options
+
+
+def engine_cache_options(folder: Path) -> dict[str, str]:
+    """TensorRT's further options, where engines are kept.
+
+    Args:
+        folder: For the engines of one :func:`engine_key`, and for the timing cache.
+    """
+    return {
+        "trt_engine_cache_enable": "1",
+        "trt_engine_cache_path": str(folder),
+        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_path": str(folder),
+    }
+
+
+def tensorrt_version() -> str:
+    """Version of the TensorRT library, e.g. ``10.9.0``; only where it has been found."""
+    library: Any = ctypes.CDLL(TENSORRT_LIBRARY)
+    number = library.getInferLibVersion()  # 10 and later: major · 10000 + minor · 100 + patch
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def engine_key(
@@ -157,8 +178,8 @@ def engine_key(
 
     Args:
         model_sha256: Of the model file.
-        options: The provider's options; stream and cache paths don't count.
-        versions: Library name → version.
+        options: The provider's options; stream and device number don't count.
+        versions: Version by name of every library that has a hand in an engine, and of no other.
         gpu_name: As the driver calls it.
         compute_capability: e.g. ``90``.
 
@@ -166,7 +187,7 @@ def engine_key(
         32 hexadecimal digits.
     """
     volatile = {"user_compute_stream", "device_id"}
-    kept = {k: v for k, v in options.items() if k not in volatile and not k.endswith("_path")}
+    kept = {k: v for k, v in options.items() if k not in volatile}
     parts: list[Any] = [model_sha256, kept, dict(versions), gpu_name, compute_capability]
     text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]

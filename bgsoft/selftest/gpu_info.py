@@ -22,7 +22,6 @@ _DECODED = (
 )
 _ENCODED = ("h264", "hevc", "av1")
 _CUDNN_LIBRARY = "libcudnn.so.9"
-_TENSORRT_LIBRARY = "libnvinfer.so.10"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +130,11 @@ def _cudnn_version() -> str:
 
 
 def _tensorrt_version() -> str:
-    from bgsoft.infer.providers import missing_provider
+    from bgsoft.infer.providers import TENSORRT_LIBRARY, missing_provider, tensorrt_version
 
     if missing_provider("tensorrt") is not None:
-        raise OSError(_TENSORRT_LIBRARY)
-    library: Any = ctypes.CDLL(_TENSORRT_LIBRARY)
-    number = library.getInferLibVersion()  # 10 and later: major · 10000 + minor · 100 + patch
-    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+        raise OSError(TENSORRT_LIBRARY)
+    return tensorrt_version()
 
 
 def decode_caps(gpu: int) -> list[DecodeCaps]:
