@@ -19,8 +19,7 @@ import bgsoft
 from bgsoft.backends import Candidate, probe_all
 from bgsoft.errors import BgsoftError
 from bgsoft.hardware import HARDWARE_RUNS, HardwareRun
-from bgsoft.models import cache
-from bgsoft.models.catalog import catalog, spec_path
+from bgsoft.models.catalog import catalog, check_files, spec_path
 
 if TYPE_CHECKING:
     from bgsoft.selftest.gpu_info import DecodeCaps, EncodeCaps, GpuInfo
@@ -47,7 +46,7 @@ _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCheck:
-    """Whether one model's file is what the catalogue says."""
+    """Whether one model's files are what the catalogue says."""
 
     name: str
     embedded: bool
@@ -269,12 +268,11 @@ def _providers() -> list[str]:
 def _check_models() -> list[ModelCheck]:
     checks = []
     for spec in catalog().values():
-        path = spec_path(spec)
-        if not spec.embedded and not path.is_file():
+        if not spec.embedded and not spec_path(spec).is_file():
             continue
         reason = None
         try:
-            cache.check_file(path, size_bytes=spec.bytes, sha256=spec.sha256 or "")
+            check_files(spec)
         except BgsoftError as exc:
             reason = str(exc)
         checks.append(

@@ -65,6 +65,8 @@ def write_preview(
 ) -> PreviewResult:
     """Render one frame and write it as a PNG file.
 
+    Faces are hidden by what is known up to this frame; a render looks at the next ones, too.
+
     Args:
         config: As for a render; ``output`` is the PNG file.
         at_seconds: The frame shown at this time after the first one is taken; None: one second

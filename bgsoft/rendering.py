@@ -213,7 +213,7 @@ class _Render:
         meter = ProgressMeter(
             _expected_frames(info, config), self._metrics, on_progress or (lambda _progress: None)
         )
-        ring = machine.make_ring(info.format)
+        ring = machine.make_ring(info.format, stages.held)
         setup_seconds = time.perf_counter() - self._started
         pipeline = Pipeline(
             decoder=decoder,

@@ -21,7 +21,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.backends import Choice
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import BackendConfig, RenderConfig
+from bgsoft.config import BackendConfig, Precision, RenderConfig
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import Encoder, PictureKind
@@ -182,25 +182,35 @@ class Machine:
         adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
         return adapter(decoder, self.device)
 
-    def make_ring(self, format: FrameFormat) -> FrameRing:
-        """The frame slots, where frames live."""
+    def make_ring(self, format: FrameFormat, held: int = 0) -> FrameRing:
+        """The frame slots, where frames live.
+
+        Args:
+            format: Format of the frames.
+            held: Frames that the picture stages keep back; there is a slot more for each, except
+                where the user has named a number of slots that is enough.
+        """
         slots = self._config.ring_slots
+        least = 2 * self.batch + held
         if not self.on_device:
             allocate: Callable[[FrameFormat, int], Planes] = host_planes
             if self._device is not None:
                 from bgsoft.cuda.crossing import pinned_planes
 
                 allocate = pinned_planes
-            return FrameRing(slots or _HOST_RING_SLOTS, partial(allocate, format))
+            if slots is None:
+                slots = _HOST_RING_SLOTS + held
+            return FrameRing(max(slots, least), partial(allocate, format))
         from bgsoft.cuda.device import device_planes
 
         if slots is None:
             slots = _DEVICE_RING_SLOTS
             slot_bytes = format.width * format.height * (1.5 * format.bytes_per_sample + 1)
             room = self.device.free_bytes() * _DEVICE_SHARE
-            while slots > 2 * self.batch and slots * slot_bytes > room:
+            while slots > 2 * self.batch and (slots + held) * slot_bytes > room:
                 slots //= 2
-        return FrameRing(max(slots, 2 * self.batch), partial(device_planes, format))
+            slots += held
+        return FrameRing(max(slots, least), partial(device_planes, format))
 
     def make_picture_stages(
         self,
@@ -295,6 +305,7 @@ class Machine:
         from bgsoft.cuda.picture import CudaPictureStages
         from bgsoft.face.cuda_create import create_device_faces
         from bgsoft.infer.crossing import DeviceSide
+        from bgsoft.infer.recovering import RecoveringNetwork
         from bgsoft.matte.cuda import create_cuda_matter
         from bgsoft.segment.batched import BatchedSegmenter
 
@@ -317,10 +328,15 @@ class Machine:
             backend = self.choices["infer"].backend
 
             def face_network(face_model: ResolvedModel, batch: int) -> Network:
-                if backend == "cpu":
+                def face_twin() -> Network:
                     return DeviceSide(self._cpu_network(face_model, batch), device, stream)
+
+                if backend == "cpu":
+                    return face_twin()
                 # Small as they are, there is no fp16 file of them; TensorRT makes its own.
-                return self._gpu_network(backend, face_model, stream, batch)
+                gpu_model = face_model.for_provider(backend, Precision.FP32)
+                network = self._gpu_network(backend, gpu_model, stream, batch)
+                return RecoveringNetwork(network, face_twin, stage="face", on_event=self._on_event)
 
             self.faces = create_device_faces(
                 config, info.format, device, backend, self.batch, face_network, self._on_event

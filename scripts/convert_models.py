@@ -89,10 +89,15 @@ def convert(wheel: Path) -> None:
             "licence": "Apache-2.0",
             "converter": f"bgsoft scripts/convert_models.py {CONVERTER_VERSION}",
         }
-        for file, half in ((spec.file, False), (spec.fp16_file, True)):
+        variants = (
+            (spec.file, {}),
+            (spec.fp16_file, {"half": True}),
+            (spec.gpu_file, {"blocked": False}),
+        )
+        for file, options in variants:
             if file is None:
                 continue
-            model = OnnxEmitter(graph, spec.outputs, half=half).emit(spec.name, metadata)
+            model = OnnxEmitter(graph, spec.outputs, **options).emit(spec.name, metadata)
             content = model.SerializeToString(deterministic=True)
             (DATA / file).write_bytes(content)
             digest = hashlib.sha256(content).hexdigest()

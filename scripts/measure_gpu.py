@@ -82,7 +82,7 @@ def run_pipeline(clip: Path, settings: dict, *, duration: float | None = None) -
     model = resolve(config.segment.model)
     decoder = machine.open_decoder(clip, DecodeSettings(duration_seconds=duration))
     stages = machine.make_picture_stages(config, decoder.info, model, metrics, lambda _f: None)
-    ring = machine.make_ring(decoder.info.format)
+    ring = machine.make_ring(decoder.info.format, stages.held)
     pipeline = Pipeline(decoder=decoder, stage=stages, sink=NullSink(), ring=ring, metrics=metrics)
     result = pipeline.run()
     stages.close()

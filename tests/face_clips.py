@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import av
@@ -14,6 +15,27 @@ from numpy.typing import NDArray
 SAMPLE = Path(__file__).parents[1] / "samples" / "person.mp4"
 
 
+FACE = np.s_[190:430, 560:720]
+"""Of the sample's person: inside the face, in every frame."""
+
+
+def write_late_face(path: Path, frames: int, first: int) -> Path:
+    """The sample's person, whose face is stripes before one frame: to be seen, but no face.
+
+    Args:
+        path: The clip, 1280×720 at 30 frames a second.
+        frames: How many of the sample's frames.
+        first: The first one with a face.
+    """
+
+    def disturb(picture: NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
+        if number < first:
+            picture[150:470, 520:760] = np.arange(240)[:, None] // 4 % 2 * np.uint8(160) + 40
+        return picture
+
+    return _write(path, frames, disturb)
+
+
 def write_two_people(path: Path, frames: int, *, apart: bool = True) -> Path:
     """The sample's person twice: large at the left, mirrored and smaller at the right.
 
@@ -22,6 +44,13 @@ def write_two_people(path: Path, frames: int, *, apart: bool = True) -> Path:
         frames: How many of the sample's frames.
         apart: Leave the room between them; otherwise their shoulders touch.
     """
+    return _write(path, frames, lambda picture, _number: _side_by_side(picture, apart))
+
+
+def _write(
+    path: Path, frames: int, change: Callable[[NDArray[np.uint8], int], NDArray[np.uint8]]
+) -> Path:
+    """The sample's first frames, each changed by a function of its picture and number."""
     with av.open(str(SAMPLE), "r") as source, av.open(str(path), "w") as target:
         assert isinstance(source, InputContainer)
         assert isinstance(target, OutputContainer)
@@ -33,8 +62,8 @@ def write_two_people(path: Path, frames: int, *, apart: bool = True) -> Path:
             if number == frames:
                 break
             picture: NDArray[np.uint8] = frame.to_ndarray(format="bgr24")
-            both = _side_by_side(picture, apart)
-            target.mux(stream.encode(av.VideoFrame.from_ndarray(both, format="bgr24")))
+            changed = change(picture, number)
+            target.mux(stream.encode(av.VideoFrame.from_ndarray(changed, format="bgr24")))
         target.mux(stream.encode(None))
     return path
 

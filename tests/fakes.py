@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
@@ -48,22 +49,37 @@ class FakeDecoder:
 
 
 class FakeStage:
-    """Calls ``action`` on every frame."""
+    """Calls ``action`` on every frame once it lets it go, and keeps some back until then."""
 
-    def __init__(self, action: Callable[[Frame], None] | None = None, batch: int = 1) -> None:
+    def __init__(
+        self, action: Callable[[Frame], None] | None = None, batch: int = 1, held: int = 0
+    ) -> None:
         self._action = action
+        self._kept: deque[Frame] = deque()
         self.batch = batch
+        self.held = held
         self.sizes: list[int] = []
         self.started = False
+        self.flushed = False
 
     def start(self) -> None:
         self.started = True
 
-    def process_batch(self, frames: Sequence[Frame]) -> None:
+    def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
         self.sizes.append(len(frames))
-        for frame in frames:
+        self._kept.extend(frames)
+        return self._finish(len(self._kept) - self.held)
+
+    def flush(self) -> list[Frame]:
+        self.flushed = True
+        return self._finish(len(self._kept))
+
+    def _finish(self, count: int) -> list[Frame]:
+        finished = [self._kept.popleft() for _ in range(count)]
+        for frame in finished:
             if self._action is not None:
                 self._action(frame)
+        return finished
 
 
 class FakeSink:

@@ -38,12 +38,18 @@ class _Nothing:
     """A picture stage that leaves frames as they are."""
 
     batch = 1
+    held = 0
 
     def start(self) -> None:
         """Nothing to prepare."""
 
-    def process_batch(self, frames: Sequence[Frame]) -> None:
+    def process_batch(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Nothing to do."""
+        return frames
+
+    def flush(self) -> Sequence[Frame]:
+        """Nothing is kept back."""
+        return ()
 
 
 def _ignore(event: Event) -> None:

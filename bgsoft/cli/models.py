@@ -103,13 +103,12 @@ def verify(
 
 
 def _fault(spec: ModelSpec) -> str | None:
-    """What is wrong with a model's file, if anything."""
+    """What is wrong with a model's files, if anything."""
     from bgsoft.errors import ModelError
-    from bgsoft.models import cache
-    from bgsoft.models.catalog import spec_path
+    from bgsoft.models.catalog import check_files
 
     try:
-        cache.check_file(spec_path(spec), size_bytes=spec.bytes, sha256=spec.sha256 or "")
+        check_files(spec)
     except ModelError as exc:
         return str(exc)
     return None

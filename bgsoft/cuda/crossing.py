@@ -11,9 +11,9 @@ from typing import Any
 
 import cupy
 import numpy as np
-import numpy.typing as npt
 
 from bgsoft.cuda.device import PLANE_ALIGNMENT, CudaDevice
+from bgsoft.cuda.pinned import pinned_array
 from bgsoft.encode.base import PictureKind
 from bgsoft.frame import Array, Frame, FrameFormat, Planes
 
@@ -29,8 +29,8 @@ def pinned_planes(format: FrameFormat, slot: int) -> Planes:
     luma_bytes = math.prod(format.luma_shape) * dtype.itemsize
     chroma_bytes = math.prod(format.chroma_shape) * dtype.itemsize
     chroma_at = -(-luma_bytes // PLANE_ALIGNMENT) * PLANE_ALIGNMENT
-    buffer = _pinned(chroma_at + chroma_bytes)
-    alpha = _pinned(math.prod(format.luma_shape)).reshape(format.luma_shape)
+    buffer = pinned_array((chroma_at + chroma_bytes,), np.uint8)
+    alpha = pinned_array(format.luma_shape, np.uint8)
     alpha.fill(0)
     return Planes(
         slot=slot,
@@ -38,12 +38,6 @@ def pinned_planes(format: FrameFormat, slot: int) -> Planes:
         chroma=buffer[chroma_at:].view(dtype).reshape(format.chroma_shape),
         alpha=alpha,
     )
-
-
-def _pinned(size: int) -> npt.NDArray[np.uint8]:
-    """Page-locked bytes; freed with the last view of them."""
-    memory = cupy.cuda.alloc_pinned_memory(size)  # may be larger than asked for
-    return np.frombuffer(memory, np.uint8, size)
 
 
 def _address(array: Array) -> int:

@@ -17,7 +17,7 @@ from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.face.step import FaceStep, FoundFaces
-from bgsoft.frame import Frame, FrameFormat, Matte
+from bgsoft.frame import Frame, FrameFormat
 from bgsoft.matte.base import Matter
 from bgsoft.pipeline.metrics import Metrics, Observer, StageClock
 from bgsoft.segment.batched import BatchedSegmenter
@@ -134,6 +134,7 @@ class CudaPictureStages:
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.
         self.batch = segmenter.batch if similarity_db is None else 1
+        self.held = 0 if faces is None else faces.held
         self._device = device
         self._stream = stream
         self._segmenter = segmenter
@@ -164,11 +165,11 @@ class CudaPictureStages:
                 self._faces.start()
             self._stream.synchronize()
 
-    def process_batch(self, frames: Sequence[Frame]) -> list[Matte]:
-        """Composite up to :attr:`batch` frames in place, in presentation order.
+    def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
+        """Composite up to :attr:`batch` frames; see :class:`bgsoft.pipeline.runner.FrameStage`.
 
-        Everything is launched when this returns; each frame's ``ready`` event tells when it is
-        done.
+        Everything is launched when this returns; the ``ready`` event of each finished frame tells
+        when it is done.
 
         Raises:
             InferenceError: The model failed on the device and on the CPU.
@@ -195,7 +196,7 @@ class CudaPictureStages:
             if self._faces is not None:
                 found = list(self._faces.find_batch(frames, grids, cuts))
                 self._timer.mark(self._face_clock)
-            mattes = []
+            finished: list[Frame] = []
             place = {index: at for at, index in enumerate(wanted)}
             for index, (frame, grid) in enumerate(zip(frames, grids, strict=True)):
                 if cuts[index]:
@@ -211,15 +212,34 @@ class CudaPictureStages:
                 self._compositor.apply(frame, matte, grid)
                 self._timer.mark(self._composite_clock)
                 if self._faces is not None and faces is not None and self._faces.edits_frame:
-                    self._faces.finish(frame, faces)
+                    finished += self._faces.finish(frame, faces)
                     self._timer.mark(self._face_clock)
-                mattes.append(matte)
-            ready = self._event()
-            ready.record(self._stream)
-            for frame in frames:
-                frame.ready = ready
+                else:
+                    finished.append(frame)
+            self._tell_ready(finished)
             self._timer.end()
-        return mattes
+        return finished
+
+    def flush(self) -> list[Frame]:
+        """Finish what is kept back; see :class:`bgsoft.pipeline.runner.FrameStage`."""
+        if self._faces is None or not self._faces.edits_frame:
+            return []
+        with self._device.use(self._stream):
+            self._timer.mark(None)
+            finished = self._faces.flush()
+            self._timer.mark(self._face_clock)
+            self._tell_ready(finished)
+            self._timer.end()
+        return finished
+
+    def _tell_ready(self, frames: Sequence[Frame]) -> None:
+        """Give frames an event behind everything that has been launched, maybe by earlier calls."""
+        if not frames:
+            return
+        ready = self._event()
+        ready.record(self._stream)
+        for frame in frames:
+            frame.ready = ready
 
     def _is_due(self, index: int, cut: bool) -> bool:
         """Whether a frame is to be segmented; see :class:`bgsoft.pipeline.picture.MaskSchedule`."""

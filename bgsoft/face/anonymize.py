@@ -8,7 +8,7 @@ across would show other means in each frame, from which finer detail could be pu
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,11 +16,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.base import Face
-from bgsoft.face.oval import Ellipse, box_overlap, hiding_ellipse
+from bgsoft.face.oval import Ellipse
 from bgsoft.frame import Frame, FrameFormat
 
-__all__ = ["Anonymizer", "CpuAnonymizer", "HiddenFaces", "Patch", "make_patch"]
+__all__ = ["Anonymizer", "CpuAnonymizer", "Patch", "make_patch"]
 
 Samples = NDArray[Any]
 
@@ -30,16 +29,6 @@ MAX_CELLS = 16
 """Cells of a patch each way, at most; thin, tilted ellipses get larger cells."""
 FEATHER = 0.15
 """Width of the rim in which the frame returns, as a part of the half axes; all of it outside."""
-
-_HOLD_SECONDS = 0.7
-"""A face that is out of sight stays hidden where it was going for this long."""
-_HOLD_GROWTH = 0.02
-"""And its ellipse grows by this each frame, as nobody knows where it is."""
-_MAX_GROWTH = 1.3
-_SAME_FACE = 0.5
-"""A face in sight that overlaps a lost one's place by this much is the one that was lost."""
-_DRIFT = 0.9
-"""A lost face goes on at the speed it had, which falls by this factor each frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,76 +83,6 @@ class Anonymizer(Protocol):
     def apply(self, frame: Frame, ellipses: Sequence[Ellipse]) -> None:
         """Hide what is inside some ellipses, one after another, in place."""
         ...
-
-
-@dataclass(slots=True)
-class _Track:
-    ellipse: Ellipse
-    box: tuple[float, float, float, float]
-    seen_at: float
-    dx: float = 0.0
-    dy: float = 0.0
-
-
-class HiddenFaces:
-    """Remembers the faces that are to be hidden, and bridges gaps in their tracks."""
-
-    def __init__(self) -> None:
-        self._tracks: dict[int, _Track] = {}
-
-    def reset(self) -> None:
-        """A new scene begins."""
-        self._tracks.clear()
-
-    def update(
-        self, faces: Sequence[Face], shown: Collection[int], seconds: float
-    ) -> list[Ellipse]:
-        """The ellipses to hide in the next frame.
-
-        Args:
-            faces: The faces of the frame.
-            shown: Ids of those that are not to be hidden.
-            seconds: The frame's time.
-        """
-        present = {face.id for face in faces}
-        for id in [id for id in self._tracks if id in shown]:
-            del self._tracks[id]
-        for id in [id for id in self._tracks if id not in present]:
-            self._carry_on(id, [face for face in faces if face.id not in shown], seconds)
-        for face in faces:
-            if face.id in shown:
-                continue
-            ellipse = hiding_ellipse(face)
-            last = self._tracks.get(face.id)
-            dx, dy = (0.0, 0.0)
-            if last is not None:
-                dx, dy = ellipse.x - last.ellipse.x, ellipse.y - last.ellipse.y
-            self._tracks[face.id] = _Track(ellipse, face.box_xyxy, seconds, dx, dy)
-        return [track.ellipse for track in self._tracks.values()]
-
-    def _carry_on(self, id: int, hidden: Sequence[Face], seconds: float) -> None:
-        """Bridge a gap of one track; ``hidden`` are the faces in sight that are hidden anyway.
-
-        A main face at the same place ends nothing: in doubt it is hidden for a moment, too.
-        """
-        track = self._tracks[id]
-        found_again = any(box_overlap(face.box_xyxy, track.box) >= _SAME_FACE for face in hidden)
-        if found_again or seconds - track.seen_at > _HOLD_SECONDS:
-            del self._tracks[id]
-            return
-        track.dx *= _DRIFT
-        track.dy *= _DRIFT
-        held = track.ellipse.moved(track.dx, track.dy, 1 + _HOLD_GROWTH)
-        left, top, right, bottom = track.box
-        if held.across * held.along > _MAX_GROWTH**2 * _area(track.box):
-            held = track.ellipse.moved(track.dx, track.dy)
-        track.ellipse = held
-        track.box = (left + track.dx, top + track.dy, right + track.dx, bottom + track.dy)
-
-
-def _area(box: tuple[float, float, float, float]) -> float:
-    """Product of the half axes that a box's face would be hidden by, about."""
-    return 1.8 * (box[2] - box[0]) * (box[3] - box[1]) / 4
 
 
 class CpuAnonymizer:

@@ -1,12 +1,16 @@
 """Changes mattes on a CUDA device; reference: :class:`bgsoft.face.protect.CpuMatteEditor`.
 
-What is drawn on the host is packed into one small upload (a face of a 1080p portrait is 15 kB), and
-two kernels do the rest; a frame without a face takes none. What the matte had covered comes back
-some frames later, so that nothing waits for it. Only :meth:`CudaMatteEditor.read` waits.
+The host hands over outlines, as an argument of the one kernel that a frame with faces takes (a
+frame without takes none): nothing is uploaded but limits, and nothing is drawn here. What the
+matte had covered comes back some frames later, for many frames at once, so that nothing waits for
+it. Only :meth:`CudaMatteEditor.read` waits.
 """
 
 from __future__ import annotations
 
+import struct
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,32 +20,44 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.cuda.device import CudaDevice
-from bgsoft.face.protect import MAX_MEASURED, Cover, OnCoverage, Plane8
+from bgsoft.cuda.pinned import pinned_array
+from bgsoft.face.oval import OUTLINE_POINTS
+from bgsoft.face.protect import MAX_MEASURED, Cover, OnCoverage, Outline, Plane8
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
 __all__ = ["CudaMatteEditor"]
 
-_SLOTS = 32
-"""Uploads that may be under way; more than frames of a batch."""
-_SUM_BYTES = 4 * MAX_MEASURED
-_HEAD_BYTES = _SUM_BYTES + 16 * MAX_MEASURED
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
+
+_MAX_OUTLINES = 12
+"""MAX_OUTLINES of ``bgsoft/kernels/face.cu``: outlines that one launch takes."""
+_OUTLINE = struct.Struct(f"={2 * OUTLINE_POINTS * 4}s5f5i")
+"""``Outline`` of that file: points as bytes; scale x and y, shift x and y, opacity; side; left,
+top, right, bottom."""
+_EDIT = struct.Struct("=9i")
+"""``MatteEdit`` of that file, but its outlines, which follow: rows, columns, height, width, shift;
+whether there is a limit, first outline, number of outlines, number of measured ones."""
+_EDIT_BYTES = _EDIT.size + _MAX_OUTLINES * _OUTLINE.size
+
+_TELL_EVERY = 16
+"""Frames whose coverage is fetched together."""
+_UNDER_WAY = 3
+"""Fetches that may be under way: more than frames that the host is ahead of the device."""
+_COUNT_BITS = 40
+"""Where the number of cells begins in what the kernel tells."""
 
 
 @dataclass(slots=True, eq=False)
-class _Slot:
-    """Page-locked memory of one frame's upload, and what is to be told once it is through."""
+class _Fetch:
+    """What is told of some frames, on its way to the host."""
 
-    upload: NDArray[np.uint8]
-    """Sums (zeroed), boxes of faces, then cover and limit."""
-    sums: NDArray[np.uint32]
-    """(MAX_MEASURED,) as they come back."""
+    told: NDArray[np.uint64]
+    """(_TELL_EVERY, MAX_MEASURED), page-locked."""
     done: Any
-    """CuPy event behind everything that reads or writes the slot."""
-    used: bool = False
-    cells: list[int] | None = None
-    tell: OnCoverage | None = None
+    """CuPy event behind the copy."""
+    listeners: list[tuple[OnCoverage, int]]
+    """Who is to be told of each frame, and of how many faces."""
 
 
 class CudaMatteEditor:
@@ -55,28 +71,32 @@ class CudaMatteEditor:
     def __init__(self, format: FrameFormat, device: CudaDevice) -> None:
         self._device = device
         rows, columns = shape = grid_shape(format.width, format.height)
-        self._shape = shape
-        self._factor = grid_factor(format.width, format.height)
-        self._size = (np.int32(format.height), np.int32(format.width))
-        self._format = format
-        plane_bytes = rows * columns
-        self._packed = cupy.empty(_HEAD_BYTES + 2 * plane_bytes, np.uint8)
-        self._sums = self._packed[:_SUM_BYTES].view(np.uint32)
-        self._boxes = self._packed[_SUM_BYTES:_HEAD_BYTES].view(np.int32)
+        shift = grid_factor(format.width, format.height).bit_length() - 1
         self._reduced = cupy.empty(shape, np.uint8)
-        self._read = _pinned(plane_bytes).reshape(shape)
-        self._slots = [
-            _Slot(
-                upload=_pinned(self._packed.nbytes),
-                sums=_pinned(_SUM_BYTES).view(np.uint32),
-                done=cupy.cuda.Event(disable_timing=True),
-            )
-            for _ in range(_SLOTS)
-        ]
-        self._turn = 0
-        self._edit_grid = kernel("face", "edit_grid")
-        self._edit_alpha = kernel("face", "edit_alpha")
+        self._read = pinned_array(shape, np.uint8)
+        self._limit = cupy.empty(shape, np.uint8)
+        self._limit_upload = pinned_array(shape, np.uint8)
+        self._limit_uploaded = cupy.cuda.Event(disable_timing=True)
+
+        self._sizes = (rows, columns, format.height, format.width, shift)
+        # CuPy passes an array of one element by value, whatever its type.
+        self._edit = np.zeros(1, np.dtype((np.void, _EDIT_BYTES)))
+        self._edit_bytes = self._edit.view(np.uint8).data
+        self._kernel = kernel("face", "edit_matte")
         self._grid = blocks(columns, rows)
+
+        self._told = cupy.zeros((_TELL_EVERY, MAX_MEASURED), np.uint64)
+        self._told_rows = [self._told[row] for row in range(_TELL_EVERY)]
+        self._listeners: list[tuple[OnCoverage, int]] = []
+        self._idle = [
+            _Fetch(
+                told=pinned_array(self._told.shape, np.uint64),
+                done=cupy.cuda.Event(disable_timing=True),
+                listeners=[],
+            )
+            for _ in range(_UNDER_WAY)
+        ]
+        self._fetches: deque[_Fetch] = deque()
 
     def read(self, matte: Matte) -> Plane8:
         """The matte on the grid, on the host; waits for everything before it on the stream."""
@@ -97,103 +117,83 @@ class CudaMatteEditor:
         """Change a matte; see :meth:`bgsoft.face.protect.MatteEditor.apply`."""
         if cover is None and limit is None:
             return
-        slot = self._next_slot()
-        count = self._pack_head(slot, cover, on_coverage)
-        at = _HEAD_BYTES
-        box = (0, 0, 0, 0)
-        cover_part = limit_part = self._packed[at:]
-        if cover is not None:
-            box = cover.box
-            left, top, right, bottom = box
-            size = (bottom - top) * (right - left)
-            patch = slot.upload[at : at + size].reshape(bottom - top, right - left)
-            np.copyto(patch, cover.plane[top:bottom, left:right])
-            at += size
         if limit is not None:
-            limit_part = self._packed[at:]
-            np.copyto(slot.upload[at : at + limit.size].reshape(limit.shape), limit)
-            at += limit.size
-        self._copy(self._packed.data.ptr, slot.upload.ctypes.data, at, _HOST_TO_DEVICE)
-        self._device.copies.add_h2d(at)
-        self._launch(matte, cover_part, limit_part, box, limit is not None, count)
-        if count:
-            self._copy(slot.sums.ctypes.data, self._packed.data.ptr, 4 * count, _DEVICE_TO_HOST)
-            self._device.copies.add_d2h(4 * count)
-        slot.done.record()
-        slot.used = True
-
-    def _pack_head(self, slot: _Slot, cover: Cover | None, on_coverage: OnCoverage | None) -> int:
-        """Write sums and boxes; returns how many faces are measured."""
-        slot.upload[:_SUM_BYTES] = 0
-        slot.tell = None
-        if cover is None or on_coverage is None or not cover.faces:
-            return 0
-        count = len(cover.faces)
-        boxes = slot.upload[_SUM_BYTES:_HEAD_BYTES].view(np.int32).reshape(MAX_MEASURED, 4)
-        boxes[:count] = cover.face_boxes
-        slot.cells, slot.tell = list(cover.face_cells), on_coverage
-        return count
-
-    def _launch(
-        self,
-        matte: Matte,
-        cover: Any,
-        limit: Any,
-        box: tuple[int, int, int, int],
-        has_limit: bool,
-        count: int,
-    ) -> None:
-        sides = tuple(map(np.int32, (*box, *self._shape)))
-        planes = (matte.reduced, self._reduced, cover, limit, self._boxes, self._sums)
-        self._edit_grid(self._grid, BLOCK, (*planes, np.int32(count), np.int32(has_limit), *sides))
+            self._upload(limit)
+        outlines = [] if cover is None else cover.outlines
+        measured = 0 if cover is None or on_coverage is None else len(cover.faces)
+        planes = (matte.reduced, self._reduced, matte.alpha, self._limit)
+        told = self._told_rows[len(self._listeners)]
+        # A frame with more faces than one launch takes is changed by several.
+        for first in range(0, max(1, len(outlines)), _MAX_OUTLINES):
+            part = outlines[first : first + _MAX_OUTLINES]
+            self._write(limit is not None and first == 0, first, part, measured)
+            self._kernel(self._grid, BLOCK, (*planes, told, self._edit))
         matte.reduced = self._reduced
-        first_x = first_y = 0
-        last_x, last_y = self._format.width, self._format.height
-        factor = self._factor
-        if not has_limit:  # nothing changes further than a cell from the cover
-            left, top, right, bottom = box
-            first_x, first_y = max(0, left - 1) * factor, max(0, top - 1) * factor
-            last_x, last_y = min(last_x, (right + 1) * factor), min(last_y, (bottom + 1) * factor)
-        shift = np.int32(factor.bit_length() - 1)
-        first = (np.int32(first_x), np.int32(first_y))
-        self._edit_alpha(
-            blocks(last_x - first_x, last_y - first_y),
-            BLOCK,
-            (matte.alpha, cover, limit, np.int32(has_limit), *sides, shift, *self._size, *first),
-        )
+        if on_coverage is not None and measured:
+            self._listeners.append((on_coverage, measured))
+            if len(self._listeners) == _TELL_EVERY:
+                self._fetch()
+
+    def _write(
+        self, has_limit: bool, first: int, outlines: Sequence[Outline], measured: int
+    ) -> None:
+        """Write the kernel's argument; a launch has copied it when it returns."""
+        part = (has_limit, first, len(outlines), measured)
+        _EDIT.pack_into(self._edit_bytes, 0, *self._sizes, *part)
+        at = _EDIT.size
+        for outline in outlines:
+            fractions = (*outline.scale, *outline.shift, outline.opacity)
+            points = outline.points.tobytes()
+            _OUTLINE.pack_into(self._edit_bytes, at, points, *fractions, outline.side, *outline.box)
+            at += _OUTLINE.size
+
+    def _upload(self, limit: Plane8) -> None:
+        self._limit_uploaded.synchronize()
+        np.copyto(self._limit_upload, limit)
+        source, size = self._limit_upload.ctypes.data, self._limit_upload.nbytes
+        self._copy(self._limit.data.ptr, source, size, _HOST_TO_DEVICE)
+        self._device.copies.add_h2d(size)
+        self._limit_uploaded.record()
+
+    def _fetch(self) -> None:
+        """Send for what the kernels have told so far."""
+        if not self._idle:
+            self._finish()
+        fetch = self._idle.pop()
+        fetch.listeners, self._listeners = self._listeners, []
+        size = len(fetch.listeners) * self._told_rows[0].nbytes
+        self._copy(fetch.told.ctypes.data, self._told.data.ptr, size, _DEVICE_TO_HOST)
+        self._device.copies.add_d2h(size)
+        stream = cupy.cuda.get_current_stream()
+        self._told.data.memset_async(0, size, stream)
+        fetch.done.record()
+        self._fetches.append(fetch)
+
+    def _finish(self) -> None:
+        """Report the oldest fetch."""
+        fetch = self._fetches.popleft()
+        fetch.done.synchronize()
+        for (on_coverage, count), told in zip(fetch.listeners, fetch.told, strict=False):
+            on_coverage([_share(value) for value in told[:count].tolist()])
+        self._idle.append(fetch)
 
     def _copy(self, target: int, source: int, size: int, kind: int) -> None:
         stream = cupy.cuda.get_current_stream()
         cupy.cuda.runtime.memcpyAsync(target, source, size, kind, stream.ptr)
 
-    def _next_slot(self) -> _Slot:
-        """The slot that was used longest ago, through with it."""
-        slot = self._slots[self._turn]
-        self._turn = (self._turn + 1) % _SLOTS
-        self._finish(slot)
-        return slot
-
-    def _finish(self, slot: _Slot) -> None:
-        if not slot.used:
-            return
-        slot.done.synchronize()
-        slot.used = False
-        if slot.tell is not None and slot.cells is not None:
-            slot.tell(
-                [
-                    int(total) / (255.0 * cells) if cells else 1.0
-                    for total, cells in zip(slot.sums.tolist(), slot.cells, strict=False)
-                ]
-            )
-            slot.tell = None
-
     def close(self) -> None:
         """Report what is outstanding, in order."""
-        for index in range(_SLOTS):
-            self._finish(self._slots[(self._turn + index) % _SLOTS])
+        if self._listeners:
+            self._fetch()
+        while self._fetches:
+            self._finish()
 
 
-def _pinned(size: int) -> NDArray[np.uint8]:
-    """Page-locked bytes; freed with the last view of them."""
-    memory = cupy.cuda.alloc_pinned_memory(size)  # may be larger than asked for
-    return np.frombuffer(memory, np.uint8, size)
+def _share(told: int) -> float:
+    """The share of a face that the matte had covered, 0–1; 1 where no cell was wholly the face's.
+
+    Args:
+        told: Cells times 2^40, and the sum of the matte in them.
+    """
+    cells, total = told >> _COUNT_BITS, told & ((1 << _COUNT_BITS) - 1)
+    return total / (255.0 * cells) if cells else 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from bgsoft.face.anchors import anchor_centres
 from bgsoft.face.geometry import Affine, overlap
 
-__all__ = ["KEYPOINTS", "Detections", "decode", "merge", "weighted_nms"]
+__all__ = ["KEYPOINTS", "Detections", "Sighting", "decode", "merge", "weighted_nms"]
 
 KEYPOINTS = ("right eye", "left eye", "nose", "mouth", "right ear", "left ear")
 """Order of the key points; right is the face's own right, on the left of the picture."""
@@ -25,6 +26,16 @@ MediaPipe's own graph for this model."""
 
 MIN_SECOND_OVERLAP = 0.2
 """Intersection over union of what two looks show of one face, at least."""
+
+
+class Sighting(NamedTuple):
+    """One face as the detector sees it."""
+
+    box: NDArray[np.float64]
+    """(4,) left, top, right, bottom."""
+    keypoints: NDArray[np.float64]
+    """(6, 2)."""
+    score: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +56,10 @@ class Detections:
     def none(cls) -> Detections:
         """No face."""
         return cls(np.zeros((0, 4)), np.zeros((0, 6, 2)), np.zeros(0))
+
+    def at(self, index: int) -> Sighting:
+        """One of them."""
+        return Sighting(self.boxes[index], self.keypoints[index], float(self.scores[index]))
 
     def moved(self, transform: Affine) -> Detections:
         """The same faces elsewhere.

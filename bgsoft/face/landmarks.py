@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.detect import MAX_LOGIT
-from bgsoft.face.geometry import Roi, bounding_box, frame_from_roi
+from bgsoft.face.geometry import Roi, frame_from_roi
 
-__all__ = ["LANDMARKS", "presence", "roi_from_box", "roi_from_landmarks", "to_frame"]
+__all__ = [
+    "LANDMARKS",
+    "Meshes",
+    "presence",
+    "read_meshes",
+    "roi_from_box",
+    "rois_from_landmarks",
+]
 
 LANDMARKS = 468
 """Points of a face."""
@@ -20,10 +29,6 @@ quarter of the face's size around it (model card "MediaPipe Face Mesh", and Medi
 
 _RIGHT_EYE, _LEFT_EYE = 33, 263
 """Outer corners of the eyes; right is the face's own."""
-
-
-def _angle(right_eye: NDArray[np.floating], left_eye: NDArray[np.floating]) -> float:
-    return math.atan2(float(left_eye[1] - right_eye[1]), float(left_eye[0] - right_eye[0]))
 
 
 def roi_from_box(
@@ -36,44 +41,99 @@ def roi_from_box(
         keypoints: (6, 2) in the order of :data:`bgsoft.face.detect.KEYPOINTS`.
         scale: Side over the box's longer side.
     """
-    left, top, right, bottom = (float(value) for value in box)
+    left, top, right, bottom = box.tolist()
     side = max(right - left, bottom - top) * scale
-    return Roi((left + right) / 2, (top + bottom) / 2, side, _angle(keypoints[0], keypoints[1]))
+    (right_x, right_y), (left_x, left_y) = keypoints[:2].tolist()
+    angle = math.atan2(left_y - right_y, left_x - right_x)
+    return Roi((left + right) / 2, (top + bottom) / 2, side, angle)
 
 
-def roi_from_landmarks(landmarks: NDArray[np.floating], scale: float = ROI_SCALE) -> Roi:
-    """The square for the next frame's face, from this one's landmarks.
+@dataclass(frozen=True, slots=True, eq=False)
+class Meshes:
+    """What the landmark model says of some squares, in the same order."""
+
+    points: NDArray[np.float64]
+    """(n, 468, 3) in frame pixels; z in the same scale."""
+    presence: list[float]
+    """How probably each square holds a face, 0–1."""
+    boxes: list[tuple[float, float, float, float]]
+    """Left, top, right, bottom of each face's points; not finite where a point is not."""
+    rois: list[Roi]
+    """The square for each face in the next frame."""
+
+    @classmethod
+    def of(cls, points: NDArray[np.floating], presence: Iterable[float]) -> Meshes:
+        """From points in the frame.
+
+        Args:
+            points: (n, 468, 2 or 3), frame pixels.
+            presence: n probabilities.
+        """
+        exact: NDArray[np.float64] = np.asarray(points, np.float64)
+        if not len(exact):
+            return cls(np.zeros((0, LANDMARKS, 3)), [], [], [])
+        with np.errstate(invalid="ignore", over="ignore"):
+            boxes = _boxes(exact[:, :, 0], exact[:, :, 1])
+            rois = rois_from_landmarks(exact)
+        return cls(exact, list(presence), [(a, b, c, d) for a, b, c, d in boxes.tolist()], rois)
+
+    def part(self, start: int, stop: int) -> Meshes:
+        """Some of them, as a view."""
+        here = slice(start, stop)
+        return Meshes(self.points[here], self.presence[here], self.boxes[here], self.rois[here])
+
+
+def read_meshes(
+    raw: NDArray[np.floating], logits: NDArray[np.floating], rois: Sequence[Roi], size: int
+) -> Meshes:
+    """The model's answers in frame pixels.
 
     Args:
-        landmarks: (468, 2 or 3) in frame pixels.
+        raw: (n, 468, 3) in input pixels.
+        logits: (n,) or (n, 1).
+        rois: What the model looked at, n of them.
+        size: Side of the model's input, pixels.
+    """
+    if not len(rois):
+        return Meshes.of(np.zeros((0, LANDMARKS, 3)), [])
+    transforms = [frame_from_roi(roi, size) for roi in rois]
+    rows = np.array([(t.xx, t.xy, t.yx, t.yy, t.x0, t.y0, t.scale) for t in transforms])
+    points = np.empty(raw.shape)
+    with np.errstate(invalid="ignore", over="ignore"):
+        turned = np.matmul(raw[:, :, :2], rows[:, :4].reshape(-1, 2, 2).transpose(0, 2, 1))
+        np.add(turned, rows[:, None, 4:6], out=points[:, :, :2])
+        np.multiply(raw[:, :, 2], rows[:, 6:], out=points[:, :, 2])
+    return Meshes.of(points, presence(logits).tolist())
+
+
+def rois_from_landmarks(points: NDArray[np.floating], scale: float = ROI_SCALE) -> list[Roi]:
+    """The squares for the next frame's faces, from this one's landmarks.
+
+    Args:
+        points: (n, 468, 2 or 3) in frame pixels.
         scale: Side over the longer side of the landmarks' box, which is taken along the face's
             own axes, so that a turning head keeps its size.
     """
-    points = np.asarray(landmarks, np.float64)[:, :2]
-    angle = _angle(points[_RIGHT_EYE], points[_LEFT_EYE])
-    cosine, sine = math.cos(angle), math.sin(angle)
-    left, top, right, bottom = bounding_box(points @ np.array([[cosine, -sine], [sine, cosine]]))
-    x, y = (left + right) / 2, (top + bottom) / 2
-    side = max(right - left, bottom - top) * scale
-    return Roi(cosine * x - sine * y, sine * x + cosine * y, side, angle)
+    across = points[:, _LEFT_EYE, :2] - points[:, _RIGHT_EYE, :2]
+    angles = np.arctan2(across[:, 1], across[:, 0])
+    cosines, sines = np.cos(angles), np.sin(angles)
+    x, y, cosine, sine = points[:, :, 0], points[:, :, 1], cosines[:, None], sines[:, None]
+    boxes = _boxes(x * cosine + y * sine, y * cosine - x * sine)
+    rois = []
+    for box, c, s, angle in zip(
+        boxes.tolist(), cosines.tolist(), sines.tolist(), angles.tolist(), strict=True
+    ):
+        left, top, right, bottom = box
+        u, v = (left + right) / 2, (top + bottom) / 2
+        side = max(right - left, bottom - top) * scale
+        rois.append(Roi(c * u - s * v, s * u + c * v, side, angle))
+    return rois
 
 
-def to_frame(points: NDArray[np.floating], roi: Roi, size: int) -> NDArray[np.float64]:
-    """The model's landmarks in frame pixels.
-
-    Args:
-        points: (468, 3) in input pixels.
-        roi: What the model looked at.
-        size: Side of the model's input, pixels.
-
-    Returns:
-        (468, 3) float64; z in frame pixels, too.
-    """
-    transform = frame_from_roi(roi, size)
-    moved = np.empty((len(points), 3))
-    moved[:, :2] = transform(points[:, :2].astype(np.float64))
-    moved[:, 2] = points[:, 2] * transform.scale
-    return moved
+def _boxes(x: NDArray[np.floating], y: NDArray[np.floating]) -> NDArray[np.float64]:
+    """(n, 4) bounds of (n, points) coordinates."""
+    bounds = (x.min(axis=1), y.min(axis=1), x.max(axis=1), y.max(axis=1))
+    return np.stack(bounds, axis=1).astype(np.float64, copy=False)
 
 
 def presence(logits: NDArray[np.floating]) -> NDArray[np.float64]:

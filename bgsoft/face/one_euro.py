@@ -43,10 +43,14 @@ class OneEuro:
         self._rest_speed = rest_speed
         self._speed_cutoff = speed_cutoff_hz
         self._value: NDArray[np.float64] | None = None
-        self._speed: NDArray[np.float64] | None = None
+        self._speed = self._step = self._angle = self._sum = np.zeros((0, 0))
 
     def update(
-        self, value: NDArray[np.floating], dt_seconds: float, extent: float
+        self,
+        value: NDArray[np.floating],
+        dt_seconds: float,
+        extent: float,
+        rest_part: float = 1.0,
     ) -> NDArray[np.float64]:
         """Filter the next sample.
 
@@ -54,23 +58,39 @@ class OneEuro:
             value: (N, D) coordinates, the same shape in every call; finite.
             dt_seconds: Time since the last sample, above 0.
             extent: Size of what the points belong to, above 0, in units of ``value``.
+            rest_part: Multiplies the cutoff at rest: below 1 for noisier samples.
 
         Returns:
             The smoothed sample, (N, D) float64; belongs to the caller.
         """
-        if self._value is None or self._speed is None:
+        if self._value is None:
             self._value = np.array(value, np.float64)
             self._speed = np.zeros_like(self._value)
+            self._step = np.empty_like(self._value)
+            self._angle = np.empty_like(self._value)
+            self._sum = np.empty_like(self._value)
             return self._value.copy()
-        speed = (value - self._value) / (dt_seconds * extent)
-        self._speed += _part(self._speed_cutoff, dt_seconds) * (speed - self._speed)
-        common = self._speed.mean(axis=0)
+        # Results go into buffers: at this size an allocation takes as long as the arithmetic.
+        speed, step, angle = self._speed, self._step, self._angle
+        np.subtract(value, self._value, out=step)
+        np.multiply(step, 1.0 / (dt_seconds * extent), out=angle)
+        angle -= speed
+        angle *= _part(self._speed_cutoff, dt_seconds)
+        speed += angle
+        common = np.add.reduce(speed, axis=0) / len(speed)
         fast = max(0.0, math.hypot(*common.tolist()) - self._rest_speed)
-        own = np.maximum(np.abs(self._speed - common) - self._rest_speed, 0.0)
-        cutoff = self._min_cutoff + self._betas[0] * fast + self._betas[1] * own
+        np.subtract(speed, common, out=angle)
+        np.abs(angle, out=angle)
+        angle -= self._rest_speed
+        np.maximum(angle, 0.0, out=angle)
         # The part of a new sample: 1 / (1 + tau / dt) with tau = 1 / (2 pi cutoff).
-        angle = (2.0 * math.pi * dt_seconds) * cutoff
-        self._value += angle / (1.0 + angle) * (value - self._value)
+        turn = 2.0 * math.pi * dt_seconds
+        angle *= turn * self._betas[1]
+        angle += turn * (rest_part * self._min_cutoff + self._betas[0] * fast)
+        np.add(angle, 1.0, out=self._sum)
+        angle /= self._sum
+        angle *= step
+        self._value += angle
         return self._value.copy()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,9 +10,10 @@ from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.config import FaceConfig, FaceMode
-from bgsoft.face.anonymize import Anonymizer, HiddenFaces
+from bgsoft.face.anonymize import Anonymizer
 from bgsoft.face.base import Face, FaceFinder
 from bgsoft.face.data import FaceDataWriter
+from bgsoft.face.hidden import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.journal import FaceJournal
 from bgsoft.face.protect import CoverDrawer, Guard, MatteEditor
 from bgsoft.face.regions import RegionParter
@@ -47,7 +49,8 @@ class FaceStep(Closing):
     """Does to a video what the face settings ask for, frame by frame.
 
     For each frame, in order: :meth:`find`, then :meth:`edit_matte` between matte and compositing,
-    then :meth:`finish` after it. All of a batch may be found first.
+    then :meth:`finish` after it, which may keep the frame back for a while; after the last frame
+    :meth:`flush`. All of a batch may be found first.
 
     Args:
         config: What to do.
@@ -89,7 +92,9 @@ class FaceStep(Closing):
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
             self._picker = SubjectPicker(config.subjects, format)
         self._parter = RegionParter(format) if config.mode is FaceMode.MAIN else None
-        self._hidden = HiddenFaces()
+        self._hidden = HiddenFaces(format)
+        self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
+        """Composited, but their faces are not hidden yet."""
         self._journal = FaceJournal(measures=self._guards)
         self._told = ""
         self._shared_at = 0.0
@@ -110,6 +115,11 @@ class FaceStep(Closing):
     def edits_frame(self) -> bool:
         """Whether :meth:`finish` ever does anything."""
         return self._mode is FaceMode.ANONYMIZE
+
+    @property
+    def held(self) -> int:
+        """Frames that :meth:`finish` keeps back at most."""
+        return LOOK_AHEAD if self.edits_frame else 0
 
     def summary(self) -> dict[str, Any]:
         """For the report; complete once the step is closed."""
@@ -220,15 +230,29 @@ class FaceStep(Closing):
                 )
             )
 
-    def finish(self, frame: Frame, found: FoundFaces) -> None:
-        """Hide faces in the composited frame, as the mode asks."""
-        if self._mode is not FaceMode.ANONYMIZE:
-            return
-        if found.cut:
-            self._hidden.reset()
-        ellipses = self._hidden.update(found.faces, found.main, frame.time_seconds)
+    def finish(self, frame: Frame, found: FoundFaces) -> list[Frame]:
+        """Hide faces in composited frames, as the mode asks.
+
+        Returns:
+            The frames that are finished now, in order: this one, an earlier one or none, as faces
+            are hidden in a frame once those of the next :attr:`held` frames are known.
+        """
+        if not self.edits_frame:
+            return [frame]
+        faces = FrameFaces(found.faces, found.main, frame.time_seconds, found.cut)
+        self._waiting.append((frame, faces))
+        return [self._hide_next()] if len(self._waiting) > self.held else []
+
+    def flush(self) -> list[Frame]:
+        """Hide faces in the frames that are kept back, by what is known now; returns them."""
+        return [self._hide_next() for _ in range(len(self._waiting))]
+
+    def _hide_next(self) -> Frame:
+        frame, faces = self._waiting.popleft()
+        ellipses = self._hidden.update(faces, [coming for _, coming in self._waiting])
         if ellipses:
             self._anonymizer.apply(frame, ellipses)
+        return frame
 
     def close(self) -> None:
         """Complete the face data and free the models; safe to call twice.

@@ -10,15 +10,16 @@ long.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.base import Face
-from bgsoft.face.detect import Detections
+from bgsoft.face.detect import Detections, Sighting
 from bgsoft.face.geometry import Roi, bounding_box, overlap
-from bgsoft.face.landmarks import roi_from_box, roi_from_landmarks
+from bgsoft.face.landmarks import Meshes, roi_from_box
 from bgsoft.face.one_euro import OneEuro
 
 __all__ = ["Proposal", "Track", "Tracker"]
@@ -50,6 +51,9 @@ MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED = 0.5, 80.0, 20.0, 0.1
 ROI_PLAY = 0.08
 """A square follows the landmarks once they have left its centre, side or angle (radians) by more,
 in parts of the side: landmarks change a little with the square, which otherwise never rests."""
+_FULL_SIZE = 128.0
+"""Frame pixels from which a face fills its part of the landmark model's input (192 over the 1.5 of
+its square). A smaller one is enlarged, and its noise with it: it is smoothed the more at rest."""
 _DEFAULT_DT_SECONDS = 1 / 30
 _MAX_DT_SECONDS = 0.5
 
@@ -75,23 +79,33 @@ class Track:
     presence: float = 0.0
     landmarks: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
     """(468, 3) smoothed, frame pixels; empty until the first are there."""
+    bounds: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    """Left, top, right, bottom of these."""
     measured: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
     """The same as the model last gave them."""
-    velocity: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
-    """Of the landmarks' centre, frame pixels a second."""
+    velocity: tuple[float, float] = (0.0, 0.0)
+    """Of the landmarks' box, frame pixels a second."""
     dead: bool = False
     smoother: OneEuro = field(
         default_factory=lambda: OneEuro(MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED)
     )
 
     @property
-    def box(self) -> NDArray[np.float64]:
-        """(4,) left, top, right, bottom: where the face is expected."""
+    def box(self) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom: where the face was last."""
         if len(self.landmarks):
-            return np.array(bounding_box(self.landmarks))
+            return self.bounds
         half = self.roi.side / 3
         x, y = self.roi.x, self.roi.y
-        return np.array([x - half, y - half, x + half, y + half])
+        return x - half, y - half, x + half, y + half
+
+    def place(self, after_seconds: float) -> tuple[float, float, float, float]:
+        """The box that the face has some time later if it moves on as it did, at most by its
+        own size."""
+        left, top, right, bottom = self.box
+        size = max(right - left, bottom - top)
+        dx, dy = (min(max(v * after_seconds, -size), size) for v in self.velocity)
+        return left + dx, top + dy, right + dx, bottom + dy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,8 +125,8 @@ class Proposal:
 class Tracker:
     """All tracks of one video.
 
-    Call :meth:`propose` and :meth:`update` in turn; or :meth:`propose` for each frame of a batch,
-    then :meth:`update` for each.
+    Call :meth:`propose` and :meth:`update` in turn; or, for a batch, :meth:`begin` and
+    :meth:`advance` for each face of each frame, then :meth:`update` for each frame.
 
     Args:
         max_faces: Tracks at a time; the best detections win.
@@ -142,51 +156,79 @@ class Tracker:
         self._tracks = []
         self._time = None
 
-    def propose(
-        self, found: Detections | None, min_new_score: float, *, prefer_detections: bool = False
-    ) -> list[Proposal]:
+    @property
+    def tracks(self) -> list[Track]:
+        """Those alive."""
+        return list(self._tracks)
+
+    @property
+    def time_seconds(self) -> float | None:
+        """Of the last frame; None after a reset."""
+        return self._time
+
+    def propose(self, found: Detections | None, min_new_score: float) -> list[Proposal]:
         """Where to look in the next frame.
 
         Args:
             found: The frame's detections, best first, in frame pixels; None: the detector did not
                 run.
             min_new_score: A new track begins with at least this; less will do for one that lives.
-            prefer_detections: Move the square of a track as its detections move: its landmarks are
-                old in the middle of a batch.
         """
-        matches: dict[int, int] = {}
-        if found is not None:
-            matches = self._match(found)
-            self._begin(found, matches, min_new_score)
-        proposals = []
-        for position, track in enumerate(self._tracks):
-            index = matches.get(position)
-            if found is not None and index is not None:
-                track.sightings += 1
-                track.unseen = 0
-                score = float(found.scores[index])
-                track.detection_score = max(track.detection_score, score)
-                roi = roi_from_box(found.boxes[index], found.keypoints[index])
-                if track.misses:
-                    track.roi = roi
-                elif prefer_detections and track.detected_at is not None:
-                    # Landmarks are the better judges of size and angle.
-                    play = ROI_PLAY * track.roi.side
-                    track.roi = replace(
-                        track.roi,
-                        x=track.roi.x + _beyond(roi.x - track.detected_at.x, play),
-                        y=track.roi.y + _beyond(roi.y - track.detected_at.y, play),
-                    )
-                    roi = _steadied(track.detected_at, roi)
-                track.detected_at = roi
-            elif found is not None:
-                track.unseen += 1
-                track.detected_at = None
-            detected = index is not None
-            proposals.append(
-                Proposal(track, track.roi, detected, track.sightings < 2, track.unseen)
+        if found is None:
+            return [_proposal(track, detected=False) for track in self._tracks]
+        matches = self._match(found)
+        taken = set(matches.values())
+        for index in range(len(found)):
+            if found.scores[index] < min_new_score:
+                break
+            if index not in taken and self.begin(found.at(index)) is not None:
+                matches[len(self._tracks) - 1] = index
+        return [
+            self.advance(track, found.at(matches[position]) if position in matches else None)
+            for position, track in enumerate(self._tracks)
+        ]
+
+    def begin(self, sighting: Sighting) -> Track | None:
+        """A new track, or None where there are enough, or one follows this face already."""
+        box = sighting.box
+        if len(self._tracks) >= self._max_faces or any(
+            overlap(box[None], np.array(track.box))[0] > MIN_MATCH for track in self._tracks
+        ):
+            return None
+        track = Track(roi_from_box(box, sighting.keypoints), sighting.score)
+        self._tracks.append(track)
+        return track
+
+    def advance(self, track: Track, sighting: Sighting | None, *, later: bool = False) -> Proposal:
+        """Where to look for one face in the next frame, in which the detector was asked for it.
+
+        Args:
+            track: The face.
+            sighting: What the detector saw; None: nothing.
+            later: The frame is not the first of its batch: landmarks are old, so that their
+                square is moved as the detections move.
+        """
+        if sighting is None:
+            track.unseen += 1
+            track.detected_at = None
+            return _proposal(track, detected=False)
+        track.sightings += 1
+        track.unseen = 0
+        track.detection_score = max(track.detection_score, sighting.score)
+        roi = roi_from_box(sighting.box, sighting.keypoints)
+        if track.misses:
+            track.roi = roi
+        elif later and track.detected_at is not None:
+            # Landmarks are the better judges of size and angle.
+            play = ROI_PLAY * track.roi.side
+            track.roi = replace(
+                track.roi,
+                x=track.roi.x + _beyond(roi.x - track.detected_at.x, play),
+                y=track.roi.y + _beyond(roi.y - track.detected_at.y, play),
             )
-        return proposals
+            roi = _steadied(track.detected_at, roi)
+        track.detected_at = roi
+        return _proposal(track, detected=True)
 
     def unknown(self, found: Detections) -> list[int]:
         """Which detections belong to no track."""
@@ -196,13 +238,15 @@ class Tracker:
     def unseen(self, found: Detections) -> list[NDArray[np.float64]]:
         """Boxes, (4,) each, of the tracks that no detection belongs to."""
         taken = self._match(found)
-        return [track.box for index, track in enumerate(self._tracks) if index not in taken]
+        return [
+            np.array(track.box) for index, track in enumerate(self._tracks) if index not in taken
+        ]
 
     def _match(self, found: Detections) -> dict[int, int]:
         """Track position to detection, largest overlap first."""
         if not self._tracks or not len(found):
             return {}
-        table = np.stack([overlap(found.boxes, track.box) for track in self._tracks])
+        table = np.stack([overlap(found.boxes, np.array(track.box)) for track in self._tracks])
         matches: dict[int, int] = {}
         while table.max() > MIN_MATCH:
             position, index = np.unravel_index(int(table.argmax()), table.shape)
@@ -210,34 +254,17 @@ class Tracker:
             table[position, :] = table[:, index] = 0.0
         return matches
 
-    def _begin(self, found: Detections, matches: dict[int, int], min_score: float) -> None:
-        taken = set(matches.values())
-        for index in range(len(found)):
-            if len(self._tracks) >= self._max_faces or found.scores[index] < min_score:
-                break
-            if index in taken:
-                continue
-            box = found.boxes[index]
-            # A second detection of a face that is followed already.
-            if any(overlap(box[None], track.box)[0] > MIN_MATCH for track in self._tracks):
-                continue
-            matches[len(self._tracks)] = index
-            roi = roi_from_box(box, found.keypoints[index])
-            self._tracks.append(Track(roi, float(found.scores[index])))
-
     def update(
         self,
-        proposals: list[Proposal],
-        landmarks: NDArray[np.floating],
-        presence: NDArray[np.floating],
+        proposals: Sequence[Proposal],
+        meshes: Meshes,
         time_seconds: float,
     ) -> list[Face]:
         """Take what the landmark model said of one frame's proposals.
 
         Args:
-            proposals: From :meth:`propose`.
-            landmarks: (n, 468, 3) in frame pixels.
-            presence: (n,) in [0, 1].
+            proposals: From :meth:`propose` or :meth:`advance`.
+            meshes: Of their squares, in the same order.
             time_seconds: When the frame is shown.
 
         Returns:
@@ -248,13 +275,13 @@ class Tracker:
             dt = _DEFAULT_DT_SECONDS
         self._time = time_seconds
         detected: dict[int, bool] = {}
-        for proposal, points, sure in zip(proposals, landmarks, presence, strict=True):
+        for index, (proposal, sure) in enumerate(zip(proposals, meshes.presence, strict=True)):
             track = proposal.track
             if track.dead:
                 continue
             least = MIN_FIRST_PRESENCE if proposal.young else MIN_PRESENCE
-            if sure >= least and _is_plausible(points, proposal.roi):
-                _see(track, np.asarray(points, np.float64), float(sure), dt)
+            if sure >= least and _is_plausible(meshes.boxes[index], proposal.roi):
+                _see(track, meshes, index, dt)
             else:
                 _miss(track, dt, proposal.young)
             _judge(proposal)
@@ -268,10 +295,12 @@ class Tracker:
     def _drop_doubles(self) -> None:
         """Of two tracks on one face, the older lives."""
         alive = [track for track in self._tracks if not track.dead and len(track.landmarks)]
+        if len(alive) < 2:
+            return
         alive.sort(key=lambda track: (track.misses > 0, -track.frames))
         for position, track in enumerate(alive):
             older = [other.box for other in alive[:position] if not other.dead]
-            if older and overlap(np.stack(older), track.box).max() > MAX_SAME:
+            if older and overlap(np.array(older), np.array(track.box)).max() > MAX_SAME:
                 track.dead = True
 
     def _face(self, track: Track, detected: bool) -> Face:
@@ -281,7 +310,7 @@ class Tracker:
         face = Face(
             id=track.id,
             score=track.presence * track.detection_score * 0.5**track.misses,
-            box_xyxy=bounding_box(track.landmarks),
+            box_xyxy=track.bounds,
             landmarks=track.landmarks.astype(np.float32),
             detected=detected,
             age_frames=track.frames,
@@ -290,17 +319,27 @@ class Tracker:
         return face
 
 
-def _see(track: Track, points: NDArray[np.float64], presence: float, dt: float) -> None:
-    left, top, right, bottom = bounding_box(points)
-    before = track.landmarks
-    track.landmarks = track.smoother.update(points, dt, max(right - left, bottom - top, 1.0))
-    if len(before):
-        centre = (track.landmarks - before)[:, :2].mean(axis=0)
-        track.velocity = 0.5 * track.velocity + 0.5 * centre / dt
+def _proposal(track: Track, *, detected: bool) -> Proposal:
+    return Proposal(track, track.roi, detected, track.sightings < 2, track.unseen)
+
+
+def _see(track: Track, meshes: Meshes, index: int, dt: float) -> None:
+    points = meshes.points[index]
+    left, top, right, bottom = meshes.boxes[index]
+    size = max(right - left, bottom - top, 1.0)
+    followed = len(track.landmarks) > 0
+    track.landmarks = track.smoother.update(points, dt, size, min(1.0, size / _FULL_SIZE))
+    before, track.bounds = track.bounds, bounding_box(track.landmarks)
+    if followed:
+        x, y = (
+            (track.bounds[i] + track.bounds[i + 2] - before[i] - before[i + 2]) / (2 * dt)
+            for i in (0, 1)
+        )
+        track.velocity = (track.velocity[0] + x) / 2, (track.velocity[1] + y) / 2
     track.measured = points
-    track.presence = presence
+    track.presence = meshes.presence[index]
     track.misses = 0
-    track.roi = _steadied(track.roi, roi_from_landmarks(points))
+    track.roi = _steadied(track.roi, meshes.rois[index])
 
 
 def _miss(track: Track, dt: float, young: bool) -> None:
@@ -310,10 +349,11 @@ def _miss(track: Track, dt: float, young: bool) -> None:
     if track.misses > MAX_MISSES or doubtful or not len(track.landmarks):
         track.dead = True
         return
-    shift = track.velocity * dt * 0.5**track.misses
-    track.landmarks[:, :2] += shift
-    roi = track.roi
-    track.roi = Roi(roi.x + float(shift[0]), roi.y + float(shift[1]), roi.side, roi.angle)
+    x, y = (speed * dt * 0.5**track.misses for speed in track.velocity)
+    track.landmarks[:, :2] += (x, y)
+    left, top, right, bottom = track.bounds
+    track.bounds = left + x, top + y, right + x, bottom + y
+    track.roi = replace(track.roi, x=track.roi.x + x, y=track.roi.y + y)
 
 
 def _judge(proposal: Proposal) -> None:
@@ -326,11 +366,11 @@ def _judge(proposal: Proposal) -> None:
         track.dead = True
 
 
-def _is_plausible(points: NDArray[np.floating], roi: Roi) -> bool:
+def _is_plausible(box: tuple[float, float, float, float], roi: Roi) -> bool:
     """Whether landmarks are numbers, and about as large as what the model looked at."""
-    if not np.isfinite(points).all():
+    if not all(map(math.isfinite, box)):
         return False
-    left, top, right, bottom = bounding_box(points)
+    left, top, right, bottom = box
     return roi.side / 5 < max(right - left, bottom - top) < roi.side * 1.5
 
 

@@ -25,7 +25,7 @@ __all__ = [
     "Source",
     "View",
     "choose_source",
-    "pack_view",
+    "pack_views",
     "shrink_taps",
 ]
 
@@ -103,29 +103,41 @@ def plane_transform(view: View, cell: float, taps: int) -> Affine:
     )
 
 
-def pack_view(
-    source: Source, view: View, addresses: tuple[int, int], format: FrameFormat
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """One item of a :data:`WARP_VIEW` array: what :class:`CpuWarper` would do, for the kernel.
+def pack_views(
+    asked: Sequence[tuple[Frame, Reduced, View]], format: FrameFormat, items: NDArray[Any]
+) -> None:
+    """What :class:`CpuWarper` would do for some views, for the kernel; all of them at once.
 
     Args:
-        source: Planes of one frame.
-        view: What to look at.
-        addresses: Of the luma and the chroma plane, on the device.
+        asked: Frames on a device, their grids and what to look at.
         format: Format of the frames.
+        items: (n,) of :data:`WARP_VIEW`, as many as are asked; overwritten.
     """
-
-    def plane(samples: Array, cell: float, address: int, border: int) -> tuple[Any, ...]:
-        taps = shrink_taps(view.frame_from_input.scale / cell)
-        matrix = plane_transform(view, cell, taps).on_samples().matrix
-        rows, columns = samples.shape[:2]
-        return address, rows, columns, matrix, taps, -1 if view.repeat_edges else border
-
-    black, neutral = format.luma_range[0], format.chroma_neutral
-    return (
-        plane(source.luma, source.luma_cell, addresses[0], black),
-        plane(source.chroma, source.chroma_cell, addresses[1], neutral),
-    )
+    views = [view for _, _, view in asked]
+    transforms = [view.frame_from_input for view in views]
+    x_x, x_y, x_0, y_x, y_y, y_0 = np.array(
+        [(t.xx, t.xy, t.x0, t.yx, t.yy, t.y0) for t in transforms]
+    ).T
+    sources = [choose_source(*each) for each in asked]
+    black = (format.luma_range[0], format.chroma_neutral)
+    for part, planes, cells, border in (
+        ("luma", [s.luma for s in sources], [s.luma_cell for s in sources], black[0]),
+        ("chroma", [s.chroma for s in sources], [s.chroma_cell for s in sources], black[1]),
+    ):
+        cell = np.array(cells)
+        taps = np.array([shrink_taps(t.scale / c) for t, c in zip(transforms, cells, strict=True)])
+        sampled = items[part]
+        sampled["samples"] = [plane.data.ptr for plane in planes]
+        sampled["rows"] = [plane.shape[0] for plane in planes]
+        sampled["columns"] = [plane.shape[1] for plane in planes]
+        # plane_transform() between sample centres, written out.
+        matrix, each = sampled["transform"], 1.0 / (taps * cell)
+        matrix[:, 0, 0], matrix[:, 0, 1] = x_x * each, x_y * each
+        matrix[:, 1, 0], matrix[:, 1, 1] = y_x * each, y_y * each
+        matrix[:, 0, 2] = (x_x + x_y) * 0.5 * each + x_0 / cell - 0.5
+        matrix[:, 1, 2] = (y_x + y_y) * 0.5 * each + y_0 / cell - 0.5
+        sampled["taps"] = taps
+        sampled["border"] = [-1 if view.repeat_edges else border for view in views]
 
 
 class CpuWarper:

@@ -9,20 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import cupy
-import numpy as np
-from numpy.typing import NDArray
 
 from bgsoft.cuda.device import CudaDevice
+from bgsoft.cuda.pinned import pinned_array
 from bgsoft.infer.base import Network
 
 __all__ = ["DeviceSide", "HostSide"]
-
-
-def _pinned_like(array: Any) -> NDArray[Any]:
-    memory = cupy.cuda.alloc_pinned_memory(array.nbytes)
-    count = array.size
-    host: NDArray[Any] = np.frombuffer(memory, array.dtype, count).reshape(array.shape)
-    return host
 
 
 class HostSide:
@@ -40,8 +32,8 @@ class HostSide:
         self._network = network
         self._gpu = device
         self._stream = stream
-        self.inputs = {name: _pinned_like(a) for name, a in network.inputs.items()}
-        self.outputs = {name: _pinned_like(a) for name, a in network.outputs.items()}
+        self.inputs = {name: pinned_array(a.shape, a.dtype) for name, a in network.inputs.items()}
+        self.outputs = {name: pinned_array(a.shape, a.dtype) for name, a in network.outputs.items()}
 
     def run(self) -> None:
         with self._gpu.use(self._stream):

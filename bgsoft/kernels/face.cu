@@ -1,92 +1,172 @@
 // What faces do to mattes and frames.
 //
-// Counterparts: CpuMatteEditor in bgsoft/face/protect.py (edit_*), CpuAnonymizer in
+// Counterparts: CpuMatteEditor in bgsoft/face/protect.py (edit_matte), CpuAnonymizer in
 // bgsoft/face/anonymize.py (hide_*).
 #include "resample.cuh"
 
-// The matte on the grid: cut down to the limit, then raised to the cover, into a plane of its own.
-//
-// reduced, out, limit: (rows, columns); has_limit 0: no limit. cover: (bottom - top, right - left),
-// packed, of the box of cells [left, right) x [top, bottom), which may be empty. faces: (count, 4)
-// boxes of cells left, top, right, bottom, half-open, inside the cover's; sums: count, zeroed: to
-// each is added the matte before any change, over cells of its box that are a face's wholly.
-extern "C" __global__ void edit_grid(
-    const u8* __restrict__ reduced, u8* __restrict__ out, const u8* __restrict__ cover,
-    const u8* __restrict__ limit, const int* __restrict__ faces, u32* __restrict__ sums, int count,
-    int has_limit, int left, int top, int right, int bottom, int rows, int columns)
+#define OUTLINE_POINTS 36
+#define MAX_OUTLINES 12 // all of a kernel's arguments may take 4,096 bytes
+#define TILE_ROWS 8
+#define TILE_COLUMNS 32
+
+// One face's cover, in cells of the grid; as Outline in bgsoft/face/protect.py.
+struct Outline {
+    float x[OUTLINE_POINTS], y[OUTLINE_POINTS]; // frame pixels
+    float scale_x, scale_y, shift_x, shift_y;   // to cells
+    float opacity;
+    int side;
+    int left, top, right, bottom;
+};
+
+// What is to be done to one matte. Outlines from index first on, of a list that may be longer:
+// later parts go on from what earlier ones have made. Those before index measured are measured.
+struct MatteEdit {
+    int rows, columns, height, width;
+    int shift; // log2 of pixels per cell
+    int has_limit;
+    int first, count, measured;
+    Outline outlines[MAX_OUTLINES];
+};
+
+__device__ __forceinline__ float clamp_unit(float value)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x;
-    int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    int at = y * columns + x;
-    int before = reduced[at], value = before;
-    if (has_limit)
-        value = min(value, (int)limit[at]);
-    if (x >= left && x < right && y >= top && y < bottom) {
-        int covered = cover[(y - top) * (right - left) + x - left];
-        value = max(value, covered);
-        if (covered == 255)
-            for (int face = 0; face < count; face++) {
-                const int* box = faces + 4 * face;
-                if (x >= box[0] && y >= box[1] && x < box[2] && y < box[3])
-                    atomicAdd(sums + face, (u32)before);
-            }
-    }
-    out[at] = (u8)value;
+    return fminf(fmaxf(value, 0.0f), 1.0f);
 }
 
-// One pixel of a packed plane of cells, enlarged as enlarge_alpha in matte.cu does.
-// rows, columns: of the packed plane; y, x: pixel from the corner of its first cell. Beyond a side
-// that is kept cells repeat the last value (the grid ends there), beyond others they are 0.
+// Integral of clamp_unit from minus infinity.
+__device__ __forceinline__ float ramp(float value)
+{
+    if (value <= 0.0f)
+        return 0.0f;
+    return value < 1.0f ? 0.5f * value * value : value - 0.5f;
+}
+
+// How far a cell is a face's, 0-255: the share of a square around it that the outline encloses.
+//
+// By Green's theorem, an edge at a time: what lies left of the edge, inside the square.
+__device__ __forceinline__ int covered(const Outline& outline, int row, int column)
+{
+    // From frame pixels to sides of the square, from its corner on.
+    float one = 1.0f / (float)outline.side;
+    float scale_x = outline.scale_x * one, scale_y = outline.scale_y * one;
+    float shift_x = (outline.shift_x - ((float)column + 0.5f)) * one + 0.5f;
+    float shift_y = (outline.shift_y - ((float)row + 0.5f)) * one + 0.5f;
+    float x0 = outline.x[OUTLINE_POINTS - 1] * scale_x + shift_x;
+    float y0 = outline.y[OUTLINE_POINTS - 1] * scale_y + shift_y;
+    float share = 0.0f;
+    for (int i = 0; i < OUTLINE_POINTS; i++) {
+        float x1 = outline.x[i] * scale_x + shift_x;
+        float y1 = outline.y[i] * scale_y + shift_y;
+        float from = clamp_unit(y0), to = clamp_unit(y1);
+        if (from != to) {
+            float slope = (x1 - x0) / (y1 - y0);
+            float left = x0 + (from - y0) * slope, right = x0 + (to - y0) * slope;
+            float width = right - left;
+            float mean = fabsf(width) > 1e-3f ? (ramp(right) - ramp(left)) / width
+                                              : clamp_unit(0.5f * (left + right));
+            share += (to - from) * mean;
+        }
+        x0 = x1;
+        y0 = y1;
+    }
+    return __float2int_rn(255.0f * fminf(fabsf(share), 1.0f) * outline.opacity);
+}
+
+// One pixel of an enlarged plane of cells, as enlarge_alpha in matte.cu makes it.
 __device__ __forceinline__ int enlarged(
-    const u8* __restrict__ plane, int rows, int columns, int y, int x, int shift, int keep_left,
-    int keep_top, int keep_right, int keep_bottom)
+    const u8* __restrict__ plane, int rows, int columns, int y, int x, int shift)
 {
     int one = 2048 >> (shift + 1);
     int position_y = (2 * y + 1) * one - 1024, position_x = (2 * x + 1) * one - 1024;
     int y0 = position_y >> 11, wy = position_y & 2047;
     int x0 = position_x >> 11, wx = position_x & 2047;
-    int values[4];
-    for (int i = 0; i < 4; i++) {
-        int row = y0 + (i >> 1), column = x0 + (i & 1);
-        bool inside = (row >= 0 || keep_top) && (row < rows || keep_bottom) &&
-                      (column >= 0 || keep_left) && (column < columns || keep_right);
-        row = clamp_int(row, 0, rows - 1);
-        column = clamp_int(column, 0, columns - 1);
-        values[i] = inside ? plane[row * columns + column] : 0;
-    }
-    return blend_u8(values[0], values[1], values[2], values[3], 2048 - wx, wx, 2048 - wy, wy);
+    const u8* above = plane + max(y0, 0) * columns;
+    const u8* below = plane + min(y0 + 1, rows - 1) * columns;
+    int a = max(x0, 0), b = min(x0 + 1, columns - 1);
+    return blend_u8(above[a], above[b], below[a], below[b], 2048 - wx, wx, 2048 - wy, wy);
 }
 
-// The same on the frame's alpha, in place; one thread a pixel of the part from (first_x, first_y).
+// A matte cut down to a limit, then raised to the covers of faces; on the grid into a plane of its
+// own, on the frame's alpha in place.
 //
-// alpha: (height, width); shift: log2 of pixels per cell; the rest as for edit_grid.
-extern "C" __global__ void edit_alpha(
-    u8* __restrict__ alpha, const u8* __restrict__ cover, const u8* __restrict__ limit,
-    int has_limit, int left, int top, int right, int bottom, int rows, int columns, int shift,
-    int height, int width, int first_x, int first_y)
+// reduced, out, limit: (rows, columns); limit is not read unless has_limit. alpha: (height, width).
+// told: for each measured outline, to which is added, of cells that are the face's wholly, their
+// number times 2^40 and the sum of the matte before any change. One thread a cell, blocks of
+// TILE_COLUMNS x TILE_ROWS.
+extern "C" __global__ void edit_matte(
+    const u8* reduced, u8* out, u8* alpha, const u8* limit, unsigned long long* told,
+    const __grid_constant__ MatteEdit edit)
 {
-    int x = first_x + blockIdx.x * blockDim.x + threadIdx.x;
-    int y = first_y + blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= width || y >= height)
-        return;
-    long long at = (long long)y * width + x;
-    int before = alpha[at], value = before;
-    if (has_limit)
-        value = min(value, enlarged(limit, rows, columns, y, x, shift, 1, 1, 1, 1));
-    int reach = 1 << shift;
-    int near_x = x - left * reach, near_y = y - top * reach;
-    int cover_rows = bottom - top, cover_columns = right - left;
-    if (cover_rows > 0 && cover_columns > 0 && near_x >= -reach && near_y >= -reach &&
-        near_x < (cover_columns + 1) * reach && near_y < (cover_rows + 1) * reach)
-        value = max(
-            value,
-            enlarged(
-                cover, cover_rows, cover_columns, near_y, near_x, shift, left == 0, top == 0,
-                right == columns, bottom == rows));
-    if (value != before)
-        alpha[at] = (u8)value;
+    // The block's cells and their neighbours.
+    __shared__ int cells[TILE_ROWS + 2][TILE_COLUMNS + 2];
+    __shared__ u32 seen;
+    int first_row = blockIdx.y * TILE_ROWS, first_column = blockIdx.x * TILE_COLUMNS;
+    int row = first_row + threadIdx.y, column = first_column + threadIdx.x;
+    int thread = threadIdx.y * TILE_COLUMNS + threadIdx.x;
+    bool exists = row < edit.rows && column < edit.columns;
+    int at = row * edit.columns + column;
+    int edge = 1 << edit.shift, one = 2048 >> (edit.shift + 1);
+    int top = row * edge, left = column * edge;
+    int bottom = min(top + edge, edit.height), right = min(left + edge, edit.width);
+    int before = exists ? reduced[at] : 0;
+    int value = exists && edit.first > 0 ? out[at] : before;
+    if (edit.has_limit && exists) {
+        value = min(value, (int)limit[at]);
+        for (int y = top; y < bottom; y++)
+            for (int x = left; x < right; x++) {
+                int most = enlarged(limit, edit.rows, edit.columns, y, x, edit.shift);
+                u8* pixel = alpha + (long long)y * edit.width + x;
+                *pixel = (u8)min((int)*pixel, most);
+            }
+    }
+    for (int index = 0; index < edit.count; index++) {
+        const Outline& outline = edit.outlines[index];
+        if (outline.right < first_column || outline.left > first_column + TILE_COLUMNS ||
+            outline.bottom < first_row || outline.top > first_row + TILE_ROWS)
+            continue; // the whole block
+        __syncthreads();
+        if (thread == 0)
+            seen = 0;
+        for (int i = thread; i < (TILE_ROWS + 2) * (TILE_COLUMNS + 2);
+             i += TILE_ROWS * TILE_COLUMNS) {
+            int y = clamp_int(first_row - 1 + i / (TILE_COLUMNS + 2), 0, edit.rows - 1);
+            int x = clamp_int(first_column - 1 + i % (TILE_COLUMNS + 2), 0, edit.columns - 1);
+            bool inside = x >= outline.left && x < outline.right && y >= outline.top &&
+                          y < outline.bottom;
+            cells[i / (TILE_COLUMNS + 2)][i % (TILE_COLUMNS + 2)] =
+                inside ? covered(outline, y, x) : 0;
+        }
+        __syncthreads();
+        if (exists) {
+            int own = cells[threadIdx.y + 1][threadIdx.x + 1];
+            value = max(value, own);
+            if (own == 255)
+                atomicAdd(&seen, (1u << 20) + (u32)before);
+            for (int y = top; y < bottom; y++) {
+                int position_y = (2 * (y - top) + 1) * one - 1024;
+                int wy = position_y & 2047;
+                const int* above = cells[threadIdx.y + 1 + (position_y >> 11)];
+                const int* below = above + TILE_COLUMNS + 2;
+                for (int x = left; x < right; x++) {
+                    int position_x = (2 * (x - left) + 1) * one - 1024;
+                    int wx = position_x & 2047, a = threadIdx.x + 1 + (position_x >> 11);
+                    int shown = blend_u8(
+                        above[a], above[a + 1], below[a], below[a + 1], 2048 - wx, wx, 2048 - wy,
+                        wy);
+                    u8* pixel = alpha + (long long)y * edit.width + x;
+                    if (shown > *pixel)
+                        *pixel = (u8)shown;
+                }
+            }
+        }
+        __syncthreads();
+        if (thread == 0 && seen > 0 && edit.first + index < edit.measured)
+            atomicAdd(
+                told + edit.first + index,
+                ((unsigned long long)(seen >> 20) << 40) + (seen & 0xfffffu));
+    }
+    if (exists)
+        out[at] = (u8)value;
 }
 
 // Means of the cells of a patch over one plane, as float32; the frame's edge is repeated outside.

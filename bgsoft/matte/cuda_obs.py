@@ -12,6 +12,7 @@ from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.config import MatteConfig
 from bgsoft.cuda.device import CudaDevice
+from bgsoft.cuda.pinned import pinned_array
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.obs import ObsMatter
@@ -135,11 +136,8 @@ class CudaObsMatter:
 
     def _allocate(self, shape: tuple[int, int]) -> None:
         self._mask_shape = shape
-        count = shape[0] * shape[1]
-        self._pinned = [cupy.cuda.alloc_pinned_memory(size) for size in (4 * count, count)]
-        mask: NDArray[np.float32] = np.frombuffer(self._pinned[0], np.float32, count)
-        staged: NDArray[np.uint8] = np.frombuffer(self._pinned[1], np.uint8, count)
-        self._mask, self._staged = mask.reshape(shape), staged.reshape(shape)
+        self._mask: NDArray[np.float32] = pinned_array(shape, np.float32)
+        self._staged: NDArray[np.uint8] = pinned_array(shape, np.uint8)
         self._small = cupy.empty(shape, np.uint8)
         tables = resampling(shape, self._frame_shape, area=False, fixed_point=True)
         self._tables = (np.int32(shape[1]), *tables.args)

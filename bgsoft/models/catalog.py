@@ -28,6 +28,7 @@ __all__ = [
     "ModelSpec",
     "ResolvedModel",
     "catalog",
+    "check_files",
     "find_spec",
     "resolve",
     "spec_path",
@@ -43,7 +44,11 @@ _FAMILIES = (*SEGMENTATION_FAMILIES, "face-detector", "face-landmarks")
 _LAYOUTS = ("NCHW", "NHWC")
 _COLORS = ("RGB", "BGR")
 _ACTIVATIONS = ("none", "sigmoid", "softmax")
-_CATALOG_ONLY = ("bytes", "sha256", "url", "fp16_file", "fp16_bytes", "fp16_sha256")
+_CATALOG_ONLY = (
+    *("bytes", "sha256", "url"),
+    *("fp16_file", "fp16_bytes", "fp16_sha256"),
+    *("gpu_file", "gpu_bytes", "gpu_sha256"),
+)
 """Keys that a sidecar cannot set."""
 _SIDECAR_KEYS = (
     'family = "single-shot", [input] name, width, height (and layout, color, mean, std), '
@@ -72,6 +77,11 @@ class ModelSpec:
     """The same model in half precision, beside ``file``; embedded models only."""
     fp16_bytes: int | None = None
     fp16_sha256: str | None = None
+    """Of that file."""
+    gpu_file: str | None = None
+    """The same model in operators that are fast on GPUs, beside ``file``; embedded models only."""
+    gpu_bytes: int | None = None
+    gpu_sha256: str | None = None
     """Of that file."""
     licence: str = "unknown"
     """SPDX identifier of the weights' licence."""
@@ -112,7 +122,7 @@ class ResolvedModel:
     """Of the file as it was read just now."""
 
     def for_provider(self, backend: str, precision: Precision) -> ResolvedModel:
-        """The file to load for a precision.
+        """The file to load for a provider and a precision.
 
         Args:
             backend: ``tensorrt``, ``cuda`` or ``cpu``.
@@ -122,20 +132,28 @@ class ResolvedModel:
             BackendUnavailableError: This provider has no such precision of this model.
             ModelIntegrityError: The file is not what the catalogue says.
         """
-        if precision is Precision.FP32 or (precision, backend) == (Precision.FP16, "tensorrt"):
-            return self
+        spec = self.spec
         if backend == "cpu":
+            if precision is Precision.FP32:
+                return self
             raise BackendUnavailableError(
                 f"--precision {precision} needs GPU inference; the CPU runs fp32"
             )
+        if precision is Precision.FP32 or (precision, backend) == (Precision.FP16, "tensorrt"):
+            if spec.gpu_file is None or spec.gpu_sha256 is None:
+                return self
+            return self._beside(spec.gpu_file, spec.gpu_bytes, spec.gpu_sha256)
         if precision is not Precision.FP16:
-            raise BackendUnavailableError(f"no {precision} version of {self.spec.name}")
-        spec = self.spec
+            raise BackendUnavailableError(f"no {precision} version of {spec.name}")
         if spec.fp16_file is None or spec.fp16_sha256 is None:
             raise BackendUnavailableError(f"no fp16 version of {spec.name}; TensorRT makes its own")
-        path = self.path.with_name(spec.fp16_file)
-        cache.check_file(path, size_bytes=spec.fp16_bytes, sha256=spec.fp16_sha256)
-        return replace(self, path=path, sha256=spec.fp16_sha256)
+        return self._beside(spec.fp16_file, spec.fp16_bytes, spec.fp16_sha256)
+
+    def _beside(self, file: str, size_bytes: int | None, sha256: str) -> ResolvedModel:
+        """Another file of the same model, checked."""
+        path = self.path.with_name(file)
+        cache.check_file(path, size_bytes=size_bytes, sha256=sha256)
+        return replace(self, path=path, sha256=sha256)
 
 
 @functools.cache
@@ -167,6 +185,23 @@ def find_spec(name: str) -> ModelSpec:
 def spec_path(spec: ModelSpec) -> Path:
     """Where the file of a catalogue model is, or will be once pulled."""
     return _EMBEDDED / spec.file if spec.embedded else cache.cache_folder() / spec.file
+
+
+def check_files(spec: ModelSpec) -> None:
+    """Check all files of a catalogue model, those for GPUs included, by size and SHA-256.
+
+    Raises:
+        ModelError: A file cannot be read.
+        ModelIntegrityError: A file is not what the catalogue says.
+    """
+    path = spec_path(spec)
+    for file, size_bytes, sha256 in (
+        (spec.file, spec.bytes, spec.sha256),
+        (spec.fp16_file, spec.fp16_bytes, spec.fp16_sha256),
+        (spec.gpu_file, spec.gpu_bytes, spec.gpu_sha256),
+    ):
+        if file is not None:
+            cache.check_file(path.with_name(file), size_bytes=size_bytes, sha256=sha256 or "")
 
 
 def resolve(name_or_path: str, families: tuple[str, ...] = SEGMENTATION_FAMILIES) -> ResolvedModel:
@@ -242,6 +277,9 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
         fp16_file=table.get("fp16_file"),
         fp16_bytes=table.get("fp16_bytes"),
         fp16_sha256=table.get("fp16_sha256"),
+        gpu_file=table.get("gpu_file"),
+        gpu_bytes=table.get("gpu_bytes"),
+        gpu_sha256=table.get("gpu_sha256"),
         licence=reader.text(table, "licence", "unknown"),
         source=reader.text(table, "source", ""),
         input=reader.text(image, "name"),

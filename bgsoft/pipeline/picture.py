@@ -7,7 +7,7 @@ from typing import Protocol
 
 from bgsoft.analysis.base import Reducer
 from bgsoft.composite.base import Compositor
-from bgsoft.face.step import FaceStep
+from bgsoft.face.step import FaceStep, FoundFaces
 from bgsoft.frame import Frame, Matte, Reduced
 from bgsoft.matte.base import Matter
 from bgsoft.pipeline.metrics import Metrics
@@ -87,6 +87,8 @@ class PictureStages:
         faces: FaceStep | None = None,
     ) -> None:
         self._faces = faces
+        self.held = 0 if faces is None else faces.held
+        """Frames kept back at most, for the same."""
         self._reducer = reducer
         self._scenes = scenes
         self._schedule = schedule
@@ -105,11 +107,39 @@ class PictureStages:
         self._segmenter.start()
 
     def process(self, frame: Frame) -> Matte:
-        """Composite one frame in place and write its matte into its alpha plane.
+        """Finish one frame in place, whatever may follow, and write its matte into its alpha plane.
+
+        For single frames: faces are hidden by what is known of this frame and those before it.
 
         Raises:
             InferenceError: The model failed on this frame.
         """
+        matte, found = self._composite(frame)
+        self._finish(frame, found)
+        self.flush()
+        return matte
+
+    def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
+        """Composite some frames; see :class:`bgsoft.pipeline.runner.FrameStage`.
+
+        Raises:
+            InferenceError: The model failed on a frame.
+        """
+        finished = []
+        for frame in frames:
+            _, found = self._composite(frame)
+            finished += self._finish(frame, found)
+        return finished
+
+    def flush(self) -> list[Frame]:
+        """Finish what is kept back; see :class:`bgsoft.pipeline.runner.FrameStage`."""
+        if self._faces is None or not self._faces.edits_frame:
+            return []
+        with self._face_clock.measure():
+            return self._faces.flush()
+
+    def _composite(self, frame: Frame) -> tuple[Matte, FoundFaces | None]:
+        """Everything but hiding faces."""
         with self._segment_clock.measure():
             reduced = self._reducer.reduce(frame)
             cut = self._scenes.is_cut(reduced)
@@ -122,20 +152,21 @@ class PictureStages:
             mask = self._segmenter.mask(frame, reduced) if due else None
         with self._matte_clock.measure():
             matte = self._matter.refine(mask, frame, reduced)
+        found = None
         if self._faces is not None:
             with self._face_clock.measure():
                 found = self._faces.find(frame, reduced, cut)
                 self._faces.edit_matte(frame, matte, found)
         with self._composite_clock.measure():
             self._compositor.apply(frame, matte, reduced)
-        if self._faces is not None and self._faces.edits_frame:
-            with self._face_clock.measure():
-                self._faces.finish(frame, found)
-        return matte
+        return matte, found
 
-    def process_batch(self, frames: Sequence[Frame]) -> list[Matte]:
-        """Composite some frames in place, one after another."""
-        return [self.process(frame) for frame in frames]
+    def _finish(self, frame: Frame, found: FoundFaces | None) -> list[Frame]:
+        """Hide faces; returns the frames in which that is done."""
+        if self._faces is None or found is None or not self._faces.edits_frame:
+            return [frame]
+        with self._face_clock.measure():
+            return self._faces.finish(frame, found)
 
     def close(self) -> None:
         """Free the stages; safe to call twice."""

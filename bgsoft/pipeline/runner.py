@@ -7,6 +7,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from bgsoft.decode.base import Decoder
@@ -27,13 +28,27 @@ class FrameStage(Protocol):
 
     batch: int
     """Frames it takes at a time, 1 or more."""
+    held: int
+    """Frames it keeps back at most when it is given the next ones, 0 or more."""
 
     def start(self) -> None:
         """Called once, in the thread that will process, before the first frame is decoded."""
         ...
 
-    def process_batch(self, frames: Sequence[Frame]) -> object:
-        """Work on up to :attr:`batch` frames, in place, in presentation order."""
+    def process_batch(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Work on up to :attr:`batch` frames, in place.
+
+        Returns:
+            The frames that are finished now: each frame once, in presentation order from call to
+            call, however long it was kept back.
+        """
+        ...
+
+    def flush(self) -> Sequence[Frame]:
+        """Finish the frames that are kept back, as none will follow; returns them in order.
+
+        Called at the end where :attr:`held` is not 0.
+        """
         ...
 
 
@@ -103,8 +118,15 @@ class Pipeline:
         ring.observer = metrics.observer
         self._on_tick = on_tick
         self._cancel = cancel or threading.Event()
-        if stage.batch > ring.size // 2:
-            raise ValueError(f"a batch of {stage.batch} needs {2 * stage.batch} slots or more")
+        # While the stage waits for a full batch, it keeps some frames back: with fewer slots than
+        # for these and the batch, the decoder would wait for one for ever. A second batch's slots
+        # let the threads work side by side.
+        least = 2 * stage.batch + stage.held
+        if ring.size < least:
+            raise ValueError(
+                f"a batch of {stage.batch} with {stage.held} frames held back needs {least} slots "
+                f"or more, not {ring.size}"
+            )
         depth = max(1, ring.size // 2)
         self._decoded: Channel[Frame] = Channel(depth)
         self._finished: Channel[Frame] = Channel(depth)
@@ -207,20 +229,26 @@ class Pipeline:
         finally:
             self._result.start_seconds = time.perf_counter() - self._started
             self._started_stage.set()
-        observer = self._metrics.observer
         call = 0
         while frames := self._decoded.take(self._stage.batch):
-            if observer is None:
-                self._stage.process_batch(frames)
-            else:
-                observer.begin("picture")
-                started = time.perf_counter_ns()
-                self._stage.process_batch(frames)
-                observer.end("picture", started, time.perf_counter_ns(), call)
-                call += 1
-            for frame in frames:
-                self._finished.put(frame)
+            self._pass_on(partial(self._stage.process_batch, frames), call)
+            call += 1
+        if self._stage.held:
+            self._pass_on(self._stage.flush, call)
         self._finished.finish()
+
+    def _pass_on(self, work: Callable[[], Sequence[Frame]], call: int) -> None:
+        """Let the stage work, and hand on what it has finished."""
+        observer = self._metrics.observer
+        if observer is None:
+            finished = work()
+        else:
+            observer.begin("picture")
+            started = time.perf_counter_ns()
+            finished = work()
+            observer.end("picture", started, time.perf_counter_ns(), call)
+        for frame in finished:
+            self._finished.put(frame)
 
     def _encode(self) -> None:
         clock = self._metrics.stage("encode")

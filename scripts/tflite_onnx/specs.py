@@ -40,6 +40,8 @@ class ModelSpec:
     """File name under ``bgsoft/models/data``."""
     fp16_file: str | None = None
     """Where the same model in half precision goes; None: nowhere."""
+    gpu_file: str | None = None
+    """Where the same model in operators that are fast on GPUs goes; None: ``file`` is."""
     tflite: str
     """Path in the wheel."""
     tflite_sha256: str
@@ -93,6 +95,7 @@ MODELS = (
     ModelSpec(
         name="face-mesh",
         file="face_mesh.onnx",
+        gpu_file="face_mesh_gpu.onnx",
         tflite="mediapipe/modules/face_landmark/face_landmark.tflite",
         tflite_sha256="1055cb9d4a9ca8b8c688902a3a5194311138ba256bcc94e336d8373a5f30c814",
         size=(192, 192),

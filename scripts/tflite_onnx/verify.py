@@ -189,7 +189,7 @@ def _images_for(spec: ModelSpec, photographs: list[Image]) -> list[Image]:
 
 
 def verify(folder: Path, paths: list[Path]) -> int:
-    """Compare every model with MediaPipe's runtime and print a table.
+    """Compare every float32 file with MediaPipe's runtime and print a table.
 
     Args:
         folder: Where the ONNX files lie.
@@ -201,24 +201,25 @@ def verify(folder: Path, paths: list[Path]) -> int:
     photographs = [_read(path) for path in paths]
     failed = False
     print(
-        f"{'model':17} {'output':10} {'images':>6} {'max diff':>9} {'mean diff':>9} {'allowed':>8}"
+        f"{'file':21} {'output':10} {'images':>6} {'max diff':>9} {'mean diff':>9} {'allowed':>8}"
     )
     for spec in MODELS:
-        session = ort.InferenceSession(folder / spec.file, providers=["CPUExecutionProvider"])
         images = _images_for(spec, photographs)
         with MediaPipeRuntime(spec) as runtime:
             expected = [runtime.run(image) for image in images]
-        found = session.run([o.name for o in spec.outputs], {"image": onnx_input(spec, images)})
-        for index, output in enumerate(spec.outputs):
-            truth = np.stack([results[index] for results in expected])
-            difference = np.abs(found[index] - truth)
-            over = not float(difference.max()) <= output.tolerance
-            failed |= over
-            print(
-                f"{spec.name:17} {output.name:10} {len(images):6} {difference.max():9.2e} "
-                f"{difference.mean():9.2e} {output.tolerance:8.0e}{'  OVER' if over else ''}"
-                f"   [values {truth.min():.3g} to {truth.max():.3g}]"
-            )
+        for file in filter(None, (spec.file, spec.gpu_file)):
+            session = ort.InferenceSession(folder / file, providers=["CPUExecutionProvider"])
+            found = session.run([o.name for o in spec.outputs], {"image": onnx_input(spec, images)})
+            for index, output in enumerate(spec.outputs):
+                truth = np.stack([results[index] for results in expected])
+                difference = np.abs(found[index] - truth)
+                over = not float(difference.max()) <= output.tolerance
+                failed |= over
+                print(
+                    f"{file:21} {output.name:10} {len(images):6} {difference.max():9.2e} "
+                    f"{difference.mean():9.2e} {output.tolerance:8.0e}{'  OVER' if over else ''}"
+                    f"   [values {truth.min():.3g} to {truth.max():.3g}]"
+                )
     return int(failed)
 
 

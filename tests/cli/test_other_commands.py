@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,23 @@ def test_models_verify_finds_a_damaged_file(run: Run) -> None:
     assert outcome.code == 4
     assert "rvm-mobilenetv3" in outcome.error_line
     assert "FAILED" in outcome.out
+
+
+def test_a_damaged_file_for_gpus_is_found(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = catalog.find_spec("face-mesh")
+    copy = tmp_path / "data"
+    shutil.copytree(catalog.spec_path(spec).parent, copy)
+    (copy / str(spec.gpu_file)).write_bytes(b"half of it")
+    monkeypatch.setattr(catalog, "_EMBEDDED", copy)
+    outcome = run("models", "verify")
+    assert outcome.code == 4
+    assert outcome.error_line.endswith("not as the catalogue says: face-mesh")
+    assert f"{spec.gpu_file} is damaged" in outcome.out
+    bad = [check for check in doctor._check_models() if not check.ok]
+    assert [check.name for check in bad] == ["face-mesh"]
+    assert f"{spec.gpu_file} is damaged" in str(bad[0].reason)
 
 
 def test_models_verify_of_a_named_model_that_is_not_here(run: Run) -> None:

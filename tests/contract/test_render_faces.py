@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, OutputError, RenderCancelledError
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Progress
-from tests.face_clips import SAMPLE, write_two_people
+from tests.face_clips import FACE, SAMPLE, write_late_face, write_two_people
 from tests.fakes import host_planes
 from tests.synthetic import VideoSpec, regular_times, write_video
 
@@ -30,13 +32,16 @@ def touching(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_two_people(tmp_path_factory.mktemp("faces") / "two.mp4", FRAMES, apart=False)
 
 
-def last_luma(path: Path) -> NDArray[np.uint8]:
+def all_luma(path: Path) -> Iterator[NDArray[np.uint8]]:
     with CpuDecoder(path, DecodeSettings()) as decoder:
         ring = FrameRing(2, lambda slot: host_planes(decoder.info.format, slot))
         for frame in decoder.frames(ring):
-            luma = frame.luma.copy()
+            yield frame.luma.copy()
             ring.release(frame)
-    picture: NDArray[np.uint8] = luma
+
+
+def last_luma(path: Path) -> NDArray[np.uint8]:
+    (picture,) = deque(all_luma(path), maxlen=1)
     return picture
 
 
@@ -119,13 +124,46 @@ def test_anonymize_hides_the_others(touching: Path, tmp_path: Path, subjects: in
     target = tmp_path / "out.mp4"
     render(touching, target, face="anonymize", subjects=subjects, effect="dim", strength=0.0)
     source = last_luma(touching)
-    with CpuDecoder(target, DecodeSettings()) as decoder:
-        ring = FrameRing(2, lambda slot: host_planes(decoder.info.format, slot))
-        for frame in decoder.frames(ring):
-            assert detail(frame.luma[RIGHT_FACE]) < 0.35 * detail(source[RIGHT_FACE])
-            hidden = detail(frame.luma[LEFT_FACE]) < 0.35 * detail(source[LEFT_FACE])
-            assert hidden == (subjects == 0)
-            ring.release(frame)
+    for luma in all_luma(target):
+        assert detail(luma[RIGHT_FACE]) < 0.35 * detail(source[RIGHT_FACE])
+        hidden = detail(luma[LEFT_FACE]) < 0.35 * detail(source[LEFT_FACE])
+        assert hidden == (subjects == 0)
+
+
+@pytest.mark.parametrize("backends", ["", "[backends]\nring_slots = 4"])
+def test_anonymize_hides_a_face_before_it_is_found(tmp_path: Path, backends: str) -> None:
+    """In the 8 frames before; also where the user asks for fewer slots than that takes."""
+    clip = write_late_face(tmp_path / "in.mp4", frames=20, first=9)
+    target, told = tmp_path / "out.mp4", tmp_path / "faces.jsonl"
+    preset = tmp_path / "dim.toml"
+    preset.write_text(f'[effect]\nkind = "dim"\nstrength = 0.0\n{backends}\n')
+    report = render(clip, target, face="anonymize", subjects=0, face_data=told, preset=str(preset))
+    found = [len(json.loads(line)["faces"]) for line in told.read_text().splitlines()]
+    assert found == [0] * 9 + [1] * 11
+    assert report.frames_encoded == 20
+    pairs = zip(all_luma(clip), all_luma(target), strict=True)
+    hidden = [detail(result[FACE]) < 0.35 * detail(source[FACE]) for source, result in pairs]
+    assert hidden == [False] + [True] * 19
+
+
+def test_anonymize_leaves_mattes_in_step(tmp_path: Path) -> None:
+    """Frames wait to be hidden, and their mattes with them."""
+    plain, hidden = tmp_path / "plain.mkv", tmp_path / "hidden.mkv"
+    for target, mode in ((plain, "off"), (hidden, "anonymize")):
+        report = render(
+            SAMPLE,
+            tmp_path / "out.mp4",
+            duration=0.7,
+            face=mode,
+            subjects=0,
+            matte_out=target,
+            overwrite=True,
+        )
+        assert report.frames_encoded == 21
+    mattes = list(all_luma(plain))
+    assert len(mattes) == 21
+    assert (mattes[0] != mattes[-1]).any()
+    np.testing.assert_array_equal(list(all_luma(hidden)), mattes)
 
 
 def test_face_data_beside_the_render(tmp_path: Path) -> None:

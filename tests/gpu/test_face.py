@@ -11,9 +11,14 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.config import Precision
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.face.finder import CpuFaceFinder, network_shapes
-from bgsoft.face.geometry import Roi, Tile, frame_from_roi, frame_from_tile, letterbox
+from bgsoft.face.detect import decode, weighted_nms
+from bgsoft.face.finder import CpuFaceFinder
+from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
+from bgsoft.face.networks import CpuFaceNetworks, network_shapes
+from bgsoft.face.search import FinderSettings
+from bgsoft.face.together import Together
 from bgsoft.face.warp import CpuWarper, View, choose_source
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
@@ -21,7 +26,7 @@ from bgsoft.models.catalog import ResolvedModel, find_spec
 from bgsoft.pipeline.ring import FrameRing
 from tests.fakes import host_planes
 from tests.gpu.device_frames import frame_on_device, grid_on_device
-from tests.pictures import codes, frame_format, make_frame
+from tests.pictures import codes, frame_format, make_frame, random_frame
 
 pytestmark = pytest.mark.gpu
 
@@ -80,7 +85,7 @@ def test_model_inputs_are_the_same(
 ) -> None:
     import cupy
 
-    from bgsoft.face.cuda import CudaWarper
+    from bgsoft.face.cuda_warp import CudaWarper
 
     format = frame_format(size, layout, full_range=full_range)
     rng = np.random.default_rng(1)
@@ -100,7 +105,8 @@ def test_model_inputs_are_the_same(
         tensor = cupy.full(warper.shape, 7, np.float32)
         device_frame, device_grid = frame_on_device(frame), grid_on_device(grid)
         stream.synchronize()
-        warper.write([(device_frame, device_grid, view) for view in asked], tensor)
+        warper.upload([(device_frame, device_grid, view) for view in asked])
+        assert warper.write(0, tensor) == len(asked)
         found = tensor.get()
     assert np.all(found[-1] == 7)
     off = np.abs(found[:-1] - expected) * 255 * spec.std[0]
@@ -109,24 +115,81 @@ def test_model_inputs_are_the_same(
     assert off.mean(axis=(1, 2, 3)).max() <= 1
 
 
-def test_too_many_views_are_refused(gpu: Any) -> None:
+def test_views_beyond_a_batch_come_in_turns(gpu: Any) -> None:
     import cupy
 
-    from bgsoft.face.cuda import CudaWarper
+    from bgsoft.face.cuda_warp import CudaWarper
 
     format = frame_format((64, 64))
     with gpu.use(gpu.new_stream()):
-        warper = CudaWarper(find_spec("face-mesh"), format, 1)
-        tensor = cupy.empty(warper.shape, np.float32)
-        frame = frame_on_device(make_frame(format, *_black(format)))
-        grid = grid_on_device(CpuReducer(format).reduce(make_frame(format, *_black(format))))
+        warper = CudaWarper(find_spec("face-mesh"), format, 2, 5)
+        whole = CudaWarper(find_spec("face-mesh"), format, 5)
+        tensor = cupy.zeros(warper.shape, np.float32)
+        together = cupy.zeros(whole.shape, np.float32)
+        host = random_frame(format, np.random.default_rng(0), 0)
+        frame, grid = frame_on_device(host), grid_on_device(CpuReducer(format).reduce(host))
         asked = [(frame, grid, view) for view in views((64, 64), 192)]
-        with pytest.raises(ValueError, match="up to 1 views"):
-            warper.write(asked, tensor)
+        whole.upload(asked)
+        whole.write(0, together)
+        warper.upload(asked)
+        for first, count in ((0, 2), (2, 2), (4, 1)):
+            assert warper.write(first, tensor) == count
+            cupy.testing.assert_array_equal(tensor[:count], together[first : first + count])
+        with pytest.raises(ValueError, match="up to 5 views"):
+            warper.upload([*asked, asked[0]])
+        with pytest.raises(ValueError, match="float32, not"):
+            warper.write(0, together)
 
 
-def _black(format: Any) -> tuple[Any, Any]:
-    return np.zeros(format.luma_shape, np.uint8), np.zeros(format.chroma_shape, np.uint8)
+def predictions(rng: np.random.Generator) -> tuple[Any, Any]:
+    """Raw output of one view with clusters of predictions, doubtful ones and broken ones."""
+    boxes = np.zeros((896, 16), np.float32)
+    boxes[:, :2] = rng.normal(0, 2, (896, 2))
+    boxes[:, 2:4] = rng.uniform(8, 40, (896, 2))
+    boxes[:, 4:] = rng.normal(0, 15, (896, 12))
+    logits = rng.normal(-3, 3, (896, 1)).astype(np.float32)
+    logits[rng.integers(0, 896, 8)] = 4.0  # equally sure
+    broken = rng.integers(0, 896, 12)
+    boxes[broken[:4], 6] = [np.nan, np.inf, -np.inf, 3.4e38]
+    boxes[broken[4:6], 2] = [0, -5]
+    logits[broken[6:]] = np.array([[np.nan], [np.inf], [-np.inf], [1e30], [-1e30], [80]])
+    return boxes, logits
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_predictions_become_the_same_faces(gpu: Any, seed: int) -> None:
+    """Places agree to 0.01 input pixels, scores to 1e-6; float64 on the CPU, float32 here."""
+    import cupy
+
+    from bgsoft.face.cuda_detect import MAX_VIEW_FACES, CudaDetections
+
+    rng = np.random.default_rng(seed)
+    raw = [predictions(rng) for _ in range(4)]
+    raw.append((raw[0][0], np.full((896, 1), -9, np.float32)))
+    with gpu.use(gpu.new_stream()):
+        boxes, logits = (cupy.asarray(np.stack(part)) for part in zip(*raw, strict=True))
+        finder = CudaDetections(128, 6)
+        finder.launch(boxes[:3], logits[:3], 0, 3, 0.5)
+        finder.launch(boxes[3:], logits[3:], 3, 2, 0.5)
+        finder.fetch(5)
+        cupy.cuda.get_current_stream().synchronize()
+        scales = [(2.0, 2.0)] * 4 + [(1.0, 1.0)]
+        shifts = [(10.0, -20.0)] * 4 + [(0.0, 0.0)]
+        found = finder.read(scales, shifts)
+    assert [len(view) for view in found[4:]] == [0]
+    for view, (box, logit) in zip(found[:4], raw, strict=False):
+        expected = weighted_nms(decode(box, logit, 128, 0.5))
+        expected = expected.moved(Affine.scaling(2, 2, 10, -20))
+        count = min(len(expected), MAX_VIEW_FACES)
+        assert count > 5
+        assert len(view) == count
+        np.testing.assert_allclose(view.scores, expected.scores[:count], atol=1e-6)
+        near = np.abs(expected.boxes[:count]) < 1e6  # one is as far as float32 goes
+        np.testing.assert_allclose(view.boxes[near], expected.boxes[:count][near], atol=0.02)
+        near = np.abs(expected.keypoints[:count]) < 1e6
+        np.testing.assert_allclose(
+            view.keypoints[near], expected.keypoints[:count][near], atol=0.02
+        )
 
 
 def sample() -> Iterator[Frame]:
@@ -139,32 +202,78 @@ def sample() -> Iterator[Frame]:
             ring.release(frame)
 
 
+@pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("batch", [1, 3, 8])
-def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int) -> None:
+def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) -> None:
+    """The same work with the networks' CPU half, and, near enough, frame by frame."""
     from bgsoft.face.cuda import CudaFaceFinder
 
     frames = list(sample())
-    reducer = CpuReducer(frames[0].format)
-    on_cpu = CpuFaceFinder(frames[0].format)
-    expected = [on_cpu.find(frame, reducer.reduce(frame)) for frame in frames]
+    format = frames[0].format
+    settings = FinderSettings(small_faces=small)
+    reducer = CpuReducer(format)
+    on_cpu = CpuFaceFinder(format, settings)
+    singles = [on_cpu.find(frame, reducer.reduce(frame)) for frame in frames]
+    together = Together(format, CpuFaceNetworks(format), settings)
     stream = gpu.new_stream()
-    found = []
+    found, expected = [], []
     with (
         gpu.use(stream),
-        CudaFaceFinder(frames[0].format, lambda m, n: TwinNetwork(m, n), batch) as finder,
+        CudaFaceFinder(format, lambda m, n: TwinNetwork(m, n), batch, settings) as finder,
     ):
         finder.start()
         for start in range(0, FRAMES, batch):
             part = frames[start : start + batch]
-            grids = [grid_on_device(reducer.reduce(frame)) for frame in part]
-            found += finder.find_batch([frame_on_device(frame) for frame in part], grids)
-    assert len(found) == FRAMES
-    for faces, (face,) in zip(found, expected, strict=True):
-        assert [f.id for f in faces] == [0]
-        width = face.box_xyxy[2] - face.box_xyxy[0]
-        off = np.linalg.norm((faces[0].landmarks - face.landmarks)[:, :2], axis=1)
-        assert off.mean() < 0.02 * width
+            grids = [CpuReducer(format).reduce(frame) for frame in part]
+            expected += together.find_batch(part, grids)
+            on_device = [grid_on_device(grid) for grid in grids]
+            found += finder.find_batch([frame_on_device(frame) for frame in part], on_device)
+    assert len(found) == len(expected) == FRAMES
+    for faces, (same,), (single,) in zip(found, expected, singles, strict=True):
+        (face,) = faces
+        assert (face.id, face.detected, face.age_frames) == (0, same.detected, same.age_frames)
+        width = same.box_xyxy[2] - same.box_xyxy[0]
+        for other, most in ((same, 0.005), (single, 0.02)):
+            off = np.linalg.norm((face.landmarks - other.landmarks)[:, :2], axis=1)
+            assert off.mean() < most * width
     on_cpu.close()
+    together.close()
+
+
+def test_more_faces_than_a_run_takes(gpu: Any) -> None:
+    """Squares and views beyond what is waited for at once come back in order."""
+    from bgsoft.face.cuda import CudaFaceNetworks
+
+    frame = next(sample())
+    format = frame.format
+    grid = CpuReducer(format).reduce(frame)
+    rng = np.random.default_rng(0)
+    middle, side = np.array([format.width, format.height]) / 2, format.height / 2
+    rois = [
+        Roi(*(middle + rng.normal(0, 50, 2)), side * rng.uniform(0.8, 1.2), 0) for _ in range(7)
+    ]
+    seen = [View(frame_from_tile(Tile(r.x - side, r.y - side, 2 * side), 128), False) for r in rois]
+    seen = seen * 3
+    with CpuFaceNetworks(format) as on_cpu:
+        expected = on_cpu.landmarks([(frame, grid, roi) for roi in rois])
+        boxes = on_cpu.detect([(frame, grid, view) for view in seen], 0.3)
+    with (
+        gpu.use(gpu.new_stream()),
+        CudaFaceNetworks(format, lambda m, n: TwinNetwork(m, n), 1) as networks,
+    ):
+        there = frame_on_device(frame), grid_on_device(grid)
+        found = networks.landmarks([(*there, roi) for roi in rois])
+        views_found = networks.detect([(*there, view) for view in seen], 0.3)
+        assert networks.landmarks([]).points.shape == (0, 468, 3)
+        assert networks.detect([], 0.3) == []
+    np.testing.assert_allclose(found.presence, expected.presence, atol=0.02)
+    sure = np.array(expected.presence) > 0.9
+    assert sure.any()
+    off = np.abs(found.points - expected.points)[sure][:, :, :2]
+    assert off.mean() < 0.005 * side
+    assert [len(view) for view in views_found] == [len(view) for view in boxes]
+    for one, other in zip(views_found, boxes, strict=True):
+        np.testing.assert_allclose(one.boxes, other.boxes, atol=0.02 * side)
 
 
 @pytest.mark.parametrize("backend", ["cuda", "tensorrt"])
@@ -177,13 +286,14 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
     stream = gpu.new_stream()
 
     def make(model: ResolvedModel, batch: int) -> GpuNetwork:
+        chosen = model.for_provider(backend, Precision.FP32)
         return GpuNetwork(
-            model.path,
+            chosen.path,
             network_shapes(model.spec, batch),
             backend=backend,
             device=gpu,
             stream=stream,
-            sha256=model.sha256,
+            sha256=chosen.sha256,
         )
 
     frames = list(sample())

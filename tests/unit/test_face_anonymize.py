@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import cv2
 import numpy as np
 import pytest
 
-from bgsoft.face.anonymize import MAX_CELLS, CpuAnonymizer, HiddenFaces, make_patch
+from bgsoft.face.anonymize import MAX_CELLS, CpuAnonymizer, make_patch
 from bgsoft.face.oval import Ellipse, face_outline, hiding_ellipse
 from bgsoft.frame import PixelLayout
 from tests.pictures import SIZES, flat_frame, frame_format, random_frame
@@ -102,50 +100,3 @@ def test_a_patch_holds_its_ellipse_in_few_cells(ratio: float, roll: float) -> No
 def test_what_is_not_a_number_hides_nothing() -> None:
     ellipse = Ellipse(x=float("nan"), y=1.0, cos=1.0, sin=0.0, across=5.0, along=5.0)
     assert make_patch(ellipse, frame_format((64, 64))) is None
-
-
-def test_a_lost_face_stays_hidden_where_it_was_going_and_then_no_more() -> None:
-    hidden = HiddenFaces()
-    for step in range(3):
-        (shown,) = hidden.update([make_face(100 + 10 * step, 200, 80, id=5)], (), step / 30)
-    places = [shown]
-    seconds = 2 / 30
-    while ellipses := hidden.update([], (), seconds := seconds + 1 / 30):
-        places += ellipses
-    assert 0.6 < len(places) / 30 < 0.8
-    assert places[1].x > places[0].x
-    assert all(b.x >= a.x for a, b in pairwise(places))
-    assert places[-1].across >= places[0].across
-    assert places[-1].across < 1.6 * places[0].across
-
-
-def test_a_gap_in_a_track_is_bridged() -> None:
-    hidden = HiddenFaces()
-    face = make_face(100, 200, 80, id=5)
-    for frame in range(20):
-        faces = [] if frame in (4, 5, 6, 12) else [face]
-        assert len(hidden.update(faces, (), frame / 30)) == 1
-
-
-def test_a_face_found_again_under_another_id_is_hidden_once() -> None:
-    hidden = HiddenFaces()
-    hidden.update([make_face(100, 200, 80, id=5)], (), 0.0)
-    assert len(hidden.update([make_face(102, 200, 80, id=6)], (), 0.03)) == 1
-
-
-def test_a_lost_face_stays_hidden_beside_a_main_one() -> None:
-    hidden = HiddenFaces()
-    main, other = make_face(150, 200, 80, id=1), make_face(110, 200, 80, id=2)
-    hidden.update([main, other], {1}, 0.0)
-    assert len(hidden.update([make_face(115, 200, 80, id=1)], {1}, 0.03)) == 1
-
-
-def test_main_faces_are_shown_and_a_cut_forgets_all() -> None:
-    hidden = HiddenFaces()
-    main, other = make_face(100, 200, 80, id=1), make_face(500, 200, 80, id=2)
-    ellipses = hidden.update([main, other], {1}, 0.0)
-    assert [round(ellipse.x) for ellipse in ellipses] == [500]
-    assert hidden.update([main, other], {1, 2}, 0.03) == []
-    hidden.update([main, other], {1}, 0.06)
-    hidden.reset()
-    assert hidden.update([], (), 0.1) == []

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.face.geometry import Affine, Roi, frame_from_roi, letterbox
-from bgsoft.face.landmarks import presence, roi_from_box, roi_from_landmarks, to_frame
+from bgsoft.face.geometry import Affine, Roi, bounding_box, frame_from_roi, letterbox
+from bgsoft.face.landmarks import Meshes, presence, read_meshes, roi_from_box, rois_from_landmarks
 from bgsoft.face.one_euro import OneEuro
 from bgsoft.face.warp import CpuWarper, Source, View, choose_source, shrink_taps
 from bgsoft.frame import FrameFormat, PixelLayout
@@ -33,7 +33,7 @@ def turned_face(angle: float) -> np.ndarray:
 
 @pytest.mark.parametrize("angle", [0.0, 0.3, -1.2, 2.5])
 def test_the_square_turns_with_the_face(angle: float) -> None:
-    roi = roi_from_landmarks(turned_face(angle), 1.5)
+    (roi,) = rois_from_landmarks(turned_face(angle)[None], 1.5)
     assert roi.angle == pytest.approx(angle)
     assert (roi.x, roi.y) == pytest.approx((300, 200), abs=0.1)
     assert roi.side == pytest.approx(150, abs=0.1)
@@ -50,10 +50,30 @@ def test_the_square_of_a_detection() -> None:
 def test_landmarks_return_to_where_they_were() -> None:
     face = turned_face(0.7)
     face[:, 2] = 30
-    roi = roi_from_landmarks(face, 1.5)
+    (roi,) = rois_from_landmarks(face[None], 1.5)
     seen = np.column_stack([frame_from_roi(roi, 192).inverse()(face[:, :2]), face[:, 2]])
     seen[:, 2] *= 192 / roi.side
-    np.testing.assert_allclose(to_frame(seen, roi, 192), face, atol=1e-6)
+    meshes = read_meshes(np.stack([seen, seen + 1]), np.array([[20.0], [-20.0]]), [roi, roi], 192)
+    np.testing.assert_allclose(meshes.points[0], face, atol=1e-6)
+    assert meshes.presence == pytest.approx([1, 0], abs=1e-6)
+    assert meshes.boxes[0] == pytest.approx(bounding_box(face))
+    again = meshes.rois[0]
+    assert (again.x, again.y, again.side) == pytest.approx((roi.x, roi.y, roi.side))
+    assert again.angle == pytest.approx(roi.angle)
+    assert meshes.part(1, 2).boxes == meshes.boxes[1:]
+
+
+def test_no_squares_give_no_meshes() -> None:
+    meshes = read_meshes(np.zeros((0, 468, 3)), np.zeros(0), [], 192)
+    assert meshes.points.shape == (0, 468, 3)
+    assert (meshes.presence, meshes.boxes, meshes.rois) == ([], [], [])
+
+
+def test_points_that_are_no_numbers_have_no_finite_box() -> None:
+    points = np.stack([turned_face(0.1)] * 3)
+    points[0, 5, 0], points[1, 7, 1] = np.nan, np.inf
+    boxes = Meshes.of(points, [1, 1, 1]).boxes
+    assert [bool(np.isfinite(box).all()) for box in boxes] == [False, False, True]
 
 
 def test_presence_is_a_probability_whatever_comes() -> None:

@@ -96,12 +96,17 @@ def matte_of(value: int) -> Matte:
     )
 
 
-def run(step: FaceStep, frames: Sequence[Frame], value: int, cuts: Sequence[int] = ()) -> None:
+def run(
+    step: FaceStep, frames: Sequence[Frame], value: int, cuts: Sequence[int] = ()
+) -> list[list[int]]:
+    """Numbers of the frames that each frame finishes, and at last of those that are flushed."""
     reducer = CpuReducer(HD)
+    finished = []
     for frame in frames:
         found = step.find(frame, reducer.reduce(frame), frame.index in cuts)
         step.edit_matte(frame, matte_of(value), found)
-        step.finish(frame, found)
+        finished.append([each.index for each in step.finish(frame, found)])
+    return [*finished, [each.index for each in step.flush()]]
 
 
 def test_missed_faces_are_counted_with_their_frames() -> None:
@@ -145,6 +150,37 @@ def test_a_cut_starts_everything_anew() -> None:
     # Who is alone in the new scene is main: nobody is hidden.
     for frame, luma in zip(frames, before, strict=True):
         np.testing.assert_array_equal(frame.luma, luma)
+
+
+def test_frames_wait_for_the_faces_of_the_next_ones() -> None:
+    finder = FakeFinder([[]] * 5 + [[MAIN]] * 10)
+    step, _ = make_step(finder, FaceMode.ANONYMIZE, subjects=0)
+    frames = frames_of(15)
+    before = [frame.luma.copy() for frame in frames]
+    finished = run(step, frames, 255)
+    assert finished == [[]] * 8 + [[at] for at in range(7)] + [list(range(7, 15))]
+    assert step.held == 8
+    x, y = 160, 120
+    for frame, luma in zip(frames, before, strict=True):
+        assert frame.luma[y - 20 : y + 20, x - 20 : x + 20].std() < 10 < luma.std()
+        np.testing.assert_array_equal(frame.luma[:, 320:], luma[:, 320:])
+
+
+def test_a_frame_that_is_flushed_at_once_is_hidden_by_what_is_known() -> None:
+    step, _ = make_step(FakeFinder([[], [MAIN], []]), FaceMode.ANONYMIZE, subjects=0)
+    frames = frames_of(3)
+    before = [frame.luma.copy() for frame in frames]
+    for frame in frames:
+        assert run(step, [frame], 255) == [[], [frame.index]]
+    changed = [(f.luma != luma).any() for f, luma in zip(frames, before, strict=True)]
+    assert changed == [False, True, True]
+
+
+@pytest.mark.parametrize("mode", [FaceMode.OFF, FaceMode.GUARD, FaceMode.MAIN])
+def test_only_hiding_keeps_frames_back(mode: FaceMode) -> None:
+    step, _ = make_step(FakeFinder([[MAIN]] * 3), mode)
+    assert run(step, frames_of(3), 255) == [[0], [1], [2], []]
+    assert step.held == 0
 
 
 def test_batches_are_divided_at_cuts() -> None:

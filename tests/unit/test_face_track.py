@@ -14,8 +14,11 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections
-from bgsoft.face.finder import CpuFaceFinder, FinderSettings, Following
+from bgsoft.face.finder import CpuFaceFinder, FinderSettings
 from bgsoft.face.geometry import overlap
+from bgsoft.face.landmarks import Meshes
+from bgsoft.face.networks import CpuFaceNetworks
+from bgsoft.face.together import Together
 from bgsoft.face.track import MAX_MISSES, Tracker
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.pipeline.ring import FrameRing
@@ -62,7 +65,8 @@ class Scene:
             points.append(mesh(*(near[0] if near else (roi.x, roi.y))))
             sure.append(presence if near else 0.0)
         self.time += 1 / 30
-        return self.tracker.update(proposals, np.array(points), np.array(sure), self.time)
+        meshes = Meshes.of(np.array(points), sure)
+        return self.tracker.update(proposals, meshes, self.time)
 
 
 def test_a_face_keeps_its_id_while_it_moves() -> None:
@@ -156,7 +160,7 @@ def test_landmarks_that_are_no_numbers_are_a_gap() -> None:
     for _ in range(3):
         scene.step(seen((200, 200)), (200, 200))
     proposals = scene.tracker.propose(None, 0.5)
-    faces = scene.tracker.update(proposals, np.full((1, 468, 3), np.nan), np.ones(1), 1.0)
+    faces = scene.tracker.update(proposals, Meshes.of(np.full((1, 468, 3), np.nan), [1.0]), 1.0)
     assert np.isfinite(faces[0].landmarks).all()
     assert not faces[0].detected
 
@@ -237,16 +241,17 @@ def test_a_batch_gives_the_faces_of_single_frames() -> None:
         if len(frames) == 12:
             break
     assert finder is not None
-    following: Following = finder._following
-    finder.reset()
-    grids = [CpuReducer(frame.format).reduce(frame) for frame in frames]
-    together = following.find(frames[:8], grids[:8]) + following.find(frames[8:], grids[8:])
-    for faces, single in zip(together, singles, strict=True):
-        assert [face.id for face in faces] == [1]
+    format = frames[0].format
+    grids = [CpuReducer(format).reduce(frame) for frame in frames]
+    with Together(format, CpuFaceNetworks(format), FinderSettings()) as together:
+        found = together.find_batch(frames[:8], grids[:8])
+        found += together.find_batch(frames[8:], grids[8:])
+        assert together.find_batch([], []) == []
+    for faces, single in zip(found, singles, strict=True):
+        assert [face.id for face in faces] == [0]
         width = single.box_xyxy[2] - single.box_xyxy[0]
         off = np.linalg.norm((faces[0].landmarks - single.landmarks)[:, :2], axis=1)
         assert off.mean() < 0.02 * width
-    assert following.find([], []) == []
 
 
 def placed(size: tuple[int, int], scale: float, at: tuple[int, int]) -> tuple[Frame, Frame]:
@@ -386,10 +391,10 @@ def test_a_fault_names_the_stage_and_the_frame(monkeypatch: pytest.MonkeyPatch) 
     format, luma, chroma = sample_picture()
     finder = CpuFaceFinder(format)
 
-    def fail(_asked: object) -> None:
+    def fail(_asked: object, _score: float) -> None:
         raise InferenceError("broken", stage="segment")
 
-    monkeypatch.setattr(finder._following._models, "detect", fail)
+    monkeypatch.setattr(finder._networks, "detect", fail)
     with pytest.raises(InferenceError) as raised:
         find(finder, make_frame(format, luma, chroma, pts=77))
     assert (raised.value.stage, raised.value.pts) == ("face", 77)

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bgsoft.config import Precision
 from bgsoft.errors import ConfigError, ModelDownloadError, ModelError, ModelIntegrityError
 from bgsoft.models import cache, catalog
 
@@ -105,6 +107,43 @@ def test_catalogue_entries_are_whole() -> None:
             assert spec.url.startswith("https://")
 
 
+def test_further_files_are_whole_entries() -> None:
+    named = [
+        further
+        for spec in catalog.catalog().values()
+        for further in (
+            (spec.fp16_file, spec.fp16_bytes, spec.fp16_sha256),
+            (spec.gpu_file, spec.gpu_bytes, spec.gpu_sha256),
+        )
+        if any(further)
+    ]
+    assert all(all(further) for further in named)
+    assert "face_mesh_gpu.onnx" in [file for file, _, _ in named]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("face-mesh", "file"), ("face-mesh", "gpu_file"), ("selfie-general", "fp16_file")],
+)
+def test_every_file_of_a_model_is_checked(
+    name: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = catalog.find_spec(name)
+    catalog.check_files(spec)
+    copy = tmp_path / "data"
+    shutil.copytree(catalog.spec_path(spec).parent, copy)
+    monkeypatch.setattr(catalog, "_EMBEDDED", copy)
+    catalog.check_files(spec)
+    file = copy / getattr(spec, key)
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ModelIntegrityError, match=rf"{file.name} is damaged: SHA-256"):
+        catalog.check_files(spec)
+    file.unlink()
+    with pytest.raises(ModelError, match=f"cannot read .*{file.name}"):
+        catalog.check_files(spec)
+
+
 def test_unknown_name() -> None:
     with pytest.raises(ConfigError, match="did you mean selfie-general"):
         catalog.resolve("selfie-generel")
@@ -159,6 +198,17 @@ def test_own_file_with_sidecar(tmp_path: Path) -> None:
 def test_sidecar_cannot_vouch_for_its_file(tmp_path: Path) -> None:
     forged = f'sha256 = "{"0" * 64}"\n{SIDECAR}'
     assert catalog.resolve(own_model(tmp_path, forged)).sha256 == SHA256
+
+
+def test_sidecar_cannot_name_further_files(tmp_path: Path) -> None:
+    keys = "".join(
+        f'{kind}_file = "other.onnx"\n{kind}_bytes = 1\n{kind}_sha256 = "{SHA256}"\n'
+        for kind in ("fp16", "gpu")
+    )
+    model = catalog.resolve(own_model(tmp_path, keys + SIDECAR))
+    assert (model.spec.fp16_file, model.spec.gpu_file) == (None, None)
+    for backend in ("cpu", "cuda", "tensorrt"):
+        assert model.for_provider(backend, Precision.FP32) is model
 
 
 @pytest.mark.parametrize(

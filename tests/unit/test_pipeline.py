@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,17 +10,19 @@ from bgsoft.errors import DecodeError, InferenceError, RenderCancelledError, Ver
 from bgsoft.frame import Frame
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.ring import RingClosedError
+from bgsoft.pipeline.ring import FrameRing, RingClosedError
 from bgsoft.pipeline.runner import Pipeline
 from tests.fakes import FakeDecoder, FakeSink, FakeStage, small_ring
 
 
-def build(decoder: FakeDecoder, stage: FakeStage, sink: FakeSink, **extra: object) -> Pipeline:
+def build(
+    decoder: FakeDecoder, stage: FakeStage, sink: FakeSink, *, slots: int = 4, **extra: object
+) -> Pipeline:
     return Pipeline(
         decoder=decoder,  # type: ignore[arg-type]
         stage=stage,
         sink=sink,
-        ring=small_ring(),
+        ring=small_ring(slots),
         metrics=Metrics(),
         **extra,  # type: ignore[arg-type]
     )
@@ -53,6 +56,102 @@ def test_batches_are_full_but_the_last() -> None:
 def test_a_batch_larger_than_the_ring_allows_is_refused() -> None:
     with pytest.raises(ValueError, match="needs 6 slots"):
         build(FakeDecoder([]), FakeStage(batch=3), FakeSink())
+
+
+@pytest.mark.parametrize(("batch", "held"), [(1, 8), (3, 8), (8, 8), (4, 1), (8, 3)])
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9, 16, 100])
+def test_frames_that_are_held_back_come_once_and_in_order(
+    batch: int, held: int, count: int
+) -> None:
+    """With as few slots as are allowed."""
+    pts = [7 * index for index in range(count)]
+    sink, stage = FakeSink(), FakeStage(batch=batch, held=held)
+    result = build(FakeDecoder(pts), stage, sink, slots=2 * batch + held).run()
+    assert sink.seen == [(index, pts[index], index) for index in range(count)]
+    assert list(result.decoded_pts) == list(result.encoded_pts) == pts
+    assert stage.flushed
+    assert sink.finished
+    assert alive_stage_threads() == []
+
+
+@pytest.mark.parametrize("slow", ["decode", "picture", "encode"])
+def test_no_thread_waits_for_ever_whichever_is_slow(slow: str) -> None:
+    def wait(frame: Frame) -> None:
+        time.sleep(0.001)
+
+    class SlowDecoder(FakeDecoder):
+        def frames(self, ring: FrameRing) -> Iterator[Frame]:
+            for frame in super().frames(ring):
+                wait(frame)
+                yield frame
+
+    decoder = (SlowDecoder if slow == "decode" else FakeDecoder)(list(range(60)))
+    stage = FakeStage(wait if slow == "picture" else None, batch=3, held=8)
+    sink = FakeSink(wait if slow == "encode" else None)
+    build(decoder, stage, sink, slots=14).run()
+    assert [seen[0] for seen in sink.seen] == list(range(60))
+
+
+def test_too_few_slots_for_the_frames_held_back_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 with 8 frames held back needs 12 slots"):
+        build(FakeDecoder([]), FakeStage(batch=2, held=8), FakeSink(), slots=11)
+
+
+@pytest.mark.parametrize("at", [0, 5, 19])
+def test_an_error_in_a_held_frame_stops_the_run(at: int) -> None:
+    """The last ones are let go at the end."""
+
+    def fail(frame: Frame) -> None:
+        if frame.index == at:
+            raise InferenceError("broken", pts=frame.pts)
+
+    sink = FakeSink()
+    with pytest.raises(InferenceError, match="broken") as caught:
+        build(FakeDecoder(list(range(20))), FakeStage(fail, held=8), sink, slots=10).run()
+    assert (caught.value.stage, caught.value.pts) == ("picture", at)
+    assert len(sink.seen) <= at
+    assert not sink.finished
+    assert alive_stage_threads() == []
+
+
+@pytest.mark.parametrize("where", ["decode", "encode"])
+def test_an_error_elsewhere_drops_what_is_held(where: str) -> None:
+    def fail(frame: Frame) -> None:
+        if frame.index == 7:
+            raise InferenceError("broken", pts=7)
+
+    error = DecodeError("broken", pts=7) if where == "decode" else None
+    decoder = FakeDecoder(list(range(20)), error)
+    stage, sink = FakeStage(held=8), FakeSink(fail if where == "encode" else None)
+    with pytest.raises((DecodeError, InferenceError), match="broken"):
+        build(decoder, stage, sink, slots=10).run()
+    assert not sink.finished
+    assert alive_stage_threads() == []
+
+
+def test_cancelling_stops_a_run_that_holds_frames() -> None:
+    cancel = threading.Event()
+
+    def stop(frame: Frame) -> None:
+        if frame.index == 3:
+            cancel.set()
+        time.sleep(0.005)
+
+    stage, sink = FakeStage(held=8), FakeSink(stop)
+    with pytest.raises(RenderCancelledError):
+        build(FakeDecoder(list(range(100_000))), stage, sink, slots=10, cancel=cancel).run()
+    assert not stage.flushed
+    assert not sink.finished
+    assert alive_stage_threads() == []
+
+
+def test_a_frame_that_the_stage_keeps_fails_the_run() -> None:
+    class Forgetful(FakeStage):
+        def flush(self) -> list[Frame]:
+            return super().flush()[1:]
+
+    with pytest.raises(VerificationError, match="9 frames were decoded but 8 encoded"):
+        build(FakeDecoder(list(range(9))), Forgetful(held=4), FakeSink(), slots=6).run()
 
 
 def test_a_slow_sink_bounds_the_frames_under_way() -> None:

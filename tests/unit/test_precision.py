@@ -1,8 +1,9 @@
-"""Which file a precision means."""
+"""Which file a provider and a precision mean."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,52 @@ MODELS = [m.name for m in catalog().values() if m.embedded and m.family == "sing
 @pytest.fixture
 def model() -> ResolvedModel:
     return resolve("selfie-general")
+
+
+@pytest.fixture
+def mesh() -> ResolvedModel:
+    """The model that has a file for GPUs."""
+    return resolve("face-mesh", ("face-landmarks",))
+
+
+@pytest.mark.parametrize(
+    ("backend", "precision"),
+    [
+        ("cuda", Precision.FP32),
+        ("tensorrt", Precision.FP32),
+        ("tensorrt", Precision.FP16),  # of which it makes half precision
+    ],
+)
+def test_gpus_have_a_file_of_their_own(
+    mesh: ResolvedModel, backend: str, precision: Precision
+) -> None:
+    chosen = mesh.for_provider(backend, precision)
+    assert chosen.path.name == mesh.spec.gpu_file != mesh.path.name
+    assert chosen.path.stat().st_size == mesh.spec.gpu_bytes
+    assert chosen.sha256 == mesh.spec.gpu_sha256 != mesh.sha256
+    assert chosen.spec is mesh.spec
+
+
+def test_the_cpu_keeps_the_file_itself(mesh: ResolvedModel) -> None:
+    assert mesh.for_provider("cpu", Precision.FP32) is mesh
+
+
+def test_a_file_for_gpus_is_no_half_precision(mesh: ResolvedModel) -> None:
+    with pytest.raises(BackendUnavailableError, match="no fp16 version of face-mesh"):
+        mesh.for_provider("cuda", Precision.FP16)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"gpu_sha256": "0" * 64}, "SHA-256"), ({"gpu_bytes": 1}, "bytes, expected 1")],
+)
+def test_the_file_for_gpus_is_checked(
+    mesh: ResolvedModel, change: dict[str, Any], words: str
+) -> None:
+    damaged = replace(mesh, spec=replace(mesh.spec, **change))
+    assert damaged.for_provider("cpu", Precision.FP32) is damaged
+    with pytest.raises(ModelIntegrityError, match=words):
+        damaged.for_provider("cuda", Precision.FP32)
 
 
 @pytest.mark.parametrize("backend", ["cpu", "cuda", "tensorrt"])

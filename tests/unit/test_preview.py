@@ -8,10 +8,11 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.config import EffectConfig, EffectKind, RenderConfig
+from bgsoft.config import EffectConfig, EffectKind, FaceConfig, FaceMode, RenderConfig
 from bgsoft.errors import ConfigError, OpenError, OutputError
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
 from bgsoft.preview import frame_to_bgr, write_preview
+from tests.face_clips import FACE, SAMPLE
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 
 RATE = 25
@@ -73,6 +74,17 @@ def test_alpha_effect_shows_a_checkerboard_behind(clip: Path, tmp_path: Path) ->
     background = matte[..., 0] == 0
     assert background.any(), "blocks of grey are nobody"
     assert set(np.unique(result[background])) == {153, 204}
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3])
+def test_faces_are_hidden_at_once(tmp_path: Path, at: float) -> None:
+    """Without waiting for the frames that a render would look at first."""
+    out = tmp_path / "p.png"
+    plain = config(SAMPLE, out, kind=EffectKind.DIM, strength=0.0)
+    face = FaceConfig(mode=FaceMode.ANONYMIZE, subjects=0)
+    write_preview(dataclasses.replace(plain, face=face), at)
+    source, _, result = (np.abs(np.diff(p[FACE].astype(int), axis=1)).mean() for p in panels(out))
+    assert result < 0.35 * source
 
 
 def test_time_past_the_end(clip: Path, tmp_path: Path) -> None:

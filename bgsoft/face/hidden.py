@@ -1,0 +1,253 @@
+"""Which places of a frame are to be hidden: faces there, faces just lost, faces about to be found.
+
+A frame is looked at together with the ones that follow it. A face that is found in one of those
+was mostly there before, so its place is carried backwards; a gap in a track whose end is known is
+bridged by interpolation; and a face that is lost for longer is carried on for a moment. In doubt a
+place is hidden.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from bgsoft.face.base import Face
+from bgsoft.face.oval import Ellipse, box_overlap, hiding_ellipse
+from bgsoft.frame import FrameFormat
+
+__all__ = ["LOOK_AHEAD", "FrameFaces", "HiddenFaces"]
+
+LOOK_AHEAD = 8
+"""Frames whose faces are known beyond the one whose faces are hidden."""
+
+_HOLD_SECONDS = 0.7
+"""A face that is out of sight stays hidden where it was going for this long."""
+_HOLD_GROWTH = 0.02
+"""And its ellipse grows by this each frame, as nobody knows where it is."""
+_MAX_GROWTH = 1.3
+_SAME_FACE = 0.5
+"""A face in sight that overlaps a lost one's place by this much is the one that was lost."""
+_DRIFT = 0.9
+"""A lost face goes on at the speed it had, which falls by this factor each frame."""
+_FIRST_STEPS = 4
+"""Steps from frame to frame that a new face's speed is the mean of, where so many are known."""
+
+_Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a face is, or may be."""
+
+    ellipse: Ellipse
+    box: _Box
+
+    def carried(self, dx: float, dy: float) -> _Place:
+        """The place one frame on, if the face goes by ``dx`` and ``dy`` pixels."""
+        moved = self.ellipse.moved(dx, dy, 1 + _HOLD_GROWTH)
+        if moved.across * moved.along > _MAX_GROWTH**2 * _area(self.box):
+            moved = self.ellipse.moved(dx, dy)
+        left, top, right, bottom = self.box
+        return _Place(moved, (left + dx, top + dy, right + dx, bottom + dy))
+
+    def towards(self, other: _Place, share: float) -> _Place:
+        """The place that has gone this share (0–1) of the way to another."""
+
+        def between(a: float, b: float) -> float:
+            return a + (b - a) * share
+
+        one, two = self.ellipse, other.ellipse
+        angle = math.atan2(one.sin, one.cos)
+        # Turned by half a circle an ellipse is the same.
+        angle += share * math.remainder(math.atan2(two.sin, two.cos) - angle, math.pi)
+        ellipse = Ellipse(
+            x=between(one.x, two.x),
+            y=between(one.y, two.y),
+            cos=math.cos(angle),
+            sin=math.sin(angle),
+            across=between(one.across, two.across),
+            along=between(one.along, two.along),
+        )
+        left, top, right, bottom = map(between, self.box, other.box)
+        return _Place(ellipse, (left, top, right, bottom))
+
+
+class FrameFaces:
+    """What is known of the faces of one frame.
+
+    Args:
+        faces: All of them.
+        shown: Ids of those that are not to be hidden.
+        seconds: The frame's time.
+        cut: It begins a new scene.
+    """
+
+    __slots__ = ("cut", "places", "seconds", "shown")
+
+    def __init__(
+        self, faces: Sequence[Face], shown: Collection[int], seconds: float, cut: bool = False
+    ) -> None:
+        self.places: Mapping[int, _Place] = {
+            face.id: _Place(hiding_ellipse(face), face.box_xyxy) for face in faces
+        }
+        self.shown = frozenset(shown)
+        self.seconds = seconds
+        self.cut = cut
+
+    def hidden(self) -> Iterator[tuple[int, _Place]]:
+        """Id and place of each face that is to be hidden."""
+        return ((id, place) for id, place in self.places.items() if id not in self.shown)
+
+
+@dataclass(slots=True)
+class _Track:
+    """A face that was hidden in the last frame."""
+
+    place: _Place
+    at: float
+    """Time of the place, seconds."""
+    seen_at: float
+    """When the face was last in sight."""
+    dx: float = 0.0
+    dy: float = 0.0
+    ends_as: int | None = None
+    """Out of sight: the id that the face has when it is found again, where that is known."""
+
+
+class HiddenFaces:
+    """Remembers the faces that are to be hidden, and bridges gaps in their tracks.
+
+    Args:
+        format: Format of every frame.
+    """
+
+    def __init__(self, format: FrameFormat) -> None:
+        self._width, self._height = format.width, format.height
+        self._tracks: dict[int, _Track] = {}
+
+    def update(self, now: FrameFaces, coming: Sequence[FrameFaces]) -> list[Ellipse]:
+        """The ellipses to hide in the next frame.
+
+        Args:
+            now: The frame's faces.
+            coming: The faces of the frames that follow it, as far as they are known.
+        """
+        if now.cut:
+            self._tracks.clear()
+        coming = list(takewhile(lambda frame: not frame.cut, coming))
+        for id in [id for id in self._tracks if id in now.shown]:
+            del self._tracks[id]
+        for id in [id for id in self._tracks if id not in now.places]:
+            self._bridge(id, now, coming)
+        for id, place in now.hidden():
+            last = self._tracks.get(id)
+            dx, dy = (0.0, 0.0) if last is None else _way(last.place, place)
+            self._tracks[id] = _Track(place, now.seconds, now.seconds, dx, dy)
+        ellipses = [track.place.ellipse for track in self._tracks.values()]
+        return ellipses + self._before_they_are_found(now, coming)
+
+    def _bridge(self, id: int, now: FrameFaces, coming: Sequence[FrameFaces]) -> None:
+        """Say where a face is that is out of sight, or forget it.
+
+        Of the faces in sight only hidden ones can be it. A main face at the same place ends
+        nothing: in doubt it is hidden for a moment, too.
+        """
+        track = self._tracks[id]
+        if track.ends_as is None:
+            again = any(_is_same(place, track.place) for _, place in now.hidden())
+            if again or now.seconds - track.seen_at > _HOLD_SECONDS:
+                del self._tracks[id]
+                return
+            track.ends_as = self._end_of_gap(id, now, coming)
+        elif track.ends_as in now.places:
+            del self._tracks[id]
+            return
+        last = track.place
+        end = next((frame for frame in coming if track.ends_as in frame.places), None)
+        if end is None or track.ends_as is None:
+            track.place = last.carried(track.dx * _DRIFT, track.dy * _DRIFT)
+        else:
+            share = (now.seconds - track.at) / max(end.seconds - track.at, 1e-9)
+            track.place = last.towards(end.places[track.ends_as], min(max(share, 0.0), 1.0))
+        track.dx, track.dy = _way(last, track.place)
+        track.at = now.seconds
+
+    def _end_of_gap(self, id: int, now: FrameFaces, coming: Sequence[FrameFaces]) -> int | None:
+        """The id that a lost face has when it is found again; None: not found in what is known."""
+        track = self._tracks[id]
+        dx, dy = track.dx * _DRIFT, track.dy * _DRIFT
+        place = track.place.carried(dx, dy)
+        for frame in coming:
+            if id in frame.places:
+                return id
+            dx, dy = dx * _DRIFT, dy * _DRIFT
+            place = place.carried(dx, dy)
+            for other, seen in frame.hidden():
+                is_new = other not in now.places and other not in self._tracks
+                if is_new and _is_same(seen, place):
+                    return other
+        return None
+
+    def _before_they_are_found(
+        self, now: FrameFaces, coming: Sequence[FrameFaces]
+    ) -> list[Ellipse]:
+        """Where faces may be now that will be found for the first time."""
+        known = {*now.places, *self._tracks}
+        known.update(track.ends_as for track in self._tracks.values() if track.ends_as is not None)
+        ellipses = []
+        for index, frame in enumerate(coming):
+            for id in [id for id in frame.places if id not in known]:
+                known.add(id)
+                # Who is main at once is somebody to be shown.
+                place = None if id in frame.shown else self._carried_back(id, index, now, coming)
+                if place is not None:
+                    ellipses.append(place.ellipse)
+        return ellipses
+
+    def _carried_back(
+        self, id: int, index: int, now: FrameFaces, coming: Sequence[FrameFaces]
+    ) -> _Place | None:
+        """Where a face may be now that is first found in ``coming[index]``.
+
+        Returns:
+            None where the way back meets a face in sight: that is the same face under another id,
+            or one in front of it, which is hidden for itself, or shown because it is main.
+        """
+        place = coming[index].places[id]
+        dx, dy = _first_speed(id, coming[index:])
+        for frame in (*coming[:index][::-1], now):
+            dx, dy = dx * _DRIFT, dy * _DRIFT
+            place = place.carried(
+                _step(place.ellipse.x, -dx, self._width), _step(place.ellipse.y, -dy, self._height)
+            )
+            if any(_is_same(seen, place) for seen in frame.places.values()):
+                return None
+        return place
+
+
+def _way(start: _Place, end: _Place) -> tuple[float, float]:
+    return end.ellipse.x - start.ellipse.x, end.ellipse.y - start.ellipse.y
+
+
+def _first_speed(id: int, frames: Sequence[FrameFaces]) -> tuple[float, float]:
+    """How far a face goes in a frame, pixels; it is in sight in the first of the frames."""
+    seen = [*takewhile(lambda frame: id in frame.places, frames[: _FIRST_STEPS + 1])]
+    dx, dy = _way(seen[0].places[id], seen[-1].places[id])
+    steps = max(1, len(seen) - 1)
+    return dx / steps, dy / steps
+
+
+def _step(position: float, step: float, size: int) -> float:
+    """A step that leads no centre out of the frame: somebody may have come in at its edge."""
+    return min(max(position + step, min(0.0, position)), max(float(size), position)) - position
+
+
+def _is_same(one: _Place, other: _Place) -> bool:
+    return box_overlap(one.box, other.box) >= _SAME_FACE
+
+
+def _area(box: _Box) -> float:
+    """Product of the half axes that a box's face would be hidden by, about."""
+    return 1.8 * (box[2] - box[0]) * (box[3] - box[1]) / 4

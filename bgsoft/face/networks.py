@@ -1,0 +1,142 @@
+"""The two face networks as the finders use them, and how they run on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.closing import Closing
+from bgsoft.face.anchors import anchor_centres
+from bgsoft.face.detect import Detections, decode, weighted_nms
+from bgsoft.face.geometry import Roi, frame_from_roi
+from bgsoft.face.landmarks import LANDMARKS, Meshes, read_meshes
+from bgsoft.face.warp import CpuWarper, View, choose_source
+from bgsoft.frame import Frame, FrameFormat, Reduced
+from bgsoft.infer.cpu import CpuNetwork
+from bgsoft.models.catalog import ModelSpec, ResolvedModel, resolve
+
+__all__ = [
+    "AskedFace",
+    "AskedView",
+    "CpuFaceNetworks",
+    "FaceNetworks",
+    "network_shapes",
+    "resolve_detector",
+    "resolve_landmarker",
+]
+
+AskedView = tuple[Frame, Reduced, View]
+"""A frame, the same on the analysis grid, and what of it the detector is shown."""
+AskedFace = tuple[Frame, Reduced, Roi]
+"""The same with the square that the landmark model is shown."""
+
+
+class FaceNetworks(Protocol):
+    """Both networks on one device. Answers are on the host, in frame pixels."""
+
+    def detect(self, asked: Sequence[AskedView], min_score: float) -> list[Detections]:
+        """The faces that the detector is that sure of, for each view.
+
+        Raises:
+            InferenceError: The model failed.
+        """
+        ...
+
+    def landmarks(self, asked: Sequence[AskedFace]) -> Meshes:
+        """The landmarks of each square.
+
+        Raises:
+            InferenceError: The model failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the networks; safe to call twice."""
+        ...
+
+
+def resolve_detector() -> ResolvedModel:
+    """BlazeFace.
+
+    Raises:
+        ModelError: Its file is damaged.
+    """
+    return resolve("blazeface-short", ("face-detector",))
+
+
+def resolve_landmarker() -> ResolvedModel:
+    """Face Mesh.
+
+    Raises:
+        ModelError: Its file is damaged.
+    """
+    return resolve("face-mesh", ("face-landmarks",))
+
+
+def network_shapes(spec: ModelSpec, batch: int) -> dict[str, tuple[int, ...]]:
+    """The input shapes to load a face model with."""
+    if spec.layout == "NCHW":
+        return {spec.input: (batch, 3, spec.height, spec.width)}
+    return {spec.input: (batch, spec.height, spec.width, 3)}
+
+
+class _OneByOne:
+    """One network that is shown one view after the other: a batch of several takes as long."""
+
+    def __init__(self, model: ResolvedModel, format: FrameFormat, threads: int) -> None:
+        spec = model.spec
+        self.size = spec.width
+        self._network = CpuNetwork(model.path, network_shapes(spec, 1), threads=threads)
+        self._tensor = self._network.inputs[spec.input][0]
+        self._warper = CpuWarper(spec, format)
+        self.close = self._network.close
+
+    def run(self, frame: Frame, grid: Reduced, view: View) -> dict[str, NDArray[np.floating]]:
+        """The outputs, without the batch's axis; overwritten by the next call."""
+        self._warper.write(choose_source(frame, grid, view), view, self._tensor)
+        self._network.run()
+        return {name: output[0] for name, output in self._network.outputs.items()}
+
+
+class CpuFaceNetworks(Closing):
+    """Implements :class:`FaceNetworks` with ONNX Runtime on the CPU; the reference.
+
+    Args:
+        format: Format of the frames.
+        threads: Threads of each network.
+
+    Raises:
+        ModelError: A model's file is damaged.
+    """
+
+    def __init__(self, format: FrameFormat, threads: int = 1) -> None:
+        self._detector = _OneByOne(resolve_detector(), format, threads)
+        self._landmarker = _OneByOne(resolve_landmarker(), format, threads)
+        self._anchors = anchor_centres(self._detector.size)
+
+    def detect(self, asked: Sequence[AskedView], min_score: float) -> list[Detections]:
+        """See :class:`FaceNetworks`."""
+        return [self._detect(*each, min_score) for each in asked]
+
+    def _detect(self, frame: Frame, grid: Reduced, view: View, min_score: float) -> Detections:
+        raw = self._detector.run(frame, grid, view)
+        found = decode(raw["boxes"], raw["scores"], self._detector.size, min_score, self._anchors)
+        return weighted_nms(found).moved(view.frame_from_input)
+
+    def landmarks(self, asked: Sequence[AskedFace]) -> Meshes:
+        """See :class:`FaceNetworks`."""
+        size = self._landmarker.size
+        points = np.empty((len(asked), LANDMARKS, 3), np.float32)
+        presence = np.empty(len(asked), np.float32)
+        for index, (frame, grid, roi) in enumerate(asked):
+            raw = self._landmarker.run(frame, grid, View(frame_from_roi(roi, size), True))
+            points[index], presence[index] = raw["landmarks"], raw["presence"][0]
+        return read_meshes(points, presence, [roi for _, _, roi in asked], size)
+
+    def close(self) -> None:
+        """Free the networks; safe to call twice."""
+        self._detector.close()
+        self._landmarker.close()

@@ -1,0 +1,249 @@
+"""Finding the faces of a batch of frames at once, for devices where a run costs more than its size.
+
+Both networks run once a batch. The detector looks at the whole frame where that is due, and in
+every frame near the place where each known face is expected; what it sees there moves the square
+of the landmark model. Only a face that is new takes a second run of the detector, which looks for
+it in the rest of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bgsoft.closing import Closing
+from bgsoft.errors import InferenceError
+from bgsoft.face.base import Face
+from bgsoft.face.detect import Detections, Sighting, merge
+from bgsoft.face.networks import AskedView, FaceNetworks, resolve_detector
+from bgsoft.face.search import FinderSettings, Searches
+from bgsoft.face.track import MAX_SAME, MIN_MATCH, Proposal, Track, Tracker
+from bgsoft.frame import Frame, FrameFormat, Reduced
+
+__all__ = ["Together"]
+
+Box = tuple[float, float, float, float]
+
+
+@dataclass(slots=True, eq=False)
+class _Path:
+    """One face through the frames of a batch."""
+
+    places: list[Box]
+    """Where it is expected in each frame."""
+    track: Track | None = None
+    """None: a new face."""
+    first: int = 0
+    """Frame in which it is looked for first."""
+    looks: list[Detections | None] = field(default_factory=list)
+    """What the detector shows near each place."""
+    seen: list[Sighting | None] = field(default_factory=list)
+    """The face itself, where it was seen."""
+    dx: float = 0.0
+    dy: float = 0.0
+    """By how much the face was last off its place."""
+
+    def expected(self, index: int) -> Box:
+        """Its place in a frame, from where it was in those before."""
+        left, top, right, bottom = self.places[index]
+        return left + self.dx, top + self.dy, right + self.dx, bottom + self.dy
+
+    def at(self, index: int) -> Box:
+        """Where it was seen in a frame that is dealt with, else where it must have been."""
+        sighting = self.seen[index]
+        return self.expected(index) if sighting is None else _box(sighting)
+
+    def see(self, index: int, sighting: Sighting | None) -> None:
+        """Take what the next frame shows of it."""
+        self.seen.append(sighting)
+        if sighting is not None:
+            left, top, right, bottom = _box(sighting)
+            place = self.places[index]
+            self.dx = (left + right - place[0] - place[2]) / 2
+            self.dy = (top + bottom - place[1] - place[3]) / 2
+
+
+class Together(Closing):
+    """Finds faces in batches of consecutive frames; the tracks go on from batch to batch.
+
+    Args:
+        format: Format of the frames.
+        networks: Both networks; closed with it.
+        settings: How to look.
+    """
+
+    def __init__(
+        self, format: FrameFormat, networks: FaceNetworks, settings: FinderSettings
+    ) -> None:
+        self._networks = networks
+        self._settings = settings
+        self._searches = Searches(format, settings, resolve_detector().spec.width)
+        self._tracker = Tracker(settings.max_faces)
+
+    def reset(self) -> None:
+        """End all tracks."""
+        self._tracker.reset()
+        self._searches.reset()
+
+    def find_batch(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
+        """The faces of consecutive frames of one scene, a list a frame, most prominent first.
+
+        Args:
+            frames: Where the networks read them, any number.
+            grids: The same on the analysis grid.
+
+        Raises:
+            InferenceError: A model failed; carries the first frame's pts.
+        """
+        if not frames:
+            return []
+        try:
+            return self._find(frames, grids)
+        except InferenceError as exc:
+            exc.stage, exc.pts = "face", frames[0].pts
+            raise
+
+    def find(self, frame: Frame, grid: Reduced) -> list[Face]:
+        """The faces of one frame."""
+        return self.find_batch([frame], [grid])[0]
+
+    def _find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
+        paths = self._known(frames)
+        paths += self._look(frames, grids, paths)
+        proposals = [self._propose(index, paths) for index in range(len(frames))]
+        meshes = self._networks.landmarks(
+            [
+                (frame, grid, proposal.roi)
+                for frame, grid, proposed in zip(frames, grids, proposals, strict=True)
+                for proposal in proposed
+            ]
+        )
+        faces, start = [], 0
+        for frame, proposed in zip(frames, proposals, strict=True):
+            stop = start + len(proposed)
+            part = meshes.part(start, stop)
+            faces.append(self._tracker.update(proposed, part, frame.time_seconds))
+            start = stop
+        return faces
+
+    def _known(self, frames: Sequence[Frame]) -> list[_Path]:
+        """A path for each face that lives."""
+        now = self._tracker.time_seconds
+        ahead = [0.0 if now is None else max(0.0, frame.time_seconds - now) for frame in frames]
+        return [
+            _Path([track.place(seconds) for seconds in ahead], track)
+            for track in self._tracker.tracks
+        ]
+
+    def _look(
+        self, frames: Sequence[Frame], grids: Sequence[Reduced], paths: Sequence[_Path]
+    ) -> list[_Path]:
+        """Complete the known paths, and find new ones."""
+        asked: list[AskedView] = []
+        searched: list[int] = []
+        for index, (frame, grid) in enumerate(zip(frames, grids, strict=True)):
+            wanted = not paths or (index == 0 and self._tracker.wants_detection)
+            views = self._searches.take(wanted)
+            asked += [(frame, grid, view) for view in views]
+            searched.append(len(views))
+        near = self._near(frames, grids, paths)
+        answers = iter(self._detect(asked + near))
+        searches = [[next(answers) for _ in range(count)] for count in searched]
+        for path in paths:
+            path.looks = [next(answers) for _ in path.places]
+        self._see(paths, len(frames))
+        new = self._new(searches, paths)
+        if new:
+            answers = iter(self._detect(self._near(frames, grids, new)))
+            for path in new:
+                path.looks = [None] * path.first
+                path.looks += [next(answers) for _ in path.places[path.first :]]
+            self._see(new, len(frames))
+        return new
+
+    def _near(
+        self, frames: Sequence[Frame], grids: Sequence[Reduced], paths: Sequence[_Path]
+    ) -> list[AskedView]:
+        return [
+            (frames[index], grids[index], self._searches.near(path.places[index]))
+            for path in paths
+            for index in range(path.first, len(frames))
+        ]
+
+    def _detect(self, asked: Sequence[AskedView]) -> list[Detections]:
+        if not asked:
+            return []
+        return self._networks.detect(asked, self._settings.min_first_score)
+
+    def _see(self, paths: Sequence[_Path], count: int) -> None:
+        """Tell in each frame which face is which: closest places first, no face twice."""
+        for index in range(count):
+            pairs: list[tuple[float, int, Sighting]] = []
+            for number, path in enumerate(paths):
+                look = path.looks[index]
+                if look is None or not len(look):
+                    continue
+                expected = path.expected(index)
+                for row, (box, score) in enumerate(
+                    zip(look.boxes.tolist(), look.scores.tolist(), strict=True)
+                ):
+                    shared = _shared(box, expected)
+                    if score >= self._settings.min_score and shared > MIN_MATCH:
+                        pairs.append((shared, number, look.at(row)))
+            pairs.sort(key=lambda pair: -pair[0])
+            taken: dict[int, Sighting] = {}
+            for _, number, sighting in pairs:
+                if number not in taken and not any(
+                    _shared(_box(sighting), _box(other)) > MAX_SAME for other in taken.values()
+                ):
+                    taken[number] = sighting
+            for number, path in enumerate(paths):
+                path.see(index, taken.get(number))
+
+    def _new(self, searches: Sequence[Sequence[Detections]], known: Sequence[_Path]) -> list[_Path]:
+        """Faces that a search shows and no path has."""
+        new: list[_Path] = []
+        for index, views in enumerate(searches):
+            found = merge(views) if any(len(view) for view in views) else Detections.none()
+            places = [path.at(index) for path in known]
+            for row in range(len(found)):
+                box = _box(found.at(row))
+                if any(_shared(box, place) > MIN_MATCH for place in places):
+                    continue
+                path = next((p for p in new if _shared(box, p.places[index]) > MIN_MATCH), None)
+                if path is not None:
+                    path.places[index:] = [box] * (len(searches) - index)
+                elif len(new) + len(known) < self._settings.max_faces:
+                    new.append(_Path([box] * len(searches), first=index))
+        return new
+
+    def _propose(self, index: int, paths: Sequence[_Path]) -> list[Proposal]:
+        """Where the landmark model is to look in a frame."""
+        proposals = []
+        for path in paths:
+            sighting = path.seen[index]
+            if path.track is None and sighting is not None:
+                path.track = self._tracker.begin(sighting)
+            if path.track is not None:
+                proposals.append(self._tracker.advance(path.track, sighting, later=index > 0))
+        return proposals
+
+    def close(self) -> None:
+        """Free the networks."""
+        self._networks.close()
+
+
+def _box(sighting: Sighting) -> Box:
+    left, top, right, bottom = sighting.box.tolist()
+    return left, top, right, bottom
+
+
+def _shared(a: Sequence[float], b: Sequence[float]) -> float:
+    """Intersection over union of two boxes; of few boxes, Python is faster than NumPy."""
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    shared = width * height
+    union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared
+    return float(shared / union)

@@ -1,0 +1,26 @@
+"""What stages are built with."""
+
+from __future__ import annotations
+
+import pytest
+
+from bgsoft.config import BackendConfig, CompositeBackend, DecodeBackend, EncodeBackend
+from bgsoft.stages import Machine
+from tests.pictures import frame_format
+
+
+@pytest.mark.parametrize(
+    ("asked", "held", "slots"),
+    [(None, 0, 8), (None, 8, 16), (4, 0, 4), (4, 8, 10), (16, 8, 16), (32, 8, 32)],
+)
+def test_the_ring_has_room_for_frames_that_are_held_back(
+    asked: int | None, held: int, slots: int
+) -> None:
+    config = BackendConfig(
+        decode=DecodeBackend.CPU,
+        composite=CompositeBackend.CPU,
+        encode=EncodeBackend.CPU,
+        ring_slots=asked,
+    )
+    machine = Machine(config, lambda _event: None)
+    assert machine.make_ring(frame_format((16, 8)), held).size == slots
