@@ -100,7 +100,7 @@ class Recorder(CpuFaceFinder):
 
     def raw_landmarks(self) -> dict[int, NDArray[Any]]:
         """Unsmoothed landmarks of the last frame, by id."""
-        return {t.id: t.measured for t in self._tracker.tracks if not t.misses and t.id >= 0}
+        return {t.id: t.measured.T for t in self._tracker.tracks if not t.misses and t.id >= 0}
 
 
 def measure_clip(

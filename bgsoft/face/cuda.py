@@ -6,25 +6,22 @@ landmarks, some kilobytes each, come back to the host, where tracks are kept: tw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
 
 import cupy
-import numpy as np
-from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
-from bgsoft.cuda.pinned import pinned_array
 from bgsoft.face.cuda_detect import CudaDetections
+from bgsoft.face.cuda_mesh import CudaMeshes
 from bgsoft.face.cuda_warp import CudaWarper
 from bgsoft.face.detect import Detections
 from bgsoft.face.geometry import frame_from_roi
-from bgsoft.face.landmarks import LANDMARKS, Meshes, read_meshes
+from bgsoft.face.landmarks import Meshes
 from bgsoft.face.networks import AskedFace, AskedView, resolve_detector, resolve_landmarker
 from bgsoft.face.search import FinderSettings
 from bgsoft.face.together import Together
 from bgsoft.face.warp import View
-from bgsoft.frame import FrameFormat
+from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ResolvedModel
 
@@ -32,8 +29,6 @@ __all__ = ["CudaFaceFinder", "CudaFaceNetworks", "MakeNetwork"]
 
 MakeNetwork = Callable[[ResolvedModel, int], Network]
 """Loads a model for a batch size, with its arrays on the device, on the pipeline's stream."""
-
-_T = TypeVar("_T")
 
 _VIEWS_PER_FRAME = 2
 """Of the detector, in one run: with one face, the one near it and a share of those of searches. On
@@ -62,9 +57,7 @@ class CudaFaceNetworks(Closing):
         self._detector = _Model(detector, make_network, format, _VIEWS_PER_FRAME * batch)
         self._landmarker = _Model(landmarker, make_network, format, batch)
         self._found = CudaDetections(detector.spec.width, self._detector.most)
-        most = self._landmarker.most
-        self._points: NDArray[np.float32] = pinned_array((most, LANDMARKS, 3), np.float32)
-        self._presence: NDArray[np.float32] = pinned_array((most, 1), np.float32)
+        self._meshes = CudaMeshes(self._landmarker.most)
 
     def start(self) -> None:
         """Run both networks once, in the thread that will use them.
@@ -78,49 +71,32 @@ class CudaFaceNetworks(Closing):
     def detect(self, asked: Sequence[AskedView], min_score: float) -> list[Detections]:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
         answers: list[Detections] = []
-        for part in _parts(asked, self._detector.most):
-
-            def decode(outputs: dict[str, Any], first: int, count: int) -> None:
-                self._found.launch(outputs["boxes"], outputs["scores"], first, count, min_score)
-
-            self._detector.run(part, decode)
+        for start in range(0, len(asked), self._detector.most):
+            part = asked[start : start + self._detector.most]
+            for views, outputs, first, count in self._detector.run(part):
+                raw = outputs["boxes"], outputs["scores"]
+                self._found.launch(views, *raw, first, count, min_score)
             self._found.fetch(len(part))
             cupy.cuda.get_current_stream().synchronize()
-            transforms = [view.frame_from_input for _, _, view in part]
-            answers += self._found.read(
-                [(t.xx, t.yy) for t in transforms], [(t.x0, t.y0) for t in transforms]
-            )
+            answers += self._found.read(len(part))
         return answers
 
     def landmarks(self, asked: Sequence[AskedFace]) -> Meshes:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
-        size = self._landmarker.size
-        points: list[NDArray[np.float32]] = []
-        presence: list[NDArray[np.float32]] = []
-        stream = cupy.cuda.get_current_stream()
-        for part in _parts(asked, self._landmarker.most):
-
-            def copy(outputs: dict[str, Any], first: int, count: int) -> None:
-                for output, host in (
-                    (outputs["landmarks"], self._points),
-                    (outputs["presence"], self._presence),
-                ):
-                    target = host[first : first + count]
-                    output.data.copy_to_host_async(target.ctypes.data, target.nbytes, stream)
-
-            views = [
-                (frame, grid, View(frame_from_roi(roi, size), True)) for frame, grid, roi in part
+        size, most = self._landmarker.size, self._landmarker.most
+        answers = []
+        for start in range(0, len(asked), most):
+            part = [
+                (frame, grid, View(frame_from_roi(roi, size), True))
+                for frame, grid, roi in asked[start : start + most]
             ]
-            self._landmarker.run(views, copy)
-            stream.synchronize()
-            points.append(self._points[: len(part)])
-            presence.append(self._presence[: len(part)])
-            if len(part) < len(asked):  # the next part overwrites them
-                points[-1], presence[-1] = points[-1].copy(), presence[-1].copy()
-        rois = [roi for _, _, roi in asked]
-        if not rois:
-            return read_meshes(self._points[:0], self._presence[:0], [], size)
-        return read_meshes(np.concatenate(points), np.concatenate(presence), rois, size)
+            for views, outputs, first, count in self._landmarker.run(part):
+                raw = outputs["landmarks"], outputs["presence"]
+                self._meshes.launch(views, *raw, first, count)
+            self._meshes.fetch(len(part))
+            cupy.cuda.get_current_stream().synchronize()
+            answers.append(self._meshes.read(len(part)))
+        return answers[0] if len(answers) == 1 else Meshes.joined(answers)
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
@@ -142,25 +118,21 @@ class _Model:
         self.network = make_network(model, batch)
         self._warper = CudaWarper(model.spec, format, batch, self.most)
 
-    def run(
-        self, asked: Sequence[AskedView], use: Callable[[dict[str, Any], int, int], None]
-    ) -> None:
-        """Run as often as it takes to show all views.
+    def run(self, asked: Sequence[AskedView]) -> Iterator[tuple[Array, dict[str, Array], int, int]]:
+        """Run as often as it takes to show all views; what is launched between runs stays in order.
 
         Args:
             asked: Up to :attr:`most` views.
-            use: Launches what becomes of the outputs of each run; with the index of its first
-                view, and how many there are.
+
+        Yields:
+            After each run: its views and outputs on the device, the outputs overwritten by the
+            next one; the index of its first view, and how many there are.
         """
         self._warper.upload(asked)
         for first in range(0, len(asked), self._batch):
             count = self._warper.write(first, self.network.inputs[self._input])
             self.network.run()
-            use(self.network.outputs, first, count)
-
-
-def _parts(asked: Sequence[_T], size: int) -> list[Sequence[_T]]:
-    return [asked[start : start + size] for start in range(0, len(asked), size)]
+            yield self._warper.views(first), self.network.outputs, first, count
 
 
 class CudaFaceFinder(Together):

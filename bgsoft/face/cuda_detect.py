@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy
 import numpy as np
 from numpy.typing import NDArray
@@ -41,10 +39,13 @@ class CudaDetections:
         self._most = most
         self._kernel = kernel("detections", "find_faces")
 
-    def launch(self, boxes: Array, logits: Array, first: int, count: int, min_score: float) -> None:
+    def launch(
+        self, views: Array, boxes: Array, logits: Array, first: int, count: int, min_score: float
+    ) -> None:
         """Find the faces of a batch; one launch.
 
         Args:
+            views: What the batch's items show: ``WARP_VIEW`` of bgsoft/face/warp.py, on the device.
             boxes: (batch, anchors, 16) float32 on the device.
             logits: (batch, anchors, 1) float32.
             first: Which view the batch's first item is.
@@ -53,7 +54,7 @@ class CudaDetections:
         """
         row = MAX_VIEW_FACES * (_VALUES + 1)
         args = (
-            *(boxes, logits, self._centres),
+            *(views, boxes, logits, self._centres),
             *(self._device[first:], self._device[self._most + first * row :]),
             *(np.int32(self._anchors), np.int32(MAX_VIEW_FACES)),
             np.float32(np.log(min_score / (1.0 - min_score))),
@@ -67,25 +68,16 @@ class CudaDetections:
         stream = cupy.cuda.get_current_stream()
         self._device.data.copy_to_host_async(self._host.ctypes.data, size, stream)
 
-    def read(self, scales: Any, shifts: Any) -> list[Detections]:
-        """What :meth:`fetch` brought, in frame pixels, for each view.
-
-        Args:
-            scales: (n, 2) frame pixels per input pixel, across and down.
-            shifts: (n, 2) the frame's place of the input's corner.
-        """
-        views = len(scales)
+    def read(self, views: int) -> list[Detections]:
+        """What :meth:`fetch` brought, in frame pixels, for each of the first views."""
         counts = self._host[:views].view(np.int32)
         rows = self._host[self._most :].reshape(self._most, MAX_VIEW_FACES, -1)[:views]
-        chosen = np.arange(MAX_VIEW_FACES) < counts[:, None]
-        found = rows[chosen].astype(np.float64)
-        which = np.repeat(np.arange(views), counts)
-        places = found[:, :_VALUES].reshape(len(found), -1, 2)
-        places = places * np.asarray(scales)[which, None] + np.asarray(shifts)[which, None]
-        boxes, points, scores = places[:, :2].reshape(-1, 4), places[:, 2:], found[:, _VALUES]
+        found = rows[np.arange(MAX_VIEW_FACES) < counts[:, None]].astype(np.float64)
+        boxes, scores = found[:, :4], found[:, _VALUES]
+        points = found[:, 4:_VALUES].reshape(len(found), len(KEYPOINTS), 2)
         detections, start = [], 0
-        for stop in np.cumsum(counts).tolist():
-            part = slice(start, stop)
+        for count in counts.tolist():
+            part = slice(start, start + count)
             detections.append(Detections(boxes[part], points[part], scores[part]))
-            start = stop
+            start += count
         return detections

@@ -70,7 +70,7 @@ class Following(Closing):
             if sides[index] < self._searches.clear_side and found.scores[index] > 0
         ]
         chosen = [*unclear[: self._settings.max_faces], *guesses]
-        near = [(frame, grid, self._searches.near(found.boxes[index])) for index in chosen]
+        near = [(frame, grid, self._searches.near(found.boxes[index].tolist())) for index in chosen]
         looks = self._networks.detect(near, self._settings.min_score) if near else []
         return found.replaced(dict(zip(chosen, looks, strict=True)))
 

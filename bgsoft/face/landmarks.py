@@ -14,11 +14,14 @@ from bgsoft.face.geometry import Roi, frame_from_roi
 
 __all__ = [
     "LANDMARKS",
+    "LEFT_EYE",
+    "MEASURES",
+    "RIGHT_EYE",
     "Meshes",
+    "measure",
     "presence",
     "read_meshes",
     "roi_from_box",
-    "rois_from_landmarks",
 ]
 
 LANDMARKS = 468
@@ -27,22 +30,19 @@ ROI_SCALE = 1.5
 """Side of the square over the longer side of the box: the crop that the model was trained on has a
 quarter of the face's size around it (model card "MediaPipe Face Mesh", and MediaPipe's graphs)."""
 
-_RIGHT_EYE, _LEFT_EYE = 33, 263
+RIGHT_EYE, LEFT_EYE = 33, 263
 """Outer corners of the eyes; right is the face's own."""
 
 
-def roi_from_box(
-    box: NDArray[np.floating], keypoints: NDArray[np.floating], scale: float = ROI_SCALE
-) -> Roi:
+def roi_from_box(box: NDArray[np.floating], keypoints: NDArray[np.floating]) -> Roi:
     """The square for a detected face.
 
     Args:
         box: (4,) left, top, right, bottom, frame pixels.
         keypoints: (6, 2) in the order of :data:`bgsoft.face.detect.KEYPOINTS`.
-        scale: Side over the box's longer side.
     """
     left, top, right, bottom = box.tolist()
-    side = max(right - left, bottom - top) * scale
+    side = max(right - left, bottom - top) * ROI_SCALE
     (right_x, right_y), (left_x, left_y) = keypoints[:2].tolist()
     angle = math.atan2(left_y - right_y, left_x - right_x)
     return Roi((left + right) / 2, (top + bottom) / 2, side, angle)
@@ -52,8 +52,8 @@ def roi_from_box(
 class Meshes:
     """What the landmark model says of some squares, in the same order."""
 
-    points: NDArray[np.float64]
-    """(n, 468, 3) in frame pixels; z in the same scale."""
+    points: NDArray[np.floating]
+    """(n, 3, 468): rows of x, y and z, frame pixels; z in the same scale."""
     presence: list[float]
     """How probably each square holds a face, 0–1."""
     boxes: list[tuple[float, float, float, float]]
@@ -66,16 +66,43 @@ class Meshes:
         """From points in the frame.
 
         Args:
-            points: (n, 468, 2 or 3), frame pixels.
+            points: (n, 3, 468) or (n, 2, 468), frame pixels.
             presence: n probabilities.
         """
-        exact: NDArray[np.float64] = np.asarray(points, np.float64)
-        if not len(exact):
-            return cls(np.zeros((0, LANDMARKS, 3)), [], [], [])
         with np.errstate(invalid="ignore", over="ignore"):
-            boxes = _boxes(exact[:, :, 0], exact[:, :, 1])
-            rois = rois_from_landmarks(exact)
-        return cls(exact, list(presence), [(a, b, c, d) for a, b, c, d in boxes.tolist()], rois)
+            measures = measure(points).tolist()
+        return cls.measured(points, presence, measures)
+
+    @classmethod
+    def measured(
+        cls,
+        points: NDArray[np.floating],
+        presence: Iterable[float],
+        measures: Iterable[Sequence[float]],
+    ) -> Meshes:
+        """From points and what :func:`measure` says of them.
+
+        Args:
+            points: (n, 3, 468), frame pixels.
+            presence: n probabilities.
+            measures: n rows.
+        """
+        boxes, rois = [], []
+        for left, top, right, bottom, *own in measures:
+            boxes.append((left, top, right, bottom))
+            rois.append(_roi(*own))
+        return cls(points, list(presence), boxes, rois)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Meshes]) -> Meshes:
+        """Several, one after another; of no part, none."""
+        points = [part.points for part in parts]
+        return cls(
+            np.concatenate(points) if points else np.zeros((0, 3, LANDMARKS)),
+            [presence for part in parts for presence in part.presence],
+            [box for part in parts for box in part.boxes],
+            [roi for part in parts for roi in part.rois],
+        )
 
     def part(self, start: int, stop: int) -> Meshes:
         """Some of them, as a view."""
@@ -86,7 +113,7 @@ class Meshes:
 def read_meshes(
     raw: NDArray[np.floating], logits: NDArray[np.floating], rois: Sequence[Roi], size: int
 ) -> Meshes:
-    """The model's answers in frame pixels.
+    """The model's answers in frame pixels; the reference of kernels/mesh.cu.
 
     Args:
         raw: (n, 468, 3) in input pixels.
@@ -94,46 +121,50 @@ def read_meshes(
         rois: What the model looked at, n of them.
         size: Side of the model's input, pixels.
     """
-    if not len(rois):
-        return Meshes.of(np.zeros((0, LANDMARKS, 3)), [])
     transforms = [frame_from_roi(roi, size) for roi in rois]
-    rows = np.array([(t.xx, t.xy, t.yx, t.yy, t.x0, t.y0, t.scale) for t in transforms])
-    points = np.empty(raw.shape)
+    rows = np.array([(t.xx, t.xy, t.x0, t.yx, t.yy, t.y0, t.scale) for t in transforms])
+    xx, xy, x0, yx, yy, y0, scale = rows.reshape(-1, 7, 1).transpose(1, 0, 2)
+    x, y, z = np.asarray(raw, np.float64).transpose(2, 0, 1)
     with np.errstate(invalid="ignore", over="ignore"):
-        turned = np.matmul(raw[:, :, :2], rows[:, :4].reshape(-1, 2, 2).transpose(0, 2, 1))
-        np.add(turned, rows[:, None, 4:6], out=points[:, :, :2])
-        np.multiply(raw[:, :, 2], rows[:, 6:], out=points[:, :, 2])
+        points = np.stack([xx * x + xy * y + x0, yx * x + yy * y + y0, scale * z], axis=1)
     return Meshes.of(points, presence(logits).tolist())
 
 
-def rois_from_landmarks(points: NDArray[np.floating], scale: float = ROI_SCALE) -> list[Roi]:
-    """The squares for the next frame's faces, from this one's landmarks.
+MEASURES = 10
+"""Numbers that :func:`measure` gives of a face."""
+
+
+def measure(points: NDArray[np.floating]) -> NDArray[np.float64]:
+    """The extents of faces.
 
     Args:
-        points: (n, 468, 2 or 3) in frame pixels.
-        scale: Side over the longer side of the landmarks' box, which is taken along the face's
-            own axes, so that a turning head keeps its size.
+        points: (n, 2 or 3, 468), frame pixels.
+
+    Returns:
+        (n, 10): left, top, right, bottom of the points; the same along the face's own axes, which
+        are turned as its eyes are; and the way from its right eye to its left, across and down.
     """
-    across = points[:, _LEFT_EYE, :2] - points[:, _RIGHT_EYE, :2]
-    angles = np.arctan2(across[:, 1], across[:, 0])
-    cosines, sines = np.cos(angles), np.sin(angles)
-    x, y, cosine, sine = points[:, :, 0], points[:, :, 1], cosines[:, None], sines[:, None]
-    boxes = _boxes(x * cosine + y * sine, y * cosine - x * sine)
-    rois = []
-    for box, c, s, angle in zip(
-        boxes.tolist(), cosines.tolist(), sines.tolist(), angles.tolist(), strict=True
-    ):
-        left, top, right, bottom = box
-        u, v = (left + right) / 2, (top + bottom) / 2
-        side = max(right - left, bottom - top) * scale
-        rois.append(Roi(c * u - s * v, s * u + c * v, side, angle))
-    return rois
+    x, y = points[:, 0], points[:, 1]
+    across, down = (axis[:, LEFT_EYE, None] - axis[:, RIGHT_EYE, None] for axis in (x, y))
+    length = np.hypot(across, down)
+    cosine, sine = across / np.where(length > 0, length, 1), down / np.where(length > 0, length, 1)
+    columns = []
+    for u, v in ((x, y), (x * cosine + y * sine, y * cosine - x * sine)):
+        columns += [u.min(axis=1), v.min(axis=1), u.max(axis=1), v.max(axis=1)]
+    return np.stack([*columns, across[:, 0], down[:, 0]], axis=1).astype(np.float64, copy=False)
 
 
-def _boxes(x: NDArray[np.floating], y: NDArray[np.floating]) -> NDArray[np.float64]:
-    """(n, 4) bounds of (n, points) coordinates."""
-    bounds = (x.min(axis=1), y.min(axis=1), x.max(axis=1), y.max(axis=1))
-    return np.stack(bounds, axis=1).astype(np.float64, copy=False)
+def _roi(left: float, top: float, right: float, bottom: float, across: float, down: float) -> Roi:
+    """The square for the next frame's face.
+
+    Its side follows the extent along the face's own axes, so that a turning head keeps its size.
+    """
+    length = math.hypot(across, down) or 1.0
+    cosine, sine = across / length, down / length
+    u, v = (left + right) / 2, (top + bottom) / 2
+    side = max(right - left, bottom - top) * ROI_SCALE
+    x, y = cosine * u - sine * v, sine * u + cosine * v
+    return Roi(x, y, side, math.atan2(down, across))
 
 
 def presence(logits: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -55,13 +55,13 @@ class OneEuro:
         """Filter the next sample.
 
         Args:
-            value: (N, D) coordinates, the same shape in every call; finite.
+            value: (D, N) coordinates of N points, the same shape in every call; finite.
             dt_seconds: Time since the last sample, above 0.
             extent: Size of what the points belong to, above 0, in units of ``value``.
             rest_part: Multiplies the cutoff at rest: below 1 for noisier samples.
 
         Returns:
-            The smoothed sample, (N, D) float64; belongs to the caller.
+            The smoothed sample, (D, N) float64; belongs to the caller.
         """
         if self._value is None:
             self._value = np.array(value, np.float64)
@@ -77,8 +77,8 @@ class OneEuro:
         angle -= speed
         angle *= _part(self._speed_cutoff, dt_seconds)
         speed += angle
-        common = np.add.reduce(speed, axis=0) / len(speed)
-        fast = max(0.0, math.hypot(*common.tolist()) - self._rest_speed)
+        common = np.add.reduce(speed, axis=1, keepdims=True) / speed.shape[1]
+        fast = max(0.0, math.hypot(*common.ravel().tolist()) - self._rest_speed)
         np.subtract(speed, common, out=angle)
         np.abs(angle, out=angle)
         angle -= self._rest_speed

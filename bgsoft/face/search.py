@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bgsoft.face.geometry import Tile, frame_from_tile, letterbox, tiles
+from bgsoft.face.geometry import Affine, frame_from_tile, letterbox, tiles
 from bgsoft.face.warp import View
 from bgsoft.frame import FrameFormat
 
@@ -119,7 +119,7 @@ class Searches:
         Args:
             box: (4,) left, top, right, bottom, frame pixels.
         """
-        left, top, right, bottom = map(float, box)
+        left, top, right, bottom = box
         side = max(right - left, bottom - top) * _NEAR
-        x, y = (left + right - side) / 2, (top + bottom - side) / 2
-        return View(frame_from_tile(Tile(x, y, side), self._size), False)
+        x, y, scale = (left + right - side) / 2, (top + bottom - side) / 2, side / self._size
+        return View(Affine.scaling(scale, scale, x, y), False)

@@ -24,6 +24,8 @@ __all__ = ["Together"]
 
 Box = tuple[float, float, float, float]
 
+_MAX_SUSPECTS = 4
+
 
 @dataclass(slots=True, eq=False)
 class _Path:
@@ -79,10 +81,13 @@ class Together(Closing):
         self._settings = settings
         self._searches = Searches(format, settings, resolve_detector().spec.width)
         self._tracker = Tracker(settings.max_faces)
+        self._suspects: list[Box] = []
+        """What looked like a new face in the last batch, but not from near."""
 
     def reset(self) -> None:
         """End all tracks."""
         self._tracker.reset()
+        self._suspects = []
         self._searches.reset()
 
     def find_batch(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
@@ -147,19 +152,43 @@ class Together(Closing):
             asked += [(frame, grid, view) for view in views]
             searched.append(len(views))
         near = self._near(frames, grids, paths)
+        # What was no face will most probably be none again: it is looked at in the same run.
+        suspects = self._suspects if any(searched) else []
+        near += [(frames[0], grids[0], self._searches.near(box)) for box in suspects]
         answers = iter(self._detect(asked + near))
         searches = [[next(answers) for _ in range(count)] for count in searched]
         for path in paths:
             path.looks = [next(answers) for _ in path.places]
+        cleared = list(zip(suspects, answers, strict=True))
         self._see(paths, len(frames))
         new = self._new(searches, paths)
+        if any(searched):
+            self._suspects = []
+            new = [path for path in new if not self._is_suspect(path, cleared)]
         if new:
             answers = iter(self._detect(self._near(frames, grids, new)))
             for path in new:
                 path.looks = [None] * path.first
                 path.looks += [next(answers) for _ in path.places[path.first :]]
             self._see(new, len(frames))
+            faceless = [path for path in new if not any(path.seen)]
+            self._suspects += [path.places[path.first] for path in faceless]
+            del self._suspects[_MAX_SUSPECTS:]
         return new
+
+    def _is_suspect(self, path: _Path, cleared: Sequence[tuple[Box, Detections]]) -> bool:
+        """Whether what looks like a new face did so before, and from near still does not."""
+        place = path.places[path.first]
+        for box, look in cleared:
+            if _shared(place, box) > MIN_MATCH:
+                if any(
+                    score >= self._settings.min_score and _shared(seen, place) > MIN_MATCH
+                    for seen, score in zip(look.boxes.tolist(), look.scores.tolist(), strict=True)
+                ):
+                    return False
+                self._suspects.append(place)
+                return True
+        return False
 
     def _near(
         self, frames: Sequence[Frame], grids: Sequence[Reduced], paths: Sequence[_Path]

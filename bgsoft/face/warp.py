@@ -19,35 +19,28 @@ from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 
 __all__ = [
+    "MAX_SPACING",
     "MAX_TAPS",
+    "MIN_GRID_SAMPLES",
     "WARP_VIEW",
     "CpuWarper",
     "Source",
     "View",
     "choose_source",
-    "pack_views",
     "shrink_taps",
 ]
 
 MAX_TAPS = 4
 """Bilinear samples along each axis of an input pixel, at most."""
-_MAX_SPACING = 2.0
+MAX_SPACING = 2.0
 """Source samples between two bilinear samples; more would skip some."""
-_MIN_GRID_SAMPLES = 0.75
+MIN_GRID_SAMPLES = 0.75
 """Grid cells per input pixel from which the analysis grid is sharp enough."""
 
-_SAMPLED = np.dtype(
-    [
-        ("samples", np.uint64),
-        ("rows", np.int32),
-        ("columns", np.int32),
-        ("transform", np.float32, (2, 3)),
-        ("taps", np.int32),
-        ("border", np.int32),
-    ]
+WARP_VIEW = np.dtype(
+    [("frame_from_input", np.float32, 6), ("frame", np.int32), ("repeat_edges", np.int32)]
 )
-WARP_VIEW = np.dtype([("luma", _SAMPLED), ("chroma", _SAMPLED)])
-"""``WarpView`` of kernels/warp.cu."""
+"""``View`` of kernels/views.cuh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,7 @@ class Source:
 def choose_source(frame: Frame, reduced: Reduced, view: View) -> Source:
     """The analysis grid where it is sharp enough for a view, else the frame's own planes."""
     factor = reduced.factor
-    if factor > 1 and view.frame_from_input.scale / factor >= _MIN_GRID_SAMPLES:
+    if factor > 1 and view.frame_from_input.scale / factor >= MIN_GRID_SAMPLES:
         return Source(reduced.luma, reduced.chroma, factor, factor)
     return Source(frame.luma, frame.chroma, 1.0, 2.0)
 
@@ -89,7 +82,7 @@ def shrink_taps(spacing: float) -> int:
         spacing: Source samples per input pixel.
     """
     taps = 1
-    while taps < MAX_TAPS and spacing / taps > _MAX_SPACING:
+    while taps < MAX_TAPS and spacing / taps > MAX_SPACING:
         taps *= 2
     return taps
 
@@ -101,43 +94,6 @@ def plane_transform(view: View, cell: float, taps: int) -> Affine:
         .then(view.frame_from_input)
         .then(Affine.scaling(1 / cell, 1 / cell))
     )
-
-
-def pack_views(
-    asked: Sequence[tuple[Frame, Reduced, View]], format: FrameFormat, items: NDArray[Any]
-) -> None:
-    """What :class:`CpuWarper` would do for some views, for the kernel; all of them at once.
-
-    Args:
-        asked: Frames on a device, their grids and what to look at.
-        format: Format of the frames.
-        items: (n,) of :data:`WARP_VIEW`, as many as are asked; overwritten.
-    """
-    views = [view for _, _, view in asked]
-    transforms = [view.frame_from_input for view in views]
-    x_x, x_y, x_0, y_x, y_y, y_0 = np.array(
-        [(t.xx, t.xy, t.x0, t.yx, t.yy, t.y0) for t in transforms]
-    ).T
-    sources = [choose_source(*each) for each in asked]
-    black = (format.luma_range[0], format.chroma_neutral)
-    for part, planes, cells, border in (
-        ("luma", [s.luma for s in sources], [s.luma_cell for s in sources], black[0]),
-        ("chroma", [s.chroma for s in sources], [s.chroma_cell for s in sources], black[1]),
-    ):
-        cell = np.array(cells)
-        taps = np.array([shrink_taps(t.scale / c) for t, c in zip(transforms, cells, strict=True)])
-        sampled = items[part]
-        sampled["samples"] = [plane.data.ptr for plane in planes]
-        sampled["rows"] = [plane.shape[0] for plane in planes]
-        sampled["columns"] = [plane.shape[1] for plane in planes]
-        # plane_transform() between sample centres, written out.
-        matrix, each = sampled["transform"], 1.0 / (taps * cell)
-        matrix[:, 0, 0], matrix[:, 0, 1] = x_x * each, x_y * each
-        matrix[:, 1, 0], matrix[:, 1, 1] = y_x * each, y_y * each
-        matrix[:, 0, 2] = (x_x + x_y) * 0.5 * each + x_0 / cell - 0.5
-        matrix[:, 1, 2] = (y_x + y_y) * 0.5 * each + y_0 / cell - 0.5
-        sampled["taps"] = taps
-        sampled["border"] = [-1 if view.repeat_edges else border for view in views]
 
 
 class CpuWarper:

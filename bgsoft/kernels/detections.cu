@@ -2,6 +2,8 @@
 // Counterpart: bgsoft/face/detect.py (decode, then weighted_nms), which computes in float64; here
 // everything is float32, so places differ by parts of a thousandth of an input pixel.
 
+#include "views.cuh"
+
 #define LANES 32
 #define MAX_ANCHORS 896
 #define VALUES 16  // centre, width and height, six key points
@@ -40,13 +42,13 @@ __device__ __forceinline__ float probability(float logit)
 }
 
 // Faces of each view, best first.
-// boxes: (views, anchors, 16); logits: (views, anchors); centres: (anchors, 2), input pixels.
-// counts: (views) int32; faces: (views, max_faces, 17): left, top, right, bottom, six key points
-// x, y, score. Rows beyond a view's count are left as they are. Launch with LANES threads a block
+// shown: what each view is, without rotation. boxes: (views, anchors, 16); logits: (views, anchors);
+// centres: (anchors, 2), input pixels. counts: (views) int32; faces: (views, max_faces, 17): left,
+// top, right, bottom and six key points x, y in frame pixels; score. Rows beyond a view's count are left as they are. Launch with LANES threads a block
 // and a block a view; anchors must be MAX_ANCHORS or fewer.
 extern "C" __global__ void find_faces(
-    const float* __restrict__ boxes, const float* __restrict__ logits,
-    const float* __restrict__ centres, int* __restrict__ counts, float* __restrict__ faces,
+    const View* __restrict__ shown, const float* __restrict__ boxes,
+    const float* __restrict__ logits, const float* __restrict__ centres, int* __restrict__ counts, float* __restrict__ faces,
     int anchors, int max_faces, float min_logit, float max_overlap)
 {
     __shared__ short chosen[MAX_ANCHORS];
@@ -131,7 +133,8 @@ extern "C" __global__ void find_faces(
         if (lane == 0) {
             float* face = faces + count * (VALUES + 1);
             for (int k = 0; k < VALUES; k++)
-                face[k] = sums[k] / weight;
+                face[k] = sums[k] / weight * (k & 1 ? shown[view].y_y : shown[view].x_x) +
+                          (k & 1 ? shown[view].y_0 : shown[view].x_0);
             face[VALUES] = probability(best_logit);
         }
         count++;

@@ -28,7 +28,10 @@ _TOLERANCE_DEGREES = 1.0
 
 def _raw(frame: Frame, kind: str) -> bytes | None:
     """Bytes of one kind of side data, named as in PyAV's ``av.sidedata.sidedata.Type``."""
-    data = frame.side_data.get(kind)
+    try:
+        data = frame.side_data.get(kind)
+    except ValueError:  # PyAV reads no frame's data that has a kind it does not know, e.g. EXIF
+        return None
     return bytes(data) if isinstance(data, SideData) else None
 
 

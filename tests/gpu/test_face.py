@@ -16,10 +16,11 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.face.detect import decode, weighted_nms
 from bgsoft.face.finder import CpuFaceFinder
 from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
+from bgsoft.face.landmarks import read_meshes
 from bgsoft.face.networks import CpuFaceNetworks, network_shapes
 from bgsoft.face.search import FinderSettings
 from bgsoft.face.together import Together
-from bgsoft.face.warp import CpuWarper, View, choose_source
+from bgsoft.face.warp import WARP_VIEW, CpuWarper, View, choose_source
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, find_spec
@@ -169,13 +170,14 @@ def test_predictions_become_the_same_faces(gpu: Any, seed: int) -> None:
     with gpu.use(gpu.new_stream()):
         boxes, logits = (cupy.asarray(np.stack(part)) for part in zip(*raw, strict=True))
         finder = CudaDetections(128, 6)
-        finder.launch(boxes[:3], logits[:3], 0, 3, 0.5)
-        finder.launch(boxes[3:], logits[3:], 3, 2, 0.5)
+        shown = np.zeros(5, WARP_VIEW)
+        shown["frame_from_input"][:] = (2, 0, 10, 0, 2, -20)
+        seen = cupy.asarray(shown.view(np.uint8))
+        finder.launch(seen, boxes[:3], logits[:3], 0, 3, 0.5)
+        finder.launch(seen[3 * WARP_VIEW.itemsize :], boxes[3:], logits[3:], 3, 2, 0.5)
         finder.fetch(5)
         cupy.cuda.get_current_stream().synchronize()
-        scales = [(2.0, 2.0)] * 4 + [(1.0, 1.0)]
-        shifts = [(10.0, -20.0)] * 4 + [(0.0, 0.0)]
-        found = finder.read(scales, shifts)
+        found = finder.read(5)
     assert [len(view) for view in found[4:]] == [0]
     for view, (box, logit) in zip(found[:4], raw, strict=False):
         expected = weighted_nms(decode(box, logit, 128, 0.5))
@@ -200,6 +202,43 @@ def sample() -> Iterator[Frame]:
                 return
             yield make_frame(frame.format, frame.luma.copy(), frame.chroma.copy(), frame.index * 33)
             ring.release(frame)
+
+
+def test_landmarks_land_in_the_frame(gpu: Any) -> None:
+    """Places agree to 0.01 frame pixels, angles to 1e-4; what is no number spoils its own face."""
+    import cupy
+
+    from bgsoft.face.cuda_mesh import CudaMeshes
+
+    rng = np.random.default_rng(2)
+    rois = [Roi(900 + 100 * i, 500 - 90 * i, 150 + 60 * i, 0.7 * i) for i in range(6)]
+    raw = rng.uniform(20, 170, (6, 468, 3)).astype(np.float32)
+    raw[4, 7, 0], raw[5, 9, 1] = np.nan, np.inf
+    logits = rng.normal(0, 5, (6, 1)).astype(np.float32)
+    expected = read_meshes(raw, logits, rois, 192)
+    shown = np.zeros(6, WARP_VIEW)
+    for view, roi in zip(shown, rois, strict=True):
+        t = frame_from_roi(roi, 192)
+        view["frame_from_input"] = (t.xx, t.xy, t.x0, t.yx, t.yy, t.y0)
+    with gpu.use(gpu.new_stream()):
+        seen, device_raw = cupy.asarray(shown.view(np.uint8)), cupy.asarray(raw)
+        device_logits = cupy.asarray(logits)
+        meshes = CudaMeshes(8)
+        meshes.launch(seen, device_raw[:4], device_logits[:4], 0, 4)
+        rest = seen[4 * WARP_VIEW.itemsize :]
+        meshes.launch(rest, device_raw[4:], device_logits[4:], 4, 2)
+        meshes.fetch(6)
+        cupy.cuda.get_current_stream().synchronize()
+        found = meshes.read(6)
+    np.testing.assert_allclose(found.points, expected.points, atol=0.01)
+    np.testing.assert_allclose(found.presence, expected.presence, atol=1e-6)
+    for index in range(4):
+        np.testing.assert_allclose(found.boxes[index], expected.boxes[index], atol=0.01)
+        one, other = found.rois[index], expected.rois[index]
+        assert (one.x, one.y, one.side) == pytest.approx((other.x, other.y, other.side), abs=0.02)
+        assert one.angle == pytest.approx(other.angle, abs=1e-4)
+    for index in (4, 5):
+        assert not np.isfinite(found.boxes[index]).all()
 
 
 @pytest.mark.parametrize("small", [False, True])
@@ -264,12 +303,12 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
         there = frame_on_device(frame), grid_on_device(grid)
         found = networks.landmarks([(*there, roi) for roi in rois])
         views_found = networks.detect([(*there, view) for view in seen], 0.3)
-        assert networks.landmarks([]).points.shape == (0, 468, 3)
+        assert networks.landmarks([]).points.shape == (0, 3, 468)
         assert networks.detect([], 0.3) == []
     np.testing.assert_allclose(found.presence, expected.presence, atol=0.02)
     sure = np.array(expected.presence) > 0.9
     assert sure.any()
-    off = np.abs(found.points - expected.points)[sure][:, :, :2]
+    off = np.abs(found.points - expected.points)[sure][:, :2]
     assert off.mean() < 0.005 * side
     assert [len(view) for view in views_found] == [len(view) for view in boxes]
     for one, other in zip(views_found, boxes, strict=True):

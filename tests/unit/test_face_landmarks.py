@@ -10,7 +10,7 @@ import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.face.geometry import Affine, Roi, bounding_box, frame_from_roi, letterbox
-from bgsoft.face.landmarks import Meshes, presence, read_meshes, roi_from_box, rois_from_landmarks
+from bgsoft.face.landmarks import Meshes, presence, read_meshes, roi_from_box
 from bgsoft.face.one_euro import OneEuro
 from bgsoft.face.warp import CpuWarper, Source, View, choose_source, shrink_taps
 from bgsoft.frame import FrameFormat, PixelLayout
@@ -33,7 +33,7 @@ def turned_face(angle: float) -> np.ndarray:
 
 @pytest.mark.parametrize("angle", [0.0, 0.3, -1.2, 2.5])
 def test_the_square_turns_with_the_face(angle: float) -> None:
-    (roi,) = rois_from_landmarks(turned_face(angle)[None], 1.5)
+    (roi,) = Meshes.of(turned_face(angle).T[None], [1.0]).rois
     assert roi.angle == pytest.approx(angle)
     assert (roi.x, roi.y) == pytest.approx((300, 200), abs=0.1)
     assert roi.side == pytest.approx(150, abs=0.1)
@@ -42,7 +42,7 @@ def test_the_square_turns_with_the_face(angle: float) -> None:
 def test_the_square_of_a_detection() -> None:
     points = np.zeros((6, 2))
     points[0], points[1] = (10, 20), (30, 40)
-    roi = roi_from_box(np.array([0.0, 0.0, 40.0, 80.0]), points, 1.5)
+    roi = roi_from_box(np.array([0.0, 0.0, 40.0, 80.0]), points)
     assert (roi.x, roi.y, roi.side) == (20, 40, 120)
     assert roi.angle == pytest.approx(math.pi / 4)
 
@@ -50,11 +50,11 @@ def test_the_square_of_a_detection() -> None:
 def test_landmarks_return_to_where_they_were() -> None:
     face = turned_face(0.7)
     face[:, 2] = 30
-    (roi,) = rois_from_landmarks(face[None], 1.5)
+    (roi,) = Meshes.of(face.T[None], [1.0]).rois
     seen = np.column_stack([frame_from_roi(roi, 192).inverse()(face[:, :2]), face[:, 2]])
     seen[:, 2] *= 192 / roi.side
     meshes = read_meshes(np.stack([seen, seen + 1]), np.array([[20.0], [-20.0]]), [roi, roi], 192)
-    np.testing.assert_allclose(meshes.points[0], face, atol=1e-6)
+    np.testing.assert_allclose(meshes.points[0], face.T, atol=1e-6)
     assert meshes.presence == pytest.approx([1, 0], abs=1e-6)
     assert meshes.boxes[0] == pytest.approx(bounding_box(face))
     again = meshes.rois[0]
@@ -65,13 +65,13 @@ def test_landmarks_return_to_where_they_were() -> None:
 
 def test_no_squares_give_no_meshes() -> None:
     meshes = read_meshes(np.zeros((0, 468, 3)), np.zeros(0), [], 192)
-    assert meshes.points.shape == (0, 468, 3)
+    assert meshes.points.shape == (0, 3, 468)
     assert (meshes.presence, meshes.boxes, meshes.rois) == ([], [], [])
 
 
 def test_points_that_are_no_numbers_have_no_finite_box() -> None:
-    points = np.stack([turned_face(0.1)] * 3)
-    points[0, 5, 0], points[1, 7, 1] = np.nan, np.inf
+    points = np.stack([turned_face(0.1).T] * 3)
+    points[0, 0, 5], points[1, 1, 7] = np.nan, np.inf
     boxes = Meshes.of(points, [1, 1, 1]).boxes
     assert [bool(np.isfinite(box).all()) for box in boxes] == [False, False, True]
 
@@ -152,7 +152,7 @@ def test_the_grid_serves_large_faces_only() -> None:
 
 def test_the_filter_rests_and_follows() -> None:
     rng = np.random.default_rng(0)
-    face = turned_face(0)
+    face = turned_face(0).T
     still = OneEuro(0.5, 80, 20, 0.1)
     noisy = [face + rng.normal(0, 0.3, face.shape) for _ in range(90)]
     smooth = np.array([still.update(points, 1 / 30, 100) for points in noisy])
@@ -160,7 +160,7 @@ def test_the_filter_rests_and_follows() -> None:
 
     moving = OneEuro(0.5, 80, 20, 0.1)
     for index in range(30):
-        moved = face + np.array([index * 3.0, 0, 0])
+        moved = face + np.array([[index * 3.0], [0], [0]])
         followed = moving.update(moved, 1 / 30, 100)
     assert np.abs(followed - moved).max() < 3.0
 

@@ -65,7 +65,7 @@ class Scene:
             points.append(mesh(*(near[0] if near else (roi.x, roi.y))))
             sure.append(presence if near else 0.0)
         self.time += 1 / 30
-        meshes = Meshes.of(np.array(points), sure)
+        meshes = Meshes.of(np.reshape(points, (-1, 468, 3)).transpose(0, 2, 1), sure)
         return self.tracker.update(proposals, meshes, self.time)
 
 
@@ -160,7 +160,7 @@ def test_landmarks_that_are_no_numbers_are_a_gap() -> None:
     for _ in range(3):
         scene.step(seen((200, 200)), (200, 200))
     proposals = scene.tracker.propose(None, 0.5)
-    faces = scene.tracker.update(proposals, Meshes.of(np.full((1, 468, 3), np.nan), [1.0]), 1.0)
+    faces = scene.tracker.update(proposals, Meshes.of(np.full((1, 3, 468), np.nan), [1.0]), 1.0)
     assert np.isfinite(faces[0].landmarks).all()
     assert not faces[0].detected
 
