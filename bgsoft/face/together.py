@@ -25,6 +25,10 @@ __all__ = ["Together"]
 Box = tuple[float, float, float, float]
 
 _MAX_SUSPECTS = 4
+_SUSPECT_SCORE = 0.8
+"""From here on the detector is believed of a place where it was wrong before,"""
+_PATIENCE = 4
+"""or after so many batches: something on a shirt may look like a face for minutes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +38,9 @@ class _Path:
     places: list[Box]
     """Where it is expected in each frame."""
     track: Track | None = None
-    """None: a new face."""
+    """None: not one yet."""
+    new: bool = False
+    """It was not known before this batch."""
     first: int = 0
     """Frame in which it is looked for first."""
     looks: list[Detections | None] = field(default_factory=list)
@@ -65,6 +71,17 @@ class _Path:
             self.dy = (top + bottom - place[1] - place[3]) / 2
 
 
+@dataclass(slots=True, eq=False)
+class _Suspect:
+    """What looked like a new face in the last batch, but turned out to be none."""
+
+    box: Box
+    batches: int = 1
+    """In which it did."""
+    look: Detections = field(default_factory=Detections.none)
+    """What the detector shows from near."""
+
+
 class Together(Closing):
     """Finds faces in batches of consecutive frames; the tracks go on from batch to batch.
 
@@ -81,8 +98,9 @@ class Together(Closing):
         self._settings = settings
         self._searches = Searches(format, settings, resolve_detector().spec.width)
         self._tracker = Tracker(settings.max_faces)
-        self._suspects: list[Box] = []
-        """What looked like a new face in the last batch, but not from near."""
+        self._suspects: list[_Suspect] = []
+        # Where every frame is searched nothing is to be missed, whatever it costs.
+        self._patience = _PATIENCE if settings.detect_every > 1 else 0
 
     def reset(self) -> None:
         """End all tracks."""
@@ -129,6 +147,7 @@ class Together(Closing):
             part = meshes.part(start, stop)
             faces.append(self._tracker.update(proposed, part, frame.time_seconds))
             start = stop
+        self._suspect(paths)
         return faces
 
     def _known(self, frames: Sequence[Frame]) -> list[_Path]:
@@ -154,41 +173,47 @@ class Together(Closing):
         near = self._near(frames, grids, paths)
         # What was no face will most probably be none again: it is looked at in the same run.
         suspects = self._suspects if any(searched) else []
-        near += [(frames[0], grids[0], self._searches.near(box)) for box in suspects]
+        near += [(frames[0], grids[0], self._searches.near(each.box)) for each in suspects]
         answers = iter(self._detect(asked + near))
         searches = [[next(answers) for _ in range(count)] for count in searched]
         for path in paths:
             path.looks = [next(answers) for _ in path.places]
-        cleared = list(zip(suspects, answers, strict=True))
+        for suspect, look in zip(suspects, answers, strict=True):
+            suspect.look = look
         self._see(paths, len(frames))
         new = self._new(searches, paths)
         if any(searched):
             self._suspects = []
-            new = [path for path in new if not self._is_suspect(path, cleared)]
+            new = [path for path in new if not self._is_suspect(path, suspects)]
         if new:
             answers = iter(self._detect(self._near(frames, grids, new)))
             for path in new:
                 path.looks = [None] * path.first
                 path.looks += [next(answers) for _ in path.places[path.first :]]
             self._see(new, len(frames))
-            faceless = [path for path in new if not any(path.seen)]
-            self._suspects += [path.places[path.first] for path in faceless]
-            del self._suspects[_MAX_SUSPECTS:]
         return new
 
-    def _is_suspect(self, path: _Path, cleared: Sequence[tuple[Box, Detections]]) -> bool:
-        """Whether what looks like a new face did so before, and from near still does not."""
+    def _is_suspect(self, path: _Path, suspects: Sequence[_Suspect]) -> bool:
+        """Whether what looks like a new face did so before, and from near still hardly does."""
         place = path.places[path.first]
-        for box, look in cleared:
-            if _shared(place, box) > MIN_MATCH:
-                if any(
-                    score >= self._settings.min_score and _shared(seen, place) > MIN_MATCH
-                    for seen, score in zip(look.boxes.tolist(), look.scores.tolist(), strict=True)
+        for suspect in suspects:
+            if _shared(place, suspect.box) > MIN_MATCH:
+                looks = zip(suspect.look.boxes.tolist(), suspect.look.scores.tolist(), strict=True)
+                if suspect.batches >= self._patience or any(
+                    score >= _SUSPECT_SCORE and _shared(box, place) > MIN_MATCH
+                    for box, score in looks
                 ):
                     return False
-                self._suspects.append(place)
+                self._suspects.append(_Suspect(place, suspect.batches + 1))
                 return True
         return False
+
+    def _suspect(self, paths: Sequence[_Path]) -> None:
+        """Remember what looked like a new face and is none."""
+        for path in paths:
+            if path.new and (path.track is None or path.track.dead):
+                self._suspects.append(_Suspect(path.places[path.first]))
+        del self._suspects[_MAX_SUSPECTS:]
 
     def _near(
         self, frames: Sequence[Frame], grids: Sequence[Reduced], paths: Sequence[_Path]
@@ -243,7 +268,7 @@ class Together(Closing):
                 if path is not None:
                     path.places[index:] = [box] * (len(searches) - index)
                 elif len(new) + len(known) < self._settings.max_faces:
-                    new.append(_Path([box] * len(searches), first=index))
+                    new.append(_Path([box] * len(searches), new=True, first=index))
         return new
 
     def _propose(self, index: int, paths: Sequence[_Path]) -> list[Proposal]:
