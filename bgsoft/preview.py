@@ -121,7 +121,11 @@ def _render_frame(
     machine = Machine(cpu, lambda _event: None)
     model = resolve(config.segment.model, families=("single-shot",))
     stages = machine.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
-    finder = CpuFaceFinder(info.format, finder_settings(config.face)) if draws_faces else None
+    finder = (
+        CpuFaceFinder(info.format, finder_settings(config.face, writes_data=True))
+        if draws_faces
+        else None
+    )
     reducer = CpuReducer(info.format)
     faces: list[Face] = []
     last: Frame | None = None

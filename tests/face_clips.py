@@ -36,15 +36,23 @@ def write_late_face(path: Path, frames: int, first: int) -> Path:
     return _write(path, frames, disturb)
 
 
-def write_two_people(path: Path, frames: int, *, apart: bool = True) -> Path:
+def write_two_people(
+    path: Path, frames: int, *, apart: bool = True, cut: int | None = None
+) -> Path:
     """The sample's person twice: large at the left, mirrored and smaller at the right.
 
     Args:
         path: The clip, 1280×720 at 30 frames a second.
         frames: How many of the sample's frames.
         apart: Leave the room between them; otherwise their shoulders touch.
+        cut: From this frame on the picture is mirrored.
     """
-    return _write(path, frames, lambda picture, _number: _side_by_side(picture, apart))
+
+    def change(picture: NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
+        canvas = _side_by_side(picture, apart)
+        return canvas if cut is None or number < cut else np.ascontiguousarray(canvas[:, ::-1])
+
+    return _write(path, frames, change)
 
 
 def _write(

@@ -12,18 +12,17 @@ import cv2
 import numpy as np
 
 from bgsoft.bench.cases import Case, Sampler, repeat
+from bgsoft.bench.face_cases import face_cases
+from bgsoft.bench.network_cases import network_case
 from bgsoft.bench.workshop import Workshop
 from bgsoft.config import EffectConfig, EffectKind, MatteConfig, MatteStyle, Precision, Refine
 from bgsoft.frame import Frame
-from bgsoft.infer.base import Network
-from bgsoft.models.catalog import ResolvedModel, catalog, resolve
 from bgsoft.segment.single import network_shapes
 from bgsoft.selftest.parity import CudaSide, HostSide, Side
 
 __all__ = ["picture_cases"]
 
 _BATCHES = (1, 4, 8)
-_FACE_FAMILIES = ("face-detector", "face-landmarks")
 _PLACES = ("cpu", "cuda")
 _MATTES = (
     ("soft, guided", MatteConfig(refine=Refine.GUIDED)),
@@ -43,7 +42,7 @@ def picture_cases(shop: Workshop, *, quick: bool) -> Iterator[Case]:
         for name, build in (("reduce", _reduce), ("preprocess", _preprocess)):
             yield Case("preprocess", name, place, partial(build, shop, place))
     yield from _segment_cases(shop, _BATCHES[:1] if quick else _BATCHES)
-    yield from _face_cases(shop)
+    yield from face_cases(shop)
     for label, matte in _MATTES:
         for place in _PLACES:
             yield Case("matte", label, place, partial(_matte, shop, place, matte))
@@ -107,60 +106,10 @@ def _segment_cases(shop: Workshop, batches: tuple[int, ...]) -> Iterator[Case]:
                     "segment",
                     f"{shop.model.spec.name} {precision} batch {batch}",
                     backend,
-                    partial(_network_case, shop, shop.model, backend, precision, batch),
+                    partial(network_case, shop, shop.model, backend, precision, batch),
                     details={"precision": precision.value, "batch": batch},
                     reason=shop.missing("infer", backend),
                 )
-
-
-def _face_cases(shop: Workshop) -> Iterator[Case]:
-    for spec in catalog().values():
-        if spec.family not in _FACE_FAMILIES:
-            continue
-        model = resolve(spec.name, families=_FACE_FAMILIES)
-        for backend in ("cpu", "cuda", "tensorrt"):
-            yield Case(
-                "face",
-                spec.name,
-                backend,
-                partial(_network_case, shop, model, backend, Precision.FP32, 1),
-                details={"precision": "fp32", "batch": 1},
-                reason=shop.missing("infer", backend),
-            )
-
-
-def _network_case(
-    shop: Workshop,
-    model: ResolvedModel,
-    backend: str,
-    precision: Precision,
-    batch: int,
-    stack: ExitStack,
-) -> Sampler:
-    chosen = model.for_provider(backend, precision)
-    shapes = network_shapes(model.spec, batch)
-    if backend == "cpu":
-        from bgsoft.infer.cpu import CpuNetwork
-
-        network: Network = CpuNetwork(chosen.path, shapes)
-        stack.callback(network.close)
-        return repeat(network.run, frames=batch, seconds=shop.seconds)
-    from bgsoft.infer.cuda import GpuNetwork
-
-    device = shop.device()
-    stream = device.new_stream()
-    network = GpuNetwork(
-        chosen.path,
-        shapes,
-        backend=backend,
-        device=device,
-        stream=stream,
-        precision=precision,
-        sha256=chosen.sha256,
-        on_build=lambda text: shop.tell(f"{model.spec.name}: {text}"),
-    )
-    stack.callback(network.close)
-    return repeat(network.run, stream.synchronize, frames=batch, seconds=shop.seconds)
 
 
 def _matte(shop: Workshop, place: str, config: MatteConfig, stack: ExitStack) -> Sampler:

@@ -16,7 +16,7 @@ _GROUPS = {
     "decode": "Decode",
     "preprocess": "Reduce and preprocess",
     "segment": "Segmentation",
-    "face": "Face models",
+    "face": "Faces",
     "matte": "Matte",
     "effect": "Effects",
     "encode": "Encode",

@@ -1,13 +1,15 @@
 """The picture stages on a CUDA device: a batch is segmented at once, then composited in order.
 
-All work of a batch goes onto one stream. The host waits in one place only: it reads a thumbnail
-of each frame, to see scene cuts before anything that depends on them is launched.
+All work of a batch goes onto one stream. The host waits for a thumbnail of each frame, to see
+scene cuts before anything that depends on them is launched, and where faces are looked for, for
+what was found of a whole batch. Where people are parted it also reads the mattes; they are made
+first and sent for together, and as a rule have come by the time the faces have.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +19,7 @@ from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.face.step import FaceStep, FoundFaces
-from bgsoft.frame import Frame, FrameFormat
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
 from bgsoft.matte.base import Matter
 from bgsoft.pipeline.metrics import Metrics, Observer, StageClock
 from bgsoft.segment.batched import BatchedSegmenter
@@ -185,29 +187,21 @@ class CudaPictureStages:
             self._scenes.fetch()
             cuts = [self._scenes.cut_at(index) for index in range(len(frames))]
             due = [self._is_due(index, cut) for index, cut in enumerate(cuts)]
-            wanted = [index for index, is_due in enumerate(due) if is_due]
-            masks = None
-            if wanted:
-                masks = self._segmenter.masks(
-                    [frames[index] for index in wanted], [grids[index] for index in wanted]
-                )
+            masks = self._masks(frames, grids, due)
             self._timer.mark(self._segment_clock)
+            mattes: Iterable[Matte] = self._mattes(frames, grids, masks, cuts)
+            reads_mattes = self._faces is not None and self._faces.reads_mattes
+            if reads_mattes:
+                mattes = self._fetched(mattes)
             found: list[FoundFaces | None] = [None] * len(frames)
             if self._faces is not None:
                 found = list(self._faces.find_batch(frames, grids, cuts))
                 self._timer.mark(self._face_clock)
             finished: list[Frame] = []
-            place = {index: at for at, index in enumerate(wanted)}
-            for index, (frame, grid) in enumerate(zip(frames, grids, strict=True)):
-                if cuts[index]:
-                    self._matter.reset()
-                    self._on_cut(frame)
-                mask = masks[place[index]] if masks is not None and due[index] else None
-                matte = self._matter.refine(mask, frame, grid)
-                self._timer.mark(self._matte_clock)
+            for index, (frame, grid, matte) in enumerate(zip(frames, grids, mattes, strict=True)):
                 faces = found[index]
                 if self._faces is not None and faces is not None and self._faces.edits_matte:
-                    self._faces.edit_matte(frame, matte, faces)
+                    self._faces.edit_matte(frame, matte, faces, index if reads_mattes else None)
                     self._timer.mark(self._face_clock)
                 self._compositor.apply(frame, matte, grid)
                 self._timer.mark(self._composite_clock)
@@ -219,6 +213,49 @@ class CudaPictureStages:
             self._tell_ready(finished)
             self._timer.end()
         return finished
+
+    def _masks(
+        self, frames: Sequence[Frame], grids: Sequence[Reduced], due: Sequence[bool]
+    ) -> list[Array | None]:
+        """The masks of the frames that are due, made at once; None for the others."""
+        wanted = [index for index, is_due in enumerate(due) if is_due]
+        masks: list[Array | None] = [None] * len(frames)
+        if wanted:
+            made = self._segmenter.masks(
+                [frames[index] for index in wanted], [grids[index] for index in wanted]
+            )
+            for at, index in enumerate(wanted):
+                masks[index] = made[at]
+        return masks
+
+    def _mattes(
+        self,
+        frames: Sequence[Frame],
+        grids: Sequence[Reduced],
+        masks: Sequence[Array | None],
+        cuts: Sequence[bool],
+    ) -> Iterator[Matte]:
+        """Make each matte when it is asked for; it is overwritten by the next one, but its alpha.
+
+        So all that is done with a matte is launched before the next one is made.
+        """
+        for frame, grid, mask, cut in zip(frames, grids, masks, cuts, strict=True):
+            if cut:
+                self._matter.reset()
+                self._on_cut(frame)
+            matte = self._matter.refine(mask, frame, grid)
+            self._timer.mark(self._matte_clock)
+            yield matte
+
+    def _fetched(self, mattes: Iterable[Matte]) -> list[Matte]:
+        """Make all mattes and send for each, under its number; none is overwritten by the next."""
+        made = []
+        for index, matte in enumerate(mattes):
+            if self._faces is not None:
+                self._faces.fetch_matte(matte, index)
+                self._timer.mark(self._face_clock)
+            made.append(matte)
+        return made
 
     def flush(self) -> list[Frame]:
         """Finish what is kept back; see :class:`bgsoft.pipeline.runner.FrameStage`."""

@@ -47,10 +47,11 @@ def create_device_faces(
     if not wants_faces(config):
         return None
     data = face_data_writer(config)
+    settings = finder_settings(config.face, writes_data=data is not None)
     return FaceStep(
         config.face,
         format,
-        finder=CudaFaceFinder(format, make_network, batch, finder_settings(config.face)),
+        finder=CudaFaceFinder(format, make_network, batch, settings),
         editor=CudaMatteEditor(format, device),
         anonymizer=CudaAnonymizer(format),
         data=data,

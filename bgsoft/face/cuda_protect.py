@@ -3,7 +3,8 @@
 The host hands over outlines, as an argument of the one kernel that a frame with faces takes (a
 frame without takes none): nothing is uploaded but limits, and nothing is drawn here. What the
 matte had covered comes back some frames later, for many frames at once, so that nothing waits for
-it. Only :meth:`CudaMatteEditor.read` waits.
+it. Only :meth:`CudaMatteEditor.read` waits, in a batch once: by the time the first matte has come
+the others, sent for right behind it, are almost there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
 __all__ = ["CudaMatteEditor"]
 
-_HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
+_HOST_TO_DEVICE, _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
 
 _MAX_OUTLINES = 12
 """MAX_OUTLINES of ``bgsoft/kernels/face.cu``: outlines that one launch takes."""
@@ -60,8 +61,33 @@ class _Fetch:
     """Who is to be told of each frame, and of how many faces."""
 
 
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """A matte on its way to the host."""
+
+    reduced: Any
+    """(gh, gw) uint8 on the device: what is left of it once the matte stage goes on."""
+    read: Plane8
+    """(gh, gw), page-locked."""
+    done: Any
+    """CuPy event behind the download."""
+
+
+@dataclass(slots=True, eq=False)
+class _Upload:
+    """A limit on its way to the device."""
+
+    staged: Plane8
+    """(gh, gw), page-locked."""
+    done: Any
+    """CuPy event behind the upload."""
+
+
 class CudaMatteEditor:
     """Changes mattes on a device, on its current stream.
+
+    Buffers are made in the constructor, but what each matte of a batch needs for being read: by
+    the first batch, where the mode reads any.
 
     Args:
         format: Format of every frame.
@@ -70,13 +96,12 @@ class CudaMatteEditor:
 
     def __init__(self, format: FrameFormat, device: CudaDevice) -> None:
         self._device = device
-        rows, columns = shape = grid_shape(format.width, format.height)
+        self._shape = rows, columns = shape = grid_shape(format.width, format.height)
         shift = grid_factor(format.width, format.height).bit_length() - 1
         self._reduced = cupy.empty(shape, np.uint8)
-        self._read = pinned_array(shape, np.uint8)
         self._limit = cupy.empty(shape, np.uint8)
-        self._limit_upload = pinned_array(shape, np.uint8)
-        self._limit_uploaded = cupy.cuda.Event(disable_timing=True)
+        self._sent: list[_Sent] = []
+        self._uploads = deque([self._new_upload()])
 
         self._sizes = (rows, columns, format.height, format.width, shift)
         # CuPy passes an array of one element by value, whatever its type.
@@ -98,14 +123,37 @@ class CudaMatteEditor:
         ]
         self._fetches: deque[_Fetch] = deque()
 
-    def read(self, matte: Matte) -> Plane8:
-        """The matte on the grid, on the host; waits for everything before it on the stream."""
-        plane = matte.reduced
-        stream = cupy.cuda.get_current_stream()
-        self._copy(self._read.ctypes.data, plane.data.ptr, plane.nbytes, _DEVICE_TO_HOST)
-        self._device.copies.add_d2h(plane.nbytes)
-        stream.synchronize()
-        return self._read
+    def _new_upload(self) -> _Upload:
+        return _Upload(
+            staged=pinned_array(self._shape, np.uint8),
+            done=cupy.cuda.Event(disable_timing=True),
+        )
+
+    def fetch(self, matte: Matte, index: int) -> None:
+        """Send for a matte; see :meth:`bgsoft.face.protect.MatteEditor.fetch`."""
+        while len(self._sent) <= index:
+            self._sent.append(
+                _Sent(
+                    reduced=cupy.empty(self._shape, np.uint8),
+                    read=pinned_array(self._shape, np.uint8),
+                    done=cupy.cuda.Event(disable_timing=True),
+                )
+            )
+            # One more limit may be under way: none of this batch waits for another's upload.
+            self._uploads.append(self._new_upload())
+        sent = self._sent[index]
+        source, size = matte.reduced.data.ptr, sent.read.nbytes
+        self._copy(sent.reduced.data.ptr, source, size, _DEVICE_TO_DEVICE)
+        self._copy(sent.read.ctypes.data, source, size, _DEVICE_TO_HOST)
+        self._device.copies.add_d2h(size)
+        sent.done.record()
+        matte.reduced = sent.reduced
+
+    def read(self, index: int) -> Plane8:
+        """A matte that was sent for; waits for everything before it on the stream."""
+        sent = self._sent[index]
+        sent.done.synchronize()
+        return sent.read
 
     def apply(
         self,
@@ -148,12 +196,14 @@ class CudaMatteEditor:
             at += _OUTLINE.size
 
     def _upload(self, limit: Plane8) -> None:
-        self._limit_uploaded.synchronize()
-        np.copyto(self._limit_upload, limit)
-        source, size = self._limit_upload.ctypes.data, self._limit_upload.nbytes
+        upload = self._uploads[0]
+        self._uploads.rotate(-1)
+        upload.done.synchronize()
+        np.copyto(upload.staged, limit)
+        source, size = upload.staged.ctypes.data, upload.staged.nbytes
         self._copy(self._limit.data.ptr, source, size, _HOST_TO_DEVICE)
         self._device.copies.add_h2d(size)
-        self._limit_uploaded.record()
+        upload.done.record()
 
     def _fetch(self) -> None:
         """Send for what the kernels have told so far."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
-from bgsoft.face.detect import Detections, merge
+from bgsoft.face.detect import Detections, Sighting, merge
+from bgsoft.face.geometry import overlap
 from bgsoft.face.networks import CpuFaceNetworks, FaceNetworks, resolve_detector
-from bgsoft.face.search import FinderSettings, Searches
-from bgsoft.face.track import Tracker
+from bgsoft.face.search import PATIENCE, SURE_SCORE, FinderSettings, Searches
+from bgsoft.face.track import MIN_MATCH, Tracker
 from bgsoft.face.warp import View
 from bgsoft.frame import Frame, FrameFormat, Reduced
 
@@ -33,10 +37,15 @@ class Following(Closing):
         self._settings = settings
         self._searches = Searches(format, settings, resolve_detector().spec.width)
         self._tracker = Tracker(settings.max_faces)
+        self._refused: list[tuple[NDArray[np.float64], int]] = []
+        """Boxes in the last search that were no faces from near, and in how many they were."""
+        # Where every frame is searched nothing is to be missed, whatever it costs.
+        self._patience = PATIENCE if settings.detect_every > 1 else 0
 
     def reset(self) -> None:
         """End all tracks."""
         self._tracker.reset()
+        self._refused = []
         self._searches.reset()
 
     def find(self, frame: Frame, grid: Reduced) -> list[Face]:
@@ -51,9 +60,10 @@ class Following(Closing):
         views = self._searches.take(self._tracker.wants_detection)
         found = self._search(frame, grid, views) if views else None
         proposals = self._tracker.propose(found, self._settings.min_score)
+        proposals, resting = self._tracker.parted(proposals, self._settings.rest_every)
         asked = [(frame, grid, proposal.roi) for proposal in proposals]
         meshes = self._networks.landmarks(asked)
-        return self._tracker.update(proposals, meshes, frame.time_seconds)
+        return self._tracker.update(proposals, meshes, frame.time_seconds, resting)
 
     def _search(self, frame: Frame, grid: Reduced, views: Sequence[View]) -> Detections:
         """Look at the frame, and once more from near at what is not clear."""
@@ -69,10 +79,26 @@ class Following(Closing):
             for index in self._tracker.unknown(found)
             if sides[index] < self._searches.clear_side and found.scores[index] > 0
         ]
+        times = {index: self._times_refused(found.at(index)) for index in unclear}
+        refused = [index for index in unclear if 0 < times[index] <= self._patience]
+        unclear = [index for index in unclear if index not in refused]
         chosen = [*unclear[: self._settings.max_faces], *guesses]
         near = [(frame, grid, self._searches.near(found.boxes[index].tolist())) for index in chosen]
         looks = self._networks.detect(near, self._settings.min_score) if near else []
-        return found.replaced(dict(zip(chosen, looks, strict=True)))
+        seen = dict(zip(chosen, looks, strict=True)) | dict.fromkeys(refused, Detections.none())
+        wrong = [index for index in unclear if index in seen and not len(seen[index])]
+        self._refused = [(found.boxes[index], 1) for index in wrong]
+        self._refused += [(found.boxes[index], times[index] + 1) for index in refused]
+        return found.replaced(seen)
+
+    def _times_refused(self, sighting: Sighting) -> int:
+        """In how many searches on end something there was no face; 0 where it looks like one."""
+        if sighting.score >= SURE_SCORE:
+            return 0
+        for box, times in self._refused:
+            if overlap(box[None], sighting.box)[0] > MIN_MATCH:
+                return times
+        return 0
 
     def close(self) -> None:
         """Free the networks."""

@@ -98,8 +98,21 @@ are the face's wholly, and 1 where there are none. Perhaps some frames later."""
 class MatteEditor(Protocol):
     """Changes mattes of frames of one format, wherever they are."""
 
-    def read(self, matte: Matte) -> Plane8:
-        """The matte on the grid, on the host: (gh, gw), only to be read; waits for it."""
+    def fetch(self, matte: Matte, index: int) -> None:
+        """Send for a matte on the grid, for :meth:`read`; does not wait.
+
+        On a device ``matte.reduced`` becomes a copy, until the next one with this number is sent
+        for: several may be under way while the matte stage goes on. Host mattes stay where they
+        are, each to be read and applied before the next is made.
+
+        Args:
+            matte: The matte, as the matte stage made it.
+            index: Its number among those under way, from 0.
+        """
+        ...
+
+    def read(self, index: int) -> Plane8:
+        """A matte that was sent for, on the host: (gh, gw), only to be read; waits for it."""
         ...
 
     def apply(
@@ -284,11 +297,15 @@ class CpuMatteEditor:
         self._factor = grid_factor(format.width, format.height)
         self._reduced = np.empty(grid_shape(format.width, format.height), np.uint8)
         self._limit: Plane8 | None = None
+        self._fetched: dict[int, Plane8] = {}
 
-    def read(self, matte: Matte) -> Plane8:
-        """The matte on the grid; see :class:`MatteEditor`."""
-        plane: Plane8 = matte.reduced
-        return plane
+    def fetch(self, matte: Matte, index: int) -> None:
+        """Remember where a matte is; see :meth:`MatteEditor.fetch`."""
+        self._fetched[index] = matte.reduced
+
+    def read(self, index: int) -> Plane8:
+        """The matte on the grid; see :meth:`MatteEditor.read`."""
+        return self._fetched[index]
 
     def apply(
         self,

@@ -68,14 +68,15 @@ class RegionParter:
         self._binary = np.empty(half, np.uint8)
         self._labels = np.empty(half, np.int32)
         self._kept = np.zeros(half, np.uint8)
-        self._scratch = np.empty(half, np.uint8)
-        self._limit_small = np.empty(half, np.uint8)
+        self._gone = np.empty(half, np.uint8)
+        self._near = np.empty(half, np.uint8)
+        self._enlarged = np.empty((half[0] * 2, half[1] * 2), np.uint8)
         self._limit = np.empty((half[0] * 2, half[1] * 2), np.uint8)
-        radius = max(1, round(_SKIRT * min(half)))
-        side = 2 * radius + 1
+        self._radius = max(1, round(_SKIRT * min(half)))
+        side = 2 * self._radius + 1
         self._skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))
-        y, x = np.mgrid[: half[0], : half[1]].astype(np.float32)
-        self._x, self._y = x + np.float32(0.5), y + np.float32(0.5)
+        self._x = np.arange(half[1], dtype=np.float32)[np.newaxis] + np.float32(0.5)
+        self._y = np.arange(half[0], dtype=np.float32)[:, np.newaxis] + np.float32(0.5)
         self._fresh = True
 
     def reset(self) -> None:
@@ -103,46 +104,79 @@ class RegionParter:
         count, _ = cv2.connectedComponents(
             self._binary, labels=self._labels, connectivity=8, ltype=cv2.CV_32S
         )
-        kept, shared, unsure = self._choose(count, main, others)
-        self._bound(kept)
+        shared, unsure = self._choose(count, main, others)
+        self._bound()
+        self._fresh = False
         return Parting(self._limit[: self._shape[0], : self._shape[1]], shared, unsure)
 
     def _choose(
         self, count: int, main: Sequence[Face], others: Sequence[Face]
-    ) -> tuple[Plane8, bool, bool]:
-        """Which cells stay: (h, w) uint8 of 0 or 255; and whether regions were shared, unsure."""
-        labels = self._labels
-        areas = np.bincount(labels.ravel(), minlength=count)
+    ) -> tuple[bool, bool]:
+        """Choose which cells are kept; returns whether regions were shared, and whether unsure.
+
+        There are hardly ever more than a few regions, so what is needed of each is looked up where
+        it is needed: tables of all regions take longer than all of it.
+        """
         in_main = [self._regions_of(face, count) for face in main]
         in_other = [self._regions_of(face, count) for face in others]
         has_main = np.logical_or.reduce(in_main) if in_main else np.zeros(count, np.bool_)
         has_other = np.logical_or.reduce(in_other) if in_other else np.zeros(count, np.bool_)
         stay = has_main.copy()
-        faceless = np.flatnonzero(~has_main & ~has_other & (areas > 0))
-        faceless = faceless[faceless > 0]
-        if len(faceless):
-            kept_before = 0.0 if self._fresh else 1 / 255.0
-            was_kept = kept_before * np.bincount(
-                labels.ravel(), weights=self._kept.ravel(), minlength=count
+        faceless = np.flatnonzero(~has_main & ~has_other)[1:].tolist()  # but the background
+        if faceless:
+            cells_of_main = sum(
+                int(np.count_nonzero(self._labels == region))
+                for region in np.flatnonzero(has_main).tolist()
             )
-            for region in faceless.tolist():
-                share = was_kept[region] / areas[region]
-                is_small = areas[region] < _SMALL * areas[has_main].sum()
-                reach = _NEAR if is_small else _BODY
-                stay[region] = share >= _STAYS or self._is_near(region, main, others, reach)
-        stay[0] = False
-        table = np.where(stay, 255, 0).astype(np.uint8)
-        kept: Plane8 = table[labels]
-        both = np.flatnonzero(has_main & has_other)
-        both = both[both > 0]
+            for region in faceless:
+                stay[region] = self._stays(region, cells_of_main, main, others)
+        if stay[1:].all():
+            np.copyto(self._kept, self._binary)
+        else:
+            table = np.where(stay, 255, 0).astype(np.uint8)
+            np.copyto(self._kept, table.take(self._labels))
+        both = np.flatnonzero(has_main & has_other).tolist()
         unsure = False
-        for region in both.tolist():
+        for region in both:
             rivals = [face for face, has in zip(main, in_main, strict=True) if has[region]]
             strangers = [face for face, has in zip(others, in_other, strict=True) if has[region]]
-            nearer = self._distance(rivals) <= self._distance(strangers)
-            kept[(labels == region) & ~nearer] = 0
+            inside, box = self._cells_of(region)
+            farther = self._distance(rivals, box) > self._distance(strangers, box)
+            farther &= inside
+            self._kept[box][farther] = 0
             unsure = unsure or _overlap(rivals, strangers)
-        return kept, len(both) > 0, unsure
+        return len(both) > 0, unsure
+
+    def _stays(
+        self, region: int, cells_of_main: int, main: Sequence[Face], others: Sequence[Face]
+    ) -> bool:
+        """Whether a region without a face is kept.
+
+        Args:
+            region: Its label.
+            cells_of_main: How many cells the main people's regions have.
+            main: The faces to keep.
+            others: The other faces.
+        """
+        inside, box = self._cells_of(region)
+        cells = np.count_nonzero(inside)
+        if not self._fresh:
+            kept_before = cv2.countNonZero(cv2.bitwise_and(inside.view(np.uint8), self._kept[box]))
+            if kept_before >= _STAYS * cells:
+                return True
+        if not main:
+            return False
+        reach = _NEAR if cells < _SMALL * cells_of_main else _BODY
+        own = float(np.median(self._distance(main, box)[inside]))
+        if own > reach or not others:
+            return own <= reach
+        return own <= float(np.median(self._distance(others, box)[inside]))
+
+    def _cells_of(self, region: int) -> tuple[NDArray[np.bool_], tuple[slice, slice]]:
+        """The cells of a region in its bounding box, bool; and that box, rows and columns."""
+        inside = self._labels == region
+        box = _bounding_box(inside.view(np.uint8))
+        return inside[box], box
 
     def _regions_of(self, face: Face, count: int) -> NDArray[np.bool_]:
         """The regions that a face lies in: (count,) bool, at least a tenth of it in each."""
@@ -167,50 +201,57 @@ class RegionParter:
         found[0] = False
         return found
 
-    def _distance(self, faces: Sequence[Face]) -> NDArray[np.float32]:
-        """From each cell to the nearest body axis, in face widths: (h, w) float32.
+    def _distance(self, faces: Sequence[Face], box: tuple[slice, slice]) -> NDArray[np.float32]:
+        """From each cell of a box to the nearest body axis, in face widths: (h, w) float32.
 
         A body's axis runs from the middle of its face straight down; below the face distances
         shrink to half, as shoulders are wider than heads.
         """
-        nearest = np.full(self._labels.shape, np.inf, np.float32)
+        y, x = self._y[box[0]], self._x[:, box[1]]
+        nearest = np.full((len(y), x.shape[1]), np.inf, np.float32)
         for face in faces:
             x0, y0, x1, y1 = (value * self._scale for value in face.box_xyxy)
             width, middle = max(1.0, x1 - x0), (x0 + x1) / 2
-            above = np.maximum(0.0, (y0 + y1) / 2 - self._y)
-            below = np.clip((self._y - y1) / width, 0.0, 1.0)
-            distance = np.hypot(self._x - middle, above) / (width * (1 + below))
-            np.minimum(nearest, distance, out=nearest)
-        return nearest
+            above = np.maximum(0.0, (y0 + y1) / 2 - y)
+            below = np.clip((y - y1) / width, 0.0, 1.0)
+            # All but the sum depends on the row or on the column alone.
+            squared = np.square(x - middle) + np.square(above)
+            squared *= np.square(1.0 / (width * (1.0 + below)))
+            np.minimum(nearest, squared, out=nearest)
+        return np.sqrt(nearest, out=nearest)
 
-    def _is_near(
-        self, region: int, main: Sequence[Face], others: Sequence[Face], reach: float
-    ) -> bool:
-        """Whether a region's middle is within reach of a main person, and nearest to one."""
-        if not main:
-            return False
-        inside = self._labels == region
-        own = float(np.median(self._distance(main)[inside]))
-        if own > reach or not others:
-            return own <= reach
-        return own <= float(np.median(self._distance(others)[inside]))
-
-    def _bound(self, kept: Plane8) -> None:
-        """Make the limit from what stays: soft alpha around it stays too."""
-        near, gone = self._limit_small, self._scratch
-        cv2.dilate(kept, self._skirt, dst=near)
-        cv2.subtract(self._binary, kept, dst=gone)
-        near[gone > 0] = 0
-        cv2.blur(near, (3, 3), dst=near)
-        size = self._limit.shape[::-1]
+    def _bound(self) -> None:
+        """Make the limit from what is kept: soft alpha around it stays too."""
         if self._fresh:
-            cv2.resize(near, size, dst=self._limit, interpolation=cv2.INTER_LINEAR)
+            self._limit.fill(0)
         else:
-            enlarged = cv2.resize(near, size, interpolation=cv2.INTER_LINEAR)
             cv2.subtract(self._limit, np.full(1, _FALL, np.uint8), dst=self._limit)
-            np.maximum(self._limit, enlarged, out=self._limit)
-        np.copyto(self._kept, kept)
-        self._fresh = False
+        # Skirt and blur reach one cell farther than the radius; then there is only 0, and what
+        # reflects it at the box's edge is 0 too.
+        rows, columns = box = _bounding_box(self._kept, margin=self._radius + 2)
+        if rows.start == rows.stop:
+            return
+        kept, near, gone = self._kept[box], self._near[box], self._gone[box]
+        cv2.dilate(kept, self._skirt, dst=near)
+        cv2.subtract(self._binary[box], kept, dst=gone)
+        cv2.subtract(near, gone, dst=near)
+        cv2.blur(near, (3, 3), dst=near)
+        at = (slice(2 * rows.start, 2 * rows.stop), slice(2 * columns.start, 2 * columns.stop))
+        enlarged, limit = self._enlarged[at], self._limit[at]
+        cv2.resize(near, enlarged.shape[::-1], dst=enlarged, interpolation=cv2.INTER_LINEAR)
+        cv2.max(limit, enlarged, dst=limit)
+
+
+def _bounding_box(plane: Plane8, margin: int = 0) -> tuple[slice, slice]:
+    """Rows and columns of what is not 0, wider by a margin inside the plane; empty if all is 0."""
+    x, y, width, height = cv2.boundingRect(plane)
+    if not width:
+        return slice(0, 0), slice(0, 0)
+    rows, columns = plane.shape
+    return (
+        slice(max(0, y - margin), min(rows, y + height + margin)),
+        slice(max(0, x - margin), min(columns, x + width + margin)),
+    )
 
 
 def _overlap(main: Sequence[Face], others: Sequence[Face]) -> bool:

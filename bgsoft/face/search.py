@@ -9,7 +9,12 @@ from bgsoft.face.geometry import Affine, frame_from_tile, letterbox, tiles
 from bgsoft.face.warp import View
 from bgsoft.frame import FrameFormat
 
-__all__ = ["FinderSettings", "Searches"]
+__all__ = ["PATIENCE", "SURE_SCORE", "FinderSettings", "Searches"]
+
+SURE_SCORE = 0.8
+"""From here on the detector is believed of a place where it was wrong before,"""
+PATIENCE = 4
+"""or after so many searches: something on a shirt may look like a face for minutes."""
 
 _HALF_SHAPE = 1.2
 """Frames longer than this are shown as squares of their short side, too: a face of a tenth of it,
@@ -21,6 +26,8 @@ _SHARED = 0.2
 _NEAR = 3.0
 """Side of what the detector is shown of one face, over the face's: in a small face the eyes are off
 by half their distance, and much that is no face looks like one from afar."""
+_HALVES_EVERY = 2
+"""Searches from one with the squares to the next."""
 _CLEAR_PART = 0.3
 """A face of this part of the detector's input needs no look from near."""
 
@@ -35,6 +42,9 @@ class FinderSettings:
     """Look for small faces, too, by showing the detector parts of the frame."""
     small_every: int = 32
     """Frames between searches for small faces; the first after a reset always is one."""
+    rest_every: int = 1
+    """Frames between runs of the landmark model on a face that hardly moves; it is carried on in
+    those between."""
     max_faces: int = 32
     """Followed at a time."""
     min_score: float = 0.5
@@ -43,8 +53,8 @@ class FinderSettings:
     """Of a detection that is worth a second look, or confirms a face that is followed."""
 
     def __post_init__(self) -> None:
-        if min(self.detect_every, self.small_every, self.max_faces) < 1:
-            raise ValueError("detect_every, small_every and max_faces must be 1 or more")
+        if min(self.detect_every, self.small_every, self.rest_every, self.max_faces) < 1:
+            raise ValueError("detect_every, small_every, rest_every, max_faces must be 1 or more")
         if not 0 < self.min_first_score <= self.min_score < 1:
             raise ValueError("scores must be in (0, 1), the first look's at most the other")
 
@@ -68,7 +78,7 @@ class Searches:
         small = _SMALL_TILES if settings.small_faces else ()
         # Views, and the frames from one time that they are due to the next.
         self._parts = [
-            (self._tiles(format, halves), settings.detect_every),
+            (self._tiles(format, halves), _HALVES_EVERY * settings.detect_every),
             (self._tiles(format, small), settings.small_every),
         ]
         self.clear_side = _CLEAR_PART * size * self._whole.frame_from_input.scale

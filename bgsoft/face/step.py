@@ -50,7 +50,8 @@ class FaceStep(Closing):
 
     For each frame, in order: :meth:`find`, then :meth:`edit_matte` between matte and compositing,
     then :meth:`finish` after it, which may keep the frame back for a while; after the last frame
-    :meth:`flush`. All of a batch may be found first.
+    :meth:`flush`. All of a batch may be found first; where mattes are read and come from a device,
+    all of a batch should be sent for first too, by :meth:`fetch_matte`.
 
     Args:
         config: What to do.
@@ -110,6 +111,11 @@ class FaceStep(Closing):
     def edits_matte(self) -> bool:
         """Whether :meth:`edit_matte` ever does anything."""
         return self._guards
+
+    @property
+    def reads_mattes(self) -> bool:
+        """Whether :meth:`edit_matte` looks at mattes on the host, not at faces alone."""
+        return self._parter is not None
 
     @property
     def edits_frame(self) -> bool:
@@ -175,11 +181,24 @@ class FaceStep(Closing):
             covered = self._guard.faces(kept)
         return FoundFaces(faces, main, places, covered, cut)
 
-    def edit_matte(self, frame: Frame, matte: Matte, found: FoundFaces) -> None:
-        """Cut the matte down to the main people and unite it with faces, as the mode asks."""
+    def fetch_matte(self, matte: Matte, index: int) -> None:
+        """Send for a matte; see :meth:`bgsoft.face.protect.MatteEditor.fetch`."""
+        self._editor.fetch(matte, index)
+
+    def edit_matte(
+        self, frame: Frame, matte: Matte, found: FoundFaces, fetched: int | None = None
+    ) -> None:
+        """Cut the matte down to the main people and unite it with faces, as the mode asks.
+
+        Args:
+            frame: The frame.
+            matte: Its matte.
+            found: Its faces.
+            fetched: The number under which the matte was sent for; None: it was not.
+        """
         limit = None
         if self._parter is not None:
-            limit = self._part(frame, matte, found)
+            limit = self._part(frame, matte, found, fetched)
         cover = None
         if self._drawer is not None and found.covered:
             cover = self._drawer.draw(found.covered)
@@ -189,7 +208,7 @@ class FaceStep(Closing):
             on_coverage = partial(self._journal.add_coverage, *place)
         self._editor.apply(matte, cover, limit, on_coverage)
 
-    def _part(self, frame: Frame, matte: Matte, found: FoundFaces) -> Any:
+    def _part(self, frame: Frame, matte: Matte, found: FoundFaces, fetched: int | None) -> Any:
         parter = self._parter
         if parter is None:
             return None
@@ -203,7 +222,10 @@ class FaceStep(Closing):
         others = [
             face for face in found.faces if face.id not in found.main and face.age_frames >= trial
         ]
-        parting = parter.part(self._editor.read(matte), found.main_places, others)
+        if fetched is None:
+            fetched = 0
+            self._editor.fetch(matte, fetched)
+        parting = parter.part(self._editor.read(fetched), found.main_places, others)
         if parting.shared:
             self._journal.add_shared()
             self._tell(frame, parting.unsure)

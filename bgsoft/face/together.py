@@ -16,7 +16,7 @@ from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections, Sighting, merge
 from bgsoft.face.networks import AskedView, FaceNetworks, resolve_detector
-from bgsoft.face.search import FinderSettings, Searches
+from bgsoft.face.search import PATIENCE, SURE_SCORE, FinderSettings, Searches
 from bgsoft.face.track import MAX_SAME, MIN_MATCH, Proposal, Track, Tracker
 from bgsoft.frame import Frame, FrameFormat, Reduced
 
@@ -25,10 +25,6 @@ __all__ = ["Together"]
 Box = tuple[float, float, float, float]
 
 _MAX_SUSPECTS = 4
-_SUSPECT_SCORE = 0.8
-"""From here on the detector is believed of a place where it was wrong before,"""
-_PATIENCE = 4
-"""or after so many batches: something on a shirt may look like a face for minutes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +96,7 @@ class Together(Closing):
         self._tracker = Tracker(settings.max_faces)
         self._suspects: list[_Suspect] = []
         # Where every frame is searched nothing is to be missed, whatever it costs.
-        self._patience = _PATIENCE if settings.detect_every > 1 else 0
+        self._patience = PATIENCE if settings.detect_every > 1 else 0
 
     def reset(self) -> None:
         """End all tracks."""
@@ -185,6 +181,8 @@ class Together(Closing):
         if any(searched):
             self._suspects = []
             new = [path for path in new if not self._is_suspect(path, suspects)]
+        # What is no face after all must not keep a face out.
+        del new[max(0, self._settings.max_faces - len(paths)) :]
         if new:
             answers = iter(self._detect(self._near(frames, grids, new)))
             for path in new:
@@ -200,8 +198,7 @@ class Together(Closing):
             if _shared(place, suspect.box) > MIN_MATCH:
                 looks = zip(suspect.look.boxes.tolist(), suspect.look.scores.tolist(), strict=True)
                 if suspect.batches >= self._patience or any(
-                    score >= _SUSPECT_SCORE and _shared(box, place) > MIN_MATCH
-                    for box, score in looks
+                    score >= SURE_SCORE and _shared(box, place) > MIN_MATCH for box, score in looks
                 ):
                     return False
                 self._suspects.append(_Suspect(place, suspect.batches + 1))
@@ -267,7 +264,7 @@ class Together(Closing):
                 path = next((p for p in new if _shared(box, p.places[index]) > MIN_MATCH), None)
                 if path is not None:
                     path.places[index:] = [box] * (len(searches) - index)
-                elif len(new) + len(known) < self._settings.max_faces:
+                else:
                     new.append(_Path([box] * len(searches), new=True, first=index))
         return new
 

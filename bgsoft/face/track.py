@@ -54,6 +54,8 @@ ROI_PLAY = 0.08
 more, in parts of the side: landmarks change a little with the square, which otherwise never rests.
 Where the centre lags behind a face that moves on and on, the landmark model is drawn off the face
 bit by bit: with 0.08 for all, a tenth of moving faces were lost in the end."""
+SLOW = 0.3
+"""Face sizes a second: a hundredth of the face a frame, of which a mask shows nothing."""
 _FULL_SIZE = 128.0
 """Frame pixels from which a face fills its part of the landmark model's input (192 over the 1.5 of
 its square). A smaller one is enlarged, and its noise with it: it is smoothed the more at rest."""
@@ -88,6 +90,10 @@ class Track:
     """The same as the model last gave them."""
     velocity: tuple[float, float] = (0.0, 0.0)
     """Of the landmarks' box, frame pixels a second."""
+    rested: int = 0
+    """Frames in a row in which it was only carried on,"""
+    rested_seconds: float = 0.0
+    """and how long they took."""
     dead: bool = False
     smoother: OneEuro = field(
         default_factory=lambda: OneEuro(MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED)
@@ -101,6 +107,12 @@ class Track:
         half = self.roi.side / 3
         x, y = self.roi.x, self.roi.y
         return x - half, y - half, x + half, y + half
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it moves so little that where it will be in a frame is known well enough."""
+        left, top, right, bottom = self.bounds
+        return math.hypot(*self.velocity) < SLOW * max(right - left, bottom - top)
 
     def place(self, after_seconds: float) -> tuple[float, float, float, float]:
         """The box that the face has some time later if it moves on as it did, at most by its
@@ -233,6 +245,31 @@ class Tracker:
         track.detected_at = roi
         return _proposal(track, detected=True)
 
+    def parted(
+        self, proposals: Sequence[Proposal], rest_every: int
+    ) -> tuple[list[Proposal], list[Track]]:
+        """Those that the landmark model has to look at, and the tracks that may do without.
+
+        Args:
+            proposals: Of one frame.
+            rest_every: Frames between looks at a face that hardly moves.
+        """
+        asked, resting = [], []
+        for proposal in proposals:
+            track = proposal.track
+            if (
+                track.rested + 1 < rest_every
+                and not proposal.detected
+                and not proposal.young
+                and track.misses == 0
+                and track.presence >= SURE_PRESENCE
+                and track.is_slow
+            ):
+                resting.append(track)
+            else:
+                asked.append(proposal)
+        return asked, resting
+
     def unknown(self, found: Detections) -> list[int]:
         """Which detections belong to no track."""
         taken = self._match(found).values()
@@ -262,6 +299,7 @@ class Tracker:
         proposals: Sequence[Proposal],
         meshes: Meshes,
         time_seconds: float,
+        resting: Sequence[Track] = (),
     ) -> list[Face]:
         """Take what the landmark model said of one frame's proposals.
 
@@ -269,6 +307,7 @@ class Tracker:
             proposals: From :meth:`propose` or :meth:`advance`.
             meshes: Of their squares, in the same order.
             time_seconds: When the frame is shown.
+            resting: Tracks that are carried on without it.
 
         Returns:
             The faces of the frame, largest first.
@@ -278,6 +317,9 @@ class Tracker:
             dt = _DEFAULT_DT_SECONDS
         self._time = time_seconds
         detected: dict[int, bool] = {}
+        for track in resting:
+            _rest(track, dt)
+            detected[id(track)] = False
         for index, (proposal, sure) in enumerate(zip(proposals, meshes.presence, strict=True)):
             track = proposal.track
             if track.dead:
@@ -326,17 +368,38 @@ def _proposal(track: Track, *, detected: bool) -> Proposal:
     return Proposal(track, track.roi, detected, track.sightings < 2, track.unseen)
 
 
+def _rest(track: Track, dt: float) -> None:
+    """Carry a face on for a frame, as it moves."""
+    _drift(track, dt)
+    track.rested += 1
+    track.rested_seconds += dt
+
+
+def _drift(track: Track, seconds: float) -> None:
+    x, y = (speed * seconds for speed in track.velocity)
+    track.landmarks[:2] += ((x,), (y,))
+    left, top, right, bottom = track.bounds
+    track.bounds = left + x, top + y, right + x, bottom + y
+    track.roi = replace(track.roi, x=track.roi.x + x, y=track.roi.y + y)
+
+
 def _see(track: Track, meshes: Meshes, index: int, dt: float) -> None:
     points = meshes.points[index]
     left, top, right, bottom = meshes.boxes[index]
     size = max(right - left, bottom - top, 1.0)
     followed = track.landmarks.size > 0
+    rested, dt = track.rested_seconds, dt + track.rested_seconds
+    track.rested, track.rested_seconds = 0, 0.0
     track.landmarks = track.smoother.update(points, dt, size, min(1.0, size / _FULL_SIZE))
     before, track.bounds = track.bounds, _bounds(track.landmarks)
     if followed:
         x, y = (
-            (track.bounds[i] + track.bounds[i + 2] - before[i] - before[i + 2]) / (2 * dt)
-            for i in (0, 1)
+            (
+                (track.bounds[i] + track.bounds[i + 2] - before[i] - before[i + 2]) / 2
+                + speed * rested
+            )
+            / dt
+            for i, speed in enumerate(track.velocity)
         )
         track.velocity = (track.velocity[0] + x) / 2, (track.velocity[1] + y) / 2
     track.measured = points
@@ -352,11 +415,7 @@ def _miss(track: Track, dt: float, young: bool) -> None:
     if track.misses > MAX_MISSES or doubtful or not track.landmarks.size:
         track.dead = True
         return
-    x, y = (speed * dt * 0.5**track.misses for speed in track.velocity)
-    track.landmarks[:2] += ((x,), (y,))
-    left, top, right, bottom = track.bounds
-    track.bounds = left + x, top + y, right + x, bottom + y
-    track.roi = replace(track.roi, x=track.roi.x + x, y=track.roi.y + y)
+    _drift(track, dt * 0.5**track.misses)
 
 
 def _judge(proposal: Proposal) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from bgsoft.analysis.base import Reducer
@@ -101,6 +102,8 @@ class PictureStages:
         self._composite_clock = metrics.stage("composite")
         if faces is not None:
             self._face_clock = metrics.stage("face")
+            # Faces need nothing of the mask: where a core is free, they cost no time.
+            self._finding = ThreadPoolExecutor(1, thread_name_prefix="bgsoft-face")
 
     def start(self) -> None:
         """Run the model once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
@@ -148,18 +151,25 @@ class PictureStages:
                 self._segmenter.reset()
                 self._matter.reset()
                 self._on_cut(frame)
+            if self._faces is not None:
+                finding = self._finding.submit(self._find, self._faces, frame, reduced, cut)
             due = self._schedule.is_due(reduced, self._scenes)
             mask = self._segmenter.mask(frame, reduced) if due else None
         with self._matte_clock.measure():
             matte = self._matter.refine(mask, frame, reduced)
         found = None
         if self._faces is not None:
-            with self._face_clock.measure():
-                found = self._faces.find(frame, reduced, cut)
-                self._faces.edit_matte(frame, matte, found)
+            found = finding.result()
+            if self._faces.edits_matte:
+                with self._face_clock.measure():
+                    self._faces.edit_matte(frame, matte, found)
         with self._composite_clock.measure():
             self._compositor.apply(frame, matte, reduced)
         return matte, found
+
+    def _find(self, faces: FaceStep, frame: Frame, reduced: Reduced, cut: bool) -> FoundFaces:
+        with self._face_clock.measure():
+            return faces.find(frame, reduced, cut)
 
     def _finish(self, frame: Frame, found: FoundFaces | None) -> list[Frame]:
         """Hide faces; returns the frames in which that is done."""
@@ -170,6 +180,8 @@ class PictureStages:
 
     def close(self) -> None:
         """Free the stages; safe to call twice."""
+        if self._faces is not None:
+            self._finding.shutdown()
         self._segmenter.close()
         self._compositor.close()
         if self._faces is not None:

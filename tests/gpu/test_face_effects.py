@@ -86,7 +86,8 @@ def test_mattes_are_changed_as_on_the_cpu(
             cover = drawer.draw(faces)
         matte = Matte(before.alpha.copy(), before.reduced.copy())
         on_device = Matte(cupy.asarray(before.alpha), cupy.asarray(before.reduced))
-        np.testing.assert_array_equal(theirs.read(on_device), before.reduced)
+        theirs.fetch(on_device, 0)
+        np.testing.assert_array_equal(theirs.read(0), before.reduced)
         ours.apply(matte, cover, limit, lambda shares: told.append(list(shares)))
         theirs.apply(on_device, cover, limit, lambda shares: told_on_device.append(list(shares)))
         for mine, other in (
@@ -102,6 +103,69 @@ def test_mattes_are_changed_as_on_the_cpu(
         assert len(shares) == len(others)
         if min(grid) > 100:  # a face has enough cells
             np.testing.assert_allclose(others, shares, atol=0.02)
+
+
+@pytest.mark.parametrize("size", [*SIZES, (1920, 1080)])
+def test_mattes_that_were_sent_for_outlast_the_next(gpu: Any, size: tuple[int, int]) -> None:
+    """A batch is made first, in the matte stage's one buffer, then read and changed."""
+    import cupy
+
+    from bgsoft.face.cuda_protect import CudaMatteEditor
+
+    rng = np.random.default_rng(8)
+    format = frame_format(size)
+    grid = grid_shape(*size)
+    ours, theirs = CpuMatteEditor(format), CudaMatteEditor(format, gpu)
+    buffer = cupy.empty(grid, np.uint8)
+    for count in (3, 5, 5, 2):
+        mattes, on_device = [], []
+        for index in range(count):
+            alpha = rng.integers(0, 256, format.luma_shape, np.uint8)
+            reduced = rng.integers(0, 256, grid, np.uint8)
+            mattes.append(Matte(alpha, reduced))
+            buffer.set(reduced)
+            on_device.append(Matte(cupy.asarray(alpha), buffer))
+            theirs.fetch(on_device[-1], index)
+        for index, (matte, other) in enumerate(zip(mattes, on_device, strict=True)):
+            np.testing.assert_array_equal(theirs.read(index), matte.reduced)
+            # As the parter does, in one plane of its own.
+            limit = rng.integers(0, 256, grid, np.uint8) if index != 1 else None
+            ours.apply(matte, None, limit, None)
+            theirs.apply(other, None, limit, None)
+            if limit is not None:
+                limit.fill(0)
+        for matte, other in zip(mattes, on_device, strict=True):
+            np.testing.assert_array_equal(other.alpha.get(), matte.alpha)
+    theirs.close()
+
+
+@pytest.mark.parametrize("preset", ["soft", "obs"])
+def test_parting_is_the_same_in_any_batch(gpu: Any, tmp_path: Path, preset: str) -> None:
+    """With a cut inside a batch and masks that hold; one frame a batch needs no second buffer."""
+    clip = write_two_people(tmp_path / "two.mp4", 20, apart=False, cut=11)
+    films = []
+    for batch in (1, 8):
+        target = tmp_path / f"{batch}.mp4"
+        report = bgsoft.render(
+            clip,
+            target,
+            face="main",
+            face_every=1,
+            preset=preset,
+            similarity="off",  # it takes frames one by one
+            mask_every=2,
+            batch=batch,
+            infer="cuda",
+            composite="cuda",
+            encode="cpu",
+            quality=8,
+            speed="ultrafast",
+        )
+        assert [e.frame for e in report.events if e.kind == "scene-cut"] == [11]
+        assert report.faces is not None
+        assert report.faces["shared_frames"] > 15
+        films.append(decode_clip(target)[0])
+    assert lowest_psnr_db(*films) > 32
 
 
 @pytest.mark.parametrize("mode", ["guard", "main", "anonymize"])

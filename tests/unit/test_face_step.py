@@ -206,14 +206,36 @@ def test_without_batches_frames_are_found_one_by_one() -> None:
 
 
 def test_what_the_modes_touch() -> None:
-    for mode, matte, frame in (
-        (FaceMode.OFF, False, False),
-        (FaceMode.GUARD, True, False),
-        (FaceMode.MAIN, True, False),
-        (FaceMode.ANONYMIZE, False, True),
+    for mode, matte, read, frame in (
+        (FaceMode.OFF, False, False, False),
+        (FaceMode.GUARD, True, False, False),
+        (FaceMode.MAIN, True, True, False),
+        (FaceMode.ANONYMIZE, False, False, True),
     ):
         step, _ = make_step(FakeFinder([]), mode)
-        assert (step.edits_matte, step.edits_frame) == (matte, frame)
+        assert (step.edits_matte, step.reads_mattes, step.edits_frame) == (matte, read, frame)
+
+
+def test_mattes_of_a_batch_may_be_sent_for_first() -> None:
+    """Each is parted by its own cells and faces, and a cut between them forgets what was kept."""
+    left, right = np.s_[40:, 80:240], np.s_[40:, 400:560]
+    shown = [(left, right), (right,), (left, right), (left,)]
+    step, _ = make_step(FakeFinder([[MAIN, OTHER]] * 2 + [[OTHER]] * 2), FaceMode.MAIN)
+    mattes = []
+    for people in shown:
+        matte = matte_of(0)
+        for person in people:
+            matte.alpha[person] = matte.reduced[person] = 255
+        mattes.append(matte)
+    for index, matte in enumerate(mattes):
+        step.fetch_matte(matte, index)
+    reducer = CpuReducer(HD)
+    seen = []
+    for index, (frame, matte) in enumerate(zip(frames_of(4), mattes, strict=True)):
+        found = step.find(frame, reducer.reduce(frame), index == 2)
+        step.edit_matte(frame, matte, found, index)
+        seen.append((int(matte.alpha[300, 160]), int(matte.alpha[300, 480])))
+    assert seen == [(255, 0), (0, 0), (0, 255), (0, 0)]
 
 
 def test_data_that_cannot_be_written_stops_the_render_and_closes_all() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -217,6 +218,26 @@ def test_before_anybody_is_main_everything_stays() -> None:
     assert not parter.is_fresh
     parter.reset()
     assert parter.part(person(0.5), [], []).limit is None
+
+
+@pytest.mark.parametrize("place", [(0.5, 0.5), (0.01, 0.99), (0.99, 0.02), (0.5, 0.0)])
+def test_soft_alpha_around_the_main_person_stays(place: tuple[float, float]) -> None:
+    """As far as the skirt reaches, wherever the person stands and whatever was kept before."""
+    parter = RegionParter(HD)
+    before = (255 * discs(GRID, (0.2, 0.3, 0.2))).astype(np.uint8)
+    parter.part(before, [make_face(1280 * 0.2, 720 * 0.3, 80, id=1)], [])
+    matte = (255 * discs(GRID, (*place, 0.15))).astype(np.uint8)
+    face = make_face(1280 * place[0], 720 * place[1], 80, id=1)
+    for _ in range(4):  # what was kept before fades
+        limit = parter.part(matte, [face], []).limit
+    rows, columns = GRID
+    small = cv2.resize(matte, (columns // 2, rows // 2), interpolation=cv2.INTER_AREA)
+    kept = (small > 127).astype(np.uint8) * 255
+    radius = round(4 / 135 * rows / 2)
+    side = 2 * radius + 1
+    skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))
+    near = cv2.blur(cv2.dilate(kept, skirt), (3, 3))
+    np.testing.assert_array_equal(limit, cv2.resize(near, (columns, rows)))
 
 
 @pytest.mark.parametrize("size", SIZES)

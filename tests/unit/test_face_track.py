@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import cv2
@@ -17,7 +17,7 @@ from bgsoft.face.detect import Detections
 from bgsoft.face.finder import CpuFaceFinder, FinderSettings
 from bgsoft.face.geometry import overlap
 from bgsoft.face.landmarks import Meshes
-from bgsoft.face.networks import CpuFaceNetworks
+from bgsoft.face.networks import AskedFace, AskedView, CpuFaceNetworks
 from bgsoft.face.together import Together
 from bgsoft.face.track import MAX_MISSES, Tracker
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
@@ -333,16 +333,18 @@ def test_a_wall_of_faces() -> None:
             assert np.all(overlap(np.delete(boxes, index, axis=0), one) < 0.3)
 
 
-def test_a_face_that_goes_is_gone_after_three_frames() -> None:
+@pytest.mark.parametrize("rest_every", [1, 2])
+@pytest.mark.parametrize("frames", [10, 11])
+def test_a_face_that_goes_is_gone_after_three_frames(frames: int, rest_every: int) -> None:
     format, luma, chroma = sample_picture()
-    finder = CpuFaceFinder(format)
-    for pts in range(10):
+    finder = CpuFaceFinder(format, FinderSettings(rest_every=rest_every))
+    for pts in range(frames):
         assert find(finder, make_frame(format, luma, chroma, pts * 33))
     low, high = format.luma_range
     rng = np.random.default_rng(0)
     empty = np.clip(rng.normal((low + high) / 2, 4, luma.shape), low, high).astype(luma.dtype)
     grey = np.full_like(chroma, format.chroma_neutral)
-    lives = [bool(find(finder, make_frame(format, empty, grey, 330 + 33 * i))) for i in range(8)]
+    lives = [bool(find(finder, make_frame(format, empty, grey, 363 + 33 * i))) for i in range(8)]
     assert not any(lives[LONGEST_FALSE_LIFE:])
 
 
@@ -357,6 +359,77 @@ def test_a_blur_where_a_face_was_is_none() -> None:
         bool(find(finder, make_frame(format, blurred, chroma, 330 + 33 * i))) for i in range(8)
     ]
     assert not any(lives[LONGEST_FALSE_LIFE:])
+
+
+class Looks:
+    """How many squares the landmark model, and views the detector, is shown of each frame."""
+
+    def __init__(self, finder: CpuFaceFinder, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.faces: list[int] = []
+        self.views: list[int] = []
+        networks = finder._networks
+        landmarks, detect = networks.landmarks, networks.detect
+
+        def count_faces(asked: Sequence[AskedFace]) -> Meshes:
+            self.faces.append(len(asked))
+            return landmarks(asked)
+
+        def count_views(asked: Sequence[AskedView], score: float) -> list[Detections]:
+            self.views.append(len(asked))
+            return detect(asked, score)
+
+        monkeypatch.setattr(networks, "landmarks", count_faces)
+        monkeypatch.setattr(networks, "detect", count_views)
+
+
+def test_a_face_at_rest_is_looked_at_every_second_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    format, luma, chroma = sample_picture()
+    finder = CpuFaceFinder(format, FinderSettings(rest_every=2))
+    looks = Looks(finder, monkeypatch)
+    faces = [find(finder, make_frame(format, luma, chroma, 33 * pts)) for pts in range(16)]
+    assert [len(each) for each in faces] == [1] * 16
+    assert {face.id for (face,) in faces} == {0}
+    assert looks.faces[:4] == [1, 1, 0, 1]  # the second confirms it
+    assert 7 <= sum(looks.faces) <= 10
+    first, last = faces[4][0], faces[15][0]
+    assert np.abs(first.landmarks - last.landmarks).max() < 0.5
+
+
+def test_a_face_that_moves_is_looked_at_in_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    format, luma, chroma = sample_picture()
+    finder = CpuFaceFinder(format, FinderSettings(rest_every=2))
+    (face,) = find(finder, make_frame(format, luma, chroma))
+    step = int(0.05 * (face.box_xyxy[2] - face.box_xyxy[0])) // 2 * 2
+    finder.reset()
+    looks = Looks(finder, monkeypatch)
+    for pts in range(12):
+        moved = np.roll(luma, pts * step, axis=1)
+        colour = np.roll(chroma, pts * step // 2, axis=1)
+        (face,) = find(finder, make_frame(format, moved, colour, 33 * pts))
+    assert looks.faces[3:] == [1] * 9
+
+
+def test_what_was_no_face_from_near_is_not_looked_at_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But again after some searches: it may have become one."""
+    finder = CpuFaceFinder(frame_format((640, 360)), FinderSettings(detect_every=2))
+    frame = flat_frame(frame_format((640, 360)), 120, 128, 128)
+    likely = seen((300, 150), size=30, score=0.6)
+    views: list[int] = []
+
+    def detect(asked: Sequence[AskedView], score: float) -> list[Detections]:
+        views.append(len(asked))
+        return [likely if score < 0.5 else Detections.none() for _ in asked]
+
+    monkeypatch.setattr(finder._networks, "detect", detect)
+    looked = []
+    for pts in range(12):
+        frame.pts = pts * 33
+        views.clear()
+        assert find(finder, frame) == []
+        looked.append(len(views) - 1)
+    assert looked == [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))

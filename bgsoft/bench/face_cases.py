@@ -1,0 +1,103 @@
+"""Faces: each network alone, and all that finding them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+
+from bgsoft.bench.cases import Case, Sampler, repeat
+from bgsoft.bench.network_cases import network_case
+from bgsoft.bench.workshop import Workshop
+from bgsoft.config import Precision
+from bgsoft.face.networks import network_shapes
+from bgsoft.infer.base import Network
+from bgsoft.models.catalog import ResolvedModel, catalog, resolve
+from bgsoft.selftest.parity import CudaSide, HostSide
+
+__all__ = ["face_cases"]
+
+_FAMILIES = ("face-detector", "face-landmarks")
+_FRAMES = 8
+"""Found one after another on the CPU, together on a GPU."""
+
+
+def face_cases(shop: Workshop) -> Iterator[Case]:
+    """Both networks, and finding and following the faces of the clip's first frames.
+
+    Args:
+        shop: What they are measured on.
+    """
+    for spec in catalog().values():
+        if spec.family not in _FAMILIES:
+            continue
+        model = resolve(spec.name, families=_FAMILIES)
+        for backend in ("cpu", "cuda", "tensorrt"):
+            yield Case(
+                "face",
+                spec.name,
+                backend,
+                partial(network_case, shop, model, backend, Precision.FP32, 1),
+                details={"precision": "fp32", "batch": 1},
+                reason=shop.missing("infer", backend),
+            )
+    yield Case(
+        "face",
+        "find and follow",
+        "cpu",
+        partial(_find_on_host, shop),
+        details={"precision": "fp32"},
+    )
+    for backend in ("cuda", "tensorrt"):
+        yield Case(
+            "face",
+            "find and follow",
+            backend,
+            partial(_find_on_device, shop, backend),
+            details={"precision": "fp32", "batch": _FRAMES},
+            reason=shop.missing("infer", backend),
+        )
+
+
+def _find_on_host(shop: Workshop, stack: ExitStack) -> Sampler:
+    from bgsoft.face.finder import CpuFaceFinder
+
+    side, format = HostSide(), shop.info.format
+    seen = [(frame, side.reducer(format).reduce(frame)) for frame in shop.frames[:_FRAMES]]
+    finder = stack.enter_context(CpuFaceFinder(format))
+
+    def once() -> None:
+        for frame, grid in seen:
+            finder.find(frame, grid)
+
+    return repeat(once, frames=len(seen), seconds=shop.seconds)
+
+
+def _find_on_device(shop: Workshop, backend: str, stack: ExitStack) -> Sampler:
+    from bgsoft.face.cuda import CudaFaceFinder
+    from bgsoft.infer.cuda import GpuNetwork
+
+    device, format = shop.device(), shop.info.format
+    stream = device.new_stream()
+
+    def make(model: ResolvedModel, batch: int) -> Network:
+        chosen = model.for_provider(backend, Precision.FP32)
+        return GpuNetwork(
+            chosen.path,
+            network_shapes(model.spec, batch),
+            backend=backend,
+            device=device,
+            stream=stream,
+            sha256=chosen.sha256,
+            on_build=lambda text: shop.tell(f"{model.spec.name}: {text}"),
+        )
+
+    stack.enter_context(device.use(stream))
+    side = CudaSide(device)
+    frames = [side.place(frame) for frame in shop.frames[:_FRAMES]]
+    grids = [side.reducer(format).reduce(frame) for frame in frames]
+    finder = stack.enter_context(CudaFaceFinder(format, make, _FRAMES))
+    finder.start()
+    return repeat(
+        lambda: finder.find_batch(frames, grids), frames=len(frames), seconds=shop.seconds
+    )
