@@ -233,7 +233,7 @@ class SegmentConfig:
 class FaceConfig:
     """What is done for faces, and how they are looked for."""
 
-    mode: FaceMode = FaceMode.OFF
+    mode: FaceMode = FaceMode.GUARD
     subjects: int = 1
     """How many people are main, 0–32; 0 (nobody) only with anonymize."""
     detect_every: int | None = None

@@ -156,7 +156,7 @@ Face = Annotated[
         "--face",
         config.FaceMode,
         "guard: every face stays sharp. main: only the main person does. anonymize: other people's"
-        " faces are blurred beyond recognition. [default: off]",
+        " faces are blurred beyond recognition. [default: guard]",
         FACES,
     ),
 ]

@@ -73,7 +73,7 @@ def test_guard_keeps_a_face_that_the_mask_misses(touching: Path, tmp_path: Path)
     """Everybody smaller than the frame counts as a mistake of the mask."""
     blind = {"min_area": 1.0}
     plain, guarded = tmp_path / "plain.mp4", tmp_path / "guarded.mp4"
-    render(touching, plain, **blind)
+    render(touching, plain, face="off", **blind)
     report = render(touching, guarded, face="guard", **blind)
     source = detail(last_luma(touching)[LEFT_FACE])
     assert detail(last_luma(plain)[LEFT_FACE]) < 0.5 * source
@@ -170,7 +170,12 @@ def test_face_data_beside_the_render(tmp_path: Path) -> None:
     lines, arrays = tmp_path / "faces.jsonl", tmp_path / "faces.npz"
     for target in (lines, arrays):
         report = render(
-            SAMPLE, tmp_path / "out.mp4", duration=0.4, face_data=target, overwrite=True
+            SAMPLE,
+            tmp_path / "out.mp4",
+            duration=0.4,
+            face="off",
+            face_data=target,
+            overwrite=True,
         )
         assert report.faces is not None
         assert report.faces["mode"] == "off"
@@ -231,6 +236,6 @@ def test_without_a_face_nothing_is_different(
 
 
 def test_off_does_nothing(tmp_path: Path) -> None:
-    report = render(SAMPLE, tmp_path / "out.mp4", duration=0.1)
+    report = render(SAMPLE, tmp_path / "out.mp4", duration=0.1, face="off")
     assert report.faces is None
     assert report.stages["face"].backend == "off"

@@ -1,0 +1,200 @@
+"""A scripted world of faces: networks that show what it holds, and count what they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from bgsoft.face.base import Face
+from bgsoft.face.detect import Detections
+from bgsoft.face.geometry import overlap
+from bgsoft.face.landmarks import Meshes
+from bgsoft.face.networks import AskedFace, AskedView, resolve_detector
+from bgsoft.face.search import FinderSettings
+from bgsoft.face.together import Together
+from bgsoft.face.track import MAX_SAME
+from bgsoft.frame import Frame, FrameFormat, Reduced
+from tests.pictures import make_frame
+
+FORMAT = FrameFormat(width=1920, height=1080)
+INPUT = resolve_detector().spec.width
+CORNERS = np.array([[0, 0], [INPUT, INPUT]])
+FRAME_MS = 40
+FACE = 100.0
+ALWAYS = range(10_000)
+
+Place = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Thing:
+    """What there is to see: a face, or something else."""
+
+    where: Callable[[int], Place | None]
+    """Its centre in a frame; None: it is not there."""
+    far: float = 0.9
+    """Score in a view of the whole frame, or of a large part."""
+    near: float = 0.95
+    """Score in a view of its surroundings."""
+    is_face: bool = True
+    """By the landmark model."""
+
+
+def still(x: float, y: float, frames: range = ALWAYS, **kind: Any) -> Thing:
+    return Thing(lambda number: (x, y) if number in frames else None, **kind)
+
+
+@dataclass
+class World:
+    """Implements :class:`bgsoft.face.networks.FaceNetworks`.
+
+    What comes first hides the others. The detector sees what is cut by a quarter at most.
+    """
+
+    things: Sequence[Thing]
+    views: list[list[tuple[int, bool]]] = field(default_factory=list)
+    """Of each call of the detector: each view's frame, and whether it is one from near."""
+    squares: list[list[int]] = field(default_factory=list)
+    """Of each call of the landmark model: each square's frame."""
+    closed: bool = False
+
+    def seen(self, number: int) -> list[tuple[Thing, Place]]:
+        """What can be seen in a frame."""
+        shown: list[tuple[Thing, Place]] = []
+        for thing in self.things:
+            place = thing.where(number)
+            if place is not None and all(
+                overlap(box_around(place)[None], box_around(other))[0] < 0.3 for _, other in shown
+            ):
+                shown.append((thing, place))
+        return shown
+
+    def detect(self, asked: Sequence[AskedView], min_score: float) -> list[Detections]:
+        call, answers = [], []
+        for frame, grid, view in asked:
+            left, top, right, bottom = view.frame_from_input(CORNERS).ravel()
+            near = right - left < FORMAT.height / 2
+            found = []
+            for thing, place in self.seen(number_of(frame, grid)):
+                box = box_around(place, FACE / 2)
+                score = thing.near if near else thing.far
+                inside = (box[:2] >= (left, top)).all() and (box[2:] <= (right, bottom)).all()
+                if inside and score >= min_score:
+                    found.append((score, place))
+            found.sort(key=lambda each: -each[0])
+            answers.append(detections(found))
+            call.append((number_of(frame, grid), near))
+        self.views.append(call)
+        return answers
+
+    def landmarks(self, asked: Sequence[AskedFace]) -> Meshes:
+        points, presence = [], []
+        for frame, grid, roi in asked:
+            faces = [
+                place
+                for thing, place in self.seen(number_of(frame, grid))
+                if thing.is_face and np.hypot(place[0] - roi.x, place[1] - roi.y) < roi.side / 4
+            ]
+            faces.sort(key=lambda place: np.hypot(place[0] - roi.x, place[1] - roi.y))
+            points.append(mesh(*(faces[0] if faces else (roi.x, roi.y))))
+            presence.append(1.0 if faces else 0.0)
+        self.squares.append([number_of(frame, grid) for frame, grid, _ in asked])
+        return Meshes.of(np.reshape(points, (-1, 468, 3)).transpose(0, 2, 1), presence)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def number_of(frame: Frame, grid: Reduced) -> int:
+    number = frame.pts // FRAME_MS
+    assert grid.luma[0, 0] == number  # the frame's own
+    return number
+
+
+def box_around(place: Place, side: float = FACE) -> np.ndarray:
+    return np.array([c + sign * side / 2 for sign in (-1, 1) for c in place])
+
+
+def detections(found: Sequence[tuple[float, Place]]) -> Detections:
+    """Upright faces around the given centres."""
+    centres = np.array([place for _, place in found], np.float64).reshape(-1, 2)
+    points = np.repeat(centres[:, None], 6, axis=1)
+    points[:, 0, 0] -= FACE / 4
+    points[:, 1, 0] += FACE / 4
+    corners = np.hstack([centres - FACE / 2, centres + FACE / 2])
+    return Detections(corners, points, np.array([score for score, _ in found]))
+
+
+def mesh(x: float, y: float) -> np.ndarray:
+    """(468, 3) landmarks of an upright face."""
+    t = np.linspace(0, 2 * np.pi, 468, endpoint=False)
+    points = np.stack([x + FACE / 2 * np.cos(t), y + FACE / 2 * np.sin(t), 0 * t], axis=1)
+    points[33, :2], points[263, :2] = (x - FACE / 4, y), (x + FACE / 4, y)
+    return points
+
+
+class Watch:
+    """A finder in a world, from the first frame on."""
+
+    def __init__(self, *things: Thing, **settings: int) -> None:
+        self.world = World(things)
+        self.together = Together(FORMAT, self.world, FinderSettings(**settings))
+        self.next = 0
+        self.planes = [np.zeros(s, np.uint8) for s in (FORMAT.luma_shape, FORMAT.chroma_shape)]
+        self.batches: list[list[list[tuple[int, bool]]]] = []
+        """The calls of the detector in each batch: see :class:`World`."""
+
+    @property
+    def looks(self) -> list[tuple[int, bool]]:
+        """Of each batch: calls of the detector, and whether a whole frame was searched."""
+        return [
+            (len(calls), not all(near for call in calls for _, near in call))
+            for calls in self.batches
+        ]
+
+    def frames(self, count: int) -> tuple[list[Frame], list[Reduced]]:
+        """The next ones."""
+        numbers = range(self.next, self.next + count)
+        self.next += count
+        return [make_frame(FORMAT, *self.planes, FRAME_MS * n) for n in numbers], [
+            Reduced(4, np.full((1, 1), n), np.zeros((1, 1, 2))) for n in numbers
+        ]
+
+    def batch(self, size: int) -> list[list[Face]]:
+        """The faces of the next frames, found at once."""
+        before = len(self.world.views)
+        found = self.together.find_batch(*self.frames(size))
+        self.batches.append(self.world.views[before:])
+        assert len(found) == size
+        for faces in found:
+            check(faces)
+        return found
+
+    def run(self, count: int, size: int) -> list[list[Face]]:
+        """The faces of so many frames, in batches; the last may be smaller."""
+        found = []
+        for first in range(0, count, size):
+            found += self.batch(min(size, count - first))
+        return found
+
+
+def check(faces: Sequence[Face]) -> None:
+    """No id twice, and no face twice."""
+    assert len({face.id for face in faces}) == len(faces)
+    for a, b in combinations(faces, 2):
+        assert overlap(np.array([a.box_xyxy]), np.array(b.box_xyxy))[0] <= MAX_SAME
+
+
+def centre(face: Face) -> Place:
+    left, top, right, bottom = face.box_xyxy
+    return (left + right) / 2, (top + bottom) / 2
+
+
+def off(face: Face, place: Place | None) -> float:
+    """Distance of a face from a place, in parts of its size."""
+    assert place is not None
+    return float(np.hypot(*np.subtract(centre(face), place))) / FACE
