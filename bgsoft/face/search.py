@@ -50,7 +50,8 @@ class FinderSettings:
     min_score: float = 0.5
     """Of a new face's detection, at the second look."""
     min_first_score: float = 0.3
-    """Of a detection that is worth a second look, or confirms a face that is followed."""
+    """Of a detection in a whole view that is worth a second look, or, frame by frame, confirms a
+    face that is followed."""
 
     def __post_init__(self) -> None:
         if min(self.detect_every, self.small_every, self.rest_every, self.max_faces) < 1:

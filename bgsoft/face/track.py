@@ -233,6 +233,8 @@ class Tracker:
         roi = roi_from_box(sighting.box, sighting.keypoints)
         if track.misses:
             track.roi = roi
+        elif later and track.detected_at is None:
+            track.roi = replace(track.roi, x=roi.x, y=roi.y)
         elif later and track.detected_at is not None:
             # Landmarks are the better judges of size and angle.
             play = PLACE_PLAY * track.roi.side
