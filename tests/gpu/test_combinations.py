@@ -82,7 +82,7 @@ def test_all_make_the_same_film(
         "matte": composite,
         "composite": composite,
         "encode": "cpu",
-        "face": "off",
+        "face": infer if composite == "cuda" else "cpu",
     }
     assert [frame.pts for frame in shown] == [frame.pts for frame in reference]
     assert len(shown) == spec.frames
