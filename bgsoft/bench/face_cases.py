@@ -10,9 +10,9 @@ from bgsoft.bench.cases import Case, Sampler, repeat
 from bgsoft.bench.network_cases import network_case
 from bgsoft.bench.workshop import Workshop
 from bgsoft.config import Precision
-from bgsoft.face.networks import network_shapes
 from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ResolvedModel, catalog, resolve
+from bgsoft.segment.single import network_shapes
 from bgsoft.selftest.parity import CudaSide, HostSide
 
 __all__ = ["face_cases"]

@@ -7,21 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.closing import Closing
-from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections, Sighting, merge
+from bgsoft.face.finding import Finding
 from bgsoft.face.geometry import overlap
-from bgsoft.face.networks import CpuFaceNetworks, FaceNetworks, resolve_detector
-from bgsoft.face.search import PATIENCE, SURE_SCORE, FinderSettings, Searches
-from bgsoft.face.track import MIN_MATCH, Tracker
+from bgsoft.face.networks import CpuFaceNetworks, FaceNetworks
+from bgsoft.face.search import SURE_SCORE, FinderSettings
+from bgsoft.face.track import MIN_MATCH
 from bgsoft.face.warp import View
 from bgsoft.frame import Frame, FrameFormat, Reduced
 
 __all__ = ["CpuFaceFinder", "FinderSettings", "Following"]
 
 
-class Following(Closing):
+class Following(Finding):
     """Finds faces frame by frame; on a device, :class:`bgsoft.face.together.Together` is faster.
 
     Args:
@@ -33,28 +32,19 @@ class Following(Closing):
     def __init__(
         self, format: FrameFormat, networks: FaceNetworks, settings: FinderSettings
     ) -> None:
-        self._networks = networks
-        self._settings = settings
-        self._searches = Searches(format, settings, resolve_detector().spec.width)
-        self._tracker = Tracker(settings.max_faces)
+        super().__init__(format, networks, settings)
         self._refused: list[tuple[NDArray[np.float64], int]] = []
         """Boxes in the last search that were no faces from near, and in how many they were."""
-        # Where every frame is searched nothing is to be missed, whatever it costs.
-        self._patience = PATIENCE if settings.detect_every > 1 else 0
 
     def reset(self) -> None:
         """End all tracks."""
-        self._tracker.reset()
+        super().reset()
         self._refused = []
-        self._searches.reset()
 
     def find(self, frame: Frame, grid: Reduced) -> list[Face]:
         """The faces of the next frame; see :class:`bgsoft.face.base.FaceFinder`."""
-        try:
+        with self._faults_at(frame):
             return self._find(frame, grid)
-        except InferenceError as exc:
-            exc.stage, exc.pts = "face", frame.pts
-            raise
 
     def _find(self, frame: Frame, grid: Reduced) -> list[Face]:
         views = self._searches.take(self._tracker.wants_detection)
@@ -99,10 +89,6 @@ class Following(Closing):
             if overlap(box[None], sighting.box)[0] > MIN_MATCH:
                 return times
         return 0
-
-    def close(self) -> None:
-        """Free the networks."""
-        self._networks.close()
 
 
 class CpuFaceFinder(Following):

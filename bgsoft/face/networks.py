@@ -16,14 +16,14 @@ from bgsoft.face.landmarks import LANDMARKS, Meshes, read_meshes
 from bgsoft.face.warp import CpuWarper, View, choose_source
 from bgsoft.frame import Frame, FrameFormat, Reduced
 from bgsoft.infer.cpu import CpuNetwork
-from bgsoft.models.catalog import ModelSpec, ResolvedModel, resolve
+from bgsoft.models.catalog import ResolvedModel, resolve
+from bgsoft.segment.single import network_shapes
 
 __all__ = [
     "AskedFace",
     "AskedView",
     "CpuFaceNetworks",
     "FaceNetworks",
-    "network_shapes",
     "resolve_detector",
     "resolve_landmarker",
 ]
@@ -74,13 +74,6 @@ def resolve_landmarker() -> ResolvedModel:
         ModelError: Its file is damaged.
     """
     return resolve("face-mesh", ("face-landmarks",))
-
-
-def network_shapes(spec: ModelSpec, batch: int) -> dict[str, tuple[int, ...]]:
-    """The input shapes to load a face model with."""
-    if spec.layout == "NCHW":
-        return {spec.input: (batch, 3, spec.height, spec.width)}
-    return {spec.input: (batch, spec.height, spec.width, 3)}
 
 
 class _OneByOne:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bgsoft.closing import Closing
-from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections, Sighting, merge
-from bgsoft.face.networks import AskedView, FaceNetworks, resolve_detector
-from bgsoft.face.search import PATIENCE, SURE_SCORE, FinderSettings, Searches
-from bgsoft.face.track import MAX_SAME, MIN_MATCH, Proposal, Track, Tracker
+from bgsoft.face.finding import Finding
+from bgsoft.face.networks import AskedView, FaceNetworks
+from bgsoft.face.search import SURE_SCORE, FinderSettings
+from bgsoft.face.track import MAX_SAME, MIN_MATCH, Proposal, Track
 from bgsoft.frame import Frame, FrameFormat, Reduced
 
 __all__ = ["Together"]
@@ -78,7 +77,7 @@ class _Suspect:
     """What the detector shows from near."""
 
 
-class Together(Closing):
+class Together(Finding):
     """Finds faces in batches of consecutive frames; the tracks go on from batch to batch.
 
     Args:
@@ -90,19 +89,13 @@ class Together(Closing):
     def __init__(
         self, format: FrameFormat, networks: FaceNetworks, settings: FinderSettings
     ) -> None:
-        self._networks = networks
-        self._settings = settings
-        self._searches = Searches(format, settings, resolve_detector().spec.width)
-        self._tracker = Tracker(settings.max_faces)
+        super().__init__(format, networks, settings)
         self._suspects: list[_Suspect] = []
-        # Where every frame is searched nothing is to be missed, whatever it costs.
-        self._patience = PATIENCE if settings.detect_every > 1 else 0
 
     def reset(self) -> None:
         """End all tracks."""
-        self._tracker.reset()
+        super().reset()
         self._suspects = []
-        self._searches.reset()
 
     def find_batch(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
         """The faces of consecutive frames of one scene, a list a frame, most prominent first.
@@ -116,11 +109,8 @@ class Together(Closing):
         """
         if not frames:
             return []
-        try:
+        with self._faults_at(frames[0]):
             return self._find(frames, grids)
-        except InferenceError as exc:
-            exc.stage, exc.pts = "face", frames[0].pts
-            raise
 
     def find(self, frame: Frame, grid: Reduced) -> list[Face]:
         """The faces of one frame."""
@@ -278,10 +268,6 @@ class Together(Closing):
             if path.track is not None:
                 proposals.append(self._tracker.advance(path.track, sighting, later=index > 0))
         return proposals
-
-    def close(self) -> None:
-        """Free the networks."""
-        self._networks.close()
 
 
 def _box(sighting: Sighting) -> Box:

@@ -20,7 +20,7 @@ _MAX_LOGIT = 60.0
 
 
 def network_shapes(spec: ModelSpec, batch: int = 1) -> dict[str, tuple[int, ...]]:
-    """The input shapes to load a single-shot model with.
+    """The input shapes to load a model of one image input with.
 
     Args:
         spec: The model.

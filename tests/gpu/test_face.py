@@ -17,7 +17,7 @@ from bgsoft.face.detect import decode, weighted_nms
 from bgsoft.face.finder import CpuFaceFinder
 from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
 from bgsoft.face.landmarks import read_meshes
-from bgsoft.face.networks import CpuFaceNetworks, network_shapes
+from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.face.search import FinderSettings
 from bgsoft.face.together import Together
 from bgsoft.face.warp import WARP_VIEW, CpuWarper, View, choose_source
@@ -25,6 +25,7 @@ from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, find_spec
 from bgsoft.pipeline.ring import FrameRing
+from bgsoft.segment.single import network_shapes
 from tests.fakes import host_planes
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import codes, frame_format, make_frame, random_frame
