@@ -15,6 +15,7 @@ from av.stream import Disposition
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.metadata import file_tags, stream_tags
 from bgsoft.media.probe import probe
+from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
 
 __all__ = ["EARLY_PACKETS", "TRACK_KINDS", "FileFacts", "Track", "read_facts"]
@@ -94,7 +95,7 @@ def _read_tracks(container: InputContainer, facts: FileFacts) -> None:
         tracks[stream.index] = Track(
             kind=stream.type,
             codec=codec,
-            time_base=stream.time_base or Fraction(1, 1_000_000),
+            time_base=exact(stream.time_base) or Fraction(1, 1_000_000),
             tags=_lower(stream_tags(stream.metadata)),
             disposition=_disposition(stream.disposition),
         )
@@ -106,7 +107,7 @@ def _read_tracks(container: InputContainer, facts: FileFacts) -> None:
             track.digests.append(hashlib.sha256(bytes(packet)).digest())
             if len(track.early_seconds) < EARLY_PACKETS:
                 pts, tick = packet.pts, packet.time_base
-                track.early_seconds.append(None if pts is None or tick is None else pts * tick)
+                track.early_seconds.append(None if pts is None or not tick else pts * tick)
     except av.FFmpegError:
         pass  # a cut-off end: what came before it is compared, and the decoder reports it
     main = facts.info.stream_index

@@ -47,8 +47,6 @@ class CpuNetwork:
         options.inter_op_num_threads = 1
         # Spinning workers would burn the core that the decoder and encoder could use.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # Denormals in a sigmoid's tail cost many cycles and change no visible alpha.
-        options.add_session_config_entry("session.set_denormal_as_zero", "1")
         options.log_severity_level = 4
         try:
             session = ort.InferenceSession(

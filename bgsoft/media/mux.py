@@ -23,6 +23,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.metadata import QUICKTIME_PREFIX, file_tags, stream_tags
 from bgsoft.media.numbered import FrameGrid, number_frames
 from bgsoft.media.output import write_error
+from bgsoft.media.pyav import TAG_OPTIONS, exact
 from bgsoft.media.source import open_input
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.tracks import SideTracks
@@ -119,14 +120,16 @@ class Muxer(Closing):
     def _open(self, options: dict[str, str]) -> OutputContainer:
         try:
             # FFmpeg reads "name:" as a protocol; an explicit one keeps odd file names whole.
-            return av.open(
+            output: OutputContainer = av.open(
                 f"file:{self._file}",
                 "w",
                 format=self.container.muxer,
                 container_options=options,
+                **TAG_OPTIONS,
             )
         except (av.FFmpegError, OSError) as exc:
             raise write_error(exc, self._path) from exc
+        return output
 
     @property
     def audio(self) -> list[AudioReport]:
@@ -319,9 +322,9 @@ def _earliest_start(source: InputContainer | None) -> Fraction | None:
     if source is None:
         return None
     starts = [
-        stream.start_time * stream.time_base
+        stream.start_time * tick
         for stream in source.streams
-        if stream.start_time is not None and stream.time_base
+        if stream.start_time is not None and (tick := exact(stream.time_base))
     ]
     return min(starts, default=None)
 

@@ -18,6 +18,7 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError
+from bgsoft.media.pyav import TAG_OPTIONS
 
 __all__ = ["CONTAINERS", "open_input", "select_video_stream"]
 
@@ -157,13 +158,14 @@ def _is_mov(head: bytes) -> bool:
 
 
 def _open(path: Path, demuxer: str | None) -> InputContainer:
-    return av.open(
+    container: InputContainer = av.open(
         f"file:{path}",
         mode="r",
         format=demuxer,
         container_options=_OPTIONS,
-        metadata_errors="replace",
+        **TAG_OPTIONS,
     )
+    return container
 
 
 def open_input(path: Path) -> InputContainer:
