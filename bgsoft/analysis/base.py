@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from bgsoft.frame import Frame, Reduced
@@ -36,8 +37,15 @@ def grid_shape(width: int, height: int) -> tuple[int, int]:
 
 
 class Reducer(Protocol):
-    """Reduces frames of one format. Its result is overwritten by the next call."""
+    """Reduces frames of one format."""
 
-    def reduce(self, frame: Frame) -> Reduced:
-        """Average the frame over the grid's cells."""
+    def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
+        """Average each frame of a batch over the grid's cells.
+
+        Returns:
+            A grid a frame, in order; overwritten by the next call.
+
+        Raises:
+            ValueError: A frame's planes are not of the reducer's format.
+        """
         ...

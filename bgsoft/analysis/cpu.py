@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.frame import Frame, FrameFormat, Reduced
+from bgsoft.workers import Workers
 
 __all__ = ["AreaReducer", "CpuReducer", "Samples", "halve"]
 
@@ -107,13 +109,29 @@ def halve(plane: Samples, out: Samples) -> None:
 
 
 class CpuReducer:
-    """Reduces frames of one format on the host.
+    """Reduces frames of one format on the host, those of a batch side by side.
 
     P010 cells keep the fraction of their mean in the low six bits.
 
     Args:
         format: Format of every frame.
+        workers: What does it; a lane a frame.
     """
+
+    def __init__(self, format: FrameFormat, workers: Workers | None = None) -> None:
+        self._workers = workers or Workers()
+        self._lanes = [_Lane(format) for _ in range(self._workers.lanes)]
+
+    def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
+        """See :meth:`bgsoft.analysis.base.Reducer.reduce`."""
+        return self._workers.map(self._reduce, frames)
+
+    def _reduce(self, lane: int, frame: Frame) -> Reduced:
+        return self._lanes[lane].reduce(frame)
+
+
+class _Lane:
+    """The buffers of one frame."""
 
     def __init__(self, format: FrameFormat) -> None:
         self._format = format
@@ -137,11 +155,6 @@ class CpuReducer:
             self._cells = [np.empty((rows, columns), format.dtype) for _ in "br"]
 
     def reduce(self, frame: Frame) -> Reduced:
-        """Average the frame over the grid's cells.
-
-        Raises:
-            ValueError: The frame's planes are not of the reducer's format.
-        """
         reduced = self._reduced
         self._luma.reduce(frame.luma, reduced.luma)
         if self._chroma is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import cupy
@@ -29,12 +30,13 @@ class CudaReducer:
 
     Args:
         format: Format of every frame.
+        batch: Frames at a time.
 
     Raises:
         ValueError: The frames are larger than 32k on the short side.
     """
 
-    def __init__(self, format: FrameFormat) -> None:
+    def __init__(self, format: FrameFormat, batch: int = 1) -> None:
         self._format = format
         height, width = format.luma_shape
         self._factor = grid_factor(width, height)
@@ -45,10 +47,9 @@ class CudaReducer:
         self._kernel = kernel("analysis", f"reduce_{self._factor}", sample_bits=bits)
         self._grid = blocks(self._shape[1], self._shape[0])
         self._sizes = tuple(map(np.int32, (height, width, *self._shape)))
-        self._reduced = self.allocate()
+        self._grids = [self._allocate() for _ in range(batch)]
 
-    def allocate(self) -> Reduced:
-        """Buffers for one more frame's grid, for callers that keep several (batches)."""
+    def _allocate(self) -> Reduced:
         rows, columns = self._shape
         chroma = (rows, columns, 2) if self._factor > 1 else self._format.chroma_shape
         return Reduced(
@@ -57,23 +58,15 @@ class CudaReducer:
             chroma=cupy.empty(chroma, self._format.dtype),
         )
 
-    def reduce(self, frame: Frame, out: Reduced | None = None) -> Reduced:
-        """Average the frame over the grid's cells.
-
-        Args:
-            frame: On the device.
-            out: From :meth:`allocate`, overwritten; None: the reducer's own buffers, which the
-                next such call overwrites.
-
-        Raises:
-            ValueError: The frame's planes are not of the reducer's format.
-        """
-        reduced = self._reduced if out is None else out
-        _check(frame.luma, self._format.luma_shape, self._format.dtype)
-        _check(frame.chroma, self._format.chroma_shape, self._format.dtype)
-        planes = (frame.luma, frame.chroma, reduced.luma, reduced.chroma)
-        self._kernel(self._grid, BLOCK, (*planes, *self._sizes))
-        return reduced
+    def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
+        """See :meth:`bgsoft.analysis.base.Reducer.reduce`; frames are on the device."""
+        grids = self._grids[: len(frames)]
+        for frame, grid in zip(frames, grids, strict=True):
+            _check(frame.luma, self._format.luma_shape, self._format.dtype)
+            _check(frame.chroma, self._format.chroma_shape, self._format.dtype)
+            planes = (frame.luma, frame.chroma, grid.luma, grid.chroma)
+            self._kernel(self._grid, BLOCK, (*planes, *self._sizes))
+        return grids
 
 
 def _check(plane: Array, shape: tuple[int, ...], dtype: str) -> None:
@@ -84,9 +77,8 @@ def _check(plane: Array, shape: tuple[int, ...], dtype: str) -> None:
 class CudaSceneProbe:
     """Looks for scene cuts and similar pictures; the host reads 2.3 kB a frame.
 
-    For a batch: :meth:`measure` each frame into a place of its own, :meth:`fetch` once, then ask
-    :meth:`cut_at` in order. The methods of :class:`bgsoft.pipeline.picture.SceneProbe` do the same
-    for one frame, waiting for the device each time.
+    Implements :class:`bgsoft.pipeline.picture.SceneProbe`; each step of :meth:`cuts` can be taken
+    alone, too.
 
     Args:
         format: Format of the frames.
@@ -170,17 +162,18 @@ class CudaSceneProbe:
         cupy.copyto(self._kept, reduced.luma)
         self._has_kept = True
 
-    def is_cut(self, reduced: Reduced) -> bool:
-        """Whether this frame begins a new scene; waits for the device."""
-        self.measure(reduced, 0)
+    def cuts(self, grids: Sequence[Reduced]) -> list[bool]:
+        """Which frames begin a new scene; waits for the device."""
+        for index, grid in enumerate(grids):
+            self.measure(grid, index)
         self.fetch()
-        return self.cut_at(0)
+        return [self.cut_at(index) for index in range(len(grids))]
 
     def is_similar(self, reduced: Reduced, min_db: float) -> bool:
-        """Whether the frame is this close to the kept one; takes what :meth:`is_cut` measured.
+        """Whether the frame is this close to the kept one; takes what :meth:`cuts` measured.
 
         Args:
-            reduced: The frame that :meth:`is_cut` was called with last.
+            reduced: The only frame that :meth:`cuts` was called with last.
             min_db: PSNR, dB.
         """
         return self.similarity_db_at(0) > min_db

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -29,7 +30,10 @@ class CpuSceneProbe:
         self._scaled = np.empty(THUMB_SHAPE, np.float32)
         self._kept: NDArray[Any] | None = None
 
-    def is_cut(self, reduced: Reduced) -> bool:
+    def cuts(self, grids: Sequence[Reduced]) -> list[bool]:
+        return [self._is_cut(grid) for grid in grids]
+
+    def _is_cut(self, reduced: Reduced) -> bool:
         rows, columns = THUMB_SHAPE
         cv2.resize(reduced.luma, (columns, rows), dst=self._thumb, interpolation=cv2.INTER_AREA)
         np.multiply(self._thumb, np.float32(1 / self._peak), out=self._scaled, casting="unsafe")

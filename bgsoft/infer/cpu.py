@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,6 @@ class CpuNetwork:
         self._session: Any = session
         self.inputs: dict[str, NDArray[Any]] = {}
         self.outputs: dict[str, NDArray[Any]] = {}
-        self._binding = session.io_binding()
         known = {node.name: node for node in session.get_inputs()}
         for name, shape in shapes.items():
             if name not in known:
@@ -65,18 +65,30 @@ class CpuNetwork:
                     f"{path.name} has no input {name!r}, only {', '.join(known)}", path=path
                 )
             self.inputs[name] = np.zeros(shape, _dtype(known[name].type, path))
-            self._bind(self._binding.bind_ortvalue_input, name, self.inputs[name])
         missing = known.keys() - shapes.keys()
         if missing:
             raise ModelError(f"{path.name} also needs the input {min(missing)!r}", path=path)
         self._allocate_outputs(path)
+        self._bind()
 
-    def _bind(self, bind: Any, name: str, array: NDArray[Any]) -> None:
+    def sharing(self) -> CpuNetwork:
+        """The same model, loaded once, with buffers of its own: both may run at the same time."""
+        other = copy.copy(self)
+        other.inputs = {name: np.zeros_like(array) for name, array in self.inputs.items()}
+        other.outputs = {name: np.zeros_like(array) for name, array in self.outputs.items()}
+        other._bind()
+        return other
+
+    def _bind(self) -> None:
         # On the CPU an OrtValue made from a NumPy array shares the array's memory.
-        bind(name, ort.OrtValue.ortvalue_from_numpy(array))
+        self._binding: Any = self._session.io_binding()
+        for name, array in self.inputs.items():
+            self._binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
+        for name, array in self.outputs.items():
+            self._binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
 
     def _allocate_outputs(self, path: Path) -> None:
-        """Run once to learn the output shapes, then bind arrays of those shapes."""
+        """Run once to learn the output shapes."""
         names = [node.name for node in self._session.get_outputs()]
         try:
             first = self._session.run(names, dict(self.inputs))
@@ -84,7 +96,6 @@ class CpuNetwork:
             raise ModelError(f"{path.name} does not run: {exc}", path=path) from exc
         for name, array in zip(names, first, strict=True):
             self.outputs[name] = np.ascontiguousarray(array)
-            self._bind(self._binding.bind_ortvalue_output, name, self.outputs[name])
 
     def run(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from bgsoft.frame import Array, Frame, Matte, Reduced
@@ -12,20 +13,22 @@ __all__ = ["Matter"]
 class Matter(Protocol):
     """Turns raw masks into mattes for frames of one format; holds the state between frames."""
 
-    def refine(self, mask: Array | None, frame: Frame, reduced: Reduced) -> Matte:
-        """Make the matte of one frame, in presentation order.
+    def refine(
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
+    ) -> list[Matte]:
+        """Make the mattes of consecutive frames of one scene.
 
         Args:
-            mask: (h, w) float32 in [0, 1], the model's raw mask of this frame; None where the
-                frame was not segmented and the last mask holds.
-            frame: The frame; its alpha plane is written.
-            reduced: The same frame on the analysis grid.
+            masks: For each frame (h, w) float32 in [0, 1], the model's raw mask; None where it
+                was not segmented and the last mask holds.
+            frames: The frames; their alpha planes are written.
+            grids: The same frames on the analysis grid.
 
         Returns:
-            The matte; its arrays are overwritten when the slot is reused or by the next call.
+            The mattes; their arrays are overwritten when the slot is reused or by the next call.
 
         Raises:
-            ValueError: ``mask`` is None on the first frame after construction or reset.
+            ValueError: A mask is None on the first frame after construction or reset.
         """
         ...
 

@@ -9,6 +9,8 @@ before the edge is fitted, so that the fit has less to work on and no removed no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cv2
 import numpy as np
 
@@ -21,6 +23,7 @@ from bgsoft.matte.islands import IslandFilter
 from bgsoft.matte.refine import GuidedRefiner
 from bgsoft.matte.temporal import TemporalFilter
 from bgsoft.matte.threshold import SoftThreshold
+from bgsoft.workers import Workers
 
 __all__ = ["CpuMatter"]
 
@@ -33,40 +36,36 @@ _STILL_VARIANCE = 6.5
 class CpuMatter:
     """Style soft, with NumPy and OpenCV. All buffers are made before the second frame.
 
+    What follows earlier frames (smoothing over time, islands) is done in order, the rest of a
+    batch side by side.
+
     Where the mask is held while the picture moves on, the edge is fitted anew to the new picture
     (if ``refine`` is guided): the steps before the fit are skipped. Where the picture stands still
     too, the last matte is given out unchanged.
+
+    Args:
+        config: What to do; steps that are off cost nothing.
+        format: Geometry of all frames.
+        workers: What does it; a lane a frame.
     """
 
-    def __init__(self, config: MatteConfig, format: FrameFormat) -> None:
-        """Set up every step for one frame format.
-
-        Args:
-            config: What to do; steps that are off cost nothing.
-            format: Geometry of all frames.
-        """
+    def __init__(
+        self, config: MatteConfig, format: FrameFormat, workers: Workers | None = None
+    ) -> None:
         shape = grid_shape(format.width, format.height)
-        cells_per_pct = format.height / grid_factor(format.width, format.height) / 100.0
         self._temporal = TemporalFilter(config.temporal)
         self._threshold = SoftThreshold(config.threshold, config.softness)
         self._to_grid = MaskResampler(format)
         self._islands = IslandFilter(shape, config.min_area) if config.min_area > 0 else None
-        self._refiner = GuidedRefiner(shape) if config.refine is Refine.GUIDED else None
-        self._smoother = ContourSmoother(shape, config.smooth) if config.smooth > 0 else None
-        shift = config.expand_pct * cells_per_pct
-        self._shift = EdgeShift(shape, shift) if shift else None
-        rim = config.feather_pct * cells_per_pct
-        self._feather = Feather(shape, rim) if rim > 0 else None
-        self._to_frame = FrameUpsampler(format)
-
-        self._is_deep = format.bit_depth > 8
-        self._luma = np.empty(shape, np.uint8)
-        self._chroma: Array = np.empty((0, 0, 2), np.uint8)
+        self._refits = config.refine is Refine.GUIDED
         self._opacity: Array = np.empty((0, 0), np.uint8)
         self._coarse = np.empty(shape, np.uint8)
         self._fitted_luma = np.empty(shape, np.uint8)
-        self._reduced = np.empty(shape, np.uint8)
         self._has_mask = False
+        self._workers = workers or Workers()
+        self._lanes = [_Lane(config, format) for _ in range(self._workers.lanes)]
+        self._last = np.empty(shape, np.uint8)
+        """The matte of the last frame of the last call, on the grid."""
 
     def reset(self) -> None:
         """Forget earlier frames (scene cut)."""
@@ -75,20 +74,44 @@ class CpuMatter:
             self._islands.reset()
         self._has_mask = False
 
-    def refine(self, mask: Array | None, frame: Frame, reduced: Reduced) -> Matte:
-        """Make the matte of one frame; see :meth:`bgsoft.matte.base.Matter.refine`."""
-        luma = self._luma8(reduced)
+    def refine(
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
+    ) -> list[Matte]:
+        """Make the mattes of some frames; see :meth:`bgsoft.matte.base.Matter.refine`."""
+        lanes = self._lanes[: len(frames)]
+        fitted = [
+            self._follow(mask, lane, grid)
+            for mask, lane, grid in zip(masks, lanes, grids, strict=True)
+        ]
+        made = self._workers.map(self._make, frames, grids, fitted)
+        mattes: list[Matte] = []
+        for mask, lane, frame, is_made in zip(masks, lanes, frames, made, strict=True):
+            if is_made:
+                reduced = lane.matte
+            else:
+                reduced = mattes[-1].reduced if mattes else self._last
+                lane.enlarge(reduced, frame)
+            mattes.append(
+                Matte(alpha=frame.planes.alpha, reduced=reduced, held=mask is None)
+            )
+        if mattes and mattes[-1].reduced is not self._last:
+            np.copyto(self._last, mattes[-1].reduced)
+        return mattes
+
+    def _follow(self, mask: Array | None, lane: _Lane, grid: Reduced) -> bool:
+        """Take in the next frame; whether its matte differs from the last one."""
+        luma = lane.see(grid)
         if mask is not None:
             self._make_coarse(mask, luma)
-            self._make_fine(luma, reduced)
             self._has_mask = True
         elif not self._has_mask:
             raise ValueError("no mask to hold: the first frame must be segmented")
-        elif self._refiner is not None and self._has_moved(luma):
-            self._make_fine(luma, reduced)
-        alpha = frame.planes.alpha
-        self._to_frame.apply(self._reduced, alpha)
-        return Matte(alpha=alpha, reduced=self._reduced, held=mask is None)
+        elif not self._refits or not self._has_moved(luma):
+            return False
+        np.copyto(lane.matte, self._coarse)
+        if self._refits:
+            np.copyto(self._fitted_luma, luma)
+        return True
 
     def _make_coarse(self, mask: Array, luma: Array) -> None:
         """From the raw mask to clean opacity on the grid."""
@@ -99,13 +122,51 @@ class CpuMatter:
         if self._islands is not None:
             self._islands.apply(self._coarse)
 
-    def _make_fine(self, luma: Array, reduced: Reduced) -> None:
-        """From clean opacity to the matte on the grid."""
-        alpha = self._reduced
-        np.copyto(alpha, self._coarse)
+    def _has_moved(self, luma: Array) -> bool:
+        """Whether the picture differs by more than noise from the one last fitted."""
+        squares = cv2.norm(luma, self._fitted_luma, cv2.NORM_L2SQR)
+        return bool(squares > _STILL_VARIANCE * luma.size)
+
+    def _make(self, index: int, frame: Frame, grid: Reduced, is_fitted: bool) -> bool:
+        if is_fitted:
+            lane = self._lanes[index]
+            lane.fit(grid)
+            lane.enlarge(lane.matte, frame)
+        return is_fitted
+
+
+class _Lane:
+    """The steps that need nothing of earlier frames, with the buffers of one frame."""
+
+    def __init__(self, config: MatteConfig, format: FrameFormat) -> None:
+        shape = grid_shape(format.width, format.height)
+        cells_per_pct = format.height / grid_factor(format.width, format.height) / 100.0
+        self._refiner = GuidedRefiner(shape) if config.refine is Refine.GUIDED else None
+        self._smoother = ContourSmoother(shape, config.smooth) if config.smooth > 0 else None
+        shift = config.expand_pct * cells_per_pct
+        self._shift = EdgeShift(shape, shift) if shift else None
+        rim = config.feather_pct * cells_per_pct
+        self._feather = Feather(shape, rim) if rim > 0 else None
+        self._to_frame = FrameUpsampler(format)
+        self._is_deep = format.bit_depth > 8
+        self._luma: Array = np.empty(shape, np.uint8)
+        self._chroma: Array = np.empty((0, 0, 2), np.uint8)
+        self.matte = np.empty(shape, np.uint8)
+        """(gh, gw): clean opacity, and after :meth:`fit` the matte."""
+
+    def see(self, grid: Reduced) -> Array:
+        """The grid's luma in 8 bits: (gh, gw) uint8."""
+        if self._is_deep:
+            cv2.convertScaleAbs(grid.luma, dst=self._luma, alpha=_DEEP_TO_BYTE)
+        else:
+            self._luma = grid.luma
+        return self._luma
+
+    def fit(self, grid: Reduced) -> None:
+        """From clean opacity to the matte, of the frame last seen."""
+        alpha = self.matte
         if self._refiner is not None:
-            self._refiner.apply(alpha, luma, self._chroma8(reduced))
-            np.copyto(self._fitted_luma, luma)
+            self._refiner.apply(alpha, self._luma, self._chroma8(grid))
         if self._smoother is not None:
             self._smoother.apply(alpha)
         if self._shift is not None:
@@ -113,23 +174,15 @@ class CpuMatter:
         if self._feather is not None:
             self._feather.apply(alpha)
 
-    def _has_moved(self, luma: Array) -> bool:
-        """Whether the picture differs by more than noise from the one last fitted."""
-        squares = cv2.norm(luma, self._fitted_luma, cv2.NORM_L2SQR)
-        return bool(squares > _STILL_VARIANCE * luma.size)
+    def enlarge(self, matte: Array, frame: Frame) -> None:
+        """Write a matte on the grid into a frame's alpha plane."""
+        self._to_frame.apply(matte, frame.planes.alpha)
 
-    def _luma8(self, reduced: Reduced) -> Array:
-        """The grid's luma in 8 bits: (gh, gw) uint8."""
-        if not self._is_deep:
-            return reduced.luma
-        cv2.convertScaleAbs(reduced.luma, dst=self._luma, alpha=_DEEP_TO_BYTE)
-        return self._luma
-
-    def _chroma8(self, reduced: Reduced) -> Array:
+    def _chroma8(self, grid: Reduced) -> Array:
         """The grid's chroma in 8 bits: (ch, cw, 2) uint8."""
         if not self._is_deep:
-            return reduced.chroma
-        if self._chroma.shape != reduced.chroma.shape:
-            self._chroma = np.empty(reduced.chroma.shape, np.uint8)
-        cv2.convertScaleAbs(reduced.chroma, dst=self._chroma, alpha=_DEEP_TO_BYTE)
+            return grid.chroma
+        if self._chroma.shape != grid.chroma.shape:
+            self._chroma = np.empty(grid.chroma.shape, np.uint8)
+        cv2.convertScaleAbs(grid.chroma, dst=self._chroma, alpha=_DEEP_TO_BYTE)
         return self._chroma

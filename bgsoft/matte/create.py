@@ -7,17 +7,21 @@ from bgsoft.frame import FrameFormat
 from bgsoft.matte.base import Matter
 from bgsoft.matte.cpu import CpuMatter
 from bgsoft.matte.obs import ObsMatter
+from bgsoft.workers import Workers
 
 __all__ = ["create_matter"]
 
 
-def create_matter(config: MatteConfig, format: FrameFormat) -> Matter:
+def create_matter(
+    config: MatteConfig, format: FrameFormat, workers: Workers | None = None
+) -> Matter:
     """Make the host's matte stage for the style that the settings ask for.
 
     Args:
         config: The matte settings.
         format: Geometry and sample format of all frames.
+        workers: What does it; a lane a frame.
     """
     if config.style is MatteStyle.OBS:
-        return ObsMatter(config, format)
-    return CpuMatter(config, format)
+        return ObsMatter(config, format, workers)
+    return CpuMatter(config, format, workers)

@@ -10,6 +10,7 @@ sums in whole numbers here and in float32 there, everything else is the same ari
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cupy
@@ -42,9 +43,12 @@ class CudaMatter:
         config: What to do; steps that are off cost nothing.
         format: Geometry of all frames.
         device: Where the frames are.
+        batch: Frames at a time.
     """
 
-    def __init__(self, config: MatteConfig, format: FrameFormat, device: CudaDevice) -> None:
+    def __init__(
+        self, config: MatteConfig, format: FrameFormat, device: CudaDevice, batch: int = 1
+    ) -> None:
         self.device = device
         self._format = format
         shape = grid_shape(format.width, format.height)
@@ -62,6 +66,8 @@ class CudaMatter:
             self._steps.append(CudaFeather(Feather(shape, rim), shape))
         # The fitter's result, then one plane for each step.
         self._planes = [cupy.empty(shape, np.uint8) for _ in range(len(self._steps) + 1)]
+        self._made = [cupy.empty(shape, np.uint8) for _ in range(batch)]
+        """The mattes of a batch, on the grid."""
         self._fitter = CudaEdgeFitter(config, state, self._planes[0])
 
         chroma_shape = shape if factor > 1 else format.chroma_shape[:2]
@@ -89,14 +95,19 @@ class CudaMatter:
         self._state.make_fresh()
         self._has_mask = False
 
-    def refine(self, mask: Array | None, frame: Frame, reduced: Reduced) -> Matte:
-        """Make the matte of one frame; see :meth:`bgsoft.matte.base.Matter.refine`.
+    def refine(
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
+    ) -> list[Matte]:
+        """Make the mattes of some frames; see :meth:`bgsoft.matte.base.Matter.refine`.
 
         Args:
-            mask: (h, w) float32 on the device, C-contiguous; or None.
-            frame: On the device; its alpha plane is written.
-            reduced: The same frame on the analysis grid.
+            masks: (h, w) float32 on the device, C-contiguous; or None.
+            frames: On the device; their alpha planes are written.
+            grids: The same frames on the analysis grid.
         """
+        return [self._refine(*each) for each in zip(masks, frames, grids, self._made, strict=False)]
+
+    def _refine(self, mask: Array | None, frame: Frame, reduced: Reduced, made: Array) -> Matte:
         if mask is None and not self._has_mask:
             raise ValueError("no mask to hold: the first frame must be segmented")
         if mask is not None or self._refits:
@@ -121,7 +132,10 @@ class CudaMatter:
         wide = self._format.width % _STORE == 0 and alpha.data.ptr % _STORE == 0
         last = (result, alpha, self._state.flags, self._shift, *self._frame_sizes, np.int32(wide))
         self._enlarge(self._frame_grid, BLOCK, last)
-        return Matte(alpha=alpha, reduced=result, held=mask is None)
+        # The steps go on in the same planes with the next frame.
+        stream = cupy.cuda.get_current_stream()
+        made.data.copy_from_device_async(result.data, made.nbytes, stream)
+        return Matte(alpha=alpha, reduced=made, held=mask is None)
 
     def _picture(self, reduced: Reduced) -> tuple[Array, Array]:
         """Luma and chroma of the grid in 8 bits."""
@@ -132,14 +146,17 @@ class CudaMatter:
         return self._luma, self._chroma
 
 
-def create_cuda_matter(config: MatteConfig, format: FrameFormat, device: CudaDevice) -> Matter:
+def create_cuda_matter(
+    config: MatteConfig, format: FrameFormat, device: CudaDevice, batch: int = 1
+) -> Matter:
     """Make the device's matte stage for the style that the settings ask for.
 
     Args:
         config: The matte settings.
         format: Geometry and sample format of all frames.
         device: Where the frames are.
+        batch: Frames at a time.
     """
     if config.style is MatteStyle.OBS:
-        return CudaObsMatter(config, format, device)
-    return CudaMatter(config, format, device)
+        return CudaObsMatter(config, format, device, batch)
+    return CudaMatter(config, format, device, batch)

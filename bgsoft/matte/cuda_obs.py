@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cupy
@@ -33,12 +34,15 @@ class CudaObsMatter:
         config: What to do; ``softness`` and ``refine`` have no meaning here.
         format: Geometry of all frames.
         device: Where the frames are.
+        batch: Frames at a time.
     """
 
-    def __init__(self, config: MatteConfig, format: FrameFormat, device: CudaDevice) -> None:
+    def __init__(
+        self, config: MatteConfig, format: FrameFormat, device: CudaDevice, batch: int = 1
+    ) -> None:
         self._device = device
         self._host = ObsMatter(config, format)
-        self._binarises = config.threshold is not None and self._host._smooth_side > 0
+        self._binarises = config.threshold is not None and self._host.plan.smooth_side > 0
         shape = format.luma_shape
         self._frame_shape = shape
         self._sizes = tuple(map(np.int32, shape))
@@ -46,7 +50,7 @@ class CudaObsMatter:
         factor = grid_factor(format.width, format.height)
         grid = grid_shape(format.width, format.height)
         self._background, self._scratch = (cupy.empty(shape, np.uint8) for _ in range(2))
-        self._reduced = cupy.empty(grid, np.uint8)
+        self._made = [cupy.empty(grid, np.uint8) for _ in range(batch)]
         self._finish = kernel("matte_obs", f"obs_finish_{factor}")
         self._finish_grid = blocks(grid[1], grid[0])
         self._finish_sizes = tuple(map(np.int32, (*shape, *grid)))
@@ -56,8 +60,8 @@ class CudaObsMatter:
         self._column_means = kernel("matte_obs", "obs_column_means")
         # The host skips everything after the enlargement where no threshold is set.
         shapes_edge = config.threshold is not None
-        self._shift_px = self._host._shift_px if shapes_edge else 0
-        self._feather_side = self._host._feather_side if shapes_edge else 0
+        self._shift_px = self._host.plan.shift_px if shapes_edge else 0
+        self._feather_side = self._host.plan.feather_side if shapes_edge else 0
         self._sums = cupy.empty(shape if self._feather_side else (0, 0), np.int32)
         self._copied = cupy.cuda.Event(disable_timing=True)
         self._mask_shape: tuple[int, int] | None = None
@@ -68,21 +72,26 @@ class CudaObsMatter:
         self._host.reset()
         self._has_mask = False
 
-    def refine(self, mask: Array | None, frame: Frame, reduced: Reduced) -> Matte:
-        """Make the matte of one frame; see :meth:`bgsoft.matte.base.Matter.refine`.
+    def refine(
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
+    ) -> list[Matte]:
+        """Make the mattes of some frames; see :meth:`bgsoft.matte.base.Matter.refine`.
 
-        Waits for the mask. A held frame gets the last matte unchanged.
+        Waits for each mask. A held frame gets the last matte unchanged.
         """
+        return [self._refine(*each) for each in zip(masks, frames, self._made, strict=False)]
+
+    def _refine(self, mask: Array | None, frame: Frame, reduced: Array) -> Matte:
         if mask is not None:
-            self._upload(self._host._small_mask(self._download(mask)))
+            self._upload(self._host.small_mask(self._download(mask)))
             self._to_frame()
             self._has_mask = True
         elif not self._has_mask:
             raise ValueError("no mask to hold: the first frame must be segmented")
         alpha = frame.planes.alpha
-        planes = (self._background, alpha, self._reduced)
+        planes = (self._background, alpha, reduced)
         self._finish(self._finish_grid, BLOCK, (*planes, *self._finish_sizes))
-        return Matte(alpha=alpha, reduced=self._reduced, held=mask is None)
+        return Matte(alpha=alpha, reduced=reduced, held=mask is None)
 
     def _download(self, mask: Array) -> NDArray[np.float32]:
         """Bring the mask to the host."""

@@ -1,16 +1,22 @@
-"""The picture stages of one frame: reduce, segment, refine the matte, composite."""
+"""The picture loop: reduce, segment, find faces, refine the matte, composite, finish.
+
+One loop for frames on the host and on a device. A batch goes through stage after stage; what each
+stage does side by side, on one stream, or in order is its own business. A scene cut divides a
+batch: everything that remembers earlier frames is reset between its parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 from bgsoft.analysis.base import Reducer
 from bgsoft.composite.base import Compositor
 from bgsoft.face.step import FaceStep, FoundFaces
-from bgsoft.frame import Frame, Matte, Reduced
+from bgsoft.frame import Array, Frame, Matte, Reduced
 from bgsoft.matte.base import Matter
+from bgsoft.pipeline.execution import Execution
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.segment.base import Segmenter
 
@@ -20,12 +26,15 @@ __all__ = ["MaskSchedule", "PictureStages", "SceneProbe"]
 class SceneProbe(Protocol):
     """Compares frames with earlier ones, on the device they live on."""
 
-    def is_cut(self, reduced: Reduced) -> bool:
-        """Whether this frame begins a new scene. Called once for every frame, in order."""
+    def cuts(self, grids: Sequence[Reduced]) -> list[bool]:
+        """Which frames begin a new scene. Called once for every frame, in order."""
         ...
 
     def is_similar(self, reduced: Reduced, min_db: float) -> bool:
-        """Whether the frame is within ``min_db`` PSNR of the one last kept by :meth:`keep`."""
+        """Whether the frame is within ``min_db`` PSNR of the one last kept by :meth:`keep`.
+
+        On a device it must be the only one that :meth:`cuts` was called with last.
+        """
         ...
 
     def keep(self, reduced: Reduced) -> None:
@@ -66,17 +75,27 @@ class MaskSchedule:
 
 
 class PictureStages:
-    """Runs the picture stages of one render on one frame after another, in presentation order.
+    """Runs the picture stages of one render on batches of frames, in presentation order.
 
     All state between frames is in the stages that are passed in; a scene cut resets it.
-    """
 
-    batch = 1
-    """Frames at a time, for :class:`bgsoft.pipeline.runner.Pipeline`."""
+    Args:
+        execution: Carries the work out; closed with the stages.
+        reducer: Makes the analysis grids.
+        scenes: Sees scene cuts.
+        schedule: Says which frames are segmented.
+        segmenter: Makes the masks.
+        matter: Makes the mattes.
+        compositor: Replaces the background.
+        metrics: Where the clocks are.
+        on_cut: Told of each frame that begins a new scene.
+        faces: What is done for faces; None: nothing.
+    """
 
     def __init__(
         self,
         *,
+        execution: Execution,
         reducer: Reducer,
         scenes: SceneProbe,
         schedule: MaskSchedule,
@@ -87,27 +106,31 @@ class PictureStages:
         on_cut: Callable[[Frame], None],
         faces: FaceStep | None = None,
     ) -> None:
-        self._faces = faces
+        self.batch = execution.batch
+        """Frames at a time, for :class:`bgsoft.pipeline.runner.Pipeline`."""
         self.held = 0 if faces is None else faces.held
         """Frames kept back at most, for the same."""
+        self._execution = execution
         self._reducer = reducer
         self._scenes = scenes
         self._schedule = schedule
         self._segmenter = segmenter
         self._matter = matter
         self._compositor = compositor
+        self._faces = faces
         self._on_cut = on_cut
         self._segment_clock = metrics.stage("segment")
         self._matte_clock = metrics.stage("matte")
         self._composite_clock = metrics.stage("composite")
-        if faces is not None:
-            self._face_clock = metrics.stage("face")
-            # Faces need nothing of the mask: where a core is free, they cost no time.
-            self._finding = ThreadPoolExecutor(1, thread_name_prefix="bgsoft-face")
+        self._face_clock = metrics.stage("face")
 
     def start(self) -> None:
-        """Run the model once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
-        self._segmenter.start()
+        """Run the models once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
+        with self._execution.working(()):
+            self._segmenter.start()
+            if self._faces is not None:
+                self._faces.start()
+            self._execution.wait()
 
     def process(self, frame: Frame) -> Matte:
         """Finish one frame in place, whatever may follow, and write its matte into its alpha plane.
@@ -117,72 +140,112 @@ class PictureStages:
         Raises:
             InferenceError: The model failed on this frame.
         """
-        matte, found = self._composite(frame)
-        self._finish(frame, found)
-        self.flush()
+        with self._execution.working([frame]):
+            _, (matte,) = self._composite_batch([frame])
+            if self._faces is not None:
+                self._faces.flush()
         return matte
 
     def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
-        """Composite some frames; see :class:`bgsoft.pipeline.runner.FrameStage`.
+        """Composite up to :attr:`batch` frames; see :class:`bgsoft.pipeline.runner.FrameStage`.
 
         Raises:
             InferenceError: The model failed on a frame.
         """
-        finished = []
-        for frame in frames:
-            _, found = self._composite(frame)
-            finished += self._finish(frame, found)
+        with self._execution.working(frames):
+            finished, _ = self._composite_batch(frames)
+            self._execution.hand_out(finished)
         return finished
 
     def flush(self) -> list[Frame]:
         """Finish what is kept back; see :class:`bgsoft.pipeline.runner.FrameStage`."""
-        if self._faces is None or not self._faces.edits_frame:
+        if self._faces is None:
             return []
-        with self._face_clock.measure():
-            return self._faces.flush()
+        with self._execution.working(()):
+            with self._execution.measure(self._face_clock):
+                finished = self._faces.flush()
+            self._execution.hand_out(finished)
+        return finished
 
-    def _composite(self, frame: Frame) -> tuple[Matte, FoundFaces | None]:
-        """Everything but hiding faces."""
-        with self._segment_clock.measure():
-            reduced = self._reducer.reduce(frame)
-            cut = self._scenes.is_cut(reduced)
-            if cut:
-                self._schedule.reset()
-                self._segmenter.reset()
-                self._matter.reset()
-                self._on_cut(frame)
-            if self._faces is not None:
-                finding = self._finding.submit(self._find, self._faces, frame, reduced, cut)
-            due = self._schedule.is_due(reduced, self._scenes)
-            mask = self._segmenter.mask(frame, reduced) if due else None
-        with self._matte_clock.measure():
-            matte = self._matter.refine(mask, frame, reduced)
-        found = None
+    def _composite_batch(self, frames: Sequence[Frame]) -> tuple[list[Frame], list[Matte]]:
+        """Frames that are finished now, and the mattes of those that were given."""
+        with self._execution.measure(self._segment_clock):
+            grids = self._reducer.reduce(frames)
+            cuts = self._scenes.cuts(grids)
+        finished: list[Frame] = []
+        mattes: list[Matte] = []
+        for start, stop in _scenes(cuts):
+            if cuts[start]:
+                self._reset(frames[start])
+            done, made = self._composite_scene(frames[start:stop], grids[start:stop])
+            finished += done
+            mattes += made
+        return finished, mattes
+
+    def _composite_scene(
+        self, frames: Sequence[Frame], grids: Sequence[Reduced]
+    ) -> tuple[list[Frame], list[Matte]]:
+        """The same for frames of one scene."""
+        measure, faces = self._execution.measure, self._faces
+        if faces is not None:
+            find = partial(self._find, faces, frames, grids)
+            found = self._execution.beside(find)
+        with measure(self._segment_clock):
+            masks = self._masks(frames, grids)
+        with measure(self._matte_clock):
+            mattes = self._matter.refine(masks, frames, grids)
+        if faces is not None:
+            faces.fetch_mattes(mattes)
+            faces_of = found()
+            with measure(self._face_clock):
+                faces.edit_mattes(frames, mattes, faces_of)
+        with measure(self._composite_clock):
+            self._compositor.apply(frames, mattes, grids)
+        if faces is None:
+            return list(frames), mattes
+        with measure(self._face_clock):
+            return faces.finish(frames, faces_of), mattes
+
+    def _masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[Array | None]:
+        """The masks of the frames that are due, made at once; None for the others."""
+        due = [index for index, grid in enumerate(grids) if self._is_due(grid)]
+        masks: list[Array | None] = [None] * len(frames)
+        if due:
+            made = self._segmenter.masks([frames[i] for i in due], [grids[i] for i in due])
+            for index, mask in zip(due, made, strict=True):
+                masks[index] = mask
+        return masks
+
+    def _is_due(self, grid: Reduced) -> bool:
+        return self._schedule.is_due(grid, self._scenes)
+
+    def _find(
+        self, faces: FaceStep, frames: Sequence[Frame], grids: Sequence[Reduced]
+    ) -> list[FoundFaces]:
+        with self._execution.measure(self._face_clock):
+            return faces.find(frames, grids)
+
+    def _reset(self, frame: Frame) -> None:
+        """Forget what was before this frame, which begins a new scene."""
+        self._schedule.reset()
+        self._segmenter.reset()
+        self._matter.reset()
         if self._faces is not None:
-            found = finding.result()
-            if self._faces.edits_matte:
-                with self._face_clock.measure():
-                    self._faces.edit_matte(frame, matte, found)
-        with self._composite_clock.measure():
-            self._compositor.apply(frame, matte, reduced)
-        return matte, found
-
-    def _find(self, faces: FaceStep, frame: Frame, reduced: Reduced, cut: bool) -> FoundFaces:
-        with self._face_clock.measure():
-            return faces.find(frame, reduced, cut)
-
-    def _finish(self, frame: Frame, found: FoundFaces | None) -> list[Frame]:
-        """Hide faces; returns the frames in which that is done."""
-        if self._faces is None or found is None or not self._faces.edits_frame:
-            return [frame]
-        with self._face_clock.measure():
-            return self._faces.finish(frame, found)
+            self._faces.reset()
+        self._on_cut(frame)
 
     def close(self) -> None:
         """Free the stages; safe to call twice."""
-        if self._faces is not None:
-            self._finding.shutdown()
+        with self._execution.working(()):
+            self._execution.wait()
+            if self._faces is not None:
+                self._faces.close()
         self._segmenter.close()
         self._compositor.close()
-        if self._faces is not None:
-            self._faces.close()
+        self._execution.close()
+
+
+def _scenes(cuts: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Where each scene's part of a batch starts and stops."""
+    starts = [index for index, cut in enumerate(cuts) if cut or index == 0]
+    yield from zip(starts, [*starts[1:], len(cuts)], strict=True)

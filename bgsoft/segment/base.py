@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from bgsoft.frame import Array, Frame, Reduced
@@ -16,22 +17,22 @@ class Segmenter(Protocol):
     """Catalogue name of the model."""
 
     def start(self) -> None:
-        """Run once, in the thread that will call :meth:`mask`, before the first frame."""
+        """Run once, in the thread that will call :meth:`masks`, before the first frame."""
         ...
 
-    def mask(self, frame: Frame, reduced: Reduced) -> Array:
-        """Segment one frame.
+    def masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> Sequence[Array]:
+        """Segment some frames of one scene, in order.
 
         Args:
-            frame: The frame, on this segmenter's device.
-            reduced: The same frame on the analysis grid.
+            frames: The frames, on this segmenter's device.
+            grids: The same frames on the analysis grid.
 
         Returns:
-            (h, w) float32 in [0, 1], 1 = person, at the model's own size, stretched over the
-            whole frame; overwritten by the next call.
+            For each (h, w) float32 in [0, 1], 1 = person, at the model's own size, stretched over
+            the whole frame; overwritten by the next call.
 
         Raises:
-            InferenceError: The model failed; carries the frame's pts.
+            InferenceError: The model failed; carries a frame's pts.
         """
         ...
 

@@ -90,7 +90,7 @@ class BatchedSegmenter:
             else:
                 return
 
-    def masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> Array:
+    def masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[Array]:
         """Segment some frames.
 
         Args:
@@ -98,8 +98,7 @@ class BatchedSegmenter:
             grids: The same frames on the analysis grid, on the device.
 
         Returns:
-            (batch, h, w) float32 on the device, in [0, 1], the first ``len(frames)`` of them
-            filled; overwritten by the next call.
+            For each (h, w) float32 on the device, in [0, 1]; overwritten by the next call.
 
         Raises:
             InferenceError: Even the CPU failed; carries the first frame's pts.
@@ -113,7 +112,7 @@ class BatchedSegmenter:
                 self._recover(exc, frames[start], grids[start:stop], start)
                 continue
             start = stop
-        return self._masks
+        return list(self._masks[: len(grids)])
 
     def _run(self, grids: Sequence[Reduced], at: int) -> None:
         tensor = self._network.inputs[self._spec.input]
@@ -149,6 +148,9 @@ class BatchedSegmenter:
     def _tell(self, kind: str, message: str, frame: Frame | None) -> None:
         where = {} if frame is None else {"frame": frame.index, "pts": frame.pts}
         self._on_event(Event(kind=kind, stage="segment", message=message, **where))
+
+    def reset(self) -> None:
+        """Nothing to forget: every frame stands alone."""
 
     def close(self) -> None:
         """Free the model; safe to call twice."""

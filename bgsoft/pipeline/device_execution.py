@@ -1,0 +1,158 @@
+"""The picture loop's work on a CUDA device: all of it on one stream, timed by events.
+
+The host waits for a thumbnail of each frame, to see scene cuts before anything that depends on
+them is launched, and where faces are looked for, for what was found of a whole batch. Where people
+are separated it also reads the mattes; they are made first and sent for together, and as a rule
+have come by the time the faces have.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import cupy
+
+from bgsoft.cuda.device import CudaDevice
+from bgsoft.frame import Frame
+from bgsoft.pipeline.metrics import Observer, StageClock
+
+__all__ = ["DeviceExecution", "DeviceTimer"]
+
+R = TypeVar("R")
+
+_READY_EVENTS = 256
+"""Taken in turns, one a batch: more than there can be batches in any ring."""
+
+
+class DeviceTimer:
+    """Time that the device spends on each stage, by events between their launches.
+
+    Results are read once the device is through with a batch, so nothing waits for them.
+
+    Args:
+        observer: Also told of each stage's time on the device; that costs one wait, at the start.
+    """
+
+    def __init__(self, observer: Observer | None = None) -> None:
+        self._observer = observer
+        self._origin: Any = None
+        self._origin_ns = 0
+        self._free: list[Any] = []
+        self._marks: list[tuple[StageClock | None, Any]] = []
+        self._pending: list[list[tuple[StageClock | None, Any]]] = []
+
+    def mark(self, clock: StageClock | None) -> None:
+        """What was launched since the last mark belongs to ``clock``; None: to nobody."""
+        if self._observer is not None and self._origin is None:
+            self._set_origin()
+        event = self._free.pop() if self._free else cupy.cuda.Event()
+        event.record()
+        self._marks.append((clock, event))
+
+    def _set_origin(self) -> None:
+        """Find a moment that is known on both clocks, the device's and the host's."""
+        self._origin = cupy.cuda.Event()
+        self._origin.record()
+        self._origin.synchronize()
+        self._origin_ns = time.perf_counter_ns()
+
+    def end(self) -> None:
+        """The batch has been launched; read earlier ones that are done."""
+        self._pending.append(self._marks)
+        self._marks = []
+        while self._pending and self._pending[0][-1][1].done:
+            self._read(self._pending.pop(0))
+
+    def flush(self) -> None:
+        """Read everything; waits for the device."""
+        while self._pending:
+            marks = self._pending.pop(0)
+            marks[-1][1].synchronize()
+            self._read(marks)
+
+    def _read(self, marks: list[tuple[StageClock | None, Any]]) -> None:
+        for (_, start), (clock, stop) in pairwise(marks):
+            if clock is not None:
+                elapsed_ns = int(cupy.cuda.get_elapsed_time(start, stop) * 1e6)
+                clock.busy_ns += elapsed_ns
+                if self._observer is not None:
+                    at = self._host_ns(start)
+                    self._observer.device_span(
+                        "picture stream", clock.name, at, at + elapsed_ns, clock.calls
+                    )
+                clock.calls += 1
+        self._free.extend(event for _, event in marks)
+        if self._origin is not None:
+            # CUDA counts in 32-bit floats: only short distances are exact.
+            last = self._free.pop()
+            self._origin_ns = self._host_ns(last)
+            self._free.append(self._origin)
+            self._origin = last
+
+    def _host_ns(self, event: Any) -> int:
+        """When an event happened, on the host's clock."""
+        return self._origin_ns + int(cupy.cuda.get_elapsed_time(self._origin, event) * 1e6)
+
+
+class DeviceExecution:
+    """Launches work onto one stream; nothing waits for it but who asks.
+
+    Args:
+        device: Where the frames are.
+        stream: The stream of all work, also the networks'.
+        batch: Frames at a time.
+        observer: Told of each stage's time on the device.
+    """
+
+    def __init__(
+        self, device: CudaDevice, stream: Any, batch: int, observer: Observer | None = None
+    ) -> None:
+        self.batch = batch
+        self._device = device
+        self._stream = stream
+        self._timer = DeviceTimer(observer)
+        with device.use(stream):
+            self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(_READY_EVENTS)]
+        self._next_event = 0
+
+    @contextmanager
+    def working(self, frames: Sequence[Frame]) -> Iterator[None]:
+        with self._device.use(self._stream):
+            self._timer.mark(None)
+            for frame in frames:
+                if frame.ready is not None:
+                    self._stream.wait_event(frame.ready)
+            yield
+            self._timer.end()
+
+    @contextmanager
+    def measure(self, clock: StageClock) -> Iterator[None]:
+        yield
+        self._timer.mark(clock)
+
+    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
+        """Launches come one after another: it is done when its result is wanted."""
+        return work
+
+    def hand_out(self, frames: Sequence[Frame]) -> None:
+        """Give frames an event behind everything that has been launched, maybe by earlier calls."""
+        if not frames:
+            return
+        self._next_event = (self._next_event + 1) % len(self._events)
+        ready = self._events[self._next_event]
+        ready.record(self._stream)
+        for frame in frames:
+            frame.ready = ready
+
+    def wait(self) -> None:
+        self._stream.synchronize()
+
+    def close(self) -> None:
+        """Read the last clocks."""
+        with self._device.use(self._stream):
+            self._stream.synchronize()
+            self._timer.flush()
