@@ -113,7 +113,7 @@ class FaceMode(StrEnum):
 
     OFF = "off"
     GUARD = "guard"
-    """Every face is united with the matte."""
+    """A face that the mask has missed is filled in, inside its outline."""
     MAIN = "main"
     """Only the main people stay sharp; their faces are guarded."""
     ANONYMIZE = "anonymize"

@@ -40,7 +40,7 @@ class FoundFaces:
     main_places: list[Face]
     """The main faces where they are or were last seen."""
     covered: list[tuple[Face, float]]
-    """Faces to unite with the matte, and how opaque."""
+    """Faces to fill in where the matte has missed them, and how opaque."""
     cut: bool
     """The frame begins a new scene."""
 
@@ -188,7 +188,7 @@ class FaceStep(Closing):
     def edit_matte(
         self, frame: Frame, matte: Matte, found: FoundFaces, fetched: int | None = None
     ) -> None:
-        """Cut the matte down to the main people and unite it with faces, as the mode asks.
+        """Cut the matte down to the main people and fill in missed faces, as the mode asks.
 
         Args:
             frame: The frame.
