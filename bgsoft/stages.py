@@ -275,7 +275,13 @@ class Machine:
         return CpuNetwork(model.path, network_shapes(model.spec, batch))
 
     def _gpu_network(
-        self, backend: str, model: ResolvedModel, stream: Any, batch: int, graphs: bool = True
+        self,
+        backend: str,
+        model: ResolvedModel,
+        stream: Any,
+        batch: int,
+        graphs: bool = True,
+        largest_batch: int | None = None,
     ) -> Network:
         from bgsoft.infer.cuda import GpuNetwork
 
@@ -288,9 +294,8 @@ class Machine:
             precision=self._config.precision,
             sha256=model.sha256,
             graphs=graphs,
-            on_build=lambda text: self._on_event(
-                Event(kind="notice", stage="segment", message=text)
-            ),
+            largest_batch=largest_batch,
+            tell=lambda text: self._on_event(Event(kind="notice", stage="segment", message=text)),
         )
 
     def _device_stages(
@@ -318,7 +323,9 @@ class Machine:
 
         def segmenter(backend: str) -> BatchedSegmenter:
             chosen = model.for_provider(backend, self._config.precision)
-            make = twin if backend == "cpu" else partial(self._gpu_network, backend, chosen, stream)
+            # After a fault, a smaller batch goes on with the engine of the whole one.
+            on_gpu = partial(self._gpu_network, backend, chosen, stream, largest_batch=self.batch)
+            make = twin if backend == "cpu" else on_gpu
             return BatchedSegmenter(model.spec, make, twin, info.format, self.batch, self._on_event)
 
         with device.use(stream):
