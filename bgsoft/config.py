@@ -282,7 +282,8 @@ class BackendConfig:
     infer: InferBackend = InferBackend.AUTO
     composite: CompositeBackend = CompositeBackend.AUTO
     encode: EncodeBackend = EncodeBackend.AUTO
-    gpu: int = 0
+    gpu: int | None = None
+    """CUDA device number; it has to be there. None: the first, where there is one."""
     require_gpu: bool = False
     batch: int | None = None
     """Frames per inference, 1–64; None: chosen by the backend."""
@@ -291,7 +292,8 @@ class BackendConfig:
     """Frame slots, a power of two from 4 to 256; None: chosen by the device."""
 
     def __post_init__(self) -> None:
-        _check("--gpu", self.gpu, 0, 63)
+        if self.gpu is not None:
+            _check("--gpu", self.gpu, 0, 63)
         if self.batch is not None:
             _check("--batch", self.batch, 1, 64)
         if self.ring_slots is not None:

@@ -96,6 +96,7 @@ class Machine:
 
     def __init__(self, config: BackendConfig, on_event: Callable[[Event], None]) -> None:
         self._config = config
+        self._gpu = backends.chosen_gpu(config.gpu)
         self._on_event = on_event
         self._device: CudaDevice | None = None
         self.faces: FaceStep | None = None
@@ -115,7 +116,7 @@ class Machine:
         if self._device is None:
             from bgsoft.cuda.device import CudaDevice
 
-            self._device = CudaDevice(self._config.gpu)
+            self._device = CudaDevice(self._gpu)
         return self._device
 
     @property
@@ -137,21 +138,24 @@ class Machine:
         config = self._config
         wanted: str = getattr(config, stage)
         choice, made = backends.create(
-            stage, wanted, makers, gpu=config.gpu, require_gpu=config.require_gpu
+            stage, wanted, makers, gpu=self._gpu, require_gpu=config.require_gpu
         )
         self.choices[stage] = choice
         return made
 
     def _check_named(self) -> None:
-        """Fail at once where a backend that the user insists on cannot be here."""
+        """Fail at once where a backend that the user insists on cannot be here.
+
+        Inference is looked at in any case: an installation at fault is better told of before work.
+        """
         config = self._config
         for stage in backends.STAGES:
             wanted: str = getattr(config, stage)
-            if wanted != "auto" or config.require_gpu:
+            if wanted != "auto" or config.require_gpu or stage == "infer":
                 names = ("nvdec", "tensorrt", "cuda", "nvenc", "cpu")
                 makers = dict.fromkeys(names, lambda: None)
                 backends.create(
-                    stage, wanted, makers, gpu=config.gpu, require_gpu=config.require_gpu
+                    stage, wanted, makers, gpu=self._gpu, require_gpu=config.require_gpu
                 )
 
     def open_decoder(self, path: Path, settings: DecodeSettings) -> Decoder:
@@ -275,7 +279,13 @@ class Machine:
         return CpuNetwork(model.path, network_shapes(model.spec, batch))
 
     def _gpu_network(
-        self, backend: str, model: ResolvedModel, stream: Any, batch: int, graphs: bool = True
+        self,
+        backend: str,
+        model: ResolvedModel,
+        stream: Any,
+        batch: int,
+        graphs: bool = True,
+        largest_batch: int | None = None,
     ) -> Network:
         from bgsoft.infer.cuda import GpuNetwork
 
@@ -288,9 +298,8 @@ class Machine:
             precision=self._config.precision,
             sha256=model.sha256,
             graphs=graphs,
-            on_build=lambda text: self._on_event(
-                Event(kind="notice", stage="segment", message=text)
-            ),
+            largest_batch=largest_batch,
+            tell=lambda text: self._on_event(Event(kind="notice", stage="segment", message=text)),
         )
 
     def _device_stages(
@@ -318,7 +327,9 @@ class Machine:
 
         def segmenter(backend: str) -> BatchedSegmenter:
             chosen = model.for_provider(backend, self._config.precision)
-            make = twin if backend == "cpu" else partial(self._gpu_network, backend, chosen, stream)
+            # After a fault, a smaller batch goes on with the engine of the whole one.
+            on_gpu = partial(self._gpu_network, backend, chosen, stream, largest_batch=self.batch)
+            make = twin if backend == "cpu" else on_gpu
             return BatchedSegmenter(model.spec, make, twin, info.format, self.batch, self._on_event)
 
         with device.use(stream):

@@ -15,6 +15,7 @@ from typing import Any
 import cv2
 
 from bgsoft import __version__
+from bgsoft.backends import chosen_gpu
 from bgsoft.bench import baseline as baselines
 from bgsoft.bench.cases import run_cases
 from bgsoft.bench.clip import BenchClip, prepare
@@ -151,7 +152,7 @@ def _measure(
             "command": list(options.command),
             "render": _settings(config),
         },
-        "hardware": hardware(config.backends.gpu),
+        "hardware": hardware(chosen_gpu(config.backends.gpu)),
         "versions": versions(),
         "clip": clip.to_dict(clip.info.estimated_frames or 0),
         "phases": [],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -247,8 +246,8 @@ def check_report(report: Path, input: Path, output: Path, what: str = "report") 
 def require_onnxruntime() -> None:
     """Raise BackendUnavailableError where bgsoft was installed without a runtime for models."""
     from bgsoft.errors import BackendUnavailableError
+    from bgsoft.infer.providers import runtime_problem
 
-    if importlib.util.find_spec("onnxruntime") is None:
-        raise BackendUnavailableError(
-            "ONNX Runtime is missing: pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]')"
-        )
+    problem = runtime_problem()
+    if problem is not None:
+        raise BackendUnavailableError(f"{problem.reason}: {problem.fix}")

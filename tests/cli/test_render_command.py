@@ -226,7 +226,7 @@ def test_missing_onnxruntime(
     outcome = run("render", clip, "out.mp4")
     assert outcome.code == 4
     assert outcome.error_line == (
-        "ONNX Runtime is missing: pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]')"
+        "ONNX Runtime is missing: pip install '.[cpu]' (or '.[gpu]' with an NVIDIA GPU)"
     )
 
 
