@@ -40,14 +40,16 @@ def compare(
         ),
     ] = None,
     mask_region: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--mask-region",
             metavar="foreground|background",
-            help="Which side: where the mask is at least half white, or the rest.",
+            help="Which side: where the mask is at least half white, or the rest."
+            " [default: foreground]",
             rich_help_panel=_METRICS,
+            show_default=False,
         ),
-    ] = "foreground",
+    ] = None,
     no_vmaf: Annotated[
         bool,
         typer.Option(
@@ -138,8 +140,11 @@ def compare(
         from bgsoft.compare.compare import Limits
         from bgsoft.compare.compare import compare as run
         from bgsoft.compare.pictures import Region
+        from bgsoft.errors import ConfigError
 
-        region = parse_choice(Region, mask_region, "--mask-region")
+        region = parse_choice(Region, mask_region or Region.FOREGROUND, "--mask-region")
+        if mask_region is not None and mask is None:
+            raise ConfigError("--mask-region has no effect without --mask FILE")
         limits = Limits(vmaf=min_vmaf, psnr_db=min_psnr, ssim=min_ssim, strict=strict)
         inputs = [path for path in (a, b, mask) if path is not None]
         if plot is not None:

@@ -171,6 +171,8 @@ def render(
         kind = parse_choice(ProgressKind, progress, "--progress")
         if overwrite and skip_existing:
             raise ConfigError("--overwrite and --skip-existing exclude each other")
+        if quiet and kind in (ProgressKind.RICH, ProgressKind.PLAIN):
+            raise ConfigError(f"--quiet and --progress {kind} exclude each other")
         config = build_config(
             input,
             output,

@@ -76,6 +76,7 @@ def test_missed_limits_end_with_1(run: Run, argv: list[str], words: str) -> None
         (["b.mp4", "--json", "none/r.json"], 5, "does not exist"),
         (["b.mp4", "--json", "b.mp4"], 5, "is one of the videos"),
         (["b.mp4", "--plot", "."], 2, ".html or .png"),
+        (["b.mp4", "--mask-region", "background"], 2, "without --mask"),
     ],
 )
 def test_failures_are_one_line(
