@@ -149,15 +149,14 @@ def test_anonymize_hides_a_face_before_it_is_found(tmp_path: Path, backends: str
 def test_anonymize_leaves_mattes_in_step(tmp_path: Path) -> None:
     """Frames wait to be hidden, and their mattes with them."""
     plain, hidden = tmp_path / "plain.mkv", tmp_path / "hidden.mkv"
-    for target, mode in ((plain, "off"), (hidden, "anonymize")):
+    for target, faces in ((plain, {"face": "off"}), (hidden, {"subjects": 0})):
         report = render(
             SAMPLE,
             tmp_path / "out.mp4",
             duration=0.7,
-            face=mode,
-            subjects=0,
             matte_out=target,
             overwrite=True,
+            **faces,
         )
         assert report.frames_encoded == 21
     mattes = list(all_luma(plain))
