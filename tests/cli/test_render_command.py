@@ -315,7 +315,49 @@ def test_report_is_written(run: Run, fake_render: FakeRender, clip: Path, tmp_pa
     assert json.loads(report.read_text())["frames_encoded"] == 100
 
 
-@pytest.mark.parametrize("place", ["missing/r.json", "."])
+@pytest.mark.parametrize("flag", ["--report", "--trace"])
+def test_an_old_report_or_trace_is_only_replaced_with_y(
+    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path, flag: str
+) -> None:
+    old = tmp_path / "r.json"
+    old.write_text("before")
+    outcome = run("render", clip, "out.mp4", flag, old)
+    assert outcome.code == 5
+    assert f"the {flag[2:]} {old} exists; use --overwrite" in outcome.error_line
+    assert not fake_render.calls
+    assert old.read_text() == "before"
+    assert run("render", clip, "out.mp4", flag, old, "-y").code == 0
+
+
+def test_one_file_cannot_be_two(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    outcome = run("render", clip, "out.mp4", "--report", "r.json", "--trace", "./r.json")
+    assert outcome.code == 5
+    assert "the report r.json is the same file as r.json" in outcome.error_line
+    assert not fake_render.calls
+
+
+def test_a_skipped_render_leaves_its_report(
+    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path
+) -> None:
+    fake_render.skipped = True
+    report, output = tmp_path / "r.json", tmp_path / "out.mp4"
+    report.write_text("before")
+    output.touch()
+    assert run("render", clip, output, "--skip-existing", "--report", report).code == 0
+    assert report.read_text() == "before"
+
+
+def test_the_reports_folder_is_made(
+    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "a" / "b" / "r.json"
+    outcome = run("render", clip, "out.mp4", "--report", report)
+    assert outcome.code == 0
+    assert f"notice: made the folder {report.parent}\n" in outcome.err
+    assert json.loads(report.read_text())["frames_encoded"] == 100
+
+
+@pytest.mark.parametrize("place", ["in.mp4/r.json", "."])
 def test_unwritable_report_fails_before_the_render(
     run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path, place: str
 ) -> None:
