@@ -167,7 +167,7 @@ class EffectConfig:
     @property
     def effective_strength(self) -> float:
         """``strength``, or the effect's default where it is None; 0 where it has no meaning."""
-        if self.strength is not None:
+        if self.strength is not None and self.kind in DEFAULT_STRENGTH_PCT:
             return self.strength
         return DEFAULT_STRENGTH_PCT.get(self.kind, 0.0)
 
@@ -245,8 +245,8 @@ class FaceConfig:
 
     def __post_init__(self) -> None:
         _check("--subjects", self.subjects, 0, 32)
-        if self.subjects == 0 and self.mode is FaceMode.MAIN:
-            raise ConfigError("--subjects 0 needs --face anonymize: somebody has to stay sharp")
+        if self.subjects == 0 and self.mode is not FaceMode.ANONYMIZE:
+            raise ConfigError(f"--subjects 0 needs --face anonymize, not {self.mode}")
         if self.detect_every is not None:
             _check("--face-every", self.detect_every, 1, 300)
 

@@ -29,6 +29,7 @@ from bgsoft.encode.codecs import choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.face.create import create_host_faces
+from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.infer.base import Network
@@ -223,15 +224,24 @@ class Machine:
         model: ResolvedModel,
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
+        face_data: FaceDataWriter | None = None,
     ) -> ClosingStage:
         """The stages between decoder and encoder.
+
+        Args:
+            config: What to do.
+            info: What is decoded.
+            model: Makes the masks.
+            metrics: Told how long each stage takes.
+            on_cut: Told of the first frame of each new scene.
+            face_data: Where faces are written; None: nowhere. The caller closes it.
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
             BackendUnavailableError: As :func:`bgsoft.backends.create`.
         """
         build = self._device_stages if self.on_device else self.make_host_stages
-        return build(config, info, model, metrics, on_cut)
+        return build(config, info, model, metrics, on_cut, face_data)
 
     def make_host_stages(
         self,
@@ -240,13 +250,14 @@ class Machine:
         model: ResolvedModel,
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
+        face_data: FaceDataWriter | None = None,
     ) -> PictureStages:
         """The same for frames on the host."""
         makers: dict[str, Callable[[], Any]] = {
             backend: partial(self._host_network, backend, model)
             for backend in ("tensorrt", "cuda", "cpu")
         }
-        self.faces = create_host_faces(config, info.format, self._on_event)
+        self.faces = create_host_faces(config, info.format, self._on_event, face_data)
         network: Network = self._choose("infer", makers)
         return PictureStages(
             reducer=CpuReducer(info.format),
@@ -309,6 +320,7 @@ class Machine:
         model: ResolvedModel,
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
+        face_data: FaceDataWriter | None,
     ) -> ClosingStage:
         from bgsoft.composite.cuda import CudaCompositor
         from bgsoft.cuda.picture import CudaPictureStages
@@ -350,7 +362,14 @@ class Machine:
                 return RecoveringNetwork(network, face_twin, stage="face", on_event=self._on_event)
 
             self.faces = create_device_faces(
-                config, info.format, device, backend, self.batch, face_network, self._on_event
+                config,
+                info.format,
+                device,
+                backend,
+                self.batch,
+                face_network,
+                self._on_event,
+                face_data,
             )
             return CudaPictureStages(
                 format=info.format,

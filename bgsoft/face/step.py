@@ -59,7 +59,7 @@ class FaceStep(Closing):
         finder: Finds the faces; closed with the step.
         editor: Changes mattes where they are; closed with the step.
         anonymizer: Hides faces where frames are.
-        data: Where faces are written; closed with the step. None: nowhere.
+        data: Where faces are written; None: nowhere.
         on_event: Told where people cannot be parted.
         backend: What runs the models, for the report.
         device: Where, e.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``.
@@ -277,14 +277,6 @@ class FaceStep(Closing):
         return frame
 
     def close(self) -> None:
-        """Complete the face data and free the models; safe to call twice.
-
-        Raises:
-            OutputError: The face data cannot be written.
-        """
-        try:
-            self._editor.close()
-            self._finder.close()
-        finally:
-            if self._data is not None:
-                self._data.close()
+        """Free the models; safe to call twice."""
+        self._editor.close()
+        self._finder.close()
