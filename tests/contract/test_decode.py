@@ -166,6 +166,7 @@ SEEKABLE = [
     "wrap.ts",
     "vfr.mp4",
     "editlist.mp4",
+    "trimmed.mov",
     "late.mp4",
     "mpeg4.avi",
     "interlaced.mp4",
