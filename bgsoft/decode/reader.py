@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
+from fractions import Fraction
 from typing import Generic, Protocol, TypeVar
 
 import av
 from av.container import InputContainer
 from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -178,6 +180,16 @@ class FrameReader(StreamReader[VideoFrame]):
         super().__init__(info)
         self._threads = threads
         self._pending: set[int] = set()
+        self._codec: VideoCodecContext | None = None
+
+    @property
+    def pixel_aspect(self) -> Fraction:
+        """Width over height of the last frames' pixels, as the codec tells it; 1 where it does not.
+
+        A container may tell otherwise: only a change of it means something.
+        """
+        known = None if self._codec is None else self._codec.sample_aspect_ratio
+        return known or Fraction(1)
 
     def frames(self, from_pts: int | None = None) -> Generator[VideoFrame, None, None]:
         self.corrupt_packets = 0
@@ -213,6 +225,7 @@ class FrameReader(StreamReader[VideoFrame]):
     def _decode_stored(self, position: int | None, *, threaded: bool) -> Iterator[VideoFrame]:
         """Decode, with the timestamps that FFmpeg gives."""
         container, stream = self._open()
+        self._codec = stream.codec_context
         stream.codec_context.thread_type = "AUTO" if threaded else "NONE"
         stream.codec_context.thread_count = self._threads if threaded else 1
         pending = self._pending = set()
