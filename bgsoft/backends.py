@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from bgsoft.errors import BackendUnavailableError
 
-__all__ = ["STAGES", "Candidate", "Choice", "create", "driver_problem", "probe_all"]
+__all__ = ["STAGES", "Candidate", "Choice", "chosen_gpu", "create", "driver_problem", "probe_all"]
 
 T = TypeVar("T")
 
@@ -36,6 +36,8 @@ class Candidate:
     """Why not, where it is not available."""
     fix: str | None = None
     """What the user can do about it, where there is something."""
+    blocks: bool = False
+    """Whether the installation is at fault, so that to fall back would hide it."""
 
     @property
     def explanation(self) -> str:
@@ -90,7 +92,24 @@ def driver_problem(gpu: int) -> str | None:
     return None
 
 
-_GPU_EXTRA = "pip install 'bgsoft[gpu]' (CUDA 12) or 'bgsoft[gpu-cu13]' (CUDA 13)"
+def chosen_gpu(named: int | None) -> int:
+    """The device to use where there is one; a GPU that was named has to be there.
+
+    Args:
+        named: CUDA device number; None: nobody cares which.
+
+    Raises:
+        BackendUnavailableError: There is no such GPU.
+    """
+    if named is None:
+        return 0
+    problem = driver_problem(named)
+    if problem is not None:
+        raise BackendUnavailableError(f"--gpu {named}: {problem}")
+    return named
+
+
+_GPU_EXTRA = "pip install '.[gpu]' (CUDA 12) or '.[gpu-cu13]' (CUDA 13)"
 
 
 def _gpu_problem(gpu: int, *modules: str) -> tuple[str, str | None] | None:
@@ -116,10 +135,14 @@ def _gpu_entry(name: str, *modules: str) -> _Entry:
 
 def _gpu_inference(name: str) -> _Entry:
     def probe(gpu: int) -> Candidate:
-        problem = _gpu_problem(gpu, "cupy")
-        if problem is None:
-            from bgsoft.infer.providers import missing_provider
+        from bgsoft.infer.providers import missing_provider, runtime_clash
 
+        problem = _gpu_problem(gpu)
+        clash = runtime_clash() if problem is None else None
+        if clash is not None:
+            return replace(_candidate(name, gpu, (clash.reason, clash.fix)), blocks=True)
+        problem = problem or _gpu_problem(gpu, "cupy")
+        if problem is None:
             missing = missing_provider(name)
             problem = None if missing is None else (missing.reason, missing.fix)
         return _candidate(name, gpu, problem)
@@ -139,15 +162,14 @@ def _cpu_entry() -> _Entry:
 
 
 def _probe_cpu_inference(_gpu: int) -> Candidate:
-    if importlib.util.find_spec("onnxruntime") is None:
-        return Candidate(
-            name="cpu",
-            device="cpu",
-            available=False,
-            reason="ONNX Runtime is missing",
-            fix="pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]' with an NVIDIA GPU)",
-        )
-    return Candidate(name="cpu", device="cpu", available=True)
+    from bgsoft.infer.providers import runtime_problem
+
+    missing = runtime_problem()
+    if missing is None:
+        return Candidate(name="cpu", device="cpu", available=True)
+    return Candidate(
+        name="cpu", device="cpu", available=False, reason=missing.reason, fix=missing.fix
+    )
 
 
 _REGISTRY: dict[str, tuple[_Entry, ...]] = {
@@ -196,7 +218,7 @@ def create(
 
     Raises:
         BackendUnavailableError: The named backend, or every backend, is unavailable; or only the
-            CPU is left under ``require_gpu``.
+            CPU is left under ``require_gpu``; or the installation is at fault.
     """
     rejected: list[Candidate] = []
     for entry in _REGISTRY[stage]:
@@ -210,6 +232,8 @@ def create(
                 f"--require-gpu: {stage} would run on the CPU: {why}", stage=stage
             )
         candidate = entry.probe(gpu)
+        if candidate.blocks:
+            raise BackendUnavailableError(candidate.explanation, stage=stage)
         if candidate.available:
             try:
                 made = makers[entry.name]()

@@ -19,6 +19,7 @@ import bgsoft
 from bgsoft.backends import Candidate, probe_all
 from bgsoft.errors import BgsoftError
 from bgsoft.hardware import HARDWARE_RUNS, HardwareRun
+from bgsoft.infer.providers import runtime_clash
 from bgsoft.models.catalog import catalog, check_files, spec_path
 
 if TYPE_CHECKING:
@@ -217,8 +218,11 @@ def _parity(gpu: int) -> tuple[list[Parity], str | None]:
 
 def _package(name: str) -> tuple[str | None, str | None]:
     """(version or None, why it does not load or None) of a package."""
-    if importlib.util.find_spec(name) is None:
+    spec = importlib.util.find_spec(name)
+    if spec is None:
         return None, None
+    if spec.origin is None:
+        return _distribution_version(name) or "unknown", "only remains of it are installed"
     try:
         module = importlib.import_module(name)
     except Exception as exc:  # a broken binary package may raise anything
@@ -307,12 +311,13 @@ def _problems(
     problems = []
     for name in _REQUIRED:
         if versions[name] is None:
-            fix = "pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]')"
+            fix = "pip install '.[cpu]' (or '.[gpu]')"
             problems.append(f"{name} is missing: {fix}")
         elif name in import_errors:
             problems.append(f"{name} does not load: {import_errors[name]}")
     if not encoders["libx264"]:
         problems.append("PyAV has no libx264 encoder: pip install --force-reinstall av")
+    problems += {c.explanation: c for found in stages.values() for c in found if c.blocks}
     for stage, candidates in stages.items():
         if not any(c.available for c in candidates):
             reasons = "; ".join(f"{c.name}: {c.explanation}" for c in reversed(candidates))
@@ -332,6 +337,9 @@ def _gpu_problems(
     ]
     if obstacle is not None:
         problems.append(obstacle)
+    clash = runtime_clash()
+    if clash is not None:
+        problems.append(f"{clash.reason}: {clash.fix}")
     for stage, candidates in stages.items():
         on_gpu: Sequence[Candidate] = [c for c in candidates if c.name != "cpu"]
         if not any(c.available for c in on_gpu):

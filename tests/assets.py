@@ -186,6 +186,14 @@ _CLIPS = (
         first_shown=4,
     ),
     Clip(
+        # The edit list hides the key frame of what is shown first.
+        name="trimmed.mov",
+        spec=_x264(
+            24, times=regular_times(24, start=Fraction(-4, 25)), options={"bf": "2", "g": "12"}
+        ),
+        first_shown=4,
+    ),
+    Clip(
         name="opengop.mkv",
         spec=_x264(40, options={"bf": "3", "g": "8", "x264-params": "open-gop=1"}),
     ),

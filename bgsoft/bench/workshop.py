@@ -87,7 +87,7 @@ class Workshop:
         self.tell = tell
         self.config = replace(config, backends=cpu_backends(config.backends))
         """All on the CPU."""
-        self.gpu = config.backends.gpu
+        self.gpu = backends.chosen_gpu(config.backends.gpu)
         self.info = info
         self.folder = folder
         self.seconds = seconds

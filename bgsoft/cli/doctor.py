@@ -21,7 +21,15 @@ def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON for programs.", show_default=False)
     ] = False,
-    gpu: Annotated[int, typer.Option(metavar="N", min=0, help="Which GPU to look at.")] = 0,
+    gpu: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Which GPU to look at. [default: the first]",
+            show_default=False,
+        ),
+    ] = None,
     require_gpu: Annotated[
         bool,
         typer.Option(
@@ -36,12 +44,13 @@ def doctor(
     Every backend is run for a moment. The exit code is 0 if a render works, on the GPU or the CPU;
     with --require-gpu, if `bgsoft render --require-gpu` would.
     """
+    from bgsoft.backends import chosen_gpu
     from bgsoft.cli.console import Console
     from bgsoft.cli.exitcodes import ExitCode
     from bgsoft.doctor import examine
 
     console = Console()
-    report = examine(gpu)
+    report = examine(chosen_gpu(gpu))
     if as_json:
         import json
 

@@ -282,7 +282,7 @@ Encode = Annotated[
 ]
 Gpu = Annotated[
     Flag,
-    _flag("--gpu", "N", f"Which GPU, counted from 0. [default: {_BACKENDS.gpu}]", STAGES),
+    _flag("--gpu", "N", "Which GPU, counted from 0. [default: the first]", STAGES),
 ]
 RequireGpu = Annotated[
     bool,

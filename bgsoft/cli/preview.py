@@ -89,6 +89,7 @@ def preview(
             output,
             preset=preset,
             flags=settings_from_options(ctx.params, from_text=True),
+            draws_faces=faces,
             overwrite=overwrite,
         )
         at_seconds = parse_seconds(at, "--at") if at is not None else None

@@ -77,6 +77,10 @@ class ProgressView:
     def event(self, event: Event) -> None:
         """Something worth telling happened."""
 
+    def notice(self, text: str) -> None:
+        """Something worth telling happened outside the render."""
+        self.event(Event(kind="notice", message=text))
+
     def done(self, report: RenderReport) -> None:
         """The render ended well."""
 
@@ -140,6 +144,10 @@ class PlainView(ProgressView):
         for line in summary_lines(report):
             self._console.err(line)
 
+    def failed(self, exc: BaseException, code: ExitCode) -> None:
+        for note in _notes(exc):
+            self._say(f"notice: {note}")
+
     def _say(self, text: str) -> None:
         self._console.err(text)
 
@@ -170,6 +178,7 @@ class RichView(PlainView):
 
     def failed(self, exc: BaseException, code: ExitCode) -> None:
         self._stop()
+        super().failed(exc, code)
 
     def _say(self, text: str) -> None:
         if self._live is None:
@@ -205,10 +214,16 @@ class JsonView(ProgressView):
         self._write("done", {"report": report.to_dict()})
 
     def failed(self, exc: BaseException, code: ExitCode) -> None:
-        self._write("error", {"exit_code": int(code), "message": one_line(exc)})
+        values = {"exit_code": int(code), "message": one_line(exc), "notes": _notes(exc)}
+        self._write("error", values)
 
     def _write(self, kind: str, values: dict[str, Any]) -> None:
         self._console.out(json.dumps({"type": kind, **values}, default=str))
+
+
+def _notes(exc: BaseException) -> list[str]:
+    """What an error leaves behind on purpose."""
+    return list(getattr(exc, "__notes__", ()))
 
 
 def progress_parts(progress: Progress) -> list[str]:

@@ -69,7 +69,7 @@ def _look(settings: Mapping[str, Any]) -> str:
     parts = [f"effect {kind}"]
     if kind in LENGTH_EFFECTS:
         parts = [f"{kind} strength {_length(strength, height)}"]
-    elif strength:
+    elif kind in DEFAULT_STRENGTH_PCT:
         parts = [f"{kind} strength {strength:g} %"]
     for name, key in (("expand", "expand_pct"), ("feather", "feather_pct")):
         if matte.get(key):

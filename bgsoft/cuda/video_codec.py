@@ -15,7 +15,7 @@ from bgsoft.errors import BackendUnavailableError
 
 __all__ = ["codec_errors", "has_no_nvenc", "nvenc_reason", "vendor_text", "video_codec"]
 
-_MISSING = "PyNvVideoCodec is missing: pip install 'bgsoft[gpu]'"
+_MISSING = "PyNvVideoCodec is missing: pip install '.[gpu]'"
 
 # PyNvVideoCodec's messages run: function, "Error code : N", "Error Type : text", source line.
 _CODE = re.compile(r"Error code\s*:\s*(\d+)")

@@ -2,11 +2,13 @@
 
 8-bit and 10-bit samples of 4:2:0 and grey sources arrive unchanged. 4:2:2 keeps its luma, and pairs
 of chroma rows are averaged. Everything else goes through swscale to planar 4:2:0 first, without a
-change of matrix or range (RGB excepted).
+change of matrix or range (RGB excepted). A picture of another size than the stream's is fitted in,
+between black bars where its shape is another, too.
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import cv2
@@ -21,7 +23,7 @@ from bgsoft.errors import DecodeError
 from bgsoft.frame import FrameFormat, PixelLayout, Planes
 from bgsoft.media.info import VideoInfo
 
-__all__ = ["PlaneWriter"]
+__all__ = ["PlaneWriter", "fitted_size"]
 
 Plane = npt.NDArray[Any]
 
@@ -65,6 +67,27 @@ def _halve(source: Plane, target: Plane) -> Plane:
     return target
 
 
+def fitted_size(
+    size: tuple[int, int], into: tuple[int, int], pixel_aspect: Fraction
+) -> tuple[int, int]:
+    """The size, (width, height), at which a picture fills another's without being distorted.
+
+    Args:
+        size: Of the picture, (width, height), pixels.
+        into: Of the other.
+        pixel_aspect: How much wider the picture's pixels are shown than the other's.
+    """
+    width, height = size[0] * pixel_aspect, size[1]
+    scale = min(into[0] / width, Fraction(into[1], height))
+
+    def rounded(length: Fraction, full: int) -> int:
+        """To whole chroma samples; a bar narrower than one is left out."""
+        even = max(2, 2 * round(length / 2))
+        return full if full - even < 2 else even
+
+    return rounded(width * scale, into[0]), rounded(height * scale, into[1])
+
+
 class PlaneWriter:
     """Fills ring slots from the frames of one stream.
 
@@ -89,19 +112,23 @@ class PlaneWriter:
         self._halved = (np.empty(stored, self._dtype), np.empty(stored, self._dtype))
         self._reformatter = VideoReformatter()
 
-    def write(self, frame: VideoFrame, planes: Planes) -> None:
+    def write(
+        self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction | None = None
+    ) -> None:
         """Convert one frame into a slot.
 
         Args:
             frame: A decoded software frame.
             planes: Buffers of this stream's frame format, on the host; luma and chroma are
                 overwritten.
+            pixel_aspect: How much wider the frame's pixels are shown than the stream's, where its
+                size is another; None: no wider.
 
         Raises:
             DecodeError: There is no conversion from the frame's pixel format.
         """
         if frame.format.name not in self._direct or (frame.width, frame.height) != self._size:
-            frame = self._conform(frame)
+            frame = self._conform(frame, pixel_aspect or Fraction(1))
         name = frame.format.name
         sources = [plane_view(plane, self._dtype) for plane in frame.planes[:3]]
         self._write_luma(sources[0], planes.luma)
@@ -132,9 +159,11 @@ class PlaneWriter:
         if self._format.shift:
             np.left_shift(target, self._format.shift, out=target)
 
-    def _conform(self, frame: VideoFrame) -> VideoFrame:
+    def _conform(self, frame: VideoFrame, pixel_aspect: Fraction) -> VideoFrame:
         """The frame in the planar 4:2:0 format and the size of the stream."""
         width, height = self._size
+        if (frame.width, frame.height) != self._size:
+            width, height = fitted_size((frame.width, frame.height), self._size, pixel_aspect)
         ours = ColorRange.JPEG if self._format.color.full_range else ColorRange.MPEG
         rgb = frame.format.is_rgb or frame.format.has_palette
         theirs = ColorRange.JPEG if rgb or frame.format.name.startswith("yuvj") else ours
@@ -142,7 +171,7 @@ class PlaneWriter:
             theirs = ColorRange(frame.color_range)
         matrix = Colorspace.BT2020 if self._format.color.matrix == 9 else Colorspace.ITU709
         try:
-            return self._reformatter.reformat(
+            picture = self._reformatter.reformat(
                 frame,
                 width=width,
                 height=height,
@@ -159,3 +188,19 @@ class PlaneWriter:
                 stage="decode",
                 pts=frame.pts,
             ) from exc
+        return picture if (width, height) == self._size else self._between_bars(picture)
+
+    def _between_bars(self, picture: VideoFrame) -> VideoFrame:
+        """A planar 4:2:0 picture in the middle of a black one of the stream's size."""
+        whole = VideoFrame(*self._size, self._planar)
+        shift = self._format.shift
+        black = self._format.luma_range[0] >> shift, self._format.chroma_neutral >> shift
+        for number, (target, source) in enumerate(zip(whole.planes, picture.planes, strict=True)):
+            rows = plane_view(target, self._dtype)
+            rows.fill(black[min(number, 1)])
+            inner = plane_view(source, self._dtype)
+            # The offsets in luma are even, so that chroma stays where it belongs.
+            top = (whole.height - picture.height) // 4 * (2 if number == 0 else 1)
+            left = (whole.width - picture.width) // 4 * (2 if number == 0 else 1)
+            rows[top : top + inner.shape[0], left : left + inner.shape[1]] = inner
+        return whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +48,8 @@ class CpuDecoder(Closing):
         self.stats = DecodeStats()
         self.events: list[Event] = []
         """Repairs that the user should know of, such as a file that ends early."""
+        self._pixel_aspects: dict[tuple[int, int], Fraction] = {}
+        """Of picture sizes that differ from the first: how much wider pixels are shown."""
         settings = settings or DecodeSettings()
         self._reader = FrameReader(self.info, settings.threads)
         self._presentation = Presentation[_Picture](
@@ -68,7 +71,9 @@ class CpuDecoder(Closing):
             self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
             planes = ring.acquire()
             try:
-                writer.write(shown.item.frame, planes)
+                picture = shown.item.frame
+                aspect = self._pixel_aspects.get((picture.width, picture.height))
+                writer.write(picture, planes, aspect)
                 frame = Frame(
                     planes=planes,
                     format=self.info.format,
@@ -90,13 +95,17 @@ class CpuDecoder(Closing):
     def _progressive(self, from_pts: int | None) -> Iterator[_Picture]:
         """Deinterlaced where needed, as decoded otherwise."""
         deinterlacer: Deinterlacer | None = None
-        size = (self.info.coded_width, self.info.coded_height)
+        own = size = (self.info.coded_width, self.info.coded_height)
+        aspect: Fraction | None = None
         for frame in self._reader.frames(from_pts):
+            aspect = aspect or self._reader.pixel_aspect
             if (frame.width, frame.height) != size:
                 size = (frame.width, frame.height)
-                self._presentation.tell(
-                    "repair", f"picture size changes to {size[0]}x{size[1]}: rescaled", frame.pts
-                )
+                self._pixel_aspects[size] = self._reader.pixel_aspect / aspect
+                said = f"picture size changes to {size[0]}x{size[1]}"
+                if size != own:
+                    said += f": fitted into {own[0]}x{own[1]}"
+                self._presentation.tell("notice", said, frame.pts)
             if deinterlacer is None and frame.interlaced_frame:
                 deinterlacer = Deinterlacer(self.info.time_base)
             if deinterlacer is None:

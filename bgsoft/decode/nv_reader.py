@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import av
@@ -29,6 +30,15 @@ class NvReader(StreamReader[NvPicture]):
         self._session = session
 
     def _decode(self, position: int | None, *, threaded: bool) -> Iterator[NvPicture]:
+        pictures = self._decode_stored(position)
+        start = self._info.start_pts
+        if position is not None or start is None:
+            return pictures
+        # NVDEC shows leading pictures whose references were cut away; FFmpeg does not.
+        return itertools.dropwhile(lambda p: p.pts is not None and p.pts < start, pictures)
+
+    def _decode_stored(self, position: int | None) -> Iterator[NvPicture]:
+        """Decode all that NVDEC shows."""
         container, stream = self._open()
         if position is not None:
             try:

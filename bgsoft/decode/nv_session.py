@@ -25,7 +25,9 @@ __all__ = ["NvPicture", "NvSession", "PacketTimes"]
 _MAX_FAULTS = 8
 """Packets in a row that make the decoder fail, after which the stream is given up."""
 _MARK_OF_ZERO = 1 << 40
-"""Mark of pts 0."""
+"""Mark of pts 0, as long as the clock does not step back."""
+_STEP_MARKS = 1 << 24
+"""Marks left free where it does: key frames are followed by pictures that are shown before them."""
 _MAX_REMEMBERED = 512
 """Packets whose times are kept while no picture has come of them; damaged ones never give one."""
 
@@ -67,18 +69,23 @@ class PacketTimes:
     NVDEC's parser passes one mark through, and expects it to be the presentation timestamp: it
     hands the marks out in rising order, one a picture shown. So the mark is the pts, moved so far
     up that it is never negative; where there is none, or one twice, what belongs to it is given
-    out in the packets' order.
+    out in the packets' order. A key frame that steps back (a second edit, a joined recording) moves
+    the marks further up, so that they go on rising.
     """
 
     def __init__(self) -> None:
         self._by_mark: dict[int, deque[_Times]] = {}
         self._remembered = 0
-        self._last = _MARK_OF_ZERO
+        self._last = self._highest = self._zero = _MARK_OF_ZERO
 
     def enter(self, packet: Packet[Any]) -> int:
         """Remember a packet's times; returns its mark."""
-        mark = self._last if packet.pts is None else packet.pts + _MARK_OF_ZERO
-        self._last = mark
+        if packet.pts is not None:
+            if packet.is_keyframe and packet.pts + self._zero < self._highest:
+                self._zero = self._highest + _STEP_MARKS - packet.pts
+            self._last = packet.pts + self._zero
+        mark = self._last
+        self._highest = max(self._highest, mark)
         times = _Times(
             packet.pts,
             packet.dts,

@@ -46,8 +46,8 @@ class SurfaceWriter:
         """
         if (picture.width, picture.height) != self._size:
             raise DecodeError(
-                f"picture size changes from {self._size[0]}x{self._size[1]} to "
-                f"{picture.width}x{picture.height}",
+                f"NVDEC: the picture size changes from {self._size[0]}x{self._size[1]} to "
+                f"{picture.width}x{picture.height}; use --decode cpu, which fits it in",
                 stage="decode",
                 pts=picture.pts,
             )

@@ -106,11 +106,13 @@ class NvdecDecoder(Closing):
         """Compare the first picture with the CPU decoder's.
 
         Raises:
-            BackendUnavailableError: There is none, or it differs.
+            BackendUnavailableError: There is none, it is damaged, or it differs.
         """
         reference = next(FrameReader(self.info, threads=1).frames(), None)
-        if reference is None or reference.is_corrupt:
+        if reference is None:
             return  # nothing to compare with; decoding itself will tell
+        if reference.is_corrupt:
+            raise self._unavailable("a damaged first picture is patched, and counted, on the CPU")
         failures: tuple[type[Exception], ...] = (DecodeError, *codec_errors())
         pictures = self._reader.frames()
         try:

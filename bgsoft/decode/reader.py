@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
+from fractions import Fraction
 from typing import Generic, Protocol, TypeVar
 
 import av
 from av.container import InputContainer
 from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from bgsoft.errors import OpenError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import open_input
-from bgsoft.media.start import Startable, is_clean_start, skip_to_clean_start
 from bgsoft.media.untimed import is_untimed, with_decoding_times
 
 __all__ = ["FrameReader", "StreamReader", "TimedPicture"]
@@ -24,14 +25,24 @@ __all__ = ["FrameReader", "StreamReader", "TimedPicture"]
 _MAX_READ_ERRORS = 64
 """Read errors in a row, without a packet between them, after which a file is given up."""
 _SEEK_BACK_SECONDS = (0, 2, 10, 40)
-"""How far before the wanted time to seek, one after the other, until a clean frame from before it
-comes out. Containers seek by decoding time, and MPEG-TS does not know its key frames."""
+"""How far before the wanted time to seek, one after the other, until an intact key frame from
+before it comes out. Containers seek by decoding time, and MPEG-TS does not know its key frames."""
 _NOT_SEEKABLE = frozenset({"h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu", "gif"})
 """Demuxers of raw streams: without an index and timestamps, a start is found by decoding."""
 
 
-class TimedPicture(Startable, Protocol):
-    """A decoded picture with what the demuxer told of its time."""
+class TimedPicture(Protocol):
+    """A decoded picture of any decoder, with what the demuxer told of its time."""
+
+    @property
+    def key_frame(self) -> bool:
+        """Whether it needs no other picture."""
+        ...
+
+    @property
+    def is_corrupt(self) -> bool:
+        """Whether the decoder patched over damaged data."""
+        ...
 
     @property
     def pts(self) -> int | None: ...
@@ -49,7 +60,10 @@ P = TypeVar("P", bound=TimedPicture)
 
 
 class StreamReader(ABC, Generic[P]):
-    """Reads one stream of a file from a clean start on; a subclass decodes its packets.
+    """Reads one stream of a file; a subclass decodes its packets.
+
+    The first picture is the first that FFmpeg's decoder shows. It keeps back what an edit list
+    hides, and what lacks its references where a stream begins inside a group of pictures.
 
     Args:
         info: The stream, as probed.
@@ -66,8 +80,7 @@ class StreamReader(ABC, Generic[P]):
     def frames(self, from_pts: int | None = None) -> Generator[P, None, None]:
         """Decode to the end of the file.
 
-        Damaged frames are marked (``is_corrupt``). What comes out before the first clean start is
-        left out, unless there is none.
+        Damaged frames are marked (``is_corrupt``).
 
         Args:
             from_pts: Frames from here on are wanted; earlier ones may come out as well. None: all.
@@ -89,35 +102,28 @@ class StreamReader(ABC, Generic[P]):
             container.close()
 
     def _first_pass(self, from_pts: int | None) -> Iterator[P]:
-        frames = None if from_pts is None else self._from_before(from_pts, threaded=True)
-        if frames is None:
-            frames = skip_to_clean_start(self._decode(None, threaded=True))
-        if frames is None:
-            frames = self._decode(None, threaded=True)
-        return frames
+        if from_pts is None:
+            return self._decode(None, threaded=True)
+        return self._from_before(from_pts, threaded=True)
 
-    def _from_before(self, pts: int, *, threaded: bool) -> Iterator[P] | None:
-        """Decode from a clean start at or before ``pts``.
-
-        Returns:
-            None where none is found but the file's beginning.
-        """
+    def _from_before(self, pts: int, *, threaded: bool) -> Iterator[P]:
+        """Decode from an intact key frame at or before ``pts``, or from the file's beginning."""
         info = self._info
-        if info.container in _NOT_SEEKABLE:
-            return None
         errors = self.corrupt_packets
-        for seconds in _SEEK_BACK_SECONDS:
+        for seconds in _SEEK_BACK_SECONDS if info.container not in _NOT_SEEKABLE else ():
             position = pts - round(seconds / info.time_base)
             if seconds and info.start_pts is not None and position <= info.start_pts:
                 break
             frames = self._decode(position, threaded=threaded)
             for frame in frames:
-                if is_clean_start(frame):
-                    if frame.pts is not None and frame.pts <= pts:
-                        return itertools.chain((frame,), frames)
+                if frame.pts is None:
+                    continue
+                if frame.pts > pts:
                     break
+                if frame.key_frame and not frame.is_corrupt:
+                    return itertools.chain((frame,), frames)
             self.corrupt_packets = errors
-        return None
+        return self._decode(None, threaded=threaded)
 
     @abstractmethod
     def _decode(self, position: int | None, *, threaded: bool) -> Iterator[P]:
@@ -174,6 +180,16 @@ class FrameReader(StreamReader[VideoFrame]):
         super().__init__(info)
         self._threads = threads
         self._pending: set[int] = set()
+        self._codec: VideoCodecContext | None = None
+
+    @property
+    def pixel_aspect(self) -> Fraction:
+        """Width over height of the last frames' pixels, as the codec tells it; 1 where it does not.
+
+        A container may tell otherwise: only a change of it means something.
+        """
+        known = None if self._codec is None else self._codec.sample_aspect_ratio
+        return known or Fraction(1)
 
     def frames(self, from_pts: int | None = None) -> Generator[VideoFrame, None, None]:
         self.corrupt_packets = 0
@@ -196,7 +212,7 @@ class FrameReader(StreamReader[VideoFrame]):
         has none.
         """
         counted = self.corrupt_packets
-        for frame in self._from_before(last, threaded=False) or ():
+        for frame in self._from_before(last, threaded=False):
             if frame.pts is None or frame.pts <= last:
                 self.corrupt_packets = counted  # met before, on the first pass
             else:
@@ -209,6 +225,7 @@ class FrameReader(StreamReader[VideoFrame]):
     def _decode_stored(self, position: int | None, *, threaded: bool) -> Iterator[VideoFrame]:
         """Decode, with the timestamps that FFmpeg gives."""
         container, stream = self._open()
+        self._codec = stream.codec_context
         stream.codec_context.thread_type = "AUTO" if threaded else "NONE"
         stream.codec_context.thread_count = self._threads if threaded else 1
         pending = self._pending = set()

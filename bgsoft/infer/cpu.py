@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.errors import BackendUnavailableError, InferenceError, ModelError
+from bgsoft.infer.providers import runtime_problem
 
-try:
-    import onnxruntime as ort
-except ImportError as exc:
-    raise BackendUnavailableError(
-        "ONNX Runtime is missing: pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]')", stage="segment"
-    ) from exc
+_MISSING = runtime_problem()
+if _MISSING is not None:
+    raise BackendUnavailableError(f"{_MISSING.reason}: {_MISSING.fix}", stage="segment")
+
+import onnxruntime as ort  # noqa: E402 - a damaged one can be imported, but is empty
 
 __all__ = ["CpuNetwork"]
 

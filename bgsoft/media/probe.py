@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
@@ -24,7 +25,6 @@ from bgsoft.media.side_data import (
     frame_orientation,
 )
 from bgsoft.media.source import open_input, select_video_stream
-from bgsoft.media.start import opening_frames
 from bgsoft.media.untimed import is_untimed, with_decoding_times
 
 __all__ = ["probe"]
@@ -94,7 +94,7 @@ def _first_frames(container: InputContainer, stream: VideoStream, path: Path) ->
     frames = _decoded(container, stream)
     if is_untimed(container.format.name):
         frames = with_decoding_times(frames)
-    found = opening_frames(frames, _FRAMES_LOOKED_AT)
+    found = list(itertools.islice(frames, _FRAMES_LOOKED_AT))
     if not found:
         raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
     return found

@@ -24,16 +24,19 @@ def is_untimed(container: str) -> bool:
 
 
 def with_decoding_times(frames: Iterator[VideoFrame]) -> Iterator[VideoFrame]:
-    """Set each frame's pts to its dts; the last ones, which have none, follow one by one.
+    """Set each frame's pts to its dts; the last ones, which have none, go on in the same step.
 
     Args:
         frames: Decoded frames in presentation order.
     """
     last: int | None = None
+    step = 0  # a frame's duration is one tick, whatever the rate
     for frame in frames:
         if frame.dts is not None:
             frame.pts = frame.dts
+            if last is not None:
+                step = frame.dts - last
         elif last is not None:
-            frame.pts = last + max(1, frame.duration)
+            frame.pts = last + max(1, step or frame.duration)
         last = frame.pts
         yield frame

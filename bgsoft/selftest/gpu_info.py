@@ -130,10 +130,11 @@ def _cudnn_version() -> str:
 
 
 def _tensorrt_version() -> str:
-    from bgsoft.infer.providers import TENSORRT_LIBRARY, missing_provider, tensorrt_version
+    from bgsoft.infer.providers import missing_provider, tensorrt_version
 
-    if missing_provider("tensorrt") is not None:
-        raise OSError(TENSORRT_LIBRARY)
+    missing = missing_provider("tensorrt")
+    if missing is not None:
+        raise OSError(missing.reason)
     return tensorrt_version()
 
 

@@ -175,7 +175,7 @@ def test_doctor_without_a_runtime(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     )
     outcome = run("doctor")
     assert outcome.code == 4
-    assert "onnxruntime is missing: pip install 'bgsoft[cpu]'" in outcome.error_line
+    assert "onnxruntime is missing: pip install '.[cpu]'" in outcome.error_line
 
 
 def test_doctor_with_a_package_that_does_not_load(

@@ -77,11 +77,13 @@ def test_json_error(run: Run, fake_render: FakeRender, clip: Path) -> None:
     from bgsoft.errors import OutputError
 
     fake_render.error = OutputError("disk full")
+    fake_render.error.add_note("the rest is in x.partial.jsonl")
     outcome = run("render", clip, "out.mp4", "--progress", "json")
     assert json.loads(outcome.out.splitlines()[-1]) == {
         "type": "error",
         "exit_code": 5,
         "message": "disk full",
+        "notes": ["the rest is in x.partial.jsonl"],
     }
     assert outcome.error_line == "disk full"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
@@ -166,6 +167,7 @@ SEEKABLE = [
     "wrap.ts",
     "vfr.mp4",
     "editlist.mp4",
+    "trimmed.mov",
     "late.mp4",
     "mpeg4.avi",
     "interlaced.mp4",
@@ -306,26 +308,58 @@ def test_noise_in_the_middle_does_not_end_the_video(
     assert all(a < b for a, b in itertools.pairwise(pts))
 
 
-def test_a_change_of_size_and_depth_is_scaled_back(
-    tmp_path: Path, make_decoder: Callable[..., Decoder]
+@pytest.mark.parametrize(
+    ("size", "aspect", "inside"),
+    [
+        # Into 96x72: bars above and below, bars at the sides, none.
+        ((160, 96), 1, (slice(6, 64), slice(0, 96))),
+        ((60, 90), 1, (slice(0, 72), slice(24, 72))),
+        ((192, 144), 1, (slice(0, 72), slice(0, 96))),
+        # Shown 128x96, though stored 64x96.
+        ((64, 96), 2, (slice(0, 72), slice(0, 96))),
+    ],
+)
+def test_a_change_of_size_and_depth_is_fitted_in(
+    size: tuple[int, int],
+    aspect: int,
+    inside: tuple[slice, slice],
+    tmp_path: Path,
+    make_decoder: Callable[..., Decoder],
 ) -> None:
-    small = write_video(tmp_path / "a.h264", VideoSpec(times=regular_times(5), options=X264))
-    large = write_video(
+    def pixels(stream: VideoStream) -> None:
+        stream.codec_context.sample_aspect_ratio = Fraction(aspect)
+
+    first = write_video(tmp_path / "a.h264", VideoSpec(times=regular_times(5), options=X264))
+    then = write_video(
         tmp_path / "b.h264",
         VideoSpec(
             times=regular_times(5),
-            width=160,
-            height=96,
+            width=size[0],
+            height=size[1],
             pixel_format="yuv422p10le",
             options=X264,
+            setup=pixels,
         ),
     )
-    path = tmp_path / "both.h264"
-    path.write_bytes(small.read_bytes() + large.read_bytes())
+    path = tmp_path / "joined.h264"
+    path.write_bytes(first.read_bytes() + then.read_bytes() + first.read_bytes())
     with make_decoder(path) as decoder:
         seen = decode_all(decoder)
-    assert [frame.number for frame in seen] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
     assert {frame.luma.shape for frame in seen} == {(72, 96)}
+    numbers = [frame.number for frame in seen]
+    fitted = seen[5:10]
+    assert numbers[:5] == numbers[10:] == [0, 1, 2, 3, 4]
+    assert [read_index(frame.luma[inside]) for frame in fitted] == [0, 1, 2, 3, 4]
+    for frame in fitted:
+        bars = np.ones_like(frame.luma, bool)
+        bars[inside] = False
+        assert np.all(frame.luma[bars] == 16)
+        assert np.all(frame.chroma[bars[::2, ::2]] == 128)
+    words = [event.message for event in decoder.events if event.kind == "notice"]
+    assert words == [
+        f"picture size changes to {size[0]}x{size[1]}: fitted into 96x72",
+        "picture size changes to 96x72",
+    ]
     pts = [frame.pts for frame in seen]
     assert all(a < b for a, b in itertools.pairwise(pts))
 

@@ -297,6 +297,25 @@ def test_an_existing_output_is_kept_unless_asked(tmp_path: Path) -> None:
     assert target.stat().st_size > 1000
 
 
+def test_missing_folders_are_made_and_told_of(tmp_path: Path) -> None:
+    target, matte = tmp_path / "a" / "b" / "out.mp4", tmp_path / "c" / "matte.mkv"
+    report = bgsoft.render(SAMPLE, target, duration=0.1, face="off", matte_out=matte)
+    assert target.is_file()
+    assert matte.is_file()
+    told = [event.message for event in report.events if event.kind == "notice"]
+    assert told == [f"made the folder {path.parent}" for path in (target, matte)]
+
+
+def test_a_failed_render_leaves_no_folder(tmp_path: Path) -> None:
+    target = tmp_path / "a" / "b" / "out.mp4"
+    with pytest.raises(ConfigError, match="no frame"):
+        bgsoft.render(SAMPLE, target, start=9999)
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot make the folder"):
+        bgsoft.render(SAMPLE, tmp_path / "file" / "out.mp4")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_unknown_options_and_values_are_errors(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"no option 'strenght'.*strength"):
         bgsoft.render(SAMPLE, tmp_path / "out.mp4", strenght=3)

@@ -10,7 +10,7 @@ import pytest
 from av.filter import Graph
 from av.video.frame import VideoFrame
 
-from bgsoft.decode.convert import PlaneWriter
+from bgsoft.decode.convert import PlaneWriter, fitted_size
 from bgsoft.errors import DecodeError
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
@@ -83,3 +83,36 @@ def test_a_format_without_a_conversion_is_a_decode_error() -> None:
     info = _info(16, 16)
     with pytest.raises(DecodeError, match="cannot be converted"):
         PlaneWriter(info).write(VideoFrame(16, 16, "rgb96le"), host_planes(info.format))
+
+
+@pytest.mark.parametrize(
+    ("size", "into", "pixel_aspect", "fitted"),
+    [
+        ((1280, 720), (1920, 1080), 1, (1920, 1080)),
+        ((720, 1280), (1920, 1080), 1, (608, 1080)),
+        ((1440, 1080), (1920, 1080), Fraction(4, 3), (1920, 1080)),
+        ((1920, 1080), (1440, 1080), Fraction(3, 4), (1440, 1080)),
+        ((720, 576), (1920, 1080), Fraction(16, 15), (1440, 1080)),
+        ((1920, 1079), (1920, 1080), 1, (1920, 1080)),
+        ((4000, 2), (97, 71), 1, (97, 2)),
+        ((2, 4000), (97, 71), 1, (2, 71)),
+    ],
+)
+def test_a_picture_of_another_size_keeps_its_shape(
+    size: tuple[int, int], into: tuple[int, int], pixel_aspect: Fraction, fitted: tuple[int, int]
+) -> None:
+    assert fitted_size(size, into, Fraction(pixel_aspect)) == fitted
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("size", [(40, 90), (90, 40), (51, 33)])
+def test_bars_are_black(layout: PixelLayout, size: tuple[int, int]) -> None:
+    info = _info(97, 71, layout)
+    planes = host_planes(info.format)
+    PlaneWriter(info).write(make_frame(3, *size), planes)
+    black, _ = info.format.luma_range
+    corner = planes.luma[0, 0], planes.luma[-1, -1]
+    if size != (51, 33):
+        assert corner == (black, black)
+        assert np.all(planes.chroma[[0, -1], [0, -1]] == info.format.chroma_neutral)
+    assert planes.luma[35, 48] > black

@@ -42,6 +42,7 @@ TAKEN = [
     "vfr.mkv",
     "late.mp4",
     "editlist.mp4",
+    "trimmed.mov",
     "opengop.mkv",
     "bluray.ts",
     "wrap.ts",
@@ -218,7 +219,9 @@ def test_parts_are_those_of_the_cpu_decoder(
     assert [pts for pts, _, _ in Decoded(path, settings)] == expected
 
 
-@pytest.mark.parametrize("name", ["bframes.mp4", "vfr.mp4", "opengop.mkv", "editlist.mp4"])
+@pytest.mark.parametrize(
+    "name", ["bframes.mp4", "vfr.mp4", "opengop.mkv", "editlist.mp4", "trimmed.mov"]
+)
 def test_each_picture_has_its_own_time(clip_folder: Path, name: str, library: StandIn) -> None:
     clip = CLIPS[name]
     numbers = [number for _, _, number in Decoded(clip.build(clip_folder))]
@@ -269,8 +272,8 @@ def test_what_the_gpu_cannot_take_midway_is_an_error_at_once(
         list(decoded)
 
 
-def _packet(pts: int | None, *, discard: bool = False) -> Any:
-    return SimpleNamespace(pts=pts, dts=pts, duration=None, is_keyframe=False, is_discard=discard)
+def _packet(pts: int | None, *, discard: bool = False, key: bool = False) -> Any:
+    return SimpleNamespace(pts=pts, dts=pts, duration=None, is_keyframe=key, is_discard=discard)
 
 
 def test_times_come_back_in_presentation_order() -> None:
@@ -295,6 +298,18 @@ def test_doubled_and_missing_times_come_back_in_the_packets_order() -> None:
 def test_what_an_edit_list_cuts_off_is_not_shown() -> None:
     times = PacketTimes()
     assert times.leave(times.enter(_packet(7, discard=True))) is None
+
+
+def test_a_second_edit_does_not_mix_with_the_first() -> None:
+    times = PacketTimes()
+    first = [times.enter(_packet(pts, key=pts == 0)) for pts in (0, 60, 20, 40)]
+    # Hidden from 30 on, shown from 80 on; all in a group of pictures of its own.
+    second = [
+        times.enter(_packet(pts, key=pts == 30, discard=pts < 80)) for pts in (30, 90, 50, 80)
+    ]
+    assert max(first) < min(second)
+    back = [times.leave(mark) for mark in sorted(first + second)]
+    assert [entry.pts for entry in back if entry is not None] == [0, 20, 40, 60, 80, 90]
 
 
 def test_packets_without_pictures_are_forgotten() -> None:

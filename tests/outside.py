@@ -1,0 +1,32 @@
+"""ffmpeg's own program as a witness: what it shows does not depend on any of our code."""
+
+from __future__ import annotations
+
+import subprocess
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+__all__ = ["ffmpeg", "shown_by_ffmpeg"]
+
+
+def ffmpeg(*arguments: str | Path, check: bool = True) -> str:
+    """Run the ffmpeg that the ``quality`` extra brings; returns what it prints."""
+    executable = pytest.importorskip("imageio_ffmpeg").get_ffmpeg_exe()
+    done = subprocess.run(
+        [executable, "-nostdin", "-v", "error", "-y", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def shown_by_ffmpeg(path: Path) -> list[Fraction]:
+    """Seconds of every frame that ffmpeg shows of a file's video, damaged ones included."""
+    options = ("-fps_mode", "passthrough", "-enc_time_base", "demux", "-f", "framecrc", "-")
+    lines = ffmpeg("-copyts", "-i", path, "-map", "0:v:0", *options, check=False).splitlines()
+    tick = next(Fraction(line.split()[-1]) for line in lines if line.startswith("#tb 0:"))
+    return [int(line.split(",")[2]) * tick for line in lines if not line.startswith("#")]
