@@ -135,7 +135,7 @@ def _render_frame(
                 last = frame
                 luma, chroma = frame.luma.copy(), frame.chroma.copy()
                 if finder is not None:
-                    faces = finder.find(frame, reducer.reduce(frame))
+                    (faces,) = finder.find([frame], reducer.reduce([frame]))
                 matte = stages.process(frame)
             if last is None:
                 raise DecodeError(f"no frame at {at_seconds:g} s", path=config.input)

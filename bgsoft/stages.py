@@ -27,7 +27,6 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.encode.codecs import choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
-from bgsoft.errors import BackendUnavailableError
 from bgsoft.face.create import create_host_faces
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.step import FaceStep
@@ -38,12 +37,14 @@ from bgsoft.matte.create import create_matter
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.pipeline.execution import HostExecution
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.picture import MaskSchedule, PictureStages
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.pipeline.runner import FrameStage
 from bgsoft.report import Event
 from bgsoft.segment.single import SingleShotSegmenter, network_shapes
+from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -53,6 +54,7 @@ __all__ = ["ClosingStage", "Machine", "host_planes"]
 _HOST_RING_SLOTS = 8
 """Enough for each of the three threads to be a frame or two ahead; more only costs memory."""
 _MAX_DECODE_THREADS = 8
+_MAX_HOST_BATCH = 8
 _DEVICE_RING_SLOTS = 32
 _DEVICE_BATCH = 8
 """On an H100 a run of 8 takes 0.86 ms where a run of 1 takes 0.51 ms."""
@@ -75,6 +77,11 @@ def _decode_threads() -> int:
     more than there are cores) a render of 1080p on two cores was 2.5 % slower.
     """
     return max(1, min(_MAX_DECODE_THREADS, len(os.sched_getaffinity(0)) // 2))
+
+
+def _host_batch() -> int:
+    """Frames that are worked on side by side on the host: one a core, within reason."""
+    return max(1, min(_MAX_HOST_BATCH, len(os.sched_getaffinity(0))))
 
 
 def host_planes(format: FrameFormat, slot: int) -> Planes:
@@ -132,8 +139,8 @@ class Machine:
 
     @property
     def batch(self) -> int:
-        """Frames per inference."""
-        return self._config.batch or (_DEVICE_BATCH if self.on_device else 1)
+        """Frames that go through the picture stages at a time."""
+        return self._config.batch or (_DEVICE_BATCH if self.on_device else _host_batch())
 
     def _choose(self, stage: str, makers: dict[str, Callable[[], Any]]) -> Any:
         config = self._config
@@ -254,39 +261,38 @@ class Machine:
     ) -> PictureStages:
         """The same for frames on the host."""
         makers: dict[str, Callable[[], Any]] = {
-            backend: partial(self._host_network, backend, model)
+            backend: partial(self._host_networks, backend, model)
             for backend in ("tensorrt", "cuda", "cpu")
         }
         self.faces = create_host_faces(config, info.format, self._on_event, face_data)
-        network: Network = self._choose("infer", makers)
+        networks: list[Network] = self._choose("infer", makers)
+        workers = Workers(self.batch)
         return PictureStages(
-            reducer=CpuReducer(info.format),
+            execution=HostExecution(workers),
+            reducer=CpuReducer(info.format, workers),
             scenes=CpuSceneProbe(info.format),
             schedule=MaskSchedule(config.segment.mask_every, config.segment.similarity_db),
-            segmenter=SingleShotSegmenter(model.spec, network, info.format),
-            matter=create_matter(config.matte, info.format),
-            compositor=CpuCompositor(config.effect, info.format),
+            segmenter=SingleShotSegmenter(model.spec, networks, info.format, workers),
+            matter=create_matter(config.matte, info.format, workers),
+            compositor=CpuCompositor(config.effect, info.format, workers),
             metrics=metrics,
             on_cut=on_cut,
             faces=self.faces,
         )
 
-    def _host_network(self, backend: str, model: ResolvedModel) -> Network:
-        """The model for compositing on the host, one frame a run."""
-        if self._config.batch not in (None, 1):
-            raise BackendUnavailableError(
-                f"--batch {self._config.batch} needs compositing on the GPU; the CPU takes one "
-                "frame at a time"
-            )
+    def _host_networks(self, backend: str, model: ResolvedModel) -> list[Network]:
+        """The model for frames on the host: one for each, or on the GPU one for all of a batch."""
         chosen = model.for_provider(backend, self._config.precision)
         if backend == "cpu":
-            return self._cpu_network(chosen, 1)
+            first = self._cpu_network(chosen, 1)
+            return [first, *(first.sharing() for _ in range(1, self.batch))]
         from bgsoft.infer.crossing import HostSide
 
         stream = self.device.new_stream()
-        return HostSide(self._gpu_network(backend, chosen, stream, 1), self.device, stream)
+        network = self._gpu_network(backend, chosen, stream, self.batch)
+        return [HostSide(network, self.device, stream)]
 
-    def _cpu_network(self, model: ResolvedModel, batch: int) -> Network:
+    def _cpu_network(self, model: ResolvedModel, batch: int) -> CpuNetwork:
         return CpuNetwork(model.path, network_shapes(model.spec, batch))
 
     def _gpu_network(
@@ -322,12 +328,13 @@ class Machine:
         on_cut: Callable[[Frame], None],
         face_data: FaceDataWriter | None,
     ) -> ClosingStage:
+        from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
         from bgsoft.composite.cuda import CudaCompositor
-        from bgsoft.cuda.picture import CudaPictureStages
         from bgsoft.face.cuda_create import create_device_faces
         from bgsoft.infer.crossing import DeviceSide
         from bgsoft.infer.recovering import RecoveringNetwork
         from bgsoft.matte.cuda import create_cuda_matter
+        from bgsoft.pipeline.device_execution import DeviceExecution
         from bgsoft.segment.batched import BatchedSegmenter
 
         device = self.device
@@ -371,15 +378,18 @@ class Machine:
                 self._on_event,
                 face_data,
             )
-            return CudaPictureStages(
-                format=info.format,
-                device=device,
-                stream=stream,
+            segment = config.segment
+            # A similar frame is one like the last that was segmented, so each has to be known
+            # before the next is looked at.
+            batch = chosen.batch if segment.similarity_db is None else 1
+            return PictureStages(
+                execution=DeviceExecution(device, stream, batch, metrics.observer),
+                reducer=CudaReducer(info.format, batch),
+                scenes=CudaSceneProbe(info.format, batch),
+                schedule=MaskSchedule(segment.mask_every, segment.similarity_db),
                 segmenter=chosen,
-                matter=create_cuda_matter(config.matte, info.format, device),
+                matter=create_cuda_matter(config.matte, info.format, device, batch),
                 compositor=CudaCompositor(config.effect, info.format, device),
-                mask_every=config.segment.mask_every,
-                similarity_db=config.segment.similarity_db,
                 metrics=metrics,
                 on_cut=on_cut,
                 faces=self.faces,

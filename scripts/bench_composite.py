@@ -113,7 +113,7 @@ def bench_effect(
 
     def apply() -> None:
         for frame, matte in zip(frames, mattes, strict=True):
-            compositor.apply(frame, matte, grid)
+            compositor.apply([frame], [matte], [grid])
 
     apply()
     stream.synchronize()
@@ -143,7 +143,7 @@ def bench_size(size: tuple[int, int], layout: PixelLayout, image: Path, device: 
         )
     host = Planes(slot=0, luma=luma, chroma=chroma, alpha=alpha)
     host_frame = Frame(planes=host, format=format, index=0, pts=0, time_base=Fraction(1, 30))
-    reduced = CpuReducer(format).reduce(host_frame)
+    reduced = CpuReducer(format).reduce([host_frame])[0]
     cells = (cupy.asarray(plane) for plane in (reduced.luma, reduced.chroma))
     grid = Reduced(factor=reduced.factor, luma=next(cells), chroma=next(cells))
     matte_grid = cupy.asarray(small)

@@ -146,7 +146,7 @@ def bench_size(size: tuple[int, int], layout: PixelLayout, device: CudaDevice) -
 
             def matte(matter: Any = matter) -> None:
                 for frame, grid, mask in zip(frames, grids, masks, strict=True):
-                    matter.refine(mask, frame, grid)
+                    matter.refine([mask], [frame], [grid])[0]
 
             # Style obs waits for the host within a frame.
             report(name, stream, matte, can_record=config.style is MatteStyle.SOFT)
@@ -154,7 +154,7 @@ def bench_size(size: tuple[int, int], layout: PixelLayout, device: CudaDevice) -
 
                 def hold(matter: Any = matter) -> None:
                     for frame, grid in zip(frames, grids, strict=True):
-                        matter.refine(None, frame, grid)
+                        matter.refine([None], [frame], [grid])[0]
 
                 report("  held mask", stream, hold)
 

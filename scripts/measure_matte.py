@@ -102,9 +102,9 @@ class Bench:
             time_base=Fraction(1, 30),
         )
         self._count += 1
-        reduced = self._reducer.reduce(frame)
+        reduced = self._reducer.reduce([frame])[0]
         start = time.thread_time()
-        alpha: Image = self._matter.refine(mask, frame, reduced).alpha
+        alpha: Image = self._matter.refine([mask], [frame], [reduced])[0].alpha
         self.seconds.append(time.thread_time() - start)
         return alpha
 

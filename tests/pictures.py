@@ -99,8 +99,8 @@ def chroma_alpha(alpha: Array) -> Array:
 def composite(effect: EffectConfig, frame: Frame, matte: Matte) -> Frame:
     """A composited copy of the frame."""
     result = copy_frame(frame)
-    reduced = CpuReducer(frame.format).reduce(result)
+    reduced = CpuReducer(frame.format).reduce([result])[0]
     compositor = CpuCompositor(effect, frame.format)
-    compositor.apply(result, matte, reduced)
+    compositor.apply([result], [matte], [reduced])
     compositor.close()
     return result

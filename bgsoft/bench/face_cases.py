@@ -63,12 +63,12 @@ def _find_on_host(shop: Workshop, stack: ExitStack) -> Sampler:
     from bgsoft.face.finder import CpuFaceFinder
 
     side, format = HostSide(), shop.info.format
-    seen = [(frame, side.reducer(format).reduce(frame)) for frame in shop.frames[:_FRAMES]]
+    seen = [(frame, side.reducer(format).reduce([frame])[0]) for frame in shop.frames[:_FRAMES]]
     finder = stack.enter_context(CpuFaceFinder(format))
 
     def once() -> None:
         for frame, grid in seen:
-            finder.find(frame, grid)
+            finder.find([frame], [grid])
 
     return repeat(once, frames=len(seen), seconds=shop.seconds)
 
@@ -95,9 +95,7 @@ def _find_on_device(shop: Workshop, backend: str, stack: ExitStack) -> Sampler:
     stack.enter_context(device.use(stream))
     side = CudaSide(device)
     frames = [side.place(frame) for frame in shop.frames[:_FRAMES]]
-    grids = [side.reducer(format).reduce(frame) for frame in frames]
+    grids = [side.reducer(format).reduce([frame])[0] for frame in frames]
     finder = stack.enter_context(CudaFaceFinder(format, make, _FRAMES))
     finder.start()
-    return repeat(
-        lambda: finder.find_batch(frames, grids), frames=len(frames), seconds=shop.seconds
-    )
+    return repeat(lambda: finder.find(frames, grids), frames=len(frames), seconds=shop.seconds)

@@ -76,13 +76,13 @@ def _sampler(shop: Workshop, place: str, once: Callable[[], object], **more: Any
 def _reduce(shop: Workshop, place: str, stack: ExitStack) -> Sampler:
     side = _side(shop, place, stack)
     frame, reducer = side.place(shop.frames[0]), side.reducer(shop.info.format)
-    return _sampler(shop, place, lambda: reducer.reduce(frame))
+    return _sampler(shop, place, lambda: reducer.reduce([frame])[0])
 
 
 def _preprocess(shop: Workshop, place: str, stack: ExitStack) -> Sampler:
     side = _side(shop, place, stack)
     format, spec = shop.info.format, shop.model.spec
-    reduced = side.reducer(format).reduce(side.place(shop.frames[0]))
+    reduced = side.reducer(format).reduce([side.place(shop.frames[0])])[0]
     shape = network_shapes(spec)[spec.input]
     preprocessor: Any
     if place == "cpu":
@@ -116,16 +116,16 @@ def _matte(shop: Workshop, place: str, config: MatteConfig, stack: ExitStack) ->
     side = _side(shop, place, stack)
     format = shop.info.format
     frame, mask = side.place(shop.frames[0]), side.place_array(shop.mask)
-    reduced, matter = side.reducer(format).reduce(frame), side.matter(config, format)
-    return _sampler(shop, place, lambda: matter.refine(mask, frame, reduced))
+    reduced, matter = side.reducer(format).reduce([frame])[0], side.matter(config, format)
+    return _sampler(shop, place, lambda: matter.refine([mask], [frame], [reduced])[0])
 
 
 def _effect(shop: Workshop, place: str, kind: EffectKind, stack: ExitStack) -> Sampler:
     side = _side(shop, place, stack)
     format = shop.info.format
     frame, mask = side.place(shop.frames[0]), side.place_array(shop.mask)
-    reduced = side.reducer(format).reduce(frame)
-    matte = side.matter(MatteConfig(), format).refine(mask, frame, reduced)
+    reduced = side.reducer(format).reduce([frame])[0]
+    matte = side.matter(MatteConfig(), format).refine([mask], [frame], [reduced])[0]
     config = EffectConfig(kind=kind, background=_background(shop, kind))
     compositor = side.compositor(config, format)
     stack.callback(compositor.close)
@@ -134,7 +134,7 @@ def _effect(shop: Workshop, place: str, kind: EffectKind, stack: ExitStack) -> S
 
     def once() -> None:
         moving.pts += ticks  # a background video goes on
-        compositor.apply(moving, matte, reduced)
+        compositor.apply([moving], [matte], [reduced])
 
     return _sampler(shop, place, once)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from bgsoft.frame import Frame, Matte, Reduced
@@ -12,15 +13,20 @@ __all__ = ["Compositor"]
 class Compositor(Protocol):
     """Replaces the background of frames of one format, in place."""
 
-    def apply(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
-        """Blend the effect's background into the frame where the matte is below opaque.
+    def apply(
+        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Reduced]
+    ) -> None:
+        """Blend the effect's background into frames where their mattes are below opaque.
 
-        Where alpha is 255, the frame's samples stay bit for bit as they were.
+        Where alpha is 255, a frame's samples stay bit for bit as they were.
 
         Args:
-            frame: Luma and chroma are overwritten.
-            matte: The frame's matte.
-            reduced: The frame on the analysis grid, from before compositing.
+            frames: In presentation order; luma and chroma are overwritten.
+            mattes: Their mattes.
+            grids: The frames on the analysis grid, from before compositing.
+
+        Raises:
+            ValueError: A frame or its matte is not of the compositor's format.
         """
         ...
 

@@ -7,14 +7,14 @@ multiplied out. Strips keep everything in the processor's second-level cache.
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import Samples, halve
-from bgsoft.frame import Frame, FrameFormat, PixelLayout
+from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout, Reduced
 
 __all__ = ["STRIP_ROWS", "Background", "Blender"]
 
@@ -33,16 +33,33 @@ _CODE_MASK_10 = 0xFFC0
 _HALF_CODE_10 = 32
 
 
-class Background(Protocol):
-    """The background of the frame at hand, strip by strip, in the frame's sample format."""
+class Background(ABC):
+    """The background of one frame at a time, in the frame's sample format.
 
+    Frames of a batch are worked on side by side, each by a background of its own; what one knows
+    of earlier frames it shares with the others.
+    """
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:  # noqa: B027
+        """Begin the next frame, side by side with others; the frame itself is only read."""
+
+    def settle(self, frame: Frame) -> None:  # noqa: B027
+        """Bring in what is known of earlier frames; called in presentation order.
+
+        Raises:
+            DecodeError: A background video can no longer be read.
+        """
+
+    @abstractmethod
     def luma(self, start: int, stop: int) -> Samples:
         """Luma rows [start, stop) as (stop − start, W); good until the next call."""
-        ...
 
+    @abstractmethod
     def chroma(self, start: int, stop: int) -> Samples:
         """Chroma rows [start, stop) as (stop − start, ⌈W/2⌉, 2); good until the next call."""
-        ...
+
+    def close(self) -> None:  # noqa: B027
+        """Free what it holds; safe to call twice."""
 
 
 class Blender:

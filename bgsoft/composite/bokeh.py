@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor
-from bgsoft.analysis.cpu import Samples
 from bgsoft.composite.picture import FilledPicture
-from bgsoft.composite.upsample import GridBackground
+from bgsoft.composite.upsample import GridBackground, HeldCells
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 
 __all__ = ["BokehBackground", "bokeh_factor", "disc_kernel"]
@@ -98,7 +97,7 @@ class _DiscFilter:
         cv2.split(padded[reach : reach + rows, reach : reach + columns], (first, second))
 
 
-class BokehBackground:
+class BokehBackground(GridBackground):
     """The frame's own background, out of focus.
 
     Args:
@@ -106,12 +105,19 @@ class BokehBackground:
         radius_px: Radius of the disc that a point becomes (circle of confusion), frame pixels,
             above 0.
         highlights: How much highlights bloom, 0–1.
+        held: See :class:`bgsoft.composite.upsample.GridBackground`.
     """
 
-    def __init__(self, format: FrameFormat, radius_px: float, highlights: float) -> None:
+    def __init__(
+        self,
+        format: FrameFormat,
+        radius_px: float,
+        highlights: float,
+        held: HeldCells | None = None,
+    ) -> None:
         factor = bokeh_factor(radius_px, grid_factor(format.width, format.height))
         self._picture = FilledPicture(format, factor, max(factor, 2))
-        self._background = GridBackground(format, factor, max(factor, 2))
+        super().__init__(format, factor, max(factor, 2), held)
         self._gain = highlights * _HIGHLIGHT_GAIN
         scale = 1 << (8 if format.bytes_per_sample == 1 else 0)
         black, white = (sample * scale for sample in format.luma_range)
@@ -122,7 +128,7 @@ class BokehBackground:
         self._chroma_disc = (
             self._luma_disc if self._same_shape else _DiscFilter(chroma_shape, radius_px / 2)
         )
-        self._planes = [np.empty(shape, np.float32) for shape in self._picture.shapes]
+        self._weighted = [np.empty(shape, np.float32) for shape in self._picture.shapes]
         self._weight = np.empty(luma_shape, np.float32)
         self._chroma_weight = (
             self._weight if self._same_shape else np.empty(chroma_shape, np.float32)
@@ -131,7 +137,7 @@ class BokehBackground:
 
     def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         cells = self._picture.update(frame, matte, reduced)
-        luma, cb, cr = self._planes
+        luma, cb, cr = self._weighted
         weight, chroma_weight = self._weight, self._chroma_weight
         # weight ← 1 + gain · y^power
         np.subtract(cells[0], self._black, out=weight)
@@ -144,7 +150,7 @@ class BokehBackground:
             size = chroma_weight.shape[::-1]
             cv2.resize(weight, size, dst=chroma_weight, interpolation=cv2.INTER_AREA)
         weights = (weight, chroma_weight, chroma_weight)
-        for plane, cell, by in zip(self._planes, cells, weights, strict=True):
+        for plane, cell, by in zip(self._weighted, cells, weights, strict=True):
             np.multiply(cell, by, out=plane)
         # Planes that are transformed together must be of like magnitude: rounding errors of the
         # larger one reach the smaller one. So the weight is brought to full scale too.
@@ -154,17 +160,7 @@ class BokehBackground:
         np.multiply(weight, 1 / _FULL_SCALE, out=weight)
         if not self._same_shape:
             self._chroma_disc.average(chroma_weight, self._idle)
-        for plane, by, target in zip(self._planes, weights, self._background.cells, strict=True):
+        for plane, by, target in zip(self._weighted, weights, self.cells, strict=True):
             np.divide(plane, by, out=plane)
             np.add(plane, 0.5, out=plane)
             np.copyto(target, plane, casting="unsafe")
-        self._background.enlarge()
-
-    def luma(self, start: int, stop: int) -> Samples:
-        return self._background.luma(start, stop)
-
-    def chroma(self, start: int, stop: int) -> Samples:
-        return self._background.chroma(start, stop)
-
-    def close(self) -> None:
-        """Nothing to free."""

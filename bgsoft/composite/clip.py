@@ -16,13 +16,14 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import Samples
+from bgsoft.composite.blend import Background
 from bgsoft.errors import ConfigError, DecodeError, MediaError
-from bgsoft.frame import ColorInfo, Frame, FrameFormat, Matte, PixelLayout, Reduced
+from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import is_rgb, probe
 from bgsoft.media.source import open_input, select_video_stream
 
-__all__ = ["ClipBackground", "LoopedClip", "cover_size"]
+__all__ = ["ClipBackground", "ClipPlayer", "LoopedClip", "cover_size"]
 
 # swscale's names of the H.273 matrices that ColorInfo knows.
 _MATRICES = {
@@ -154,7 +155,7 @@ def cover_size(source: tuple[Fraction, Fraction], target: tuple[int, int]) -> tu
     return width + width % 2, height + height % 2
 
 
-class ClipBackground:
+class ClipPlayer:
     """A video that plays behind the people, from its start at the first frame rendered.
 
     Each frame shows the clip's frame of the same time, or the nearest earlier one; at its end the
@@ -184,8 +185,12 @@ class ClipBackground:
             target, aspect = target[::-1], 1 / aspect
         self._target = target
         self._scaled = cover_size((info.coded_width * aspect, Fraction(info.coded_height)), target)
-        self._luma: Samples = np.empty(format.luma_shape, format.dtype)
-        self._chroma: Samples = np.empty(format.chroma_shape, format.dtype)
+        self.luma: Samples = np.empty(format.luma_shape, format.dtype)
+        """(H, W), what is shown."""
+        self.chroma: Samples = np.empty(format.chroma_shape, format.dtype)
+        """(⌈H/2⌉, ⌈W/2⌉, 2), the same."""
+        self.version = 0
+        """How many pictures of the clip have been shown."""
         self._planar = "yuv420p" if format.layout is PixelLayout.NV12 else "yuv420p10le"
         self._reformatter = VideoReformatter()
         self._first_time: Fraction | None = None
@@ -201,7 +206,7 @@ class ClipBackground:
                 path=path,
             ) from exc
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+    def show(self, frame: Frame) -> None:
         """Go on to the clip's frame for the time of ``frame``.
 
         Raises:
@@ -218,7 +223,7 @@ class ClipBackground:
             raise DecodeError(f"background: {exc}", stage="composite", pts=frame.pts) from exc
 
     def _write(self, shown: VideoFrame) -> None:
-        """Convert a frame of the clip into this background's planes."""
+        """Convert a frame of the clip into the planes."""
         color, ours = self._source_color, self._format.color
         rgb = is_rgb(shown.format)
         full = rgb or color.full_range
@@ -245,9 +250,10 @@ class ClipBackground:
             left // 2 : left // 2 + (wanted_width + 1) // 2,
         ]
         shift = self._format.shift
-        np.left_shift(self._upright(luma), shift, out=self._luma)
-        np.left_shift(self._upright(cb[half]), shift, out=self._chroma[..., 0])
-        np.left_shift(self._upright(cr[half]), shift, out=self._chroma[..., 1])
+        np.left_shift(self._upright(luma), shift, out=self.luma)
+        np.left_shift(self._upright(cb[half]), shift, out=self.chroma[..., 0])
+        np.left_shift(self._upright(cr[half]), shift, out=self.chroma[..., 1])
+        self.version += 1
 
     def _plane(self, plane: VideoPlane) -> NDArray[Any]:
         samples: NDArray[Any] = np.frombuffer(memoryview(plane), self._format.dtype)
@@ -258,6 +264,31 @@ class ClipBackground:
             plane = plane[:, ::-1]
         return np.rot90(plane, -(self._orientation.rotation // 90))
 
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        self._clip.close()
+
+
+class ClipBackground(Background):
+    """What a player shows behind one frame.
+
+    Args:
+        player: Shared with the backgrounds of other frames of a batch; closed with any of them.
+    """
+
+    def __init__(self, player: ClipPlayer) -> None:
+        self._player = player
+        self._luma, self._chroma = player.luma.copy(), player.chroma.copy()
+        self._version = player.version
+
+    def settle(self, frame: Frame) -> None:
+        player = self._player
+        player.show(frame)
+        if self._version != player.version:
+            np.copyto(self._luma, player.luma)
+            np.copyto(self._chroma, player.chroma)
+            self._version = player.version
+
     def luma(self, start: int, stop: int) -> Samples:
         return self._luma[start:stop]
 
@@ -265,7 +296,7 @@ class ClipBackground:
         return self._chroma[start:stop]
 
     def close(self) -> None:
-        self._clip.close()
+        self._player.close()
 
 
 def _matrix(color: ColorInfo, height: int) -> Colorspace:

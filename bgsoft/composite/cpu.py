@@ -2,87 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from bgsoft.composite.blend import Background, Blender
 from bgsoft.composite.blur import BlurBackground
 from bgsoft.composite.bokeh import BokehBackground
-from bgsoft.composite.clip import ClipBackground
+from bgsoft.composite.clip import ClipBackground, ClipPlayer
 from bgsoft.composite.dim import DimBackground
 from bgsoft.composite.pixelate import PixelateBackground
 from bgsoft.composite.plate import color_plate, image_plate
 from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+from bgsoft.workers import Workers
 
 __all__ = ["CpuCompositor"]
 
 
-class _FrameBackground(Background, Protocol):
-    """A background that is made for each frame."""
-
-    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
-        """Make the background of this frame; the frame itself is only read."""
-        ...
-
-    def close(self) -> None:
-        """Free what it holds; safe to call twice."""
-        ...
-
-
 class CpuCompositor:
-    """Replaces the background of frames of one format, on the host.
+    """Replaces the background of frames of one format, on the host; those of a batch side by side.
 
     Args:
         effect: What the background becomes.
         format: Format of every frame.
+        workers: What does it; a lane a frame.
 
     Raises:
         ConfigError: The effect's colour, image or video cannot be used.
     """
 
-    def __init__(self, effect: EffectConfig, format: FrameFormat) -> None:
-        self._background = _make_background(effect, format)
-        self._blender = Blender(format)
+    def __init__(
+        self, effect: EffectConfig, format: FrameFormat, workers: Workers | None = None
+    ) -> None:
+        self._workers = workers or Workers()
+        self._backgrounds = _make_backgrounds(effect, format, self._workers.lanes)
+        self._blenders = [Blender(format) for _ in self._backgrounds]
 
-    def apply(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
-        """Blend the effect's background into the frame where the matte is below opaque.
-
-        Raises:
-            ValueError: The frame or its matte is not of the compositor's format.
-        """
-        background = self._background
-        if background is None:
+    def apply(
+        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Reduced]
+    ) -> None:
+        """See :meth:`bgsoft.composite.base.Compositor.apply`."""
+        if not self._backgrounds:
             return
-        background.prepare(frame, matte, reduced)
-        self._blender.blend(frame, matte.alpha, background)
+        self._workers.map(self._prepare, frames, mattes, grids)
+        for background, frame in zip(self._backgrounds, frames, strict=False):
+            background.settle(frame)
+        self._workers.map(self._blend, frames, mattes)
+
+    def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        self._backgrounds[lane].prepare(frame, matte, reduced)
+
+    def _blend(self, lane: int, frame: Frame, matte: Matte) -> None:
+        self._blenders[lane].blend(frame, matte.alpha, self._backgrounds[lane])
 
     def close(self) -> None:
-        if self._background is not None:
-            self._background.close()
+        for background in self._backgrounds:
+            background.close()
 
 
-def _make_background(effect: EffectConfig, format: FrameFormat) -> _FrameBackground | None:
-    """The effect's background; None where the frame's colour stays as it is."""
+def _make_backgrounds(
+    effect: EffectConfig, format: FrameFormat, lanes: int
+) -> Sequence[Background]:
+    """The effect's background for each lane; none where the frame's colour stays as it is."""
     length_px = effect.strength_px(format.height)
     match effect.kind:
-        case EffectKind.BLUR:
-            return BlurBackground(format, length_px) if length_px else None
-        case EffectKind.BOKEH:
-            if not length_px:
-                return None
-            return BokehBackground(format, length_px, effect.highlights)
-        case EffectKind.PIXELATE:
-            return PixelateBackground(format, length_px) if length_px else None
-        case EffectKind.DIM:
-            percent = effect.effective_strength
-            return DimBackground(format, percent) if percent else None
+        case EffectKind.BLUR if length_px:
+            blur = BlurBackground(format, length_px)
+            return [blur, *(BlurBackground(format, length_px, blur.held) for _ in range(1, lanes))]
+        case EffectKind.BOKEH if length_px:
+            make = partial(BokehBackground, format, length_px, effect.highlights)
+            bokeh = make()
+            return [bokeh, *(make(bokeh.held) for _ in range(1, lanes))]
+        case EffectKind.PIXELATE if length_px:
+            return [PixelateBackground(format, length_px) for _ in range(lanes)]
+        case EffectKind.DIM if effect.effective_strength:
+            return [DimBackground(format, effect.effective_strength) for _ in range(lanes)]
         case EffectKind.COLOR:
-            return color_plate(effect.background, format)
+            return [color_plate(effect.background, format)] * lanes
         case EffectKind.IMAGE:
-            return image_plate(Path(effect.background or ""), format)
+            return [image_plate(Path(effect.background or ""), format)] * lanes
         case EffectKind.VIDEO:
-            return ClipBackground(Path(effect.background or ""), format)
-        case EffectKind.ALPHA | EffectKind.MATTE:
-            # The encoder writes the matte itself; colour under it is left for the editor to use.
-            return None
+            player = ClipPlayer(Path(effect.background or ""), format)
+            return [ClipBackground(player) for _ in range(lanes)]
+    # For alpha and matte the encoder writes the matte itself; colour under it is left for the
+    # editor to use.
+    return ()

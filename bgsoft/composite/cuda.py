@@ -9,6 +9,7 @@ recorded into a CUDA graph once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -62,15 +63,17 @@ class CudaCompositor:
         """
         return self._background is None or self._background.is_fixed
 
-    def apply(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
-        """Blend the effect's background into the frame where the matte is below opaque.
+    def apply(
+        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Reduced]
+    ) -> None:
+        """See :meth:`bgsoft.composite.base.Compositor.apply`.
 
         Raises:
-            ValueError: The frame or its matte is not of the compositor's format.
             DecodeError: The background video can no longer be read.
         """
-        self.prepare(frame, matte, reduced)
-        self.blend(frame, matte)
+        for frame, matte, grid in zip(frames, mattes, grids, strict=True):
+            self.prepare(frame, matte, grid)
+            self.blend(frame, matte)
 
     def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         """Make the background of this frame; the first half of :meth:`apply`."""

@@ -9,10 +9,9 @@ from typing import Any
 
 import cupy
 import numpy as np
-from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from bgsoft.composite.clip import ClipBackground
+from bgsoft.composite.clip import ClipPlayer
 from bgsoft.composite.dim import DimBackground
 from bgsoft.composite.plate import color_plate, image_plate
 from bgsoft.cuda.device import CopyMeter
@@ -85,18 +84,8 @@ class DeviceDim(_Still):
         )
 
 
-class _WatchedClip(ClipBackground):
-    """Counts the pictures that it has shown."""
-
-    shown_count = 0
-
-    def _write(self, shown: VideoFrame) -> None:
-        super()._write(shown)
-        self.shown_count += 1
-
-
 class DeviceClip:
-    """A video, decoded on the host; see :class:`bgsoft.composite.clip.ClipBackground`.
+    """A video, decoded on the host; see :class:`bgsoft.composite.clip.ClipPlayer`.
 
     A picture of it crosses to the device once, by an asynchronous copy from pinned memory.
 
@@ -113,8 +102,8 @@ class DeviceClip:
     is_fixed = False
 
     def __init__(self, path: Path, format: FrameFormat, copies: CopyMeter) -> None:
-        self._clip = _WatchedClip(path, format)
-        self._height, self._copies = format.height, copies
+        self._clip = ClipPlayer(path, format)
+        self._copies = copies
         self._luma: Array = cupy.empty(format.luma_shape, format.dtype)
         self._chroma: Array = cupy.empty(format.chroma_shape, format.dtype)
         self.blend_arguments: tuple[Any, ...] = (self._luma, self._chroma)
@@ -133,8 +122,8 @@ class DeviceClip:
         Raises:
             DecodeError: The clip can no longer be read.
         """
-        self._clip.prepare(frame, matte, reduced)
-        if self._clip.shown_count != self._uploads:
+        self._clip.show(frame)
+        if self._clip.version != self._uploads:
             self._upload()
 
     def _upload(self) -> None:
@@ -143,7 +132,7 @@ class DeviceClip:
         # never recorded counts as done.
         self._uploaded[turn].synchronize()
         stream = cupy.cuda.get_current_stream()
-        pictures = (self._clip.luma(0, self._height), self._clip.chroma(0, self._height))
+        pictures = (self._clip.luma, self._clip.chroma)
         planes = (self._luma, self._chroma)
         for picture, pinned, plane in zip(pictures, self._pinned[turn], planes, strict=True):
             np.copyto(pinned, picture)
@@ -156,7 +145,7 @@ class DeviceClip:
             )
             self._copies.add_h2d(pinned.nbytes)
         self._uploaded[turn].record(stream)
-        self._uploads = self._clip.shown_count
+        self._uploads = self._clip.version
 
     def close(self) -> None:
         self._clip.close()

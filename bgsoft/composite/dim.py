@@ -6,13 +6,13 @@ import cv2
 import numpy as np
 
 from bgsoft.analysis.cpu import Samples
-from bgsoft.composite.blend import STRIP_ROWS
+from bgsoft.composite.blend import STRIP_ROWS, Background
 from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout, Reduced
 
 __all__ = ["DimBackground"]
 
 
-class DimBackground:
+class DimBackground(Background):
     """The frame's own picture with part of its light taken away.
 
     Luma moves towards black and chroma towards neutral, both in proportion, so hue and saturation

@@ -7,7 +7,7 @@ import numpy as np
 
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cpu import AreaReducer, Samples
-from bgsoft.composite.blend import STRIP_ROWS
+from bgsoft.composite.blend import STRIP_ROWS, Background
 from bgsoft.composite.fill import CLEAR_ALPHA, PushPull
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 
@@ -22,7 +22,7 @@ def block_edge_px(length_px: float) -> int:
     return max(2, 2 * round(length_px / 2))
 
 
-class PixelateBackground:
+class PixelateBackground(Background):
     """The frame's own background in blocks of one colour each, people left out of the averages.
 
     Blocks are aligned to the centre of the frame. One that shows people only takes its colour
@@ -145,6 +145,3 @@ class PixelateBackground:
         blocks = self._half_row_block[start:stop]
         np.take(self._chroma_wide, blocks, axis=0, out=strip, mode="clip")
         return strip
-
-    def close(self) -> None:
-        """Nothing to free."""

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import Samples
+from bgsoft.composite.blend import Background
 from bgsoft.composite.color import DEFAULT_COLOR, parse_color, planes_from_rgb, to_frame_rgb
 from bgsoft.errors import ConfigError
-from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import FrameFormat
 
 __all__ = ["PlateBackground", "color_plate", "cover", "image_plate", "read_image"]
 
@@ -20,7 +21,7 @@ _CONVERT_ROWS = 128
 """Rows converted at a time, to keep the floating-point copies small; even."""
 
 
-class PlateBackground:
+class PlateBackground(Background):
     """A finished picture of the frame's size.
 
     Args:
@@ -31,17 +32,11 @@ class PlateBackground:
     def __init__(self, luma: Samples, chroma: Samples) -> None:
         self._luma, self._chroma = luma, chroma
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
-        """Nothing depends on the frame."""
-
     def luma(self, start: int, stop: int) -> Samples:
         return self._luma[start:stop]
 
     def chroma(self, start: int, stop: int) -> Samples:
         return self._chroma[start:stop]
-
-    def close(self) -> None:
-        """Nothing to free."""
 
 
 def color_plate(background: str | None, format: FrameFormat) -> PlateBackground:

@@ -12,15 +12,24 @@ saves enlarging a still plane again. On a 1080p webcam clip it cut the encoder's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import Samples
-from bgsoft.composite.blend import STRIP_ROWS
-from bgsoft.frame import FrameFormat, PixelLayout
+from bgsoft.composite.blend import STRIP_ROWS, Background
+from bgsoft.frame import Frame, FrameFormat, PixelLayout
 
-__all__ = ["HOLD_STEPS", "GridBackground", "dither_pattern", "full_scale_shift", "hold"]
+__all__ = [
+    "HOLD_STEPS",
+    "GridBackground",
+    "HeldCells",
+    "dither_pattern",
+    "full_scale_shift",
+    "hold",
+]
 
 Plane16 = NDArray[np.uint16]
 
@@ -80,16 +89,46 @@ def hold(
     return True
 
 
-class GridBackground:
+class HeldCells:
+    """What is shown of a background on its cells, from frame to frame.
+
+    Args:
+        shapes: (h, w) of luma, Cb and Cr cells.
+        steps: Least change that is followed, 16-bit full scale.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, int]], steps: int) -> None:
+        self._steps = steps
+        self.planes = [np.empty(shape, np.uint16) for shape in shapes]
+        """Luma, Cb and Cr, (h, w) uint16, 16-bit full scale."""
+        self.versions = [0, 0, 0]
+        """How often each has changed."""
+        self._changed = [np.empty(shape, np.uint8) for shape in shapes]
+        self._difference = [np.empty(shape, np.uint16) for shape in shapes]
+
+    def follow(self, cells: Sequence[Plane16]) -> None:
+        """Take in the next frame's cells, in presentation order."""
+        for index, (shown, plane) in enumerate(zip(self.planes, cells, strict=True)):
+            if self.versions[index] == 0:
+                np.copyto(shown, plane)
+            elif not hold(plane, shown, self._steps, self._changed[index], self._difference[index]):
+                continue
+            self.versions[index] += 1
+
+
+class GridBackground(Background):
     """A background that is enlarged bilinearly from 16-bit planes of a fraction of the frame.
 
     Args:
         format: Format of every frame.
         factor: Luma pixels per luma cell, each way, a power of two.
         chroma_factor: Luma pixels per chroma cell, each way, a power of two, 2 or more.
+        held: What is shown, shared with the backgrounds of other frames of a batch; None: made.
     """
 
-    def __init__(self, format: FrameFormat, factor: int, chroma_factor: int) -> None:
+    def __init__(
+        self, format: FrameFormat, factor: int, chroma_factor: int, held: HeldCells | None = None
+    ) -> None:
         self._shift = 8 if format.layout is PixelLayout.NV12 else 6
         height, width = format.luma_shape
         half_height, half_width, _ = format.chroma_shape
@@ -101,12 +140,12 @@ class GridBackground:
             np.empty(chroma_shape, np.uint16),
             np.empty(chroma_shape, np.uint16),
         )
-        """Luma, Cb and Cr cells, 16-bit full scale; to be filled before :meth:`enlarge`."""
+        """Luma, Cb and Cr cells, 16-bit full scale; to be filled by :meth:`prepare`."""
+        self.held = held or HeldCells([c.shape for c in self.cells], HOLD_STEPS[format.bit_depth])
+        """Shared with others."""
         self._shown = [np.empty_like(cells) for cells in self.cells]
-        self._changed = [np.empty(cells.shape, np.uint8) for cells in self.cells]
-        self._difference = [np.empty_like(cells) for cells in self.cells]
-        self._hold_steps = HOLD_STEPS[format.bit_depth]
-        self._fresh = True
+        self._versions = [0, 0, 0]
+        self._stale = [False, False, False]
         scales = (factor, chroma_factor, chroma_factor)
         self._planes = [
             cells
@@ -128,26 +167,28 @@ class GridBackground:
         self._low_bytes = np.empty((strip, width), np.uint8)
         self._chroma_strip: Samples = np.empty((*self._half_dither.shape, 2), format.dtype)
 
-    def enlarge(self) -> None:
-        """Bring the background up to date with :attr:`cells`."""
-        for index, shown in enumerate(self._shown):
-            cells, plane = self.cells[index], self._planes[index]
-            if self._fresh:
-                np.copyto(shown, cells)
-            elif not hold(
-                cells, shown, self._hold_steps, self._changed[index], self._difference[index]
-            ):
-                continue
-            if plane is not shown:
-                size = plane.shape[::-1]
-                cv2.resize(shown, size, dst=plane, interpolation=cv2.INTER_LINEAR)
-        self._fresh = False
+    def settle(self, frame: Frame) -> None:
+        held = self.held
+        held.follow(self.cells)
+        for index, version in enumerate(held.versions):
+            if self._versions[index] != version:
+                np.copyto(self._shown[index], held.planes[index])
+                self._versions[index] = version
+                self._stale[index] = True
+
+    def _enlarged(self, index: int) -> Plane16:
+        """A plane at the frame's size, brought up to date."""
+        shown, plane = self._shown[index], self._planes[index]
+        if self._stale[index] and plane is not shown:
+            cv2.resize(shown, plane.shape[::-1], dst=plane, interpolation=cv2.INTER_LINEAR)
+        self._stale[index] = False
+        return plane
 
     def luma(self, start: int, stop: int) -> Samples:
         rows, width = stop - start, self._size[1]
         strip = self._luma_strip[:rows]
         wide = self._wide[:rows]
-        np.add(self._planes[0][start:stop, :width], self._dither[:rows], out=wide)
+        np.add(self._enlarged(0)[start:stop, :width], self._dither[:rows], out=wide)
         if self._eight_bit:
             # The high byte of each sample, by OpenCV's vectorised de-interleaving.
             pairs = wide.view(np.uint8).reshape(rows, width, 2)
@@ -161,8 +202,8 @@ class GridBackground:
         strip = self._chroma_strip[:rows]
         dither = self._half_dither[:rows]
         cb, cr = (plane[:rows] for plane in self._half_wide)
-        np.add(self._planes[1][start:stop, :width], dither, out=cb)
-        np.add(self._planes[2][start:stop, :width], dither, out=cr)
+        np.add(self._enlarged(1)[start:stop, :width], dither, out=cb)
+        np.add(self._enlarged(2)[start:stop, :width], dither, out=cr)
         np.bitwise_and(cr, self._mask, out=cr)
         if self._eight_bit:
             # Little-endian: Cb is the first byte of the pair.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,11 +35,19 @@ class Face:
 class FaceFinder(Protocol):
     """Finds the faces of frames of one format, in presentation order; holds the tracks."""
 
-    def find(self, frame: Frame, reduced: Reduced) -> list[Face]:
-        """The faces of one frame, most prominent first.
+    def start(self) -> None:
+        """Run the models once, in the thread that will call :meth:`find`."""
+        ...
+
+    def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
+        """The faces of consecutive frames of one scene, a list a frame, most prominent first.
+
+        Args:
+            frames: Where the models read them, any number.
+            grids: The same frames on the analysis grid.
 
         Raises:
-            InferenceError: A model failed; carries the frame's pts.
+            InferenceError: A model failed; carries a frame's pts.
         """
         ...
 

@@ -158,4 +158,3 @@ class CudaFaceFinder(Together):
     ) -> None:
         networks = CudaFaceNetworks(format, make_network, batch)
         super().__init__(format, networks, settings or FinderSettings())
-        self.start = networks.start

@@ -73,8 +73,6 @@ class _Fetch:
 class _Sent:
     """A matte on its way to the host."""
 
-    reduced: Any
-    """(gh, gw) uint8 on the device: what is left of it once the matte stage goes on."""
     read: Plane8
     """(gh, gw), page-locked."""
     done: Any
@@ -145,7 +143,6 @@ class CudaMatteEditor:
         while len(self._sent) <= index:
             self._sent.append(
                 _Sent(
-                    reduced=cupy.empty(self._shape, np.uint8),
                     read=pinned_array(self._shape, np.uint8),
                     done=cupy.cuda.Event(disable_timing=True),
                 )
@@ -154,11 +151,9 @@ class CudaMatteEditor:
             self._uploads.append(self._new_upload())
         sent = self._sent[index]
         source, size = matte.reduced.data.ptr, sent.read.nbytes
-        self._copy(sent.reduced.data.ptr, source, size, _DEVICE_TO_DEVICE)
         self._copy(sent.read.ctypes.data, source, size, _DEVICE_TO_HOST)
         self._device.copies.add_d2h(size)
         sent.done.record()
-        matte.reduced = sent.reduced
 
     def read(self, index: int) -> Plane8:
         """A matte that was sent for; waits for everything before it on the stream."""
@@ -190,7 +185,9 @@ class CudaMatteEditor:
             if part:
                 self._measure_covers((len(part), 1, 1), BLOCK, (*seen, told, self._edit))
             self._edit_matte(self._grid, BLOCK, (*seen, *changed, self._edit))
-        matte.reduced = self._reduced
+        # The kernels read a cell's neighbours while they write others.
+        size = self._reduced.nbytes
+        self._copy(matte.reduced.data.ptr, self._reduced.data.ptr, size, _DEVICE_TO_DEVICE)
         if on_coverage is not None and measured:
             self._listeners.append((on_coverage, measured))
             if len(self._listeners) == _TELL_EVERY:

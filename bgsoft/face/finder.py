@@ -41,10 +41,13 @@ class Following(Finding):
         super().reset()
         self._refused = []
 
-    def find(self, frame: Frame, grid: Reduced) -> list[Face]:
-        """The faces of the next frame; see :class:`bgsoft.face.base.FaceFinder`."""
-        with self._faults_at(frame):
-            return self._find(frame, grid)
+    def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
+        """See :meth:`bgsoft.face.base.FaceFinder.find`."""
+        found = []
+        for frame, grid in zip(frames, grids, strict=True):
+            with self._faults_at(frame):
+                found.append(self._find(frame, grid))
+        return found
 
     def _find(self, frame: Frame, grid: Reduced) -> list[Face]:
         views = self._searches.take(self._tracker.wants_detection)

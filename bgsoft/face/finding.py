@@ -34,6 +34,10 @@ class Finding(Closing):
         # Where every frame is searched nothing is to be missed, whatever it costs.
         self._patience = PATIENCE if settings.detect_every > 1 else 0
 
+    def start(self) -> None:
+        """Run both networks once, in the thread that will use them."""
+        self._networks.start()
+
     def reset(self) -> None:
         """End all tracks."""
         self._tracker.reset()

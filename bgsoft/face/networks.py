@@ -37,6 +37,14 @@ AskedFace = tuple[Frame, Reduced, Roi]
 class FaceNetworks(Protocol):
     """Both networks on one device. Answers are on the host, in frame pixels."""
 
+    def start(self) -> None:
+        """Run both once, in the thread that will use them.
+
+        Raises:
+            InferenceError: One of them failed.
+        """
+        ...
+
     def detect(self, asked: Sequence[AskedView], min_score: float) -> list[Detections]:
         """The faces that the detector is that sure of, for each view.
 
@@ -109,6 +117,9 @@ class CpuFaceNetworks(Closing):
         self._detector = _OneByOne(resolve_detector(), format, threads)
         self._landmarker = _OneByOne(resolve_landmarker(), format, threads)
         self._anchors = anchor_centres(self._detector.size)
+
+    def start(self) -> None:
+        """They ran when they were loaded."""
 
     def detect(self, asked: Sequence[AskedView], min_score: float) -> list[Detections]:
         """See :class:`FaceNetworks`."""

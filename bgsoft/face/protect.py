@@ -112,10 +112,6 @@ class MatteEditor(Protocol):
     def fetch(self, matte: Matte, index: int) -> None:
         """Send for a matte on the grid, for :meth:`read`; does not wait.
 
-        On a device ``matte.reduced`` becomes a copy, until the next one with this number is sent
-        for: several may be under way while the matte stage goes on. Host mattes stay where they
-        are, each to be read and applied before the next is made.
-
         Args:
             matte: The matte, as the matte stage made it.
             index: Its number among those under way, from 0.
@@ -135,8 +131,7 @@ class MatteEditor(Protocol):
     ) -> None:
         """Cut a matte down to ``limit``, then fill in the faces that are missing from it.
 
-        ``matte.alpha`` is changed in place; ``matte.reduced`` becomes a plane of the editor where
-        it changes, as the matte stage may go on from its own.
+        Both of the matte's planes are changed in place.
 
         Args:
             matte: The matte.
@@ -306,7 +301,6 @@ class CpuMatteEditor:
 
     def __init__(self, format: FrameFormat) -> None:
         self._factor = grid_factor(format.width, format.height)
-        self._reduced = np.empty(grid_shape(format.width, format.height), np.uint8)
         self._limit: Plane8 | None = None
         self._fetched: dict[int, Plane8] = {}
 
@@ -344,8 +338,7 @@ class CpuMatteEditor:
                 self._fill(matte, outline.box, patch, outline.opacity * min(1.0, missing))
 
     def _cut(self, matte: Matte, limit: Plane8) -> None:
-        np.minimum(matte.reduced, limit, out=self._reduced)
-        matte.reduced = self._reduced
+        np.minimum(matte.reduced, limit, out=matte.reduced)
         self._limit = self._enlarge(limit, self._limit)
         height, width = matte.alpha.shape
         cv2.min(matte.alpha, self._limit[:height, :width], dst=matte.alpha)
@@ -361,12 +354,9 @@ class CpuMatteEditor:
             patch: What it encloses there; see :func:`paint`.
             strength: Opacity of the fill, 0–1.
         """
-        if matte.reduced is not self._reduced:
-            np.copyto(self._reduced, matte.reduced)
-            matte.reduced = self._reduced
         table = _fill_table(strength)
         left, top, right, bottom = box
-        cells = self._reduced[top:bottom, left:right]
+        cells = matte.reduced[top:bottom, left:right]
         cv2.max(cells, cv2.LUT(patch, table), dst=cells)
         # The box's outermost cells are free, or the grid's; nothing beyond them has a part in it.
         factor = self._factor

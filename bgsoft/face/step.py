@@ -48,10 +48,9 @@ class FoundFaces:
 class FaceStep(Closing):
     """Does to a video what the face settings ask for, frame by frame.
 
-    For each frame, in order: :meth:`find`, then :meth:`edit_matte` between matte and compositing,
-    then :meth:`finish` after it, which may keep the frame back for a while; after the last frame
-    :meth:`flush`. All of a batch may be found first; where mattes are read and come from a device,
-    all of a batch should be sent for first too, by :meth:`fetch_matte`.
+    For frames of one scene at a time, in order: :meth:`find`, then :meth:`fetch_mattes` and
+    :meth:`edit_mattes` between matte and compositing, then :meth:`finish` after it, which may keep
+    frames back for a while; after the last frame :meth:`flush`.
 
     Args:
         config: What to do.
@@ -100,22 +99,19 @@ class FaceStep(Closing):
         self._told = ""
         self._shared_at = 0.0
         self._scene_frames = 0
+        self._cut = False
 
     def start(self) -> None:
         """Called once, in the thread that will process, before the first frame."""
-        start = getattr(self._finder, "start", None)
-        if start is not None:
-            start()
+        self._finder.start()
 
-    @property
-    def edits_matte(self) -> bool:
-        """Whether :meth:`edit_matte` ever does anything."""
-        return self._guards
-
-    @property
-    def reads_mattes(self) -> bool:
-        """Whether :meth:`edit_matte` looks at mattes on the host, not at faces alone."""
-        return self._parter is not None
+    def reset(self) -> None:
+        """The next frame begins a new scene."""
+        self._finder.reset()
+        self._guard.reset()
+        if self._picker is not None:
+            self._picker.reset()
+        self._cut = True
 
     @property
     def edits_frame(self) -> bool:
@@ -131,42 +127,22 @@ class FaceStep(Closing):
         """For the report; complete once the step is closed."""
         return {"mode": self._mode.value, **self._journal.summary()}
 
-    def find(self, frame: Frame, reduced: Reduced, cut: bool) -> FoundFaces:
-        """Find the faces of the next frame, which is not composited yet.
+    def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[FoundFaces]:
+        """Find the faces of the next frames, which are not composited yet.
 
         Args:
-            frame: The frame.
-            reduced: The same frame on the analysis grid.
-            cut: It begins a new scene.
+            frames: Frames of one scene.
+            grids: The same frames on the analysis grid.
 
         Raises:
             InferenceError: A model failed.
             OutputError: The face data cannot be written.
         """
-        if cut:
-            self._finder.reset()
-        return self._note(frame, self._finder.find(frame, reduced), cut)
+        found = self._finder.find(frames, grids)
+        return [self._note(*each) for each in zip(frames, found, strict=True)]
 
-    def find_batch(
-        self, frames: Sequence[Frame], grids: Sequence[Reduced], cuts: Sequence[bool]
-    ) -> list[FoundFaces]:
-        """The same for some frames, of each scene together where the finder can."""
-        together = getattr(self._finder, "find_batch", None)
-        if together is None:
-            return [self.find(*each) for each in zip(frames, grids, cuts, strict=True)]
-        found: list[list[Face]] = []
-        starts = [index for index, cut in enumerate(cuts) if cut or index == 0]
-        for start, stop in zip(starts, [*starts[1:], len(frames)], strict=True):
-            if cuts[start]:
-                self._finder.reset()
-            found += together(frames[start:stop], grids[start:stop])
-        return [self._note(*each) for each in zip(frames, found, cuts, strict=True)]
-
-    def _note(self, frame: Frame, faces: list[Face], cut: bool) -> FoundFaces:
-        if cut:
-            self._guard.reset()
-            if self._picker is not None:
-                self._picker.reset()
+    def _note(self, frame: Frame, faces: list[Face]) -> FoundFaces:
+        cut, self._cut = self._cut, False
         self._journal.add(faces)
         if self._data is not None:
             self._data.write(frame, faces)
@@ -181,24 +157,30 @@ class FaceStep(Closing):
             covered = self._guard.faces(kept)
         return FoundFaces(faces, main, places, covered, cut)
 
-    def fetch_matte(self, matte: Matte, index: int) -> None:
-        """Send for a matte; see :meth:`bgsoft.face.protect.MatteEditor.fetch`."""
-        self._editor.fetch(matte, index)
+    def fetch_mattes(self, mattes: Sequence[Matte]) -> None:
+        """Send for the mattes that :meth:`edit_mattes` will look at; does not wait."""
+        if self._parter is not None:
+            for index, matte in enumerate(mattes):
+                self._editor.fetch(matte, index)
 
-    def edit_matte(
-        self, frame: Frame, matte: Matte, found: FoundFaces, fetched: int | None = None
+    def edit_mattes(
+        self, frames: Sequence[Frame], mattes: Sequence[Matte], found: Sequence[FoundFaces]
     ) -> None:
-        """Cut the matte down to the main people and fill in missed faces, as the mode asks.
+        """Cut mattes down to the main people and fill in missed faces, as the mode asks.
 
         Args:
-            frame: The frame.
-            matte: Its matte.
-            found: Its faces.
-            fetched: The number under which the matte was sent for; None: it was not.
+            frames: The frames.
+            mattes: Their mattes, which were sent for.
+            found: Their faces.
         """
+        if self._guards:
+            for index, each in enumerate(zip(frames, mattes, found, strict=True)):
+                self._edit_matte(index, *each)
+
+    def _edit_matte(self, index: int, frame: Frame, matte: Matte, found: FoundFaces) -> None:
         limit = None
         if self._parter is not None:
-            limit = self._part(frame, matte, found, fetched)
+            limit = self._part(index, frame, found)
         cover = None
         if self._drawer is not None and found.covered:
             cover = self._drawer.draw(found.covered)
@@ -208,7 +190,7 @@ class FaceStep(Closing):
             on_coverage = partial(self._journal.add_coverage, *place)
         self._editor.apply(matte, cover, limit, on_coverage)
 
-    def _part(self, frame: Frame, matte: Matte, found: FoundFaces, fetched: int | None) -> Any:
+    def _part(self, index: int, frame: Frame, found: FoundFaces) -> Any:
         parter = self._parter
         if parter is None:
             return None
@@ -222,10 +204,7 @@ class FaceStep(Closing):
         others = [
             face for face in found.faces if face.id not in found.main and face.age_frames >= trial
         ]
-        if fetched is None:
-            fetched = 0
-            self._editor.fetch(matte, fetched)
-        parting = parter.part(self._editor.read(fetched), found.main_places, others)
+        parting = parter.part(self._editor.read(index), found.main_places, others)
         if parting.shared:
             self._journal.add_shared()
             self._tell(frame, parting.unsure)
@@ -252,18 +231,22 @@ class FaceStep(Closing):
                 )
             )
 
-    def finish(self, frame: Frame, found: FoundFaces) -> list[Frame]:
+    def finish(self, frames: Sequence[Frame], found: Sequence[FoundFaces]) -> list[Frame]:
         """Hide faces in composited frames, as the mode asks.
 
         Returns:
-            The frames that are finished now, in order: this one, an earlier one or none, as faces
-            are hidden in a frame once those of the next :attr:`held` frames are known.
+            The frames that are finished now, in order: perhaps earlier ones, as faces are hidden
+            in a frame once those of the next :attr:`held` frames are known.
         """
         if not self.edits_frame:
-            return [frame]
-        faces = FrameFaces(found.faces, found.main, frame.time_seconds, found.cut)
-        self._waiting.append((frame, faces))
-        return [self._hide_next()] if len(self._waiting) > self.held else []
+            return list(frames)
+        finished = []
+        for frame, each in zip(frames, found, strict=True):
+            faces = FrameFaces(each.faces, each.main, frame.time_seconds, each.cut)
+            self._waiting.append((frame, faces))
+            if len(self._waiting) > self.held:
+                finished.append(self._hide_next())
+        return finished
 
     def flush(self) -> list[Frame]:
         """Hide faces in the frames that are kept back, by what is known now; returns them."""

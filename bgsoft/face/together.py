@@ -97,24 +97,12 @@ class Together(Finding):
         super().reset()
         self._suspects = []
 
-    def find_batch(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
-        """The faces of consecutive frames of one scene, a list a frame, most prominent first.
-
-        Args:
-            frames: Where the networks read them, any number.
-            grids: The same on the analysis grid.
-
-        Raises:
-            InferenceError: A model failed; carries the first frame's pts.
-        """
+    def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
+        """See :meth:`bgsoft.face.base.FaceFinder.find`."""
         if not frames:
             return []
         with self._faults_at(frames[0]):
             return self._find(frames, grids)
-
-    def find(self, frame: Frame, grid: Reduced) -> list[Face]:
-        """The faces of one frame."""
-        return self.find_batch([frame], [grid])[0]
 
     def _find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
         paths = self._known(frames)

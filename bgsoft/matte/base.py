@@ -25,7 +25,8 @@ class Matter(Protocol):
             grids: The same frames on the analysis grid.
 
         Returns:
-            The mattes; their arrays are overwritten when the slot is reused or by the next call.
+            The mattes, whose planes may be changed: the next call goes on from others. Overwritten
+            when the slot is reused or by the next call.
 
         Raises:
             ValueError: A mask is None on the first frame after construction or reset.

@@ -86,16 +86,12 @@ class CpuMatter:
         made = self._workers.map(self._make, frames, grids, fitted)
         mattes: list[Matte] = []
         for mask, lane, frame, is_made in zip(masks, lanes, frames, made, strict=True):
-            if is_made:
-                reduced = lane.matte
-            else:
-                reduced = mattes[-1].reduced if mattes else self._last
-                lane.enlarge(reduced, frame)
-            mattes.append(
-                Matte(alpha=frame.planes.alpha, reduced=reduced, held=mask is None)
-            )
-        if mattes and mattes[-1].reduced is not self._last:
-            np.copyto(self._last, mattes[-1].reduced)
+            if not is_made:
+                np.copyto(lane.matte, mattes[-1].reduced if mattes else self._last)
+                lane.enlarge(frame)
+            alpha = frame.planes.alpha
+            mattes.append(Matte(alpha=alpha, reduced=lane.matte, held=mask is None))
+        np.copyto(self._last, mattes[-1].reduced)
         return mattes
 
     def _follow(self, mask: Array | None, lane: _Lane, grid: Reduced) -> bool:
@@ -131,7 +127,7 @@ class CpuMatter:
         if is_fitted:
             lane = self._lanes[index]
             lane.fit(grid)
-            lane.enlarge(lane.matte, frame)
+            lane.enlarge(frame)
         return is_fitted
 
 
@@ -174,9 +170,9 @@ class _Lane:
         if self._feather is not None:
             self._feather.apply(alpha)
 
-    def enlarge(self, matte: Array, frame: Frame) -> None:
-        """Write a matte on the grid into a frame's alpha plane."""
-        self._to_frame.apply(matte, frame.planes.alpha)
+    def enlarge(self, frame: Frame) -> None:
+        """Write the matte into the frame's alpha plane."""
+        self._to_frame.apply(self.matte, frame.planes.alpha)
 
     def _chroma8(self, grid: Reduced) -> Array:
         """The grid's chroma in 8 bits: (ch, cw, 2) uint8."""

@@ -132,7 +132,8 @@ class ObsMatter:
         # 2. Recursive average; kept before the contours are filtered.
         if self.plan.keeps_history:
             if self._has_last:
-                cv2.addWeighted(current, self.plan.share, last, 1.0 - self.plan.share, 0.0, dst=current)
+                share = self.plan.share
+                cv2.addWeighted(current, share, last, 1.0 - share, 0.0, dst=current)
             np.copyto(last, current)
             self._has_last = True
         if self.plan.threshold is None:

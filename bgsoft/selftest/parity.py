@@ -216,7 +216,7 @@ def _result(name: str, found: NDArray[np.float64], tolerance: str, ok: bool) -> 
 
 def _grid(ours: Side, reference: Side, frame: Frame, bits: int) -> Parity:
     format = frame.format
-    got, want = (side.reducer(format).reduce(side.place(frame)) for side in (ours, reference))
+    got, want = (side.reducer(format).reduce([side.place(frame)])[0] for side in (ours, reference))
     found = _differences(format, [(got.luma, want.luma), (got.chroma, want.chroma)])
     return _result(f"reduce, {bits} bits", found, "equal", not found.any())
 
@@ -225,7 +225,7 @@ def _tensor(ours: Side, reference: Side, frame: Frame, spec: ModelSpec, bits: in
     format = frame.format
     tensors = []
     for side in (ours, reference):
-        reduced = side.reducer(format).reduce(side.place(frame))
+        reduced = side.reducer(format).reduce([side.place(frame)])[0]
         tensors.append(to_host(side.write_tensor(spec, format, reduced)))
     std = np.array(spec.std).reshape((3, 1, 1) if spec.layout == "NCHW" else 3)
     found = (np.abs(tensors[0].astype(np.float64) - tensors[1]) * std * 255).ravel()
@@ -254,7 +254,7 @@ def _matte(ours: Side, reference: Side, frames: list[Frame], bits: int) -> Parit
         for index, frame in enumerate(frames):
             placed = side.place(frame)
             mask = side.place_array(_mask(index))
-            matte = matter.refine(mask, placed, reducer.reduce(placed))
+            matte = matter.refine([mask], [placed], [reducer.reduce([placed])[0]])[0]
         alphas.append(to_host(matte.alpha))
     found = np.abs(alphas[0].astype(np.float64) - alphas[1]).ravel()
     over = float((found > _MATTE_CODES).mean())
@@ -275,7 +275,7 @@ def _composite(
         placed.planes.alpha[:] = side.place_array(alpha)
         matte = Matte(alpha=placed.planes.alpha, reduced=side.place_array(grid))
         compositor = side.compositor(effect, format)
-        compositor.apply(placed, matte, side.reducer(format).reduce(placed))
+        compositor.apply([placed], [matte], [side.reducer(format).reduce([placed])[0]])
         results.append((to_host(placed.luma), to_host(placed.chroma)))
         compositor.close()
     found = _differences(format, list(zip(*results, strict=True)))

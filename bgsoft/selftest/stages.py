@@ -210,12 +210,12 @@ def run_model(
     """
     network = _network(model, backend, device, precision)
     try:
-        segmenter = SingleShotSegmenter(model.spec, network, frame.format)
-        reduced = CpuReducer(frame.format).reduce(frame)
+        segmenter = SingleShotSegmenter(model.spec, [network], frame.format)
+        grids = CpuReducer(frame.format).reduce([frame])
         segmenter.start()
         started = time.perf_counter()
         for _ in range(runs):
-            mask = segmenter.mask(frame, reduced)
+            (mask,) = segmenter.masks([frame], grids)
         seconds = time.perf_counter() - started
         return Mask(mask.copy(), network.provider, 1000 * seconds / runs)
     finally:

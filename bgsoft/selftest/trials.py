@@ -124,8 +124,8 @@ class _Bench:
         wait: Callable[[], None] = (lambda: None) if backend == "cpu" else self.device.synchronize
 
         def once() -> None:
-            reduced = reducer.reduce(frame)
-            compositor.apply(frame, matter.refine(mask, frame, reduced), reduced)
+            reduced = reducer.reduce([frame])[0]
+            compositor.apply([frame], [matter.refine([mask], [frame], [reduced])[0]], [reduced])
 
         once()
         wait()

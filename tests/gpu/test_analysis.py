@@ -37,9 +37,9 @@ def test_the_grid_is_the_same(gpu: Any, size: tuple[int, int], layout: PixelLayo
 
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(11))
-    expected = CpuReducer(format).reduce(frame)
+    expected = CpuReducer(format).reduce([frame])[0]
     reducer = CudaReducer(format)
-    own = reducer.reduce(frame_on_device(frame))
+    own = reducer.reduce([frame_on_device(frame)])[0]
     for result in (own, reducer.reduce(frame_on_device(frame), reducer.allocate())):
         assert result.factor == expected.factor
         np.testing.assert_array_equal(result.luma.get(), expected.luma)
@@ -52,8 +52,8 @@ def test_large_cells_are_the_same(gpu: Any, size: tuple[int, int]) -> None:
 
     format = frame_format(size)
     frame = random_frame(format, np.random.default_rng(12))
-    expected = CpuReducer(format).reduce(frame)
-    result = CudaReducer(format).reduce(frame_on_device(frame))
+    expected = CpuReducer(format).reduce([frame])[0]
+    result = CudaReducer(format).reduce([frame_on_device(frame)])[0]
     np.testing.assert_array_equal(result.luma.get(), expected.luma)
     np.testing.assert_array_equal(result.chroma.get(), expected.chroma)
 
@@ -75,7 +75,7 @@ def test_thumbnails_and_similarity(gpu: Any, size: tuple[int, int], layout: Pixe
     rng = np.random.default_rng(13)
     grids = []
     for _ in range(3):
-        reduced = CpuReducer(format).reduce(random_frame(format, rng))
+        reduced = CpuReducer(format).reduce([random_frame(format, rng)])[0]
         grids.append((reduced.luma.copy(), grid_on_device(reduced)))
     peak = float(((1 << format.bit_depth) - 1) << format.shift)
     probe = CudaSceneProbe(format, batch=3)
@@ -104,7 +104,7 @@ def test_cuts_are_the_same(gpu: Any) -> None:
     host, device = CpuSceneProbe(format), CudaSceneProbe(format)
     found = []
     for luma in (60, 61, 63, 180, 181, 60, 60):
-        reduced = CpuReducer(format).reduce(flat_frame(format, luma, 128, 128))
+        reduced = CpuReducer(format).reduce([flat_frame(format, luma, 128, 128)])[0]
         grid = grid_on_device(reduced)
         found.append(host.is_cut(reduced))
         assert device.is_cut(grid) == found[-1]
@@ -119,7 +119,7 @@ def test_nothing_is_similar_before_something_is_kept(gpu: Any) -> None:
     from bgsoft.analysis.cuda import CudaSceneProbe
 
     format = frame_format((64, 48))
-    grid = grid_on_device(CpuReducer(format).reduce(flat_frame(format, 9, 9, 9)))
+    grid = grid_on_device(CpuReducer(format).reduce([flat_frame(format, 9, 9, 9)])[0])
     probe = CudaSceneProbe(format)
     assert not probe.is_cut(grid)
     probe.keep(grid)

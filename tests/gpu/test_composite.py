@@ -77,7 +77,7 @@ def device_grid(frame: Frame) -> Reduced:
     """The analysis grid that the CPU makes, on the device."""
     import cupy
 
-    reduced = CpuReducer(frame.format).reduce(frame)
+    reduced = CpuReducer(frame.format).reduce([frame])[0]
     return Reduced(
         factor=reduced.factor,
         luma=cupy.asarray(reduced.luma),
@@ -91,7 +91,7 @@ def composite_on(gpu: Any, config: EffectConfig, frame: Frame, matte: Matte) -> 
 
     target = on_device(frame)
     compositor = CudaCompositor(config, frame.format, gpu)
-    compositor.apply(target, device_matte(target, matte), device_grid(frame))
+    compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
     compositor.close()
     return to_host(target)
 
@@ -282,7 +282,7 @@ def test_frames_do_not_influence_each_other(
     compositor = CudaCompositor(config, format, gpu)
     for frame, matte in ((first, first_matte), (second, second_matte)):
         target = on_device(frame)
-        compositor.apply(target, device_matte(target, matte), device_grid(frame))
+        compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
     compositor.close()
     compositor.close()
     result = to_host(target)
@@ -318,7 +318,7 @@ def test_unaligned_planes_are_blended_too(gpu: Any) -> None:
     target.planes.luma = buffer[1:].reshape(format.luma_shape)
     target.planes.luma.set(frame.luma)
     compositor = CudaCompositor(config, format, gpu)
-    compositor.apply(target, device_matte(target, matte), device_grid(frame))
+    compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
     result = to_host(target)
     assert np.array_equal(result.luma, expected.luma)
     assert np.array_equal(result.chroma, expected.chroma)
@@ -340,8 +340,8 @@ def test_a_video_crosses_once_for_each_of_its_pictures(
         expected = copy_frame(frame)
         expected.pts = pts
         target = on_device(expected)
-        on_cpu.apply(expected, matte, CpuReducer(format).reduce(expected))
-        compositor.apply(target, device_matte(target, matte), device_grid(frame))
+        on_cpu.apply([expected], [matte], [CpuReducer(format).reduce([expected])[0]])
+        compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
         assert worst(format, to_host(target), expected) == 0
         if not pictures or not np.array_equal(pictures[-1], expected.luma):
             pictures.append(expected.luma)
@@ -380,7 +380,7 @@ def test_preparing_can_be_recorded(kind: EffectKind, gpu: Any) -> None:
         target.chroma.set(second.chroma)
         matte.alpha.set(second_matte.alpha)
         matte.reduced.set(second_matte.reduced)
-        renewed = CpuReducer(format).reduce(second)
+        renewed = CpuReducer(format).reduce([second])[0]
         grid.luma.set(renewed.luma)
         grid.chroma.set(renewed.chroma)
         graph.launch(stream)
@@ -403,11 +403,11 @@ def test_frames_allocate_nothing(kind: EffectKind, files: dict[EffectKind, Path]
     target = on_device(frame)
     matte, grid = device_matte(target, matte_from(format, disc_mask(format))), device_grid(frame)
     compositor = CudaCompositor(effect(kind, files), format, gpu)
-    compositor.apply(target, matte, grid)
+    compositor.apply([target], [matte], [grid])
     pool = cupy.get_default_memory_pool()
     before = pool.used_bytes(), pool.total_bytes()
     for _ in range(5):
-        compositor.apply(target, matte, grid)
+        compositor.apply([target], [matte], [grid])
     assert (pool.used_bytes(), pool.total_bytes()) == before
 
 
@@ -423,7 +423,7 @@ def test_a_matte_of_another_size_is_refused(gpu: Any) -> None:
     for kind in (EffectKind.BLUR, EffectKind.PIXELATE, EffectKind.COLOR):
         compositor = CudaCompositor(EffectConfig(kind=kind), format, gpu)
         with pytest.raises(ValueError, match="300"):
-            compositor.apply(on_device(frame), matte, device_grid(frame))
+            compositor.apply([on_device(frame)], [matte], [device_grid(frame)])
 
 
 def test_a_missing_file_is_a_config_error(gpu: Any, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_model_inputs_are_the_same(
     top = (1 << format.bit_depth) - 1
     luma, chroma = (smooth(rng, s, top) for s in (format.luma_shape, format.chroma_shape))
     frame = make_frame(format, codes(format, luma), codes(format, chroma))
-    grid = CpuReducer(format).reduce(frame)
+    grid = CpuReducer(format).reduce([frame])[0]
     spec = find_spec(name)
     asked = views(size, spec.width)
     expected = np.empty((len(asked), 3, spec.height, spec.width), np.float32)
@@ -129,7 +129,7 @@ def test_views_beyond_a_batch_come_in_turns(gpu: Any) -> None:
         tensor = cupy.zeros(warper.shape, np.float32)
         together = cupy.zeros(whole.shape, np.float32)
         host = random_frame(format, np.random.default_rng(0), 0)
-        frame, grid = frame_on_device(host), grid_on_device(CpuReducer(format).reduce(host))
+        frame, grid = frame_on_device(host), grid_on_device(CpuReducer(format).reduce([host])[0])
         asked = [(frame, grid, view) for view in views((64, 64), 192)]
         whole.upload(asked)
         whole.write(0, together)
@@ -253,7 +253,7 @@ def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) ->
     settings = FinderSettings(small_faces=small)
     reducer = CpuReducer(format)
     on_cpu = CpuFaceFinder(format, settings)
-    singles = [on_cpu.find(frame, reducer.reduce(frame)) for frame in frames]
+    singles = [on_cpu.find(frame, reducer.reduce([frame])[0]) for frame in frames]
     together = Together(format, CpuFaceNetworks(format), settings)
     stream = gpu.new_stream()
     found, expected = [], []
@@ -264,7 +264,7 @@ def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) ->
         finder.start()
         for start in range(0, FRAMES, batch):
             part = frames[start : start + batch]
-            grids = [CpuReducer(format).reduce(frame) for frame in part]
+            grids = [CpuReducer(format).reduce([frame])[0] for frame in part]
             expected += together.find_batch(part, grids)
             on_device = [grid_on_device(grid) for grid in grids]
             found += finder.find_batch([frame_on_device(frame) for frame in part], on_device)
@@ -286,7 +286,7 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
 
     frame = next(sample())
     format = frame.format
-    grid = CpuReducer(format).reduce(frame)
+    grid = CpuReducer(format).reduce([frame])[0]
     rng = np.random.default_rng(0)
     middle, side = np.array([format.width, format.height]) / 2, format.height / 2
     rois = [
@@ -346,7 +346,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
         finder.start()
         for start in range(0, FRAMES, 8):
             part = frames[start : start + 8]
-            grids = [grid_on_device(reducer.reduce(frame)) for frame in part]
+            grids = [grid_on_device(reducer.reduce([frame])[0]) for frame in part]
             found = finder.find_batch([frame_on_device(frame) for frame in part], grids)
             assert [[face.id for face in faces] for faces in found] == [[0]] * len(part)
         finder.close()

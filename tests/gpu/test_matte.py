@@ -87,14 +87,14 @@ def assert_same_mattes(
     for index in range(frames):
         frame, mask = person_at(format, rng, 0.45 + 0.02 * index)
         twin = frame_on_device(frame)
-        reduced = reducer.reduce(frame)
+        reduced = reducer.reduce([frame])[0]
         if index in cuts:
             host.reset()
             device.reset()
         has_mask = index not in held
-        expected = host.refine(mask if has_mask else None, frame, reduced)
+        expected = host.refine([mask if has_mask else None], [frame], [reduced])[0]
         on_device = cupy.asarray(mask) if has_mask else None
-        result = device.refine(on_device, twin, grid_on_device(reduced))
+        result = device.refine([on_device], [twin], [grid_on_device(reduced)])[0]
         assert result.alpha is twin.planes.alpha
         assert result.held is expected.held
         for ours, theirs in (
@@ -185,13 +185,13 @@ def test_components_are_those_of_opencv(gpu: Any, seed: int) -> None:
         frame = make_frame(
             format, np.full(format.luma_shape, 99, np.uint8), np.zeros(format.chroma_shape, "u1")
         )
-        reduced = CpuReducer(format).reduce(frame)
+        reduced = CpuReducer(format).reduce([frame])[0]
         noise = rng.random(format.luma_shape).astype(np.float32)
         mask = cv2.GaussianBlur(noise, (0, 0), 0.8 + seed % 3)
         mask = np.clip((mask - mask.mean()) / mask.std() * 0.25 + 0.5, 0, 1).astype(np.float32)
-        expected = host.refine(mask, frame, reduced).alpha
+        expected = host.refine([mask], [frame], [reduced])[0].alpha
         twin = frame_on_device(frame)
-        result = device.refine(cupy.asarray(mask), twin, grid_on_device(reduced))
+        result = device.refine([cupy.asarray(mask)], [twin], [grid_on_device(reduced)])[0]
         np.testing.assert_array_equal(result.alpha.get(), expected)
 
 
@@ -203,10 +203,10 @@ def test_a_bad_mask_does_not_stay(gpu: Any) -> None:
     format = frame_format((641, 359))
     matter = create_cuda_matter(MatteConfig(), format, gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
-    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce(frame))
+    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     for value, code in ((np.nan, None), (1.0, 255), (0.0, 0)):
         mask = cupy.full((256, 256), value, np.float32)
-        alpha = matter.refine(mask, twin, grid).alpha.get()
+        alpha = matter.refine([mask], [twin], [grid])[0].alpha.get()
         if code is not None:
             assert (alpha == code).all()
 
@@ -220,13 +220,13 @@ def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
     format = frame_format((64, 64))
     matter = create_cuda_matter(MatteConfig(style=style), format, gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
-    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce(frame))
+    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     with pytest.raises(ValueError, match="no mask to hold"):
-        matter.refine(None, twin, grid)
-    matter.refine(cupy.ones((256, 256), np.float32), twin, grid)
+        matter.refine([None], [twin], [grid])
+    matter.refine([cupy.ones((256, 256), np.float32)], [twin], [grid])
     matter.reset()
     with pytest.raises(ValueError, match="no mask to hold"):
-        matter.refine(None, twin, grid)
+        matter.refine([None], [twin], [grid])
 
 
 def test_frames_after_the_first_allocate_nothing(gpu: Any) -> None:
@@ -238,12 +238,12 @@ def test_frames_after_the_first_allocate_nothing(gpu: Any) -> None:
     config = MatteConfig(expand_pct=0.7, feather_pct=1)
     matter = create_cuda_matter(config, format, gpu)
     frame, mask = person_at(format, np.random.default_rng(3), 0.5)
-    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce(frame))
+    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     on_device = cupy.asarray(mask)
-    first = matter.refine(on_device, twin, grid)
+    first = matter.refine([on_device], [twin], [grid])[0]
     pool = cupy.get_default_memory_pool()
     before = pool.used_bytes()
     for index in range(4):
-        result = matter.refine(None if index % 2 else on_device, twin, grid)
+        result = matter.refine([None if index % 2 else on_device], [twin], [grid])[0]
         assert result.reduced is first.reduced
         assert pool.used_bytes() == before

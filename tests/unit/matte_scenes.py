@@ -54,4 +54,4 @@ def blank_frame(
 
 
 def reduce(frame: Frame) -> Reduced:
-    return CpuReducer(frame.format).reduce(frame)
+    return CpuReducer(frame.format).reduce([frame])[0]

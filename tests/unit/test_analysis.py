@@ -67,7 +67,7 @@ def test_padded_rows_are_no_part_of_the_picture() -> None:
 def test_reducer_covers_the_frame(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(1))
-    reduced = CpuReducer(format).reduce(frame)
+    reduced = CpuReducer(format).reduce([frame])[0]
     factor = grid_factor(*size)
     assert reduced.factor == factor
     assert reduced.luma.shape == grid_shape(*size)
@@ -87,7 +87,7 @@ def test_reducer_covers_the_frame(size: tuple[int, int], layout: PixelLayout) ->
 def test_one_colour_stays_that_colour(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     frame = flat_frame(format, 77, 90, 201)
-    reduced = CpuReducer(format).reduce(frame)
+    reduced = CpuReducer(format).reduce([frame])[0]
     assert (reduced.luma == frame.luma[0, 0]).all()
     assert (reduced.chroma == frame.chroma[0, 0]).all()
 
@@ -95,7 +95,7 @@ def test_one_colour_stays_that_colour(size: tuple[int, int], layout: PixelLayout
 def test_the_grid_survives_compositing_of_the_frame() -> None:
     format = frame_format((40, 30))  # factor 1: the grid is as large as the frame
     frame = flat_frame(format, 50, 60, 70)
-    reduced = CpuReducer(format).reduce(frame)
+    reduced = CpuReducer(format).reduce([frame])[0]
     frame.luma[:], frame.chroma[:] = 0, 0
     assert (reduced.luma == 50).all()
     assert (reduced.chroma == (60, 70)).all()
@@ -106,10 +106,10 @@ def test_another_format_is_refused() -> None:
     other = frame_format((64, 48), PixelLayout.P010)
     frame = flat_frame(other, 1, 2, 3)
     with pytest.raises(ValueError, match="uint16"):
-        CpuReducer(format).reduce(frame)
+        CpuReducer(format).reduce([frame])
     small = flat_frame(frame_format((62, 48)), 1, 2, 3)
     with pytest.raises(ValueError, match=r"\(48, 62\)"):
-        CpuReducer(format).reduce(make_frame(format, small.luma, small.chroma))
+        CpuReducer(format).reduce([make_frame(format, small.luma, small.chroma)])
 
 
 @pytest.mark.parametrize("factor", [0, 3, -2])

@@ -164,7 +164,7 @@ def test_frames_do_not_influence_each_other(
 
     compositor, reducer = CpuCompositor(config, format), CpuReducer(format)
     for frame, matte in ((copy_frame(first), mattes[0]), (copy_frame(second), mattes[1])):
-        compositor.apply(frame, matte, reducer.reduce(frame))
+        compositor.apply([frame], [matte], [reducer.reduce([frame])[0]])
     compositor.close()
     compositor.close()
     # Blurred backgrounds may keep up to a code value of the frame before.
@@ -188,7 +188,7 @@ def test_camera_noise_leaves_a_blurred_background_still(kind: EffectKind) -> Non
         frame.luma[:] = np.clip(frame.luma + noise, 0, 255)
         if step >= 4:
             frame.luma[:, 160:] = np.minimum(frame.luma[:, 160:], 230) + 20
-        compositor.apply(frame, matte, reducer.reduce(frame))
+        compositor.apply([frame], [matte], [reducer.reduce([frame])[0]])
         results.append(frame.luma.copy())
     for result in results[1:4]:
         assert np.mean(result != results[0]) < 0.03

@@ -245,10 +245,10 @@ def test_nothing_as_large_as_a_frame_is_allocated(kind: EffectKind, layout: Pixe
     matte = matte_from(format, disc_mask(format))
     reducer = CpuReducer(format)
     compositor = CpuCompositor(EffectConfig(kind=kind), format)
-    compositor.apply(frame, matte, reducer.reduce(frame))
+    compositor.apply([frame], [matte], [reducer.reduce([frame])[0]])
     tracemalloc.start()
     try:
-        compositor.apply(frame, matte, reducer.reduce(frame))
+        compositor.apply([frame], [matte], [reducer.reduce([frame])[0]])
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -105,7 +105,7 @@ def test_a_view_shows_what_is_there(layout: PixelLayout, side: float, angle: flo
     format = frame_format((1200, 1024), layout, full_range=True, matrix=1)
     luma, chroma = ramps(format)
     frame = make_frame(format, codes(format, luma), codes(format, chroma))
-    grid = CpuReducer(format).reduce(frame)
+    grid = CpuReducer(format).reduce([frame])[0]
     view = View(frame_from_roi(Roi(610, 500, side, angle), 192), True)
     tensor = np.empty((3, 192, 192), np.float32)
     CpuWarper(MESH, format).write(choose_source(frame, grid, view), view, tensor)
@@ -125,7 +125,7 @@ def test_beyond_the_frame_is_black(size: tuple[int, int]) -> None:
     format = frame_format(size)
     frame = flat_frame(format, 235, 128, 128)
     view = View(letterbox(*size, 128).inverse(), False)
-    grid = CpuReducer(format).reduce(frame)
+    grid = CpuReducer(format).reduce([frame])[0]
     tensor = np.empty((3, 128, 128), np.float32)
     CpuWarper(DETECTOR, format).write(choose_source(frame, grid, view), view, tensor)
     white = np.zeros((128, 128), bool)
@@ -140,7 +140,7 @@ def test_beyond_the_frame_is_black(size: tuple[int, int]) -> None:
 def test_the_grid_serves_large_faces_only() -> None:
     format = frame_format((1920, 1080))
     frame = flat_frame(format, 100, 128, 128)
-    grid = CpuReducer(format).reduce(frame)
+    grid = CpuReducer(format).reduce([frame])[0]
 
     def source(side: float) -> Source:
         return choose_source(frame, grid, View(frame_from_roi(Roi(0, 0, side, 0), 192), True))

@@ -99,7 +99,7 @@ def run(
     reducer = CpuReducer(HD)
     finished = []
     for frame in frames:
-        found = step.find(frame, reducer.reduce(frame), frame.index in cuts)
+        found = step.find(frame, reducer.reduce([frame])[0], frame.index in cuts)
         step.edit_matte(frame, matte_of(value), found)
         finished.append([each.index for each in step.finish(frame, found)])
     return [*finished, [each.index for each in step.flush()]]
@@ -185,7 +185,7 @@ def test_batches_are_divided_at_cuts() -> None:
     step, _ = make_step(finder, FaceMode.OFF, data)
     frames = frames_of(6)
     reducer = CpuReducer(HD)
-    grids = [reducer.reduce(frame) for frame in frames]
+    grids = [reducer.reduce([frame])[0] for frame in frames]
     found = step.find_batch(frames, grids, [False, False, True, False, True, False])
     assert finder.calls == [[0, 1], "reset", [2, 3], "reset", [4, 5]]
     assert [each.cut for each in found] == [False, False, True, False, True, False]
@@ -196,7 +196,7 @@ def test_without_batches_frames_are_found_one_by_one() -> None:
     finder = FakeFinder([[MAIN]] * 3)
     step, _ = make_step(finder, FaceMode.OFF)
     frames = frames_of(3)
-    grids = [CpuReducer(HD).reduce(frame) for frame in frames]
+    grids = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
     assert len(step.find_batch(frames, grids, [True, False, False])) == 3
     assert finder.calls == ["reset", 0, 1, 2]
 
@@ -228,7 +228,7 @@ def test_mattes_of_a_batch_may_be_sent_for_first() -> None:
     reducer = CpuReducer(HD)
     seen = []
     for index, (frame, matte) in enumerate(zip(frames_of(4), mattes, strict=True)):
-        found = step.find(frame, reducer.reduce(frame), index == 2)
+        found = step.find(frame, reducer.reduce([frame])[0], index == 2)
         step.edit_matte(frame, matte, found, index)
         seen.append((int(matte.alpha[300, 160]), int(matte.alpha[300, 480])))
     assert seen == [(255, 0), (0, 0), (0, 255), (0, 0)]

@@ -203,7 +203,7 @@ def sample_picture() -> tuple[FrameFormat, np.ndarray, np.ndarray]:
 
 
 def find(finder: CpuFaceFinder, frame: Frame) -> list[Face]:
-    faces = finder.find(frame, CpuReducer(frame.format).reduce(frame))
+    faces = finder.find(frame, CpuReducer(frame.format).reduce([frame])[0])
     for face in faces:
         assert np.isfinite(face.landmarks).all()
         assert face.landmarks.shape == (468, 3)
@@ -242,7 +242,7 @@ def test_a_batch_gives_the_faces_of_single_frames() -> None:
             break
     assert finder is not None
     format = frames[0].format
-    grids = [CpuReducer(format).reduce(frame) for frame in frames]
+    grids = [CpuReducer(format).reduce([frame])[0] for frame in frames]
     with Together(format, CpuFaceNetworks(format), FinderSettings()) as together:
         found = together.find_batch(frames[:8], grids[:8])
         found += together.find_batch(frames[8:], grids[8:])

@@ -29,7 +29,7 @@ def run(
     """The full-size matte of one mask on its first frame."""
     frame = blank_frame(*size) if frame is None else frame
     matter = CpuMatter(MatteConfig(**settings), frame.format)
-    return matter.refine(mask, frame, reduce(frame)).alpha.copy()
+    return matter.refine([mask], [frame], [reduce(frame)])[0].alpha.copy()
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (64, 64), ODD, (1027, 579), (360, 640)])
@@ -43,7 +43,7 @@ def test_any_size_gives_flat_mattes_for_flat_masks(
     matter = CpuMatter(MatteConfig(expand_pct=1, feather_pct=2), frame.format)
     for value in (0.0, 1.0):
         matter.reset()
-        matte = matter.refine(np.full(mask_shape, value, np.float32), frame, reduce(frame))
+        matte = matter.refine([np.full(mask_shape, value, np.float32)], [frame], [reduce(frame)])[0]
         assert matte.alpha is frame.planes.alpha
         assert matte.alpha.dtype == matte.reduced.dtype == np.uint8
         assert matte.reduced.shape == grid_shape(*size)
@@ -89,12 +89,12 @@ def test_noise_is_handled() -> None:
     matter = CpuMatter(MatteConfig(), frame.format)
     for _ in range(4):
         mask = rng.random((256, 256)).astype(np.float32)
-        assert matter.refine(mask, frame, reduce(frame)).alpha.max() <= 255
+        assert matter.refine([mask], [frame], [reduce(frame)])[0].alpha.max() <= 255
     bad = np.full((256, 256), np.nan, np.float32)
-    matter.refine(bad, frame, reduce(frame))
+    matter.refine([bad], [frame], [reduce(frame)])
     # One overflow of the model does not stay in the state.
     person = np.ones((256, 256), np.float32)
-    assert np.all(matter.refine(person, frame, reduce(frame)).alpha == 255)
+    assert np.all(matter.refine([person], [frame], [reduce(frame)])[0].alpha == 255)
 
 
 def test_guided_moves_the_edge_to_the_picture() -> None:
@@ -155,11 +155,11 @@ def test_hold_repeats_the_matte_while_the_picture_stands_still() -> None:
     luma = rng.integers(40, 200, (720, 1280))
     matter = CpuMatter(MatteConfig(), blank_frame(1280, 720).format)
     frame = blank_frame(1280, 720, luma=luma)
-    first = matter.refine(discs((256, 256), PERSON), frame, reduce(frame))
+    first = matter.refine([discs((256, 256), PERSON)], [frame], [reduce(frame)])[0]
     assert not first.held
     expected = first.alpha.copy()
     later = blank_frame(1280, 720, luma=luma)
-    held = matter.refine(None, later, reduce(later))
+    held = matter.refine([None], [later], [reduce(later)])[0]
     assert held.held
     assert np.array_equal(held.alpha, expected)
 
@@ -173,8 +173,8 @@ def test_hold_fits_the_old_mask_to_a_moved_picture() -> None:
     mask = np.clip(0.5 - (x - 320) / 20, 0, 1).astype(np.float32)[None, :].repeat(256, axis=0)
     first, second = scene(320), scene(324)
     matter = CpuMatter(MatteConfig(), first.format)
-    before = matter.refine(mask, first, reduce(first)).alpha.astype(int)
-    after = matter.refine(None, second, reduce(second)).alpha.astype(int)
+    before = matter.refine([mask], [first], [reduce(first)])[0].alpha.astype(int)
+    after = matter.refine([None], [second], [reduce(second)])[0].alpha.astype(int)
     assert after.sum() > before.sum()
 
 
@@ -182,11 +182,11 @@ def test_there_must_be_a_mask_to_hold() -> None:
     frame = blank_frame(64, 64)
     matter = CpuMatter(MatteConfig(), frame.format)
     with pytest.raises(ValueError, match="no mask to hold"):
-        matter.refine(None, frame, reduce(frame))
-    matter.refine(np.ones((256, 256), np.float32), frame, reduce(frame))
+        matter.refine([None], [frame], [reduce(frame)])
+    matter.refine([np.ones((256, 256), np.float32)], [frame], [reduce(frame)])
     matter.reset()
     with pytest.raises(ValueError, match="no mask to hold"):
-        matter.refine(None, frame, reduce(frame))
+        matter.refine([None], [frame], [reduce(frame)])
 
 
 def test_reset_forgets() -> None:
@@ -204,7 +204,7 @@ def test_reset_forgets() -> None:
         for mask in masks[-count:]:
             if reset:
                 matter.reset()
-            result = matter.refine(mask, frame, reduce(frame))
+            result = matter.refine([mask], [frame], [reduce(frame)])[0]
         assert result is not None
         return result.alpha.copy()
 
@@ -219,9 +219,9 @@ def test_a_person_who_leaves_leaves_no_ghost() -> None:
     frame = blank_frame(*ODD)
     matter = CpuMatter(MatteConfig(temporal=1.0), frame.format)
     for _ in range(5):
-        matter.refine(discs((256, 256), PERSON), frame, reduce(frame))
+        matter.refine([discs((256, 256), PERSON)], [frame], [reduce(frame)])
     empty = np.zeros((256, 256), np.float32)
-    assert not matter.refine(empty, frame, reduce(frame)).alpha.any()
+    assert not matter.refine([empty], [frame], [reduce(frame)])[0].alpha.any()
 
 
 def test_ten_bits_give_the_matte_of_eight() -> None:
@@ -238,8 +238,8 @@ def test_results_go_to_the_same_arrays_every_time() -> None:
     frame = blank_frame(1280, 720)
     matter = CpuMatter(MatteConfig(expand_pct=0.7, feather_pct=1), frame.format)
     mask = discs((256, 256), PERSON)
-    first = matter.refine(mask, frame, reduce(frame))
-    second = matter.refine(np.zeros_like(mask), frame, reduce(frame))
+    first = matter.refine([mask], [frame], [reduce(frame)])[0]
+    second = matter.refine([np.zeros_like(mask)], [frame], [reduce(frame)])[0]
     assert first.reduced is second.reduced
     assert not first.reduced.any()
 

@@ -146,7 +146,7 @@ def matte(masks: list[Plane], settings: MatteConfig, size: tuple[int, int] = SIZ
     frame = blank_frame(*size)
     matter = ObsMatter(settings, frame.format)
     for mask in masks:
-        result = matter.refine(mask, frame, reduce(frame))
+        result = matter.refine([mask], [frame], [reduce(frame)])[0]
     assert result.alpha is frame.planes.alpha
     assert result.reduced.shape == grid_shape(*size)
     return result.alpha.copy()
@@ -232,16 +232,16 @@ def test_hold_and_reset() -> None:
     frame = blank_frame(*SIZE)
     matter = ObsMatter(config(temporal=0.5, threshold=0.2), frame.format)
     with pytest.raises(ValueError, match="no mask to hold"):
-        matter.refine(None, frame, reduce(frame))
-    first = matter.refine(SCENE, frame, reduce(frame)).alpha.copy()
+        matter.refine([None], [frame], [reduce(frame)])
+    first = matter.refine([SCENE], [frame], [reduce(frame)])[0].alpha.copy()
     frame.planes.alpha[:] = 3
-    held = matter.refine(None, frame, reduce(frame))
+    held = matter.refine([None], [frame], [reduce(frame)])[0]
     assert held.held
     assert np.array_equal(held.alpha, first)
-    mixed = matter.refine(MOVED, frame, reduce(frame)).alpha.copy()
+    mixed = matter.refine([MOVED], [frame], [reduce(frame)])[0].alpha.copy()
     matter.reset()
     with pytest.raises(ValueError, match="no mask to hold"):
-        matter.refine(None, frame, reduce(frame))
-    alone = matter.refine(MOVED, frame, reduce(frame)).alpha
+        matter.refine([None], [frame], [reduce(frame)])
+    alone = matter.refine([MOVED], [frame], [reduce(frame)])[0].alpha
     assert not np.array_equal(alone, mixed)
     assert np.array_equal(alone, matte([MOVED], config(temporal=0.5, threshold=0.2)))

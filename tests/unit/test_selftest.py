@@ -127,7 +127,7 @@ class FaultySide(HostSide):
 
         class Brighter:
             def reduce(self, frame: Frame) -> Reduced:
-                reduced = reducer.reduce(frame)
+                reduced = reducer.reduce([frame])[0]
                 reduced.luma[0, 0] += 1 << format.shift
                 return reduced
 
@@ -146,7 +146,7 @@ class FaultySide(HostSide):
 
         class Softer:
             def refine(self, mask: Any, frame: Frame, reduced: Reduced) -> Matte:
-                matte = matter.refine(mask, frame, reduced)
+                matte = matter.refine([mask], [frame], [reduced])[0]
                 matte.alpha[:10] += 3
                 return matte
 
