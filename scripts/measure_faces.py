@@ -115,7 +115,7 @@ def measure_clip(
     for frame in frames_of(path):
         grid = reduce.reduce([frame])[0]
         started = time.thread_time()
-        faces = finder.find(frame, grid)
+        (faces,) = finder.find([frame], [grid])
         run.ms.append((time.thread_time() - started) * 1000)
         run.raw.append(finder.raw_landmarks())
         if told is None:
@@ -188,7 +188,7 @@ def still(path: Path, settings: FinderSettings) -> float:
         top = np.iinfo(frame.luma.dtype).max
         np.copyto(frame.luma, np.clip(np.rint(clean + grain), 0, top), casting="unsafe")
         frame.pts = int(index / 30 / frame.time_base)
-        faces = finder.find(frame, reduce.reduce([frame])[0])
+        (faces,) = finder.find([frame], reduce.reduce([frame]))
         if faces and index >= STILL_SKIP:
             width = faces[0].box_xyxy[2] - faces[0].box_xyxy[0]
             points.append(faces[0].landmarks[:, :2] / width)
@@ -203,12 +203,12 @@ def life_after(path: Path, settings: FinderSettings) -> int:
     for leave in (_grey, _walled):
         finder, reduce = CpuFaceFinder(format, settings), CpuReducer(format)
         for frame in frames_of(path):
-            faces = finder.find(frame, reduce.reduce([frame])[0])
+            (faces,) = finder.find([frame], reduce.reduce([frame]))
             if frame.index >= 20 and faces:
                 leave(frame, faces[0])
                 for index in range(60):
                     frame.pts += int(1 / 30 / frame.time_base)
-                    if finder.find(frame, reduce.reduce([frame])[0]):
+                    if finder.find([frame], reduce.reduce([frame]))[0]:
                         longest = max(longest, index + 1)
                 break
         finder.close()

@@ -253,7 +253,7 @@ def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) ->
     settings = FinderSettings(small_faces=small)
     reducer = CpuReducer(format)
     on_cpu = CpuFaceFinder(format, settings)
-    singles = [on_cpu.find(frame, reducer.reduce([frame])[0]) for frame in frames]
+    singles = [on_cpu.find([frame], reducer.reduce([frame]))[0] for frame in frames]
     together = Together(format, CpuFaceNetworks(format), settings)
     stream = gpu.new_stream()
     found, expected = [], []
@@ -265,9 +265,9 @@ def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) ->
         for start in range(0, FRAMES, batch):
             part = frames[start : start + batch]
             grids = [CpuReducer(format).reduce([frame])[0] for frame in part]
-            expected += together.find_batch(part, grids)
+            expected += together.find(part, grids)
             on_device = [grid_on_device(grid) for grid in grids]
-            found += finder.find_batch([frame_on_device(frame) for frame in part], on_device)
+            found += finder.find([frame_on_device(frame) for frame in part], on_device)
     assert len(found) == len(expected) == FRAMES
     for faces, (same,), (single,) in zip(found, expected, singles, strict=True):
         (face,) = faces
@@ -347,6 +347,6 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
         for start in range(0, FRAMES, 8):
             part = frames[start : start + 8]
             grids = [grid_on_device(reducer.reduce([frame])[0]) for frame in part]
-            found = finder.find_batch([frame_on_device(frame) for frame in part], grids)
+            found = finder.find([frame_on_device(frame) for frame in part], grids)
             assert [[face.id for face in faces] for faces in found] == [[0]] * len(part)
         finder.close()

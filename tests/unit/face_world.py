@@ -167,7 +167,7 @@ class Watch:
     def batch(self, size: int) -> list[list[Face]]:
         """The faces of the next frames, found at once."""
         before = len(self.world.views)
-        found = self.together.find_batch(*self.frames(size))
+        found = self.together.find(*self.frames(size))
         self.batches.append(self.world.views[before:])
         assert len(found) == size
         for faces in found:

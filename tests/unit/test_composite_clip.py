@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from av.video.stream import VideoStream
 
-from bgsoft.composite.clip import ClipBackground, LoopedClip, cover_size
+from bgsoft.composite.clip import ClipBackground, ClipPlayer, LoopedClip, cover_size
 from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.media.probe import probe
 from tests.assets import CLIPS, Clip
-from tests.pictures import Array, flat_frame, frame_format, no_one
+from tests.pictures import Array, flat_frame, frame_format
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 
 CLIP_SIZE = (96, 72)
@@ -20,11 +20,11 @@ CLIP_SIZE = (96, 72)
 
 def shown_at(background: ClipBackground, format: FrameFormat, milliseconds: list[int]) -> list[int]:
     """The clip's frame numbers behind frames of these times."""
-    frame, matte = flat_frame(format, 0, 0, 0), no_one(format)
+    frame = flat_frame(format, 0, 0, 0)
     seen = []
     for time in milliseconds:
         frame.pts = time
-        background.prepare(frame, matte, None)  # type: ignore[arg-type]
+        background.settle(frame)
         luma = background.luma(0, format.height)
         seen.append(read_index(luma, 8 if format.layout is PixelLayout.P010 else 0))
     background.close()
@@ -38,7 +38,7 @@ def test_frames_follow_time_and_loop(layout: PixelLayout, suffix: str, tmp_path:
     path = write_video(tmp_path / f"clip{suffix}", VideoSpec(times=regular_times(5, 25)))
     format = frame_format(CLIP_SIZE, layout)
     times = list(range(7000, 7460, 20))  # the frame before each 40 ms step, twice
-    seen = shown_at(ClipBackground(path, format), format, times)
+    seen = shown_at(ClipBackground(ClipPlayer(path, format)), format, times)
     assert seen == [(time - 7000) // 40 % 5 for time in times]
 
 
@@ -49,7 +49,7 @@ def test_times_of_the_clip_itself_are_kept(tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mkv", spec)
     format = frame_format(CLIP_SIZE)
     wanted = {0: 0, 39: 0, 40: 1, 199: 1, 205: 2, 210: 3, 499: 3, 500: 4, 590: 4, 620: 0, 645: 1}
-    seen = shown_at(ClipBackground(path, format), format, list(wanted))
+    seen = shown_at(ClipBackground(ClipPlayer(path, format)), format, list(wanted))
     assert seen == list(wanted.values())
 
 
@@ -57,14 +57,14 @@ def test_gaps_in_the_video_skip_frames_and_whole_loops(tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(5, 25)))
     format = frame_format(CLIP_SIZE)
     times = [0, 130, 200, 3_600_000, 3_600_090]
-    seen = shown_at(ClipBackground(path, format), format, times)
+    seen = shown_at(ClipBackground(ClipPlayer(path, format)), format, times)
     assert seen == [0, 3, 0, 0, 2]
 
 
 def test_a_single_frame_is_a_still(tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(1)))
     format = frame_format(CLIP_SIZE)
-    assert shown_at(ClipBackground(path, format), format, [0, 40, 4000]) == [0, 0, 0]
+    assert shown_at(ClipBackground(ClipPlayer(path, format)), format, [0, 40, 4000]) == [0, 0, 0]
 
 
 def test_each_frame_is_handed_out_once(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_each_frame_is_handed_out_once(tmp_path: Path) -> None:
 )
 def test_the_clip_stands_upright(clip: Clip, tmp_path: Path) -> None:
     format = frame_format((clip.width, clip.height))
-    background = ClipBackground(clip.build(tmp_path), format)
+    background = ClipBackground(ClipPlayer(clip.build(tmp_path), format))
     # Fails on a turned or mirrored picture.
     assert shown_at(background, format, [0, 40, 80]) == [0, 1, 2]
 
@@ -107,8 +107,8 @@ def test_cover_size(
 def test_range_becomes_the_frames(full_range: bool, tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(1)))
     assert not probe(path).format.color.full_range
-    limited = ClipBackground(path, frame_format(CLIP_SIZE)).luma(0, 72).astype(float)
-    other = ClipBackground(path, frame_format(CLIP_SIZE, full_range=full_range))
+    limited = ClipBackground(ClipPlayer(path, frame_format(CLIP_SIZE))).luma(0, 72).astype(float)
+    other = ClipBackground(ClipPlayer(path, frame_format(CLIP_SIZE, full_range=full_range)))
     luma = other.luma(0, 72).astype(float)
     wanted = (limited - 16) * 255 / 219 if full_range else limited
     assert np.abs(luma - wanted).max() <= 2
@@ -135,7 +135,7 @@ def test_matrix_becomes_the_frames(layout: PixelLayout, tmp_path: Path) -> None:
     assert probe(path).format.color.matrix == 6
     same = frame_format(CLIP_SIZE, layout, matrix=6)
     other = frame_format(CLIP_SIZE, layout, matrix=1)
-    before, after = ClipBackground(path, same), ClipBackground(path, other)
+    before, after = ClipBackground(ClipPlayer(path, same)), ClipBackground(ClipPlayer(path, other))
     assert not np.array_equal(before.luma(0, 72), after.luma(0, 72))
     difference = np.abs(colours(before, same) - colours(after, other))
     # Away from the edges between colours, which chroma's interpolation reaches.
@@ -147,7 +147,7 @@ def test_matrix_becomes_the_frames(layout: PixelLayout, tmp_path: Path) -> None:
 def test_any_frame_size_is_covered(size: tuple[int, int], tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(2)))
     format = frame_format(size)
-    background = ClipBackground(path, format)
+    background = ClipBackground(ClipPlayer(path, format))
     assert background.luma(0, size[1]).shape == format.luma_shape
     assert background.chroma(0, (size[1] + 1) // 2).shape == format.chroma_shape
     assert background.luma(0, size[1]).min() >= 16
@@ -156,4 +156,4 @@ def test_any_frame_size_is_covered(size: tuple[int, int], tmp_path: Path) -> Non
 
 def test_what_is_no_clip_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--background: .*does not exist"):
-        ClipBackground(tmp_path / "nothing.mp4", frame_format((8, 8)))
+        ClipPlayer(tmp_path / "nothing.mp4", frame_format((8, 8)))

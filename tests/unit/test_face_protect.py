@@ -233,17 +233,6 @@ def test_what_the_mask_had_missed_is_measured_before_it_is_filled_in() -> None:
     assert seen[0][0] == pytest.approx(0.5, abs=0.03)
 
 
-def test_the_stage_that_made_the_matte_keeps_its_own_plane() -> None:
-    matte = empty_matte(HD)
-    own = matte.reduced
-    CpuMatteEditor(HD).apply(
-        matte, CoverDrawer(HD).draw([(make_face(640, 360, 200), 1.0)]), None, None
-    )
-    assert own.max() == 0
-    assert matte.reduced is not own
-    assert matte.reduced.max() == 255
-
-
 def test_a_limit_cuts_first_and_covers_win_over_it() -> None:
     matte = empty_matte(HD, 200)
     limit = np.zeros(matte.reduced.shape, np.uint8)

@@ -33,21 +33,18 @@ class FakeFinder:
         self.faces = faces
         self.calls: list[Any] = []
 
-    def find(self, frame: Frame, reduced: Reduced) -> list[Face]:
-        self.calls.append(frame.index)
-        return list(self.faces[frame.index])
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
+        self.calls += [frame.index for frame in frames]
+        return [list(self.faces[frame.index]) for frame in frames]
 
     def reset(self) -> None:
         self.calls.append("reset")
 
     def close(self) -> None:
         self.calls.append("close")
-
-
-class BatchFinder(FakeFinder):
-    def find_batch(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
-        self.calls.append([frame.index for frame in frames])
-        return [list(self.faces[frame.index]) for frame in frames]
 
 
 class FakeData:
@@ -99,9 +96,13 @@ def run(
     reducer = CpuReducer(HD)
     finished = []
     for frame in frames:
-        found = step.find(frame, reducer.reduce([frame])[0], frame.index in cuts)
-        step.edit_matte(frame, matte_of(value), found)
-        finished.append([each.index for each in step.finish(frame, found)])
+        if frame.index in cuts:
+            step.reset()
+        found = step.find([frame], reducer.reduce([frame]))
+        mattes = [matte_of(value)]
+        step.fetch_mattes(mattes)
+        step.edit_mattes([frame], mattes, found)
+        finished.append([each.index for each in step.finish([frame], found)])
     return [*finished, [each.index for each in step.flush()]]
 
 
@@ -179,40 +180,21 @@ def test_only_hiding_keeps_frames_back(mode: FaceMode) -> None:
     assert step.held == 0
 
 
-def test_batches_are_divided_at_cuts() -> None:
-    finder = BatchFinder([[MAIN]] * 6)
+def test_the_first_frame_of_a_scene_is_told_apart() -> None:
+    finder = FakeFinder([[MAIN]] * 5)
     data = FakeData()
     step, _ = make_step(finder, FaceMode.OFF, data)
-    frames = frames_of(6)
-    reducer = CpuReducer(HD)
-    grids = [reducer.reduce([frame])[0] for frame in frames]
-    found = step.find_batch(frames, grids, [False, False, True, False, True, False])
-    assert finder.calls == [[0, 1], "reset", [2, 3], "reset", [4, 5]]
-    assert [each.cut for each in found] == [False, False, True, False, True, False]
-    assert data.written == [(index, [1]) for index in range(6)]
-
-
-def test_without_batches_frames_are_found_one_by_one() -> None:
-    finder = FakeFinder([[MAIN]] * 3)
-    step, _ = make_step(finder, FaceMode.OFF)
-    frames = frames_of(3)
+    frames = frames_of(5)
     grids = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
-    assert len(step.find_batch(frames, grids, [True, False, False])) == 3
-    assert finder.calls == ["reset", 0, 1, 2]
+    found = step.find(frames[:2], grids[:2])
+    step.reset()
+    found += step.find(frames[2:], grids[2:])
+    assert finder.calls == [0, 1, "reset", 2, 3, 4]
+    assert [each.cut for each in found] == [False, False, True, False, False]
+    assert data.written == [(index, [1]) for index in range(5)]
 
 
-def test_what_the_modes_touch() -> None:
-    for mode, matte, read, frame in (
-        (FaceMode.OFF, False, False, False),
-        (FaceMode.GUARD, True, False, False),
-        (FaceMode.MAIN, True, True, False),
-        (FaceMode.ANONYMIZE, False, False, True),
-    ):
-        step, _ = make_step(FakeFinder([]), mode)
-        assert (step.edits_matte, step.reads_mattes, step.edits_frame) == (matte, read, frame)
-
-
-def test_mattes_of_a_batch_may_be_sent_for_first() -> None:
+def test_mattes_of_a_batch_are_sent_for_first() -> None:
     """Each is parted by its own cells and faces, and a cut between them forgets what was kept."""
     left, right = np.s_[40:, 80:240], np.s_[40:, 400:560]
     shown = [(left, right), (right,), (left, right), (left,)]
@@ -223,14 +205,15 @@ def test_mattes_of_a_batch_may_be_sent_for_first() -> None:
         for person in people:
             matte.alpha[person] = matte.reduced[person] = 255
         mattes.append(matte)
-    for index, matte in enumerate(mattes):
-        step.fetch_matte(matte, index)
-    reducer = CpuReducer(HD)
-    seen = []
-    for index, (frame, matte) in enumerate(zip(frames_of(4), mattes, strict=True)):
-        found = step.find(frame, reducer.reduce([frame])[0], index == 2)
-        step.edit_matte(frame, matte, found, index)
-        seen.append((int(matte.alpha[300, 160]), int(matte.alpha[300, 480])))
+    frames = frames_of(4)
+    grids = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    for scene in (slice(0, 2), slice(2, 4)):
+        if scene.start:
+            step.reset()
+        found = step.find(frames[scene], grids[scene])
+        step.fetch_mattes(mattes[scene])
+        step.edit_mattes(frames[scene], mattes[scene], found)
+    seen = [(int(matte.alpha[300, 160]), int(matte.alpha[300, 480])) for matte in mattes]
     assert seen == [(255, 0), (0, 0), (0, 255), (0, 0)]
 
 

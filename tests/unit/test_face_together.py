@@ -383,16 +383,6 @@ def test_an_empty_batch_asks_nothing_and_changes_nothing() -> None:
     assert [[face.age_frames for face in faces] for faces in watch.run(2, 2)] == [[8], [9]]
 
 
-def test_a_frame_alone_is_a_batch_of_one() -> None:
-    single, batches = Watch(still(500, 500)), Watch(still(500, 500))
-    for _ in range(12):
-        (expected,) = batches.batch(1)
-        (frame,), (grid,) = single.frames(1)
-        faces = single.together.find(frame, grid)
-        assert [face.id for face in faces] == [face.id for face in expected] == [0]
-    assert single.world.views == batches.world.views
-
-
 def test_it_closes_its_networks() -> None:
     watch = Watch()
     with watch.together:

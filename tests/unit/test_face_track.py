@@ -203,7 +203,7 @@ def sample_picture() -> tuple[FrameFormat, np.ndarray, np.ndarray]:
 
 
 def find(finder: CpuFaceFinder, frame: Frame) -> list[Face]:
-    faces = finder.find(frame, CpuReducer(frame.format).reduce([frame])[0])
+    (faces,) = finder.find([frame], CpuReducer(frame.format).reduce([frame]))
     for face in faces:
         assert np.isfinite(face.landmarks).all()
         assert face.landmarks.shape == (468, 3)
@@ -244,9 +244,9 @@ def test_a_batch_gives_the_faces_of_single_frames() -> None:
     format = frames[0].format
     grids = [CpuReducer(format).reduce([frame])[0] for frame in frames]
     with Together(format, CpuFaceNetworks(format), FinderSettings()) as together:
-        found = together.find_batch(frames[:8], grids[:8])
-        found += together.find_batch(frames[8:], grids[8:])
-        assert together.find_batch([], []) == []
+        found = together.find(frames[:8], grids[:8])
+        found += together.find(frames[8:], grids[8:])
+        assert together.find([], []) == []
     for faces, single in zip(found, singles, strict=True):
         assert [face.id for face in faces] == [0]
         width = single.box_xyxy[2] - single.box_xyxy[0]

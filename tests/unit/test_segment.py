@@ -114,7 +114,7 @@ FORMAT = FrameFormat(width=192, height=108)
 
 def segment(raw: np.ndarray, **changes: object) -> np.ndarray:
     model = spec(**changes)
-    segmenter = SingleShotSegmenter(model, FakeNetwork(network_shapes(model), raw), FORMAT)
+    segmenter = SingleShotSegmenter(model, [FakeNetwork(network_shapes(model), raw)], FORMAT)
     reduced = flat(FORMAT, (100, 128, 128), (27, 48))
     frame = Frame(
         planes=Planes(0, reduced.luma, reduced.chroma, None),
@@ -123,7 +123,7 @@ def segment(raw: np.ndarray, **changes: object) -> np.ndarray:
         pts=5,
         time_base=Fraction(1, 30),
     )
-    return segmenter.mask(frame, reduced)
+    return segmenter.masks([frame], [reduced])[0]
 
 
 def test_mask_is_clipped_and_free_of_nan() -> None:
@@ -162,9 +162,9 @@ def test_a_failure_names_the_frame() -> None:
     model = spec()
     network = FakeNetwork(network_shapes(model), np.zeros((1, 1, 8, 16)))
     network.fail = True
-    segmenter = SingleShotSegmenter(model, network, FORMAT)
+    segmenter = SingleShotSegmenter(model, [network], FORMAT)
     reduced = flat(FORMAT, (100, 128, 128), (27, 48))
     frame = Frame(Planes(0, reduced.luma, reduced.chroma, None), FORMAT, 0, 77, Fraction(1, 30))
     with pytest.raises(InferenceError) as caught:
-        segmenter.mask(frame, reduced)
+        segmenter.masks([frame], [reduced])
     assert caught.value.pts == 77

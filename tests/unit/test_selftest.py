@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +127,11 @@ class FaultySide(HostSide):
             return reducer
 
         class Brighter:
-            def reduce(self, frame: Frame) -> Reduced:
-                reduced = reducer.reduce([frame])[0]
-                reduced.luma[0, 0] += 1 << format.shift
-                return reduced
+            def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
+                grids = reducer.reduce(frames)
+                for grid in grids:
+                    grid.luma[0, 0] += 1 << format.shift
+                return grids
 
         return Brighter()
 
@@ -145,10 +147,11 @@ class FaultySide(HostSide):
             return matter
 
         class Softer:
-            def refine(self, mask: Any, frame: Frame, reduced: Reduced) -> Matte:
-                matte = matter.refine([mask], [frame], [reduced])[0]
-                matte.alpha[:10] += 3
-                return matte
+            def refine(self, masks: Any, frames: Any, grids: Any) -> list[Matte]:
+                mattes = matter.refine(masks, frames, grids)
+                for matte in mattes:
+                    matte.alpha[:10] += 3
+                return mattes
 
         return Softer()
 

@@ -21,6 +21,7 @@ def test_the_ring_has_room_for_frames_that_are_held_back(
         composite=CompositeBackend.CPU,
         encode=EncodeBackend.CPU,
         ring_slots=asked,
+        batch=1,
     )
     machine = Machine(config, lambda _event: None)
     assert machine.make_ring(frame_format((16, 8)), held).size == slots
