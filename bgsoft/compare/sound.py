@@ -86,14 +86,17 @@ def _samples(path: Path, number: int) -> tuple[int, str] | None:
 
 def _sync(name: str, number: int, a: FileFacts, b: FileFacts) -> Check:
     """When the sound begins, counted from the first picture."""
+    tracks = [facts.of_kind("audio")[number] for facts in (a, b)]
+    # Where the packets are the same, they tell: one file may play what the other skips of them.
+    same = tracks[0].digests == tracks[1].digests and all(t.early_seconds for t in tracks)
     starts: list[Fraction] = []
-    for facts in (a, b):
-        heard, shown = _first_heard(facts.path, number), facts.info.start_pts
+    for facts, track in zip((a, b), tracks, strict=True):
+        heard = track.early_seconds[0] if same else _first_heard(facts.path, number)
+        shown = facts.info.start_pts
         if heard is None or shown is None:
             which = "A" if facts is a else "B"
             return Check(name=name, ok=False, detail=f"{which}'s has no time, or is damaged")
         starts.append(heard - shown * facts.info.time_base)
-    tracks = [facts.of_kind("audio")[number] for facts in (a, b)]
     tick = max(a.info.time_base, b.info.time_base) + max(t.time_base for t in tracks)
     begins = f"begins {float(starts[0]) * 1000:+.1f} ms from the first picture"
     if abs(starts[1] - starts[0]) <= tick:

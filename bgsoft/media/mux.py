@@ -26,6 +26,7 @@ from bgsoft.media.output import write_error
 from bgsoft.media.source import open_input
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.tracks import SideTracks
+from bgsoft.media.untimed import is_untimed
 from bgsoft.report import AudioReport, Event
 
 __all__ = ["Muxer"]
@@ -211,12 +212,17 @@ class Muxer(Closing):
             raise ValueError("the output has its video stream already")
         self._video = stream
         if self.container.numbers_frames:
-            number_frames(stream, self.frame_rate)
-            self._grid = FrameGrid(self.container, self.frame_rate, self.info.time_base)
+            # A source of the same kind has numbers already, and may have left some out.
+            same = is_untimed(self.info.container)
+            rate = 1 / self.info.time_base if same else self.frame_rate
+            number_frames(stream, rate)
+            self._grid = FrameGrid(self.container, rate, self.info.time_base)
+            self._grid.check_source(self.info, self.timeline)
         stream.metadata.update(self._video_tags)
         stream.disposition = Disposition.default
         if self._side is not None:
             self._side.attach(self._output)
+            self._shift = self.timeline.ticks(self.info.time_base)
 
     def timestamp(self, pts: int) -> int:
         """The output timestamp of a source timestamp, both in ``info.time_base``.

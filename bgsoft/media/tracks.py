@@ -6,8 +6,10 @@ so they cost little and work the same whatever decodes the video.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import io
+import math
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -83,6 +85,8 @@ class SideTracks:
         self._tracks: dict[int, Track] = {}
         self._packets: Iterator[Packet[Any]] | None = None
         self._position = float("-inf")
+        self._cut_at_zero: set[int] = set()
+        """Audio tracks whose packets before zero cannot be kept."""
         self._splices: SplicedClock | None = None
         if info.container in BROADCAST_DEMUXERS:
             self._splices = SplicedClock(
@@ -101,6 +105,7 @@ class SideTracks:
                 stream.discard = Discard.all
             else:
                 self._tracks[stream.index] = track
+        self._make_room()
         self.write_chapters(output)
 
     def _notice(self, message: str) -> None:
@@ -140,9 +145,35 @@ class SideTracks:
             and (self._info.container.startswith("matroska") or _codec_name(stream) == "opus")
             and not self._timeline.is_part
         )
+        if isinstance(stream, AudioStream) and not keep and not self._timeline.is_part:
+            self._cut_at_zero.add(stream.index)
         return CopiedTrack(
             stream, target, self._timeline, keep_lead_in=keep, fine_clock=self._container.edit_lists
         )
+
+    def _make_room(self) -> None:
+        """Move the origin back for sound that would lose a packet of which most is played.
+
+        A film begins with the end of a codec's priming, or with what a cut left of a packet.
+        """
+        waiting, origin = self._cut_at_zero, self._timeline.origin
+        if not waiting:
+            return
+        with (
+            contextlib.closing(open_input(self._info.path)) as source,
+            contextlib.suppress(av.FFmpegError),
+        ):
+            for packet in source.demux([source.streams[index] for index in waiting]):
+                if not packet.size or packet.pts is None or packet.time_base is None:
+                    continue
+                start = packet.pts * packet.time_base
+                middle = start + (packet.duration or 0) * packet.time_base / 2
+                if start < origin <= middle and packet.stream_index in waiting:
+                    tick = self._info.time_base
+                    self._timeline.include(math.floor(start / tick) * tick)
+                waiting.discard(packet.stream_index)
+                if not waiting or start > origin + 1:
+                    return
 
     def _add_audio(self, output: OutputContainer, stream: AudioStream) -> Track | None:
         number = len(self.audio)
@@ -152,13 +183,16 @@ class SideTracks:
             self._drop_audio(number, "unknown", "its codec is not known")
             return None
         encoders = fallback_encoders(self._container, stream)
-        late = self._container.numbers_frames and self._begins_late(number, stream)
+        numbers = self._container.numbers_frames
         if codec in self._container.recode_audio and not self._is_mp4():
             reason = f"few players read {codec} in {self._container.name}"
         elif not _holds(self._container, stream):
             reason = f"{self._container.name} cannot hold {codec}"
-        elif late:
+        elif numbers and self._begins_late(number, stream):
             reason = f"{self._container.name} cannot hold a late start, so silence leads in"
+            encoders = (*same_encoder(codec), *encoders)
+        elif numbers and self._has_gaps(number):
+            reason = f"{self._container.name} cannot hold gaps, so silence fills them"
             encoders = (*same_encoder(codec), *encoders)
         if reason is None:
             self.audio.append(AudioReport(track=number, codec=codec, action="copied"))
@@ -173,7 +207,6 @@ class SideTracks:
                 AudioReport(track=number, codec=name, action="transcoded", reason=reason)
             )
             self._notice(f"audio track {number} converted from {codec} to {name}: {reason}")
-            numbers = self._container.numbers_frames
             track = TranscodedTrack(stream, target, self._timeline, from_zero=numbers)
             return self._steady(track, target)
         self._drop_audio(number, codec, reason)
@@ -201,6 +234,23 @@ class SideTracks:
                 stage="encode",
             )
         return late > _MAX_LATE_SECONDS
+
+    def _has_gaps(self, number: int) -> bool:
+        """Whether a track that begins in time has gaps that its copy could not keep."""
+        if self._splices is not None:
+            return False  # joined recordings have some that are closed
+        with contextlib.closing(open_input(self._info.path)) as source:
+            twin = source.streams.audio[number]
+            dry = SteadyTrack(CopiedTrack(twin, twin, self._timeline), twin, self._container)
+            try:
+                for packet in source.demux(twin):
+                    if packet.size:
+                        collections.deque(dry.feed(packet), maxlen=0)
+            except UnsupportedFormatError:
+                return True
+            except av.FFmpegError:
+                pass  # told when the track is read
+        return False
 
     def _is_mp4(self) -> bool:
         """Whether the input is MP4 itself, rather than QuickTime's MOV."""
