@@ -16,6 +16,7 @@ from av.video.stream import VideoStream
 from bgsoft.compare.compare import Limits, compare
 from bgsoft.compare.result import Comparison
 from bgsoft.media.source import open_input
+from tests.outside import ffmpeg
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 
 VIDEO = VideoSpec(times=regular_times(25))
@@ -96,6 +97,16 @@ def test_sound_that_starts_elsewhere_is_found(write: Write) -> None:
     found = failed(run(write("a.mp4"), write(video=later)))
     assert set(found) == {"audio 0 sync"}
     assert "-200.0 ms in B" in found["audio 0 sync"]
+
+
+def test_an_encoder_s_delay_that_is_played_is_no_shift(tmp_path: Path, write: Write) -> None:
+    a = write("a.mov", sounds=[SoundSpec(codec="ac3")])
+    # MOV hides the delay, MPEG-TS cannot say that there is one.
+    ffmpeg("-i", a, "-c", "copy", tmp_path / "b.ts")
+    result = run(a, tmp_path / "b.ts")
+    sync = next(check for check in result.checks if check.name == "audio 0 sync")
+    assert sync.ok
+    assert "packets at the same times" in sync.detail
 
 
 @pytest.mark.parametrize(
