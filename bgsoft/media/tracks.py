@@ -26,7 +26,7 @@ from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.copied import CopiedTrack, CoverTrack
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.metadata import chapters_in, quicktime_language, stream_tags
+from bgsoft.media.metadata import chapters_in, stream_tags
 from bgsoft.media.numbered import SteadyTrack
 from bgsoft.media.source import open_input
 from bgsoft.media.splice import SplicedClock
@@ -288,7 +288,7 @@ class SideTracks:
             if data:
                 output.add_attachment(*_COVER_NAMES[codec], data)
                 return None
-        elif self._container.edit_lists and _holds(self._container, stream):
+        elif self._container.muxer == "mp4" and _holds(self._container, stream):
             target = output.add_stream_from_template(stream, opaque=True)
             _describe(target, stream)
             return CoverTrack(target)
@@ -417,10 +417,7 @@ def _codec_name(stream: Stream) -> str | None:
 
 def _describe(target: Stream, source: Stream) -> None:
     """Copy language, title and dispositions."""
-    tags = stream_tags(source.metadata)
-    if "language" in tags and target.container.format.name == "mov":
-        tags["language"] = quicktime_language(tags["language"])
-    target.metadata.update(tags)
+    target.metadata.update(stream_tags(source.metadata))
     target.disposition = source.disposition
 
 

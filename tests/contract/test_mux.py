@@ -811,10 +811,77 @@ def test_pcm_of_quicktime_is_converted_for_mp4(tmp_path: Path) -> None:
     assert [(r.codec, r.action) for r in muxer.audio] == [("aac", "transcoded")]
 
 
-@pytest.mark.parametrize(("suffix", "language"), [(".mov", "ger"), (".mp4", "deu")])
-def test_languages_with_two_codes_are_kept(tmp_path: Path, suffix: str, language: str) -> None:
-    source = tmp_path / "in.mp4"
-    write_movie(source, film(), [SoundSpec(seconds=1, language="deu")])
-    rerender(source, tmp_path / f"out{suffix}")
-    with av.open(str(tmp_path / f"out{suffix}"), mode="r") as container:
-        assert container.streams.audio[0].language == language
+@pytest.mark.parametrize("suffix", [".mov", ".mp4", ".mkv"])
+def test_languages_are_kept(tmp_path: Path, suffix: str) -> None:
+    source, target = tmp_path / "in.mp4", tmp_path / f"out{suffix}"
+    languages = ["deu", "fra", "fre", "swe", "eng"]
+    write_movie(source, film(1), [SoundSpec(seconds=0.2, language=name) for name in languages])
+    _, events = rerender(source, target)
+    assert events == []
+    with av.open(str(target), mode="r") as container:
+        assert [stream.language for stream in container.streams.audio] == languages
+
+
+def told(events: list[Event]) -> str:
+    return "; ".join(event.message for event in events)
+
+
+def test_cover_art_without_a_place_in_quicktime_is_told(tmp_path: Path) -> None:
+    source = write_movie(tmp_path / "in.mp4", film(1), cover=True)
+    _, events = rerender(source, tmp_path / "out.mov")
+    assert told(events) == "cover picture left out: QuickTime cannot hold it"
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv"])
+def test_an_mp4_s_own_keys_are_kept(tmp_path: Path, suffix: str) -> None:
+    tags = {"title": "a film", "com.android.version": "15", "mood": "blue"}
+    options = {"movflags": "use_metadata_tags"}
+    source = write_movie(tmp_path / "in.mp4", film(1), metadata=tags, options=options)
+    target = tmp_path / f"out{suffix}"
+    _, events = rerender(source, target)
+    assert events == []
+    with av.open(str(target), mode="r") as container:
+        found = {key.lower(): value for key, value in container.metadata.items()}
+    assert tags.items() <= found.items()
+
+
+def test_keys_make_no_room_for_themselves_where_a_cover_is(tmp_path: Path) -> None:
+    # MP4's box for any key replaces the one that has the cover.
+    plain, source = tmp_path / "plain.mkv", tmp_path / "in.mp4"
+    write_movie(source, film(1), metadata={"title": "a film"}, cover=True)
+    write_movie(plain, film(1), metadata={"title": "a film", "mood": "blue"})
+    for path, words in ((source, ""), (plain, "MP4 cannot hold the tag mood: left out")):
+        _, events = rerender(path, tmp_path / "out.mp4")
+        assert told(events) == words
+        with av.open(str(tmp_path / "out.mp4"), mode="r") as container:
+            assert container.metadata["title"] == "a film"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "words"),
+    [
+        (".mov", ["the tag mood", "the forced flag of subtitle track 0"]),
+        (".ts", ["the tags title, mood", "the title of audio track 0"]),
+        (".avi", ["the tag mood", "the language 'deu' of audio track 0"]),
+    ],
+)
+def test_what_a_container_passes_over_in_silence_is_told(
+    tmp_path: Path, suffix: str, words: list[str]
+) -> None:
+    plain, source = tmp_path / "plain.mkv", tmp_path / "in.mkv"
+    tags = {"title": "a film", "mood": "blue"}
+    sounds = [SoundSpec(codec="ac3", language="deu")]
+    write_movie(plain, film(1), sounds, subtitles=True, metadata=tags)
+    with av.open(str(plain), mode="r") as before, av.open(str(source), "w") as after:
+        after.metadata.update(tags)
+        streams = [after.add_stream_from_template(s, opaque=True) for s in before.streams]
+        streams[1].metadata.update(title="a voice", language="deu")
+        streams[2].disposition = Disposition.forced
+        for packet in before.demux():
+            if packet.size:
+                packet.stream = streams[packet.stream_index]
+                after.mux(packet)
+    _, events = rerender(source, tmp_path / f"out{suffix}")
+    (message,) = [event.message for event in events if " cannot hold the " in event.message]
+    for word in words:
+        assert word in message
