@@ -52,6 +52,9 @@ _MAX_LEAD_SECONDS = 1.0
 """Sound before the picture that may be left out where it cannot be kept; broadcasts often have
 some."""
 
+_ENDLESS_SECONDS = 3600
+"""FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
+
 _COVER_NAMES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")}
 
 
@@ -264,6 +267,12 @@ class SideTracks:
     def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> Track | None:
         codec = _codec_name(stream)
         if codec is not None and _holds(self._container, stream):
+            if self._container.edit_lists and codec not in READABLE and self._lacks_ends(stream):
+                self._notice(
+                    f"subtitle track {stream.index} ({codec}) left out: "
+                    f"{self._container.name} cannot hold subtitles without an end time"
+                )
+                return None
             return self._copy(output, stream)
         text_codec = self._container.text_subtitles
         if codec in READABLE and text_codec is not None:
@@ -276,6 +285,18 @@ class SideTracks:
             f"{self._container.name} cannot hold it"
         )
         return None
+
+    def _lacks_ends(self, stream: SubtitleStream) -> bool:
+        """Whether any packet of a track does not tell when its picture is taken away."""
+        with (
+            contextlib.closing(open_input(self._info.path)) as source,
+            contextlib.suppress(av.FFmpegError),
+        ):
+            for packet in source.demux(source.streams[stream.index]):
+                seconds = (packet.duration or 0) * (packet.time_base or 0)
+                if packet.size and not 0 < seconds < _ENDLESS_SECONDS:
+                    return True
+        return False
 
     def _add_picture(self, output: OutputContainer, stream: VideoStream) -> Track | None:
         """Copy cover art; further films are left out."""

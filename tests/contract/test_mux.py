@@ -744,6 +744,41 @@ def test_subtitles_without_a_place_are_told(tmp_path: Path) -> None:
     assert any("webvtt" in event.message for event in events)
 
 
+@pytest.mark.parametrize("durations", [[400, 400], [400, None], [400, 2**32 - 1]])
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_bitmap_subtitles_without_an_end(
+    tmp_path: Path, suffix: str, durations: list[int | None]
+) -> None:
+    clip, source = write_video(tmp_path / "clip.mkv", film()), tmp_path / "in.mkv"
+    with av.open(str(clip), mode="r") as before, av.open(str(source), "w") as after:
+        video = after.add_stream_from_template(before.streams.video[0], opaque=True)
+        bitmaps = after.add_stream("dvdsub")
+        bitmaps.codec_context.time_base = Fraction(1, 1000)
+        packets: list[Any] = [packet for packet in before.demux(video=0) if packet.size]
+        for packet in packets:
+            packet.stream = video
+        for number, duration in enumerate(durations):
+            # Its size, where its commands begin, and the last of these.
+            bitmap = av.Packet(bytes([0, 10, 0, 4, 0, 0, 0, 4, 1, 255]))
+            bitmap.time_base, bitmap.stream = Fraction(1, 1000), bitmaps
+            bitmap.pts = bitmap.dts = 300 + 600 * number
+            bitmap.duration = duration or 0
+            packets.append(bitmap)
+        for packet in sorted(packets, key=lambda packet: packet.dts * packet.time_base):
+            after.mux(packet)
+    target = tmp_path / f"out{suffix}"
+    _, events = rerender(source, target)
+    kept = suffix == ".mkv" or durations == [400, 400]
+    with av.open(str(target), mode="r") as container:
+        assert len(container.streams.subtitles) == kept
+    if kept:
+        assert payloads(target, "subtitles") == payloads(source, "subtitles")
+        assert events == []
+    else:
+        said = "MP4 cannot hold subtitles without an end time"
+        assert told(events) == f"subtitle track 1 (dvd_subtitle) left out: {said}"
+
+
 def test_joined_broadcasts_stay_in_step(tmp_path: Path) -> None:
     part = tmp_path / "part.ts"
     chirp(part, video=film(start=600), codec="mp2")
