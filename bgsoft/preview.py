@@ -117,7 +117,7 @@ def _render_frame(
         encode=EncodeBackend.CPU,
     )
     machine = Machine(cpu, lambda _event: None)
-    model = resolve(config.segment.model, families=("single-shot",))
+    model = resolve(config.segment.model)
     stages = machine.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
     finder = (
         CpuFaceFinder(info.format, finder_settings(config.face, writes_data=True))
