@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bgsoft.errors import OutputError
+from bgsoft.suggest import network_address
 
 __all__ = ["check_target", "made_folders", "put", "replacing", "target_error", "write_whole"]
 
@@ -39,6 +40,7 @@ def check_target(
     Raises:
         OutputError: It cannot be written, exists, or is one of the others.
     """
+    _refuse_address(path)
     for other in others:
         if path.resolve() == other.resolve():
             raise OutputError(f"the {what} {path} is the same file as {other}", path=path)
@@ -68,6 +70,7 @@ def made_folders(paths: Iterable[Path], tell: Callable[[str], None]) -> Iterator
     made: list[Path] = []
     try:
         for path in paths:
+            _refuse_address(path)
             folder = path.absolute().parent
             missing = [each for each in (folder, *folder.parents) if not each.is_dir()]
             if not missing:
@@ -84,6 +87,12 @@ def made_folders(paths: Iterable[Path], tell: Callable[[str], None]) -> Iterator
         for folder in made:
             with suppress(OSError):  # it is in use
                 folder.rmdir()
+
+
+def _refuse_address(path: Path) -> None:
+    address = network_address(path)
+    if address is not None:
+        raise OutputError(f"{address} is an address: only local files are written", path=path)
 
 
 def _is_regular(path: Path) -> bool:

@@ -181,6 +181,31 @@ def test_pull_with_consent(run: Run, monkeypatch: pytest.MonkeyPatch, recurrent:
     assert str(catalog.spec_path(spec)) in outcome.err
 
 
+ADDRESS = "http://127.0.0.1:1/x.mp4"
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (["render", ADDRESS, "out.mp4"], 3),
+        (["render", "-q", str(SAMPLE), "out.mp4", "--background", ADDRESS], 2),
+        (["render", "-q", str(SAMPLE), ADDRESS], 5),
+        (["render", "-q", str(SAMPLE), "out.mp4", "--report", ADDRESS], 5),
+        (["preview", ADDRESS, "out.png"], 3),
+        (["bench", ADDRESS, "--quick", "-q"], 3),
+        (["compare", ADDRESS, str(SAMPLE)], 3),
+    ],
+)
+def test_an_address_is_no_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = run(*argv)
+    assert outcome.code == code
+    assert f"{ADDRESS} is an address: only local files are" in outcome.error_line
+    assert not list(tmp_path.iterdir())
+
+
 def test_doctor(run: Run) -> None:
     outcome = run("doctor")
     assert outcome.code == 0
