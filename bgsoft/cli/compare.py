@@ -128,7 +128,7 @@ def compare(
     """Compare two videos: PSNR, SSIM, VMAF, timestamps, sound, metadata.
 
     Frame i of A is compared with frame i of B. PSNR and SSIM are those of FFmpeg's filters; VMAF
-    needs an ffmpeg with libvmaf (pip install 'bgsoft[quality]').
+    needs an ffmpeg with libvmaf (pip install '.[quality]').
     """
     from bgsoft.beside import check_target, made_folders
     from bgsoft.cli.console import Console, traceback_on_error
