@@ -76,6 +76,8 @@ def write_preview(
         ModelError: The model cannot be used.
     """
     _check_output(config)
+    if at_seconds is not None and not at_seconds >= 0:
+        raise ConfigError(f"--at must be 0 or more seconds, not {at_seconds:g}")
     with CpuDecoder(config.input) as probe:
         info = probe.info
     at_seconds = _default_time(info) if at_seconds is None else at_seconds

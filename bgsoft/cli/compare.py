@@ -20,9 +20,16 @@ _DECIMALS = {"psnr": 2, "ssim": 4, "vmaf": 2}
 _PLANES = {"y": "Y", "cb": "Cb", "cr": "Cr", "all": "all"}
 
 
+_EPILOG = flags.examples(
+    "compare in.mp4 out.mp4",
+    "compare in.mp4 out.mp4 --mask matte.mp4 --no-vmaf",
+    "compare in.mp4 out.mp4 --strict --min-vmaf 90",
+)
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    app.command(cls=flags.GroupedCommand)(compare)
+    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(compare)
 
 
 def compare(

@@ -42,6 +42,11 @@ class GroupedCommand(typer.core.TyperCommand):
                 formatter.write_dl(records)
 
 
+def examples(*commands: str) -> str:
+    """The end of a command's help: how it is used, line by line."""
+    return "\b\nExamples:\n" + "\n".join(f"  bgsoft {command}" for command in commands)
+
+
 def _complete(words: list[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
