@@ -170,8 +170,8 @@ Subjects = Annotated[
     _flag(
         "--subjects",
         "N",
-        "How many people are main: the largest, most central, longest in sight; 0 anonymizes"
-        f" everybody. [default: {_FACE.subjects}]",
+        "How many people --face main or anonymize takes for main: the largest, most central, longest"
+        f" in sight; 0 anonymizes everybody. [default: {_FACE.subjects}]",
         FACES,
     ),
 ]

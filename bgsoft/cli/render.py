@@ -102,7 +102,7 @@ def render(
         typer.Option(
             "--overwrite",
             "-y",
-            help="Replace OUT if it exists.",
+            help="Replace OUT, and what is written beside it, where that exists.",
             rich_help_panel=OUTPUT,
             show_default=False,
         ),
