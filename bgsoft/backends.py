@@ -6,16 +6,23 @@ choice under ``require_gpu``, is an error instead of a fallback.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from bgsoft.cuda.driver import driver_problem
 from bgsoft.errors import BackendUnavailableError
 
-__all__ = ["STAGES", "Candidate", "Choice", "chosen_gpu", "create", "driver_problem", "probe_all"]
+__all__ = [
+    "STAGES",
+    "Candidate",
+    "Choice",
+    "chosen_gpu",
+    "create",
+    "driver_problem",
+    "probe_all",
+]
 
 T = TypeVar("T")
 
@@ -69,27 +76,6 @@ class Choice:
 class _Entry:
     name: str
     probe: Callable[[int], Candidate]
-
-
-@functools.cache
-def driver_problem(gpu: int) -> str | None:
-    """Why no work can be put on a CUDA device, or None where the driver offers it.
-
-    Args:
-        gpu: CUDA device number.
-    """
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no NVIDIA driver found (libcuda.so.1)"
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return "the NVIDIA driver does not start"
-    if count.value == 0:
-        return "no NVIDIA GPU found"
-    if gpu >= count.value:
-        return f"there is no GPU {gpu}: this machine has {count.value}"
-    return None
 
 
 def chosen_gpu(named: int | None) -> int:

@@ -120,7 +120,7 @@ class Checks:
         """The same for encoding; skips what NVENC itself says it does not encode."""
         device = self.need("encode", backend)
         if backend == "nvenc":
-            from bgsoft.encode.nvenc import encoder_caps
+            from bgsoft.encode.nv_caps import encoder_caps
 
             try:
                 caps = encoder_caps(self._gpu, codec)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bgsoft.cuda.video_codec import codec_errors, vendor_text, video_codec
+from bgsoft.cuda.video_codec import codec_errors, engine_facts, vendor_text, video_codec
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.untimed import is_untimed
@@ -66,9 +65,10 @@ def stream_reason(info: VideoInfo) -> str | None:
     return None
 
 
-@functools.cache
 def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int]:
-    """The GPU's answer for 4:2:0 streams of a codec; asked once, as it makes a context of its own.
+    """The GPU's answer for 4:2:0 streams of a codec.
+
+    Asked once for all runs, as the question makes a context of its own.
 
     Args:
         gpu: CUDA device number.
@@ -79,13 +79,24 @@ def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int]:
         BackendUnavailableError: The driver has no NVDEC library, or does not answer.
     """
     module = video_codec()
+    facts = engine_facts(gpu)
+    name = f"nvdec {codec} {bit_depth}"
+    known = facts.get(name)
+    if isinstance(known, str):
+        raise BackendUnavailableError(known)
+    if isinstance(known, dict):
+        return known
     try:
-        answer: Mapping[str, int] = module.GetDecoderCaps(
+        answer = module.GetDecoderCaps(
             gpuid=gpu, codec=getattr(module.cudaVideoCodec, codec), bitdepth=bit_depth
         )
     except codec_errors() as exc:
-        raise BackendUnavailableError(f"NVDEC does not answer: {vendor_text(exc)}") from exc
-    return answer
+        reason = f"NVDEC does not answer: {vendor_text(exc)}"
+        facts.put(name, reason, lasting=False)
+        raise BackendUnavailableError(reason) from exc
+    caps = {key: value for key, value in answer.items() if isinstance(value, int)}
+    facts.put(name, caps)
+    return caps
 
 
 def caps_reason(caps: Mapping[str, int], info: VideoInfo) -> str | None:

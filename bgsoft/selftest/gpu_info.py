@@ -158,7 +158,7 @@ def decode_caps(gpu: int) -> list[DecodeCaps]:
 
 def encode_caps(gpu: int) -> list[EncodeCaps]:
     """Ask NVENC for every codec that bgsoft asks of it."""
-    from bgsoft.encode.nvenc import encoder_caps
+    from bgsoft.encode.nv_caps import encoder_caps
 
     found = []
     for codec in _ENCODED:
