@@ -4,12 +4,53 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import re
 from pathlib import Path
 
-__all__ = ["driver_problem", "driver_version"]
+__all__ = [
+    "NO_GPU",
+    "cuda_number",
+    "driver_problem",
+    "driver_version",
+    "show_only",
+    "shown_number",
+]
 
+NO_GPU = "no NVIDIA GPU found"
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+_only: int | None = None
+"""The GPU that alone is shown to this process."""
+
+
+def show_only(gpu: int) -> None:
+    """Hide all GPUs but one from this process, before CUDA first looks at them.
+
+    So no library can touch another; some do, whichever they are told to use. Only for a process of
+    our own: it changes what CUDA shows to all of it.
+
+    Args:
+        gpu: As the user counts, from 0, among those that are visible now.
+    """
+    global _only
+    visible = os.environ.get(_VISIBLE)
+    listed = None if visible is None else visible.split(",")
+    if listed is not None and gpu >= len(listed):
+        return  # it is not there; whoever uses it is told so
+    os.environ[_VISIBLE] = str(gpu) if listed is None else listed[gpu]
+    _only = gpu
+
+
+def cuda_number(gpu: int) -> int:
+    """CUDA's number, in this process, of the GPU that the user calls ``gpu``."""
+    return 0 if gpu == _only else gpu
+
+
+def shown_number(number: int) -> int:
+    """The user's number of a GPU by CUDA's."""
+    return number if _only is None else _only
 
 
 @functools.cache
@@ -24,10 +65,13 @@ def driver_problem(gpu: int) -> str | None:
     except OSError:
         return "no NVIDIA driver found (libcuda.so.1)"
     count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+    started = driver.cuInit(0)
+    if started == _NO_DEVICE:
+        return NO_GPU
+    if started != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return "the NVIDIA driver does not start"
     if count.value == 0:
-        return "no NVIDIA GPU found"
+        return NO_GPU
     if gpu >= count.value:
         return f"there is no GPU {gpu}: this machine has {count.value}"
     return None

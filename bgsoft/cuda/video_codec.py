@@ -17,16 +17,20 @@ from bgsoft.errors import BackendUnavailableError
 from bgsoft.facts import Facts
 
 __all__ = [
+    "FIRST_GPU_ONLY",
     "Refusal",
     "codec_errors",
     "engine_facts",
     "nvenc_reason",
     "nvenc_refusal",
-    "restore_context",
     "vendor_text",
     "video_codec",
 ]
 
+FIRST_GPU_ONLY = (
+    "PyNvVideoCodec asks the first GPU for its capabilities whichever it is told to: set "
+    "CUDA_VISIBLE_DEVICES to the GPU that is to be used"
+)
 _MISSING = "PyNvVideoCodec is missing: pip install '.[gpu]'"
 
 # PyNvVideoCodec's messages run: function, "Error code : N", "Error Type : text", source line.
@@ -120,10 +124,3 @@ def engine_facts(gpu: int) -> Facts:
         "PyNvVideoCodec": str(getattr(video_codec(), "__version__", "unknown")),
     }
     return Facts(f"video engines of {name}", circumstances)
-
-
-def restore_context(gpu: int) -> None:
-    """Make the primary context current again: where NVENC fails, its own one stays behind."""
-    import cupy
-
-    cupy.cuda.runtime.setDevice(gpu)

@@ -65,7 +65,7 @@ def stream_reason(info: VideoInfo) -> str | None:
     return None
 
 
-def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int]:
+def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int] | None:
     """The GPU's answer for 4:2:0 streams of a codec.
 
     Asked once for all runs, as the question makes a context of its own.
@@ -75,10 +75,16 @@ def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int]:
         codec: In PyNvVideoCodec's ``cudaVideoCodec``, e.g. ``HEVC``.
         bit_depth: 8 or 10.
 
+    Returns:
+        The answer; None for another than the first GPU that this process sees, since
+        PyNvVideoCodec would ask the first one in its place.
+
     Raises:
         BackendUnavailableError: The driver has no NVDEC library, or does not answer.
     """
     module = video_codec()
+    if gpu != 0:
+        return None
     facts = engine_facts(gpu)
     name = f"nvdec {codec} {bit_depth}"
     known = facts.get(name)
@@ -99,13 +105,15 @@ def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int]:
     return caps
 
 
-def caps_reason(caps: Mapping[str, int], info: VideoInfo) -> str | None:
-    """Why a GPU cannot decode a stream; None where it can.
+def caps_reason(caps: Mapping[str, int] | None, info: VideoInfo) -> str | None:
+    """Why a GPU cannot decode a stream; None where it can, or will have to show that it can.
 
     Args:
         caps: As :func:`decoder_caps` answers for the stream's codec and depth.
         info: The stream.
     """
+    if caps is None:
+        return None
     label = _CODECS[info.codec].label
     depth = _DEPTHS[info.pixel_format]
     if not caps.get("supported", 1):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bgsoft.cuda.video_codec import (
+    FIRST_GPU_ONLY,
     Refusal,
     codec_errors,
     engine_facts,
     nvenc_reason,
     nvenc_refusal,
-    restore_context,
     video_codec,
 )
 from bgsoft.errors import BackendUnavailableError
@@ -32,8 +32,12 @@ def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
         codec: ``h264``, ``hevc`` or ``av1``.
 
     Raises:
-        BackendUnavailableError: It has no NVENC, or none for this codec.
+        BackendUnavailableError: It has no NVENC, or none for this codec; or it is not the first GPU
+            that this process sees.
     """
+    if gpu != 0:
+        # To make an encoder there would ask the first GPU as well, and fail by what that lacks.
+        raise BackendUnavailableError(f"NVENC: {FIRST_GPU_ONLY}", stage="encode")
     facts = engine_facts(gpu)
     name = f"{_NO_NVENC} {codec}"
     known = facts.get(_NO_NVENC) or facts.get(name)
@@ -41,6 +45,8 @@ def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
         raise BackendUnavailableError(known, stage="encode")
     if isinstance(known, dict):
         return known
+    import cupy
+
     module = video_codec()
     try:
         caps = {k: int(v) for k, v in module.GetEncoderCaps(gpuid=gpu, codec=codec).items()}
@@ -53,6 +59,7 @@ def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
             facts.put(name, reason, lasting=False)
         raise BackendUnavailableError(reason, stage="encode") from exc
     finally:
-        restore_context(gpu)
+        # Where NVENC refuses, the question's own context stays behind, and is the current one.
+        cupy.cuda.runtime.setDevice(gpu)
     facts.put(name, caps)
     return caps

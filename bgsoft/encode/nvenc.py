@@ -12,7 +12,6 @@ from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.video_codec import (
     codec_errors,
     nvenc_reason,
-    restore_context,
     vendor_text,
     video_codec,
 )
@@ -168,7 +167,8 @@ class NvencEncoder:
         except self._errors as exc:
             raise BackendUnavailableError(f"NVENC: {nvenc_reason(exc)}", stage="encode") from exc
         finally:
-            restore_context(self._device.number)
+            # Where NVENC fails, another context may be the current one.
+            cupy.cuda.runtime.setDevice(self._device.number)
 
     def encode(self, frame: Frame) -> None:
         cupy.cuda.Device(self._device.number).use()  # of the calling thread

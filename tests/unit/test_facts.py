@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,7 +102,9 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Install:
             monkeypatch.setattr(module, "video_codec", lambda: made)
             monkeypatch.setattr(module, "codec_errors", lambda: (VendorError,))
             monkeypatch.setattr(module, "engine_facts", lambda _gpu: facts)
-        monkeypatch.setattr(encoding, "restore_context", lambda _gpu: None)
+        runtime = SimpleNamespace(setDevice=lambda _gpu: None)
+        cupy: Any = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
         return made
 
     return install
@@ -150,9 +153,16 @@ def test_an_nvdec_that_does_not_answer_is_asked_once_a_process(engines: Install)
     assert decoding.decoder_caps(0, "H264", 8) == {"width_max": 1}
 
 
-def test_facts_depend_on_driver_and_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
+def test_no_question_goes_to_a_gpu_that_was_not_chosen(engines: Install) -> None:
+    """PyNvVideoCodec 2.2 makes its context on the first GPU, whatever it is told."""
+    made = engines({"width_max": 4096})
+    assert decoding.decoder_caps(1, "H264", 8) is None
+    with pytest.raises(BackendUnavailableError, match="CUDA_VISIBLE_DEVICES"):
+        encoding.encoder_caps(1, "h264")
+    assert made.asked == 0
 
+
+def test_facts_depend_on_driver_and_library(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = SimpleNamespace(getDeviceProperties=lambda _gpu: {"name": b"GPU"})
     cupy: Any = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
