@@ -49,9 +49,12 @@ def doctor(
     from bgsoft.backends import chosen_gpu
     from bgsoft.cli.console import Console
     from bgsoft.cli.exitcodes import ExitCode
+    from bgsoft.cuda.driver import show_only
     from bgsoft.doctor import examine
 
     console = Console()
+    if gpu is not None:
+        show_only(gpu)
     report = examine(chosen_gpu(gpu))
     if as_json:
         import json

@@ -171,6 +171,7 @@ def render(
     from bgsoft.cli.parsing import parse_choice, parse_seconds
     from bgsoft.cli.progress import ProgressKind, make_view
     from bgsoft.cli.signals import StopSignals
+    from bgsoft.cuda.driver import show_only
     from bgsoft.errors import ConfigError, RenderCancelledError
     from bgsoft.options import settings_from_options
     from bgsoft.presets import build_config
@@ -204,6 +205,8 @@ def render(
                 check_target(path, what, overwrite=overwrite, others=taken)
                 taken.append(path)
         require_onnxruntime()
+        if config.backends.gpu is not None:
+            show_only(config.backends.gpu)
         view = make_view(kind, console, quiet=quiet, verbose=verbose)
         with StopSignals(console) as stop:
             from bgsoft.rendering import render as run

@@ -35,9 +35,6 @@ from bgsoft.report import AudioReport, Event
 
 __all__ = ["Muxer"]
 
-_FALLBACK_RATE = Fraction(25)
-"""Nominal frame rate where the header gives none; timestamps don't depend on it."""
-_MAX_RATE = Fraction(1000)
 _INTERLEAVE_US = 1_000_000
 """How much FFmpeg's muxer holds back while a track (subtitles, say) has no packet. The tracks come
 in step anyway, and its default of ten seconds would be a gigabyte of ProRes."""
@@ -143,8 +140,7 @@ class Muxer(Closing):
     @property
     def frame_rate(self) -> Fraction:
         """Nominal frame rate, for rate control and headers."""
-        rate = self.info.frame_rate
-        return rate if 0 < rate <= _MAX_RATE else _FALLBACK_RATE
+        return self.info.nominal_rate
 
     def _timecode_fits(self, timecode: str) -> bool:
         """Whether the source's timecode is still that of the first frame, and the muxer takes it.
