@@ -363,10 +363,10 @@ def _muxer_options(
 def _loses_tags(container: Container, tags: Mapping[str, str]) -> bool:
     """Whether the container's usual boxes have no place for some tags: an empty file shows it."""
     file = io.BytesIO()
-    with av.open(file, "w", format=container.muxer) as empty:
-        empty.add_mux_stream("h264", rate=_FALLBACK_RATE, width=16, height=16)
+    with av.open(file, "w", format=container.muxer, **TAG_OPTIONS) as empty:
+        empty.add_mux_stream("h264", rate=25, width=16, height=16)
         empty.metadata.update(tags)
         empty.start_encoding()
     file.seek(0)
-    with av.open(file, "r") as kept:
+    with av.open(file, "r", **TAG_OPTIONS) as kept:
         return not tags.keys() <= kept.metadata.keys()
