@@ -6,16 +6,24 @@ choice under ``require_gpu``, is an error instead of a fallback.
 
 from __future__ import annotations
 
-import ctypes
-import functools
+import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from bgsoft.cuda.driver import NO_GPU, cuda_number, driver_problem, shown_number
 from bgsoft.errors import BackendUnavailableError
 
-__all__ = ["STAGES", "Candidate", "Choice", "chosen_gpu", "create", "driver_problem", "probe_all"]
+__all__ = [
+    "STAGES",
+    "Candidate",
+    "Choice",
+    "chosen_gpu",
+    "create",
+    "driver_problem",
+    "probe_all",
+]
 
 T = TypeVar("T")
 
@@ -71,42 +79,27 @@ class _Entry:
     probe: Callable[[int], Candidate]
 
 
-@functools.cache
-def driver_problem(gpu: int) -> str | None:
-    """Why no work can be put on a CUDA device, or None where the driver offers it.
-
-    Args:
-        gpu: CUDA device number.
-    """
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no NVIDIA driver found (libcuda.so.1)"
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return "the NVIDIA driver does not start"
-    if count.value == 0:
-        return "no NVIDIA GPU found"
-    if gpu >= count.value:
-        return f"there is no GPU {gpu}: this machine has {count.value}"
-    return None
-
-
 def chosen_gpu(named: int | None) -> int:
     """The device to use where there is one; a GPU that was named has to be there.
 
     Args:
-        named: CUDA device number; None: nobody cares which.
+        named: The GPU as the user counts; None: nobody cares which.
+
+    Returns:
+        CUDA's number of it.
 
     Raises:
         BackendUnavailableError: There is no such GPU.
     """
     if named is None:
         return 0
-    problem = driver_problem(named)
+    number = cuda_number(named)
+    problem = driver_problem(number)
+    if problem == NO_GPU and number != named:
+        problem = f"there is no GPU {named} here"
     if problem is not None:
         raise BackendUnavailableError(f"--gpu {named}: {problem}")
-    return named
+    return number
 
 
 _GPU_EXTRA = "pip install '.[gpu]' (CUDA 12) or '.[gpu-cu13]' (CUDA 13)"
@@ -120,6 +113,11 @@ def _gpu_problem(gpu: int, *modules: str) -> tuple[str, str | None] | None:
     for module in modules:
         if importlib.util.find_spec(module) is None:
             return f"{module} is missing", _GPU_EXTRA
+    if "cupy" in modules:
+        try:
+            importlib.import_module("cupy")
+        except Exception as exc:  # a broken installation may raise anything
+            return f"cupy does not load: {exc.__cause__ or exc}", _GPU_EXTRA
     return None
 
 
@@ -153,7 +151,11 @@ def _gpu_inference(name: str) -> _Entry:
 def _candidate(name: str, gpu: int, problem: tuple[str, str | None] | None) -> Candidate:
     reason, fix = problem or (None, None)
     return Candidate(
-        name=name, device=f"cuda:{gpu}", available=problem is None, reason=reason, fix=fix
+        name=name,
+        device=f"cuda:{shown_number(gpu)}",
+        available=problem is None,
+        reason=reason,
+        fix=fix,
     )
 
 

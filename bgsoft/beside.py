@@ -14,8 +14,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bgsoft.errors import OutputError
+from bgsoft.suggest import network_address
 
-__all__ = ["check_target", "made_folders", "put", "replacing", "target_error", "write_whole"]
+__all__ = [
+    "check_target",
+    "hidden_beside",
+    "made_folders",
+    "partial_beside",
+    "put",
+    "replacing",
+    "target_error",
+    "write_whole",
+]
+
+
+_MAX_NAME_BYTES = 255
 
 
 def target_error(what: str, path: Path, exc: OSError) -> OutputError:
@@ -39,6 +52,7 @@ def check_target(
     Raises:
         OutputError: It cannot be written, exists, or is one of the others.
     """
+    _refuse_address(path)
     for other in others:
         if path.resolve() == other.resolve():
             raise OutputError(f"the {what} {path} is the same file as {other}", path=path)
@@ -68,6 +82,7 @@ def made_folders(paths: Iterable[Path], tell: Callable[[str], None]) -> Iterator
     made: list[Path] = []
     try:
         for path in paths:
+            _refuse_address(path)
             folder = path.absolute().parent
             missing = [each for each in (folder, *folder.parents) if not each.is_dir()]
             if not missing:
@@ -86,6 +101,12 @@ def made_folders(paths: Iterable[Path], tell: Callable[[str], None]) -> Iterator
                 folder.rmdir()
 
 
+def _refuse_address(path: Path) -> None:
+    address = network_address(path)
+    if address is not None:
+        raise OutputError(f"{address} is an address: only local files are written", path=path)
+
+
 def _is_regular(path: Path) -> bool:
     return path.is_file() or not path.exists()
 
@@ -101,12 +122,27 @@ def replacing(path: Path) -> Iterator[Path]:
         yield path
         return
     target = path.resolve()
-    part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
+    part = hidden_beside(target)
     try:
         yield part
         put(part, target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def hidden_beside(target: Path) -> Path:
+    """A hidden name, of nobody else, in the same folder."""
+    return target.with_name(_short(f".{target.name}", f".{secrets.token_hex(4)}.part"))
+
+
+def partial_beside(target: Path) -> Path:
+    """The name of what was written until something stopped it."""
+    return target.with_name(_short(target.stem, f".partial{target.suffix}"))
+
+
+def _short(begin: str, end: str) -> str:
+    """One name of two parts, the first cut so that the whole stays within what a folder holds."""
+    return os.fsdecode(os.fsencode(begin)[: _MAX_NAME_BYTES - len(os.fsencode(end))]) + end
 
 
 def put(part: Path, target: Path) -> None:

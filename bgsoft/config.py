@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from bgsoft.errors import ConfigError
+from bgsoft.suggest import network_address
 
 __all__ = [
     "BackendConfig",
@@ -163,6 +164,9 @@ class EffectConfig:
         _check("highlights", self.highlights, 0, 1)
         if self.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and not self.background:
             raise ConfigError(f"--effect {self.kind} needs --background FILE")
+        address = network_address(self.background or "")
+        if address is not None:
+            raise ConfigError(f"--background {address} is an address: only local files are read")
 
     @property
     def effective_strength(self) -> float:

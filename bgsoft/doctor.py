@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import os
 import platform
-import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import bgsoft
 from bgsoft.backends import Candidate, probe_all
+from bgsoft.cuda.driver import driver_version
 from bgsoft.errors import BgsoftError
 from bgsoft.hardware import HARDWARE_RUNS, HardwareRun
 from bgsoft.infer.providers import runtime_clash
@@ -42,7 +42,6 @@ _DISTRIBUTIONS = {
     "cupy": ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
     "pynvml": ("nvidia-ml-py",),
 }
-_DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +117,7 @@ def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
     encoders = _encoders() if "av" in usable else dict.fromkeys(ENCODERS, False)
     stages = probe_all(gpu)
     models = _check_models()
-    driver = _gpu_driver()
+    driver = driver_version()
     info: GpuInfo | None = None
     if _offered(stages, "composite", "cuda"):
         info = _describe_gpu(gpu, driver)
@@ -290,15 +289,6 @@ def _cpu_count() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _gpu_driver() -> str | None:
-    try:
-        text = _DRIVER_FILE.read_text(encoding="utf-8")
-    except OSError:
-        return None
-    version = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text)
-    return version.group() if version else "unknown"
 
 
 def _problems(

@@ -76,6 +76,8 @@ def write_preview(
         ModelError: The model cannot be used.
     """
     _check_output(config)
+    if at_seconds is not None and not at_seconds >= 0:
+        raise ConfigError(f"--at must be 0 or more seconds, not {at_seconds:g}")
     with CpuDecoder(config.input) as probe:
         info = probe.info
     at_seconds = _default_time(info) if at_seconds is None else at_seconds
@@ -117,7 +119,7 @@ def _render_frame(
         encode=EncodeBackend.CPU,
     )
     machine = Machine(cpu, lambda _event: None)
-    model = resolve(config.segment.model, families=("single-shot",))
+    model = resolve(config.segment.model)
     stages = machine.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
     finder = (
         CpuFaceFinder(info.format, finder_settings(config.face, writes_data=True))

@@ -206,7 +206,7 @@ class _Render:
         cv2.setNumThreads(1)
         machine = Machine(config.backends, self._emit)
         stack.callback(machine.close)
-        model = resolve(config.segment.model, families=("single-shot",))
+        model = resolve(config.segment.model)
         decoder = stack.enter_context(
             machine.open_decoder(
                 config.input,

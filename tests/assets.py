@@ -221,7 +221,6 @@ _CLIPS = (
             time_base=1 / RATE,
             options={"bf": "2", "qscale": "2", "flags": "+qscale", "global_quality": "236"},
         ),
-        timestamps="relative",
     ),
     Clip(
         name="mjpeg.avi",

@@ -325,6 +325,8 @@ def _sound_packets(output: OutputContainer, sound: SoundSpec) -> list[av.Packet[
         wave = np.sin(2 * np.pi * sound.pitch * time) * 0.25
         if stream.format.name.startswith("s16"):
             samples = (wave * 32767).astype(np.int16)
+        elif stream.format.name.startswith("s32"):
+            samples = (wave * 2147483647).astype(np.int32)
         else:
             samples = wave.astype(np.float32)
         both = np.repeat(samples, 2)[None] if packed else np.stack([samples, samples])

@@ -91,7 +91,7 @@ class Workshop:
         self.info = info
         self.folder = folder
         self.seconds = seconds
-        self.model: ResolvedModel = resolve(config.segment.model, families=("single-shot",))
+        self.model: ResolvedModel = resolve(config.segment.model)
         format = info.format
         frame_bytes = format.width * format.height * (1.5 * format.bytes_per_sample + 1)
         self._count = max(2, min(frames, int(_FRAME_BYTES / frame_bytes)))

@@ -18,7 +18,12 @@ __all__ = ["bench", "register"]
 RESULTS, EFFORT = "Results", "Effort"
 _EPILOG = (
     "Renders run one after another in processes of their own. Close other programs first: what"
-    " they take is missing here."
+    " they take is missing here.\n\n"
+    + flags.examples(
+        "bench",
+        "bench in.mp4 --json now.json --plot now.html",
+        "bench in.mp4 --baseline before.json --fail-slower 10",
+    )
 )
 _PARTS = ("phases", "stages")
 
@@ -210,6 +215,9 @@ def bench(
         if fail_slower is not None:
             from bgsoft.bench.baseline import slower_than
 
+            if not results["baseline"]["comparable"]:
+                console.error(f"{baseline} is not the same measurement: nothing was compared")
+                return ExitCode.RENDER_FAILED
             slower = slower_than(results["baseline"], fail_slower)
             if slower:
                 console.error(f"slower than {baseline}: {', '.join(slower)}")
@@ -233,11 +241,12 @@ def _print(results: dict[str, Any], console: Console) -> None:
 
 
 def _print_rich(table: Table) -> None:
-    from rich.console import Console as RichConsole
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    rich = RichConsole(highlight=False)
+    from bgsoft.cli.console import rich_console
+
+    rich = rich_console()
     rich.print(Text(table.title, style="bold"))
     if table.rows:
         drawn = RichTable(box=None, header_style="dim", pad_edge=True)

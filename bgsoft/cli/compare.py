@@ -20,9 +20,16 @@ _DECIMALS = {"psnr": 2, "ssim": 4, "vmaf": 2}
 _PLANES = {"y": "Y", "cb": "Cb", "cr": "Cr", "all": "all"}
 
 
+_EPILOG = flags.examples(
+    "compare in.mp4 out.mp4",
+    "compare in.mp4 out.mp4 --mask matte.mp4 --no-vmaf",
+    "compare in.mp4 out.mp4 --strict --min-vmaf 90",
+)
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    app.command(cls=flags.GroupedCommand)(compare)
+    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(compare)
 
 
 def compare(
@@ -128,7 +135,7 @@ def compare(
     """Compare two videos: PSNR, SSIM, VMAF, timestamps, sound, metadata.
 
     Frame i of A is compared with frame i of B. PSNR and SSIM are those of FFmpeg's filters; VMAF
-    needs an ffmpeg with libvmaf (pip install 'bgsoft[quality]').
+    needs an ffmpeg with libvmaf (pip install '.[quality]').
     """
     from bgsoft.beside import check_target, made_folders
     from bgsoft.cli.console import Console, traceback_on_error

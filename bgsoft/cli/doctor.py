@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bgsoft.cli import flags
+
 if TYPE_CHECKING:
     from bgsoft.doctor import DoctorReport
 
@@ -14,7 +16,7 @@ __all__ = ["doctor", "register"]
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    app.command()(doctor)
+    app.command(epilog=flags.examples("doctor", "doctor --json", "doctor --require-gpu"))(doctor)
 
 
 def doctor(
@@ -47,9 +49,12 @@ def doctor(
     from bgsoft.backends import chosen_gpu
     from bgsoft.cli.console import Console
     from bgsoft.cli.exitcodes import ExitCode
+    from bgsoft.cuda.driver import show_only
     from bgsoft.doctor import examine
 
     console = Console()
+    if gpu is not None:
+        show_only(gpu)
     report = examine(chosen_gpu(gpu))
     if as_json:
         import json

@@ -11,10 +11,14 @@ from bgsoft.cli import flags
 
 __all__ = ["preview", "register"]
 
+_EPILOG = flags.examples(
+    "preview in.mp4 look.png", "preview in.mp4 look.png --at 1:12 --preset studio --faces"
+)
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    app.command(cls=flags.GroupedCommand)(preview)
+    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(preview)
 
 
 def preview(

@@ -12,7 +12,7 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from bgsoft.cli.console import Console
+from bgsoft.cli.console import Console, rich_console
 from bgsoft.cli.exitcodes import ExitCode, one_line
 from bgsoft.cli.summary import summary_lines
 from bgsoft.config import RenderConfig
@@ -141,7 +141,7 @@ class PlainView(ProgressView):
         self._tell_waiting()
         for event in report.events:  # those that nobody told while it ran
             self.event(event)
-        for line in summary_lines(report):
+        for line in summary_lines(report, verbose=self._verbose):
             self._console.err(line)
 
     def failed(self, exc: BaseException, code: ExitCode) -> None:
@@ -253,10 +253,9 @@ def _clock(seconds: float) -> str:
 
 
 def _start_live() -> Live:
-    from rich.console import Console as RichConsole
     from rich.live import Live
 
-    live = Live(console=RichConsole(stderr=True), auto_refresh=False, transient=True)
+    live = Live(console=rich_console(stderr=True), auto_refresh=False, transient=True)
     live.start()
     return live
 

@@ -12,7 +12,16 @@ from bgsoft.cli.flags import OUTPUT
 
 __all__ = ["render"]
 
-_EPILOG = "Lengths are percent of the frame height: 4K looks like 1080p. stdin is never read."
+_EPILOG = (
+    "Lengths are percent of the frame height: 4K looks like 1080p. stdin is never read.\n\n"
+    + flags.examples(
+        "render in.mp4 out.mp4",
+        "render in.mp4 out.mp4 --preset studio --strength 3",
+        "render in.mp4 out.mp4 --background beach.jpg",
+        "render in.mp4 out.mov --preset cutout",
+        "render in.mp4 out.mp4 --subjects 0 --face-data faces.jsonl",
+    )
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -92,7 +101,7 @@ def render(
         typer.Option(
             "--overwrite",
             "-y",
-            help="Replace OUT if it exists.",
+            help="Replace OUT, and what is written beside it, where that exists.",
             rich_help_panel=OUTPUT,
             show_default=False,
         ),
@@ -162,6 +171,7 @@ def render(
     from bgsoft.cli.parsing import parse_choice, parse_seconds
     from bgsoft.cli.progress import ProgressKind, make_view
     from bgsoft.cli.signals import StopSignals
+    from bgsoft.cuda.driver import show_only
     from bgsoft.errors import ConfigError, RenderCancelledError
     from bgsoft.options import settings_from_options
     from bgsoft.presets import build_config
@@ -195,6 +205,8 @@ def render(
                 check_target(path, what, overwrite=overwrite, others=taken)
                 taken.append(path)
         require_onnxruntime()
+        if config.backends.gpu is not None:
+            show_only(config.backends.gpu)
         view = make_view(kind, console, quiet=quiet, verbose=verbose)
         with StopSignals(console) as stop:
             from bgsoft.rendering import render as run

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import av
 from av.container import InputContainer
-from av.stream import Disposition
+from av.stream import AttachmentStream, Disposition
 
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.metadata import file_tags, stream_tags
+from bgsoft.media.labels import is_picture
+from bgsoft.media.metadata import file_tags, said_tags, stream_tags
 from bgsoft.media.probe import probe
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
@@ -23,8 +24,6 @@ __all__ = ["EARLY_PACKETS", "TRACK_KINDS", "FileFacts", "Track", "read_facts"]
 TRACK_KINDS = ("video", "audio", "subtitle")
 EARLY_PACKETS = 4
 """More than an encoder's delay ever takes."""
-_DEFAULT_HANDLERS = frozenset({"videohandler", "soundhandler", "subtitlehandler", "datahandler"})
-"""Names that muxers give to tracks without one (``handler_name`` of MP4 and MOV)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +54,8 @@ class FileFacts:
     """(start, end, title), seconds."""
     tracks: list[Track] = field(default_factory=list)
     """Without cover art; the video track that is rendered first, the others as in the file."""
+    pictures: dict[str, str] = field(default_factory=dict)
+    """Covers and attachments: SHA-256 of their bytes by name, such as ``cover 0``."""
 
     def of_kind(self, kind: str) -> list[Track]:
         return [track for track in self.tracks if track.kind == kind]
@@ -71,7 +72,7 @@ def read_facts(path: Path) -> FileFacts:
         facts = FileFacts(
             path=path,
             info=info,
-            tags=_lower(file_tags(container.metadata)),
+            tags=said_tags(file_tags(container.metadata)),
             chapters=[
                 (
                     chapter["start"] * (chapter["time_base"] or Fraction(0)),
@@ -87,20 +88,31 @@ def read_facts(path: Path) -> FileFacts:
 
 def _read_tracks(container: InputContainer, facts: FileFacts) -> None:
     tracks: dict[int, Track] = {}
+    covers: dict[int, str] = {}
     for stream in container.streams:
-        picture = bool(stream.disposition & Disposition.attached_pic)
-        if stream.type not in TRACK_KINDS or picture:
+        if isinstance(stream, AttachmentStream):
+            name = f"attachment {stream.name or stream.index}"
+            facts.pictures[name] = hashlib.sha256(stream.data or b"").hexdigest()
+            continue
+        if is_picture(stream):
+            covers[stream.index] = f"cover {len(covers)}"
+            continue
+        if stream.type not in TRACK_KINDS:
             continue
         codec = stream.codec_context.codec.canonical_name if stream.codec_context else "unknown"
         tracks[stream.index] = Track(
             kind=stream.type,
             codec=codec,
             time_base=exact(stream.time_base) or Fraction(1, 1_000_000),
-            tags=_lower(stream_tags(stream.metadata)),
+            tags=said_tags(stream_tags(stream.metadata)),
             disposition=_disposition(stream.disposition),
         )
     try:
         for packet in container.demux():
+            if packet.size and packet.stream.index in covers:
+                facts.pictures[covers[packet.stream.index]] = hashlib.sha256(
+                    bytes(packet)
+                ).hexdigest()
             track = tracks.get(packet.stream.index)
             if track is None or track.kind == "video" or not packet.size:
                 continue
@@ -118,16 +130,3 @@ def _disposition(flags: Disposition) -> str:
     """The flags' names, e.g. ``default+forced``; ``none``."""
     names = [flag.name for flag in Disposition if flag.name and flag in flags and flag.value]
     return "+".join(sorted(names)) or "none"
-
-
-def _lower(tags: Mapping[str, str]) -> dict[str, str]:
-    """Keys in lower case, without what stands for «nothing said»."""
-    kept: dict[str, str] = {}
-    for key, value in tags.items():
-        name = key.lower()
-        if name == "language" and value == "und":
-            continue
-        if name == "handler_name" and value.lower() in _DEFAULT_HANDLERS | {""}:
-            continue
-        kept[name] = value
-    return kept

@@ -62,10 +62,12 @@ def _timestamps(
 def structure_checks(a: FileFacts, b: FileFacts) -> list[Check]:
     """Compare all but pictures and their timestamps."""
     checks = [_size(a, b), _rotation(a, b), _aspect(a, b), _color(a, b), _hdr(a, b)]
+    checks.append(_video_tracks(a, b))
     checks += sound_checks(a, b)
     checks.append(_subtitles(a, b))
     checks.append(_equal("file tags", a.tags, b.tags))
     checks += _track_metadata(a, b)
+    checks.append(_equal("covers and attachments", a.pictures, b.pictures))
     checks.append(_chapters(a, b))
     return checks
 
@@ -138,6 +140,13 @@ def _hdr(a: FileFacts, b: FileFacts) -> Check:
         if one != other
     ]
     return Check(name="HDR metadata", ok=False, detail=f"differ: {', '.join(parts)}")
+
+
+def _video_tracks(a: FileFacts, b: FileFacts) -> Check:
+    counts = [len(facts.of_kind("video")) for facts in (a, b)]
+    same = counts[0] == counts[1]
+    detail = f"{counts[0]} each" if same else f"A has {counts[0]}, B {counts[1]}"
+    return Check(name="video tracks", ok=same, detail=detail)
 
 
 def _subtitles(a: FileFacts, b: FileFacts) -> Check:

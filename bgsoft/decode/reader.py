@@ -18,7 +18,7 @@ from av.video.stream import VideoStream
 from bgsoft.errors import OpenError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import open_input
-from bgsoft.media.untimed import is_untimed, with_decoding_times
+from bgsoft.media.untimed import TimedDecoder
 
 __all__ = ["FrameReader", "StreamReader", "TimedPicture"]
 
@@ -219,11 +219,6 @@ class FrameReader(StreamReader[VideoFrame]):
                 yield frame
 
     def _decode(self, position: int | None, *, threaded: bool) -> Iterator[VideoFrame]:
-        frames = self._decode_stored(position, threaded=threaded)
-        return with_decoding_times(frames) if is_untimed(self._info.container) else frames
-
-    def _decode_stored(self, position: int | None, *, threaded: bool) -> Iterator[VideoFrame]:
-        """Decode, with the timestamps that FFmpeg gives."""
         container, stream = self._open()
         self._codec = stream.codec_context
         stream.codec_context.thread_type = "AUTO" if threaded else "NONE"
@@ -234,21 +229,22 @@ class FrameReader(StreamReader[VideoFrame]):
                 container.seek(position, stream=stream, backward=True)
             except av.FFmpegError:
                 return
+        decoder = TimedDecoder(stream.codec_context, self._info.container)
         for packet in self._packets(container, stream):
-            if packet.pts is not None and not packet.is_discard:
+            if packet.pts is not None and not packet.is_discard and not decoder.untimed:
                 pending.add(packet.pts)
-            for frame in self._decode_packet(stream, packet):
+            for frame in self._decode_packet(decoder, packet):
                 pending.discard(frame.pts)
                 yield frame
-        for frame in self._decode_packet(stream, None):
+        for frame in self._decode_packet(decoder, None):
             pending.discard(frame.pts)
             yield frame
 
     def _decode_packet(
-        self, stream: VideoStream, packet: Packet[VideoStream] | None
+        self, decoder: TimedDecoder, packet: Packet[VideoStream] | None
     ) -> list[VideoFrame]:
         try:
-            return stream.codec_context.decode(packet)
+            return decoder.decode(packet)
         except av.FFmpegError:
             self.corrupt_packets += 1
             return []

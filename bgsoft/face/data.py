@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 import tempfile
 import zipfile
 from abc import abstractmethod
@@ -25,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.beside import check_target, put, target_error
+from bgsoft.beside import check_target, hidden_beside, partial_beside, put, target_error
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.face.base import Face
@@ -51,7 +50,7 @@ class FaceDataWriter(Closing):
         self._path = path
         self._overwrite = overwrite
         self._target = path.resolve()
-        self._partial = self._target.with_name(f"{path.stem}.partial{path.suffix}")
+        self._partial = partial_beside(self._target)
         self._open = True
         self._is_finished = False
         self._is_published = False
@@ -115,7 +114,8 @@ class FaceDataWriter(Closing):
                 self._finish()
             if self.frames and not self._is_published and self.kept is None:
                 self._finished.replace(self._partial)
-                self.kept = self._path.with_name(self._partial.name)
+                is_link = self._path.is_symlink()
+                self.kept = self._partial if is_link else partial_beside(self._path)
         with suppress(OSError):
             self._discard()
 
@@ -248,8 +248,7 @@ class _NpzWriter(FaceDataWriter):
 
     def __init__(self, path: Path, *, overwrite: bool) -> None:
         super().__init__(path, overwrite=overwrite)
-        name = f".{self._target.name[:200]}.{secrets.token_hex(4)}.part"
-        self._part = self._target.with_name(name)
+        self._part = hidden_beside(self._target)
         self._index, self._pts, self._first = array("q"), array("q"), array("q", [0])
         self._time = array("d")
         self._ids, self._detected = array("q"), array("b")

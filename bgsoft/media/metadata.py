@@ -11,10 +11,7 @@ from bgsoft.media.timeline import Timeline
 if TYPE_CHECKING:
     from av.container.core import Chapter
 
-__all__ = ["QUICKTIME_PREFIX", "chapters_in", "file_tags", "quicktime_language", "stream_tags"]
-
-QUICKTIME_PREFIX = "com.apple.quicktime."
-"""Tags of phone recordings (place, make, model) that MP4 and MOV keep in a box of their own."""
+__all__ = ["chapters_in", "file_tags", "said_tags", "stream_tags"]
 
 _FILE_TAGS_DROPPED = frozenset(
     {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
@@ -26,36 +23,48 @@ _STREAM_TAGS_DROPPED = frozenset(
 )
 _STATISTICS = ("BPS", "NUMBER_OF_", "SOURCE_ID", "_STATISTICS_")
 """Prefixes of the statistics that mkvmerge writes as tags."""
-
-
-_BIBLIOGRAPHIC = {
-    "bod": "tib", "ces": "cze", "cym": "wel", "deu": "ger", "ell": "gre", "eus": "baq",
-    "fas": "per", "fra": "fre", "hye": "arm", "isl": "ice", "kat": "geo", "mkd": "mac",
-    "mri": "mao", "msa": "may", "mya": "bur", "nld": "dut", "ron": "rum", "slk": "slo",
-    "sqi": "alb", "zho": "chi",
-}  # fmt: skip
-"""The languages for which ISO 639-2 has two codes: terminological to bibliographic."""
-
-
-def quicktime_language(code: str) -> str:
-    """The code of a language that FFmpeg's QuickTime muxer knows; others are lost on it."""
-    return _BIBLIOGRAPHIC.get(code, code)
+_DEFAULT_HANDLERS = frozenset({"videohandler", "soundhandler", "subtitlehandler", "datahandler"})
+"""Names that muxers give to tracks without one (``handler_name`` of MP4 and MOV)."""
 
 
 def file_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags of a container that stay true after rendering."""
-    return {key: value for key, value in tags.items() if key.lower() not in _FILE_TAGS_DROPPED}
+    """The tags of a container that stay true after rendering.
+
+    FFmpeg gives a QuickTime tag in a language twice, once as ``location-eng``.
+    """
+    return {
+        key: value
+        for key, value in tags.items()
+        if key.lower() not in _FILE_TAGS_DROPPED
+        and not (key[-4:-3] == "-" and tags.get(key[:-4]) == value)
+    }
 
 
 def stream_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """The tags of a stream that stay true after rendering: language, title, handler, …"""
-    return {
+    kept = {
         key: value
         for key, value in tags.items()
         if key.lower() not in _STREAM_TAGS_DROPPED
         and not key.upper().startswith(_STATISTICS)
         and not key.lower().startswith("duration-")
     }
+    if "name" in kept and "title" not in kept:
+        kept["title"] = kept.pop("name")  # as FFmpeg calls the title of an MP4's track on reading
+    return kept
+
+
+def said_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags for comparison: keys in lower case, without what stands for «nothing said»."""
+    kept: dict[str, str] = {}
+    for key, value in tags.items():
+        name = key.lower()
+        if name == "language" and value == "und":
+            continue
+        if name == "handler_name" and value.lower() in _DEFAULT_HANDLERS | {""}:
+            continue
+        kept[name] = value
+    return kept
 
 
 def chapters_in(chapters: Iterable[Chapter], timeline: Timeline) -> list[Chapter]:

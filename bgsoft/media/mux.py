@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,20 @@ from bgsoft.closing import Closing
 from bgsoft.errors import EncodeError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.metadata import QUICKTIME_PREFIX, file_tags, stream_tags
+from bgsoft.media.labels import Labels
+from bgsoft.media.metadata import file_tags, stream_tags
 from bgsoft.media.numbered import FrameGrid, number_frames
 from bgsoft.media.output import write_error
 from bgsoft.media.pyav import TAG_OPTIONS, exact
+from bgsoft.media.quicktime import write_languages
 from bgsoft.media.source import open_input
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.tracks import SideTracks
+from bgsoft.media.untimed import is_untimed
 from bgsoft.report import AudioReport, Event
 
 __all__ = ["Muxer"]
 
-_FALLBACK_RATE = Fraction(25)
-"""Nominal frame rate where the header gives none; timestamps don't depend on it."""
-_MAX_RATE = Fraction(1000)
 _INTERLEAVE_US = 1_000_000
 """How much FFmpeg's muxer holds back while a track (subtitles, say) has no packet. The tracks come
 in step anyway, and its default of ten seconds would be a gigabyte of ProRes."""
@@ -139,8 +140,7 @@ class Muxer(Closing):
     @property
     def frame_rate(self) -> Fraction:
         """Nominal frame rate, for rate control and headers."""
-        rate = self.info.frame_rate
-        return rate if 0 < rate <= _MAX_RATE else _FALLBACK_RATE
+        return self.info.nominal_rate
 
     def _timecode_fits(self, timecode: str) -> bool:
         """Whether the source's timecode is still that of the first frame, and the muxer takes it.
@@ -214,12 +214,17 @@ class Muxer(Closing):
             raise ValueError("the output has its video stream already")
         self._video = stream
         if self.container.numbers_frames:
-            number_frames(stream, self.frame_rate)
-            self._grid = FrameGrid(self.container, self.frame_rate, self.info.time_base)
+            # A source of the same kind has numbers already, and may have left some out.
+            same = is_untimed(self.info.container)
+            rate = 1 / self.info.time_base if same else self.frame_rate
+            number_frames(stream, rate)
+            self._grid = FrameGrid(self.container, rate, self.info.time_base)
+            self._grid.check_source(self.info, self.timeline)
         stream.metadata.update(self._video_tags)
         stream.disposition = Disposition.default
         if self._side is not None:
             self._side.attach(self._output)
+            self._shift = self.timeline.ticks(self.info.time_base)
 
     def timestamp(self, pts: int) -> int:
         """The output timestamp of a source timestamp, both in ``info.time_base``.
@@ -295,12 +300,21 @@ class Muxer(Closing):
                     stage="mux",
                 )
             )
+        wanted = Labels.of(self._output)
+        languages = [stream.metadata.get("language", "") for stream in self._output.streams]
         try:
             self._output.close()
+            if self.container.muxer == "mov":
+                write_languages(self._file, languages)
         except (av.FFmpegError, OSError) as exc:
             raise write_error(exc, self._path) from exc
         self._closed = True
         self._close_side()
+        with open_input(self._file) as kept:
+            lost = wanted.lost_in(Labels.of(kept))
+        if lost:
+            message = f"{self.container.name} cannot hold {', '.join(lost)}: left out"
+            self._on_event(Event(kind="notice", message=message, stage="mux"))
 
     def close(self) -> None:
         """Free everything; an unfinished file is removed. Safe to call twice."""
@@ -337,10 +351,22 @@ def _muxer_options(
     if container.free_origin and info.container == "mpegts":
         # The same clock in and out; otherwise the muxer shifts everything by its start-up delay.
         options["mpegts_copyts"] = "1"
-    if (
-        container.edit_lists
-        and source is not None
-        and any(key.startswith(QUICKTIME_PREFIX) for key in source.metadata)
-    ):
-        options["movflags"] = options.get("movflags", "") + "+use_metadata_tags"
+    if container.edit_lists and source is not None and info.container.startswith("mov"):
+        # Keys of the source's own (a phone's place and model) need another box than players'
+        # title and artist, and there it holds no cover.
+        covers = any(stream.disposition & Disposition.attached_pic for stream in source.streams)
+        if not covers and _loses_tags(container, file_tags(source.metadata)):
+            options["movflags"] = options.get("movflags", "") + "+use_metadata_tags"
     return options
+
+
+def _loses_tags(container: Container, tags: Mapping[str, str]) -> bool:
+    """Whether the container's usual boxes have no place for some tags: an empty file shows it."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container.muxer, **TAG_OPTIONS) as empty:
+        empty.add_mux_stream("h264", rate=25, width=16, height=16)
+        empty.metadata.update(tags)
+        empty.start_encoding()
+    file.seek(0)
+    with av.open(file, "r", **TAG_OPTIONS) as kept:
+        return not tags.keys() <= kept.metadata.keys()

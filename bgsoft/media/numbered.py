@@ -7,18 +7,25 @@ heard at another time than in the source.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
+import av
 from av.audio.stream import AudioStream
 from av.packet import Packet
 from av.stream import Stream
 
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.source import open_input
+from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import Track
+from bgsoft.media.untimed import is_untimed
 
 __all__ = ["FrameGrid", "SteadyTrack"]
 
@@ -59,6 +66,29 @@ class FrameGrid:
                 "write .mp4, .mov or .mkv",
                 stage="encode",
             )
+
+    def check_source(self, info: VideoInfo, timeline: Timeline) -> None:
+        """Raise like :meth:`check` before anything is rendered, as far as packets tell.
+
+        Frames whose times are repaired while decoding are only seen then.
+
+        Args:
+            info: The video.
+            timeline: The part that is kept.
+        """
+        if info.interlaced or is_untimed(info.container):
+            return  # a field may be a packet; such a source has places itself
+        with open_input(info.path) as source, contextlib.suppress(av.FFmpegError):
+            packets = source.demux(source.streams[info.stream_index])
+            stamps = [(p.dts, p.pts) for p in packets if p.size and not p.is_discard]
+        clock = [dts for dts, _ in stamps if dts is not None]
+        if any(later < earlier for earlier, later in itertools.pairwise(clock)):
+            return  # a clock that restarts is mended while decoding
+        shown = sorted(
+            pts for _, pts in stamps if pts is not None and timeline.keeps(pts * info.time_base)
+        )
+        for pts in shown:
+            self.check(pts - shown[0])
 
 
 class SteadyTrack:

@@ -25,7 +25,7 @@ from bgsoft.media.side_data import (
     frame_orientation,
 )
 from bgsoft.media.source import open_input, select_video_stream
-from bgsoft.media.untimed import is_untimed, with_decoding_times
+from bgsoft.media.untimed import TimedDecoder
 
 __all__ = ["probe"]
 
@@ -91,10 +91,7 @@ def _first_frames(container: InputContainer, stream: VideoStream, path: Path) ->
     """
     # Frame threads would ask for a packet per thread before the first frame comes out.
     stream.codec_context.thread_type = ThreadType.NONE
-    frames = _decoded(container, stream)
-    if is_untimed(container.format.name):
-        frames = with_decoding_times(frames)
-    found = list(itertools.islice(frames, _FRAMES_LOOKED_AT))
+    found = list(itertools.islice(_decoded(container, stream), _FRAMES_LOOKED_AT))
     if not found:
         raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
     return found
@@ -102,15 +99,16 @@ def _first_frames(container: InputContainer, stream: VideoStream, path: Path) ->
 
 def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
     """Frames up to the first read error; packets that cannot be decoded are left out."""
+    decoder = TimedDecoder(stream.codec_context, container.format.name)
     try:
         for packet in container.demux(stream):
             if packet.size:
                 with suppress(av.FFmpegError):
-                    yield from stream.codec_context.decode(packet)
+                    yield from decoder.decode(packet)
     except av.FFmpegError:
         pass
     with suppress(av.FFmpegError):
-        yield from stream.codec_context.decode(None)
+        yield from decoder.decode(None)
 
 
 def _describe(

@@ -90,6 +90,11 @@ class Timeline:
         """The shift in units of a stream's time base, to be subtracted; rounded to nearest."""
         return round(self.origin / time_base)
 
+    def keeps(self, seconds: Fraction) -> bool:
+        """Whether an input time lies in the kept part."""
+        after = self.begin is None or seconds >= self.begin
+        return after and (self.end is None or seconds < self.end)
+
     @property
     def is_part(self) -> bool:
         """Whether the output starts later than the input."""

@@ -6,8 +6,10 @@ so they cost little and work the same whatever decodes the video.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import io
+import math
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -24,7 +26,7 @@ from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.copied import CopiedTrack, CoverTrack
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.metadata import chapters_in, quicktime_language, stream_tags
+from bgsoft.media.metadata import chapters_in, stream_tags
 from bgsoft.media.numbered import SteadyTrack
 from bgsoft.media.source import open_input
 from bgsoft.media.splice import SplicedClock
@@ -49,6 +51,9 @@ _MAX_LATE_SECONDS = 0.02
 _MAX_LEAD_SECONDS = 1.0
 """Sound before the picture that may be left out where it cannot be kept; broadcasts often have
 some."""
+
+_ENDLESS_SECONDS = 3600
+"""FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
 
 _COVER_NAMES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")}
 
@@ -83,6 +88,8 @@ class SideTracks:
         self._tracks: dict[int, Track] = {}
         self._packets: Iterator[Packet[Any]] | None = None
         self._position = float("-inf")
+        self._cut_at_zero: set[int] = set()
+        """Audio tracks whose packets before zero cannot be kept."""
         self._splices: SplicedClock | None = None
         if info.container in BROADCAST_DEMUXERS:
             self._splices = SplicedClock(
@@ -101,6 +108,7 @@ class SideTracks:
                 stream.discard = Discard.all
             else:
                 self._tracks[stream.index] = track
+        self._make_room()
         self.write_chapters(output)
 
     def _notice(self, message: str) -> None:
@@ -140,9 +148,35 @@ class SideTracks:
             and (self._info.container.startswith("matroska") or _codec_name(stream) == "opus")
             and not self._timeline.is_part
         )
+        if isinstance(stream, AudioStream) and not keep and not self._timeline.is_part:
+            self._cut_at_zero.add(stream.index)
         return CopiedTrack(
             stream, target, self._timeline, keep_lead_in=keep, fine_clock=self._container.edit_lists
         )
+
+    def _make_room(self) -> None:
+        """Move the origin back for sound that would lose a packet of which most is played.
+
+        A film begins with the end of a codec's priming, or with what a cut left of a packet.
+        """
+        waiting, origin = self._cut_at_zero, self._timeline.origin
+        if not waiting:
+            return
+        with (
+            contextlib.closing(open_input(self._info.path)) as source,
+            contextlib.suppress(av.FFmpegError),
+        ):
+            for packet in source.demux([source.streams[index] for index in waiting]):
+                if not packet.size or packet.pts is None or not packet.time_base:
+                    continue
+                start = packet.pts * packet.time_base
+                middle = start + (packet.duration or 0) * packet.time_base / 2
+                if start < origin <= middle and packet.stream_index in waiting:
+                    tick = self._info.time_base
+                    self._timeline.include(math.floor(start / tick) * tick)
+                waiting.discard(packet.stream_index)
+                if not waiting or start > origin + 1:
+                    return
 
     def _add_audio(self, output: OutputContainer, stream: AudioStream) -> Track | None:
         number = len(self.audio)
@@ -152,13 +186,16 @@ class SideTracks:
             self._drop_audio(number, "unknown", "its codec is not known")
             return None
         encoders = fallback_encoders(self._container, stream)
-        late = self._container.numbers_frames and self._begins_late(number, stream)
+        numbers = self._container.numbers_frames
         if codec in self._container.recode_audio and not self._is_mp4():
             reason = f"few players read {codec} in {self._container.name}"
         elif not _holds(self._container, stream):
             reason = f"{self._container.name} cannot hold {codec}"
-        elif late:
+        elif numbers and self._begins_late(number, stream):
             reason = f"{self._container.name} cannot hold a late start, so silence leads in"
+            encoders = (*same_encoder(codec), *encoders)
+        elif numbers and self._has_gaps(number):
+            reason = f"{self._container.name} cannot hold gaps, so silence fills them"
             encoders = (*same_encoder(codec), *encoders)
         if reason is None:
             self.audio.append(AudioReport(track=number, codec=codec, action="copied"))
@@ -173,7 +210,6 @@ class SideTracks:
                 AudioReport(track=number, codec=name, action="transcoded", reason=reason)
             )
             self._notice(f"audio track {number} converted from {codec} to {name}: {reason}")
-            numbers = self._container.numbers_frames
             track = TranscodedTrack(stream, target, self._timeline, from_zero=numbers)
             return self._steady(track, target)
         self._drop_audio(number, codec, reason)
@@ -202,6 +238,23 @@ class SideTracks:
             )
         return late > _MAX_LATE_SECONDS
 
+    def _has_gaps(self, number: int) -> bool:
+        """Whether a track that begins in time has gaps that its copy could not keep."""
+        if self._splices is not None:
+            return False  # joined recordings have some that are closed
+        with contextlib.closing(open_input(self._info.path)) as source:
+            twin = source.streams.audio[number]
+            dry = SteadyTrack(CopiedTrack(twin, twin, self._timeline), twin, self._container)
+            try:
+                for packet in source.demux(twin):
+                    if packet.size:
+                        collections.deque(dry.feed(packet), maxlen=0)
+            except UnsupportedFormatError:
+                return True
+            except av.FFmpegError:
+                pass  # told when the track is read
+        return False
+
     def _is_mp4(self) -> bool:
         """Whether the input is MP4 itself, rather than QuickTime's MOV."""
         brand = self._source.metadata.get("major_brand", "").strip()
@@ -214,6 +267,12 @@ class SideTracks:
     def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> Track | None:
         codec = _codec_name(stream)
         if codec is not None and _holds(self._container, stream):
+            if self._container.edit_lists and codec not in READABLE and self._lacks_ends(stream):
+                self._notice(
+                    f"subtitle track {stream.index} ({codec}) left out: "
+                    f"{self._container.name} cannot hold subtitles without an end time"
+                )
+                return None
             return self._copy(output, stream)
         text_codec = self._container.text_subtitles
         if codec in READABLE and text_codec is not None:
@@ -227,6 +286,18 @@ class SideTracks:
         )
         return None
 
+    def _lacks_ends(self, stream: SubtitleStream) -> bool:
+        """Whether any packet of a track does not tell when its picture is taken away."""
+        with (
+            contextlib.closing(open_input(self._info.path)) as source,
+            contextlib.suppress(av.FFmpegError),
+        ):
+            for packet in source.demux(source.streams[stream.index]):
+                seconds = (packet.duration or 0) * (packet.time_base or 0)
+                if packet.size and not 0 < seconds < _ENDLESS_SECONDS:
+                    return True
+        return False
+
     def _add_picture(self, output: OutputContainer, stream: VideoStream) -> Track | None:
         """Copy cover art; further films are left out."""
         if not stream.disposition & Disposition.attached_pic:
@@ -238,7 +309,7 @@ class SideTracks:
             if data:
                 output.add_attachment(*_COVER_NAMES[codec], data)
                 return None
-        elif self._container.edit_lists and _holds(self._container, stream):
+        elif self._container.muxer == "mp4" and _holds(self._container, stream):
             target = output.add_stream_from_template(stream, opaque=True)
             _describe(target, stream)
             return CoverTrack(target)
@@ -367,10 +438,7 @@ def _codec_name(stream: Stream) -> str | None:
 
 def _describe(target: Stream, source: Stream) -> None:
     """Copy language, title and dispositions."""
-    tags = stream_tags(source.metadata)
-    if "language" in tags and target.container.format.name == "mov":
-        tags["language"] = quicktime_language(tags["language"])
-    target.metadata.update(tags)
+    target.metadata.update(stream_tags(source.metadata))
     target.disposition = source.disposition
 
 

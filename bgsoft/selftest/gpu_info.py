@@ -149,6 +149,8 @@ def decode_caps(gpu: int) -> list[DecodeCaps]:
         except BackendUnavailableError as exc:
             answer = DecodeCaps(codec=label, bit_depth=depth, supported=False, reason=exc.message)
         else:
+            if caps is None:
+                return []  # nobody can be asked
             supported = bool(caps.get("supported", 1))
             size = f"{caps['width_max']}x{caps['height_max']}" if supported else None
             answer = DecodeCaps(codec=label, bit_depth=depth, supported=supported, max_size=size)
@@ -158,7 +160,7 @@ def decode_caps(gpu: int) -> list[DecodeCaps]:
 
 def encode_caps(gpu: int) -> list[EncodeCaps]:
     """Ask NVENC for every codec that bgsoft asks of it."""
-    from bgsoft.encode.nvenc import encoder_caps
+    from bgsoft.encode.nv_caps import encoder_caps
 
     found = []
     for codec in _ENCODED:

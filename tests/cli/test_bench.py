@@ -116,6 +116,24 @@ def test_slower_than_the_baseline_fails(
         assert "phase 0" in outcome.error_line
 
 
+def test_another_measurement_cannot_be_slower(
+    run: Run, measured: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import bgsoft.bench.run as bench_run
+
+    fake = bench_run.run_bench
+
+    def other(*args: Any, **options: Any) -> dict[str, Any]:
+        results = fake(*args, **options)
+        results["baseline"] |= {"comparable": False, "notes": ["clip: name differs"], "rows": []}
+        return results
+
+    monkeypatch.setattr(bench_run, "run_bench", other)
+    outcome = run("bench", "-q", "--baseline", tmp_path / "old.json", "--fail-slower", "5")
+    assert outcome.code == 1
+    assert "not the same measurement" in outcome.error_line
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [

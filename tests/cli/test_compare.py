@@ -91,15 +91,15 @@ def test_failures_are_one_line(
 
 def test_min_vmaf_without_libvmaf_ends_with_4(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing() -> None:
-        raise BackendUnavailableError("no ffmpeg found: pip install 'bgsoft[quality]'")
+        raise BackendUnavailableError("no ffmpeg found: pip install '.[quality]'")
 
     monkeypatch.setattr("bgsoft.compare.compare.find_ffmpeg", nothing)
     outcome = run("compare", "a.mp4", "b.mp4", "--min-vmaf", "50")
     assert outcome.code == 4
-    assert "pip install 'bgsoft[quality]'" in outcome.error_line
+    assert "pip install '.[quality]'" in outcome.error_line
     outcome = run("compare", "a.mp4", "b.mp4")
     assert outcome.code == 0
-    assert "VMAF      none: no ffmpeg found: pip install 'bgsoft[quality]'" in outcome.out
+    assert "VMAF      none: no ffmpeg found: pip install '.[quality]'" in outcome.out
 
 
 ODD_NAMES = [

@@ -28,6 +28,7 @@ def test_preview(run: Run, clip: Path, tmp_path: Path) -> None:
     [
         (["in.mp4", "p.png", "--at", "99"], 2),
         (["in.mp4", "p.png", "--at", "soon"], 2),
+        (["in.mp4", "p.png", "--at", "-1"], 2),
         (["in.mp4", "p.png", "--preset", "sotf"], 2),
         (["in.mp4", "p.jpg"], 2),
         (["in.mp4", "in.mp4/p.png"], 5),

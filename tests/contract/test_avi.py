@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,10 +11,23 @@ import pytest
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import UnsupportedFormatError
+from bgsoft.media.containers import container_for
+from bgsoft.media.mux import Muxer
+from bgsoft.media.probe import probe
 from bgsoft.pipeline.ring import FrameRing
-from tests.contract.test_mux import chirp, film, payloads, rerender, shown_pts, sound
+from tests.contract.test_mux import (
+    assert_in_step,
+    chirp,
+    film,
+    film_with_a_gap,
+    payloads,
+    rerender,
+    shown_pts,
+    sound,
+)
 from tests.fakes import host_planes
-from tests.rendering import read_back
+from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.rendering import encode_frames, read_back
 from tests.synthetic import SoundSpec, VideoSpec, read_index, regular_times, write_movie
 
 FAST = {"preset": "ultrafast", "crf": "20", "threads": "1"}
@@ -54,6 +66,51 @@ def test_a_varying_rate_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFormatError, match=r"AVI cannot hold a varying .* \.mkv"):
         rerender(source, tmp_path / "out.avi")
     assert not (tmp_path / "out.avi").exists()
+
+
+def test_a_varying_rate_is_refused_before_anything_is_encoded(tmp_path: Path) -> None:
+    times = [*regular_times(40), Fraction(1613, 1000)]
+    info = probe(write_movie(tmp_path / "in.mp4", VideoSpec(times=times, options=FAST), []))
+    target = tmp_path / "out.avi"
+    with (
+        Muxer(target, container_for(target), info) as muxer,
+        pytest.raises(UnsupportedFormatError, match=r"the frame at 1\.613 s fits no"),
+    ):
+        muxer.add_encoder("libx264", width=96, height=72)
+    with Muxer(target, container_for(target), info, duration_seconds=1.6) as muxer:
+        muxer.add_encoder("libx264", width=96, height=72)
+
+
+def test_gaps_in_the_sound_are_filled(tmp_path: Path) -> None:
+    whole, source = film_with_a_gap(tmp_path, "ac3")
+    muxer, _ = rerender(source, tmp_path / "out.avi")
+    assert (muxer.audio[0].codec, muxer.audio[0].action) == ("ac3", "transcoded")
+    assert "gaps" in (muxer.audio[0].reason or "")
+    _, samples = sound(tmp_path / "out.avi")
+    assert abs(samples[22_000:36_000]).max() < 0.02
+    assert_in_step(whole, tmp_path / "out.avi", skip=0.9, within=256)  # the encoder's delay
+
+
+@pytest.mark.parametrize("codec", ["libx264", "mpeg4"])
+def test_avi_with_b_frames_to_avi(tmp_path: Path, codec: str) -> None:
+    options = {"bf": "2", "g": "12"} | ({"preset": "veryfast"} if codec == "libx264" else {})
+    video = VideoSpec(
+        codec=codec, times=regular_times(50), time_base=Fraction(1, 25), options=options
+    )
+    sounds = [SoundSpec(codec="libmp3lame", seconds=2)]
+    if codec == "mpeg4":
+        source = write_movie(tmp_path / "in.avi", video, sounds)
+    else:
+        # What ffmpeg copies from an MP4 counts in fractions of a frame.
+        source = tmp_path / "in.avi"
+        ffmpeg("-i", write_movie(tmp_path / "in.mp4", video, sounds), "-c", "copy", source)
+    times = decoded(source)
+    info = probe(source)
+    muxer = encode_frames(tmp_path / "out.avi", info, [pts for _, pts in times], copy_tracks=True)
+    assert muxer.audio[0].action == "copied"
+    assert payloads(tmp_path / "out.avi", "audio") == payloads(source, "audio")
+    shown = [pts * info.time_base for _, pts in times]
+    assert [time - shown[0] for time in shown] == shown_by_ffmpeg(tmp_path / "out.avi")
 
 
 def test_sound_is_copied_where_players_know_it(tmp_path: Path) -> None:
@@ -121,19 +178,24 @@ def test_chapters_and_subtitles_are_left_out_with_a_notice(tmp_path: Path) -> No
     assert "subtitle track" in text
 
 
-def test_reordered_h264_is_read_in_order(tmp_path: Path) -> None:
-    options = {"preset": "veryfast", "bf": "2", "threads": "1"}
-    spec = VideoSpec(times=regular_times(40), options=options, time_base=Fraction(1, 25))
-    path = write_movie(tmp_path / "in.avi", spec, [])
+def decoded(path: Path) -> list[tuple[int, int]]:
+    """(number shown, pts) of each frame, as our decoder hands them out."""
     with CpuDecoder(path, DecodeSettings()) as decoder:
         ring = FrameRing(2, lambda slot: host_planes(decoder.info.format, slot))
         seen = []
         for frame in decoder.frames(ring):
             seen.append((read_index(frame.planes.luma), frame.pts))
             ring.release(frame)
-    assert [index for index, _ in seen] == list(range(40))
-    steps = {b - a for (_, a), (_, b) in itertools.pairwise(seen)}
-    assert steps == {1}
     assert decoder.stats.repaired_pts == 0
-    assert decoder.info.start_pts == seen[0][1]
+    return seen
+
+
+@pytest.mark.parametrize("options", [{"bf": "2"}, {"bf": "3", "g": "10"}, {"bf": "0"}])
+def test_reordered_h264_is_shown_with_its_sound(tmp_path: Path, options: dict[str, str]) -> None:
+    options = {"preset": "veryfast", "threads": "1"} | options
+    spec = VideoSpec(times=regular_times(40), options=options, time_base=Fraction(1, 25))
+    path = write_movie(tmp_path / "in.avi", spec, [])
+    # The n-th picture belongs to the n-th packet, however many the decoder holds back.
+    assert decoded(path) == [(number, number) for number in range(40)]
+    assert probe(path).start_pts == 0
     assert len(shown_pts(path)) == 40

@@ -62,6 +62,10 @@ def test_a_film_cut_without_encoding(film: Path, suffix: str, seconds: str, tmp_
     expected = shown_by_ffmpeg(path)
     assert len(expected) >= 30
     times, stats = shown_by_us(path)
+    if suffix == "avi":
+        # ffmpeg shows AVI's pictures as late as its decoder holds them back.
+        expected = [time - expected[0] for time in expected]
+        times = [time - times[0] for time in times]
     assert times == expected
     assert stats.repaired_pts == 0
 

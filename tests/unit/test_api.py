@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bgsoft.api
 from bgsoft.config import FaceMode, RenderConfig
-from bgsoft.errors import ConfigError
+from bgsoft.errors import ConfigError, OutputError
+from tests.face_clips import SAMPLE
 
 
 @pytest.fixture
@@ -44,3 +46,30 @@ def test_an_option_without_effect_is_an_error(
     with pytest.raises(ConfigError):
         bgsoft.api.render("a.mp4", "b.mp4", **options)
     assert not configs
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strength": 99}, "strength must be between 0 and 25 % of the frame height, not 99"),
+        ({"face": "main", "subjects": 0}, "subjects 0 needs face anonymize, not main"),
+        (
+            {"overwrite": True, "skip_existing": True},
+            "overwrite=True and skip_existing=True exclude each other",
+        ),
+        ({"start": -1}, "start must be 0 or more seconds, not -1"),
+    ],
+)
+def test_errors_speak_of_keywords(
+    configs: list[RenderConfig], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        bgsoft.api.render("a.mp4", "b.mp4", **options)
+    assert str(caught.value) == caught.value.args[0] == message
+
+
+def test_an_existing_output_is_told_of_in_keywords(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    target.touch()
+    with pytest.raises(OutputError, match=r"exists; use overwrite=True to replace it"):
+        bgsoft.api.render(SAMPLE, target)

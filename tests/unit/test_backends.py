@@ -180,3 +180,15 @@ def test_what_an_uninstall_left_of_onnx_runtime_is_no_runtime(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: rest)
     with pytest.raises(BackendUnavailableError, match=r"ONNX Runtime is damaged: pip uninstall"):
         create("infer", "cpu", {})
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_cupy_that_does_not_load_is_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cupy").mkdir()
+    (tmp_path / "cupy" / "__init__.py").write_text("raise ImportError('no module cuda')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    with pytest.raises(BackendUnavailableError, match="cupy does not load: no module cuda: pip"):
+        create("composite", "cuda", {})

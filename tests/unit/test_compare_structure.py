@@ -16,6 +16,7 @@ from av.video.stream import VideoStream
 from bgsoft.compare.compare import Limits, compare
 from bgsoft.compare.result import Comparison
 from bgsoft.media.source import open_input
+from tests.outside import ffmpeg
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 
 VIDEO = VideoSpec(times=regular_times(25))
@@ -98,6 +99,16 @@ def test_sound_that_starts_elsewhere_is_found(write: Write) -> None:
     assert "-200.0 ms in B" in found["audio 0 sync"]
 
 
+def test_an_encoder_s_delay_that_is_played_is_no_shift(tmp_path: Path, write: Write) -> None:
+    a = write("a.mov", sounds=[SoundSpec(codec="ac3")])
+    # MOV hides the delay, MPEG-TS cannot say that there is one.
+    ffmpeg("-i", a, "-c", "copy", tmp_path / "b.ts")
+    result = run(a, tmp_path / "b.ts")
+    sync = next(check for check in result.checks if check.name == "audio 0 sync")
+    assert sync.ok
+    assert "packets at the same times" in sync.detail
+
+
 @pytest.mark.parametrize(
     ("changes", "name", "words"),
     [
@@ -109,6 +120,7 @@ def test_sound_that_starts_elsewhere_is_found(write: Write) -> None:
         ({"sounds": [replace(SOUND, language=None)]}, "track tags", "language missing in B"),
         ({"metadata": {"title": "the film"}}, "file tags", "title 'a film' / 'the film'"),
         ({"metadata": {}}, "file tags", "title missing in B"),
+        ({"cover": True}, "covers and attachments", "cover 0 only in B"),
         ({"chapters": []}, "chapters", "A has 2, B 0"),
         (
             {"chapters": [CHAPTERS[0], (Fraction(3, 5), Fraction(1), "two")]},
@@ -154,6 +166,30 @@ def test_dispositions(write: Write) -> None:
 
     found = failed(run(write("a.mkv"), write("b.mkv", video=replace(VIDEO, setup=forced))))
     assert "hearing_impaired" in found["dispositions"]
+
+
+def test_attachments_covers_and_films_that_are_missing(tmp_path: Path, write: Write) -> None:
+    cover = write("cover.mp4", cover=True)
+    ffmpeg("-i", cover, "-map", "0:v:1", "-c", "copy", "-f", "image2", tmp_path / "cover.jpg")
+    a, b = tmp_path / "a.mkv", tmp_path / "b.mkv"
+    attached = ("-attach", tmp_path / "cover.jpg", "-metadata:s:t", "mimetype=image/jpeg")
+    font = ("-attach", cover, "-metadata:s:t:1", "mimetype=font/ttf")
+    two = ("-map", "0:v:0", "-map", "0:v:0", "-map", "0:a", "-c", "copy")
+    ffmpeg("-i", write("a.mp4"), *two, *attached, *font, a)
+    ffmpeg("-i", write("a.mp4"), "-map", "0:v:0", "-map", "0:a", "-c", "copy", b)
+    found = failed(run(a, b))
+    assert found["video tracks"] == "A has 2, B 1"
+    assert "cover 0 missing in B" in found["covers and attachments"]
+    assert "attachment cover.mp4 missing in B" in found["covers and attachments"]
+    # The same picture, as MP4 and as Matroska keep it.
+    ffmpeg("-i", write("a.mp4"), "-map", "0:v:0", "-map", "0:a", "-c", "copy", *attached, b)
+    assert "covers and attachments" not in failed(run(cover, b))
+
+
+def test_keys_of_a_file_s_own_are_compared(write: Write) -> None:
+    options = {"movflags": "use_metadata_tags"}
+    a = write("a.mp4", metadata={"title": "a film", "mood": "blue"}, options=options)
+    assert failed(run(a, write("b.mp4"))) == {"file tags": "mood missing in B"}
 
 
 def test_other_size_is_told_and_fails(write: Write) -> None:

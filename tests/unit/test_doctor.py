@@ -248,8 +248,7 @@ def test_nvenc_is_asked_for_every_codec(monkeypatch: pytest.MonkeyPatch) -> None
             raise BackendUnavailableError("NVENC: this GPU has no NVENC")
         return {"width_max": 4096}
 
-    nvenc: Any = SimpleNamespace(encoder_caps=answer)
-    monkeypatch.setitem(sys.modules, "bgsoft.encode.nvenc", nvenc)
+    monkeypatch.setattr("bgsoft.encode.nv_caps.encoder_caps", answer)
     h264, hevc, av1 = gpu_info.encode_caps(0)
     assert h264.supported
     assert hevc.features == {"width_max": 4096}

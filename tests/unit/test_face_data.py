@@ -143,6 +143,22 @@ def test_an_interrupted_render_leaves_what_was_found(tmp_path: Path, name: str) 
 
 
 @NAMES
+def test_names_of_full_length_and_links_serve(tmp_path: Path, name: str) -> None:
+    suffix = Path(name).suffix
+    long = tmp_path / f"{'ü' * ((255 - len(suffix)) // 2)}{suffix}"
+    complete(long)
+    assert indices(long) == [0, 1, 2]
+    (tmp_path / "there").mkdir()
+    link = tmp_path / name
+    link.symlink_to(tmp_path / "there" / name)
+    with open_face_data(link, overwrite=False) as writer:
+        write(writer)
+    assert writer.kept is not None
+    assert writer.kept.parent == tmp_path / "there"
+    assert indices(writer.kept) == [0, 1, 2]
+
+
+@NAMES
 def test_what_appears_meanwhile_is_not_overwritten(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with (
