@@ -263,7 +263,7 @@ class Checks:
             clip,
             target,
             overwrite=True,
-            gpu=self._gpu,
+            gpu=None if set(chosen.values()) == {"cpu"} else self._gpu,
             quality=FULL_QUALITY,
             speed=speed,
             **chosen,
