@@ -46,6 +46,7 @@ class EffectKind(StrEnum):
     IMAGE = "image"
     VIDEO = "video"
     ALPHA = "alpha"
+    """Transparent. Colour under alpha 0 is black; next to the foreground its own runs out."""
     MATTE = "matte"
 
 

@@ -295,7 +295,7 @@ class Checks:
             clip,
             target,
             overwrite=True,
-            gpu=None if self._problem else self._gpu,
+            gpu=None if self._problem or set(chosen.values()) == {"cpu"} else self._gpu,
             quality=FULL_QUALITY,
             speed=speed,
             **chosen,

@@ -170,7 +170,7 @@ Subjects = Annotated[
     _flag(
         "--subjects",
         "N",
-        "How many people --face main or anonymize takes for main: largest, most central, longest"
+        "How many people are main for --face main or anonymize: the largest, most central, longest"
         f" in sight; 0 anonymizes everybody. [default: {_FACE.subjects}]",
         FACES,
     ),

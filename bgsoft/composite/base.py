@@ -18,7 +18,8 @@ class Compositor(Protocol):
     ) -> None:
         """Blend the effect's background into frames where their mattes are below opaque.
 
-        Where alpha is 255, a frame's samples stay bit for bit as they were.
+        Where alpha is 255, a frame's samples stay bit for bit as they were; with
+        :attr:`bgsoft.config.EffectKind.ALPHA` wherever it is not 0.
 
         Args:
             frames: In presentation order; luma and chroma are overwritten.

@@ -10,6 +10,7 @@ from bgsoft.composite.blend import Background, Blender
 from bgsoft.composite.blur import BlurBackground
 from bgsoft.composite.bokeh import BokehBackground
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
+from bgsoft.composite.cutout import CutoutBackground
 from bgsoft.composite.dim import DimBackground
 from bgsoft.composite.pixelate import PixelateBackground
 from bgsoft.composite.plate import color_plate, image_plate
@@ -37,7 +38,10 @@ class CpuCompositor:
     ) -> None:
         self._workers = workers or Workers()
         self._backgrounds = _make_backgrounds(effect, format, self._workers.lanes)
-        self._blenders = [Blender(format) for _ in self._backgrounds]
+        self._blenders = [
+            Blender(format, keeps_partial=effect.kind is EffectKind.ALPHA)
+            for _ in self._backgrounds
+        ]
 
     def apply(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Reduced]
@@ -85,6 +89,6 @@ def _make_backgrounds(
         case EffectKind.VIDEO:
             player = ClipPlayer(Path(effect.background or ""), format)
             return [ClipBackground(player) for _ in range(lanes)]
-    # For alpha and matte the encoder writes the matte itself; colour under it is left for the
-    # editor to use.
-    return ()
+        case EffectKind.ALPHA:
+            return [CutoutBackground(format) for _ in range(lanes)]
+    return ()  # with matte, the encoder writes the matte itself, and no colour

@@ -268,16 +268,6 @@ def choose_encoder(
             f"{picture.width}x{picture.height} is odd, so {spec.label} codes 4:4:4, which many "
             "hardware players lack"
         )
-    if (
-        info.sample_aspect_ratio != 1
-        and not container.keeps_aspect
-        and codec not in (Codec.H264, Codec.HEVC)  # these say it in their own headers
-    ):
-        raise UnsupportedFormatError(
-            f"{spec.label} in {container.name} would lose the pixel aspect ratio "
-            f"{info.sample_aspect_ratio}; write .mp4 or .mov",
-            stage="encode",
-        )
     options = dict(spec.options)
     quality = _quality(spec, settings.quality)
     if codec is Codec.PRORES:

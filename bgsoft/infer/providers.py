@@ -121,6 +121,9 @@ def _missing_tensorrt() -> Missing | None:
 
     cuda13 = str(getattr(ort, "cuda_version", "")).startswith("13")
     fix = "pip install '.[gpu-cu13,tensorrt-cu13]'" if cuda13 else "pip install '.[gpu,tensorrt]'"
+    # The package loads what it holds, in whatever order: also what TensorRT opens to build engines.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("tensorrt_libs")
     for library in _TENSORRT_LIBRARIES:
         if not _loads(library):
             return Missing(f"{library} not found", fix)
@@ -132,9 +135,9 @@ def _missing_tensorrt() -> Missing | None:
 
 @functools.cache
 def preload_libraries() -> None:
-    """Load CUDA's, cuDNN's and TensorRT's libraries from NVIDIA's Python packages.
+    """Load CUDA's and cuDNN's libraries from NVIDIA's Python packages, where they are installed.
 
-    ONNX Runtime's provider libraries are linked against them and do not search there by themselves.
+    ONNX Runtime's provider library is linked against them and does not search there by itself.
     """
     import onnxruntime as ort
 
@@ -142,9 +145,6 @@ def preload_libraries() -> None:
         # It prints what it did not find; whether that matters shows when a session is made.
         with contextlib.redirect_stdout(io.StringIO()):
             ort.preload_dlls()
-    # The package loads what it holds, in whatever order: also what TensorRT opens to build engines.
-    with contextlib.suppress(ImportError):
-        importlib.import_module("tensorrt_libs")
 
 
 def _loads(library: str) -> bool:

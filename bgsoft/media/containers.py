@@ -27,9 +27,6 @@ class Container:
     """Video codec that carries an alpha channel here; None: it cannot."""
     edit_lists: bool = False
     """Negative timestamps are stored exactly, and hidden by an edit list."""
-    keeps_aspect: bool = True
-    """Non-square pixels are kept whatever the codec. PyAV sets the aspect of the coded stream
-    only, and Matroska's muxer reads the container's."""
     free_origin: bool = False
     """The clock's zero means nothing (a broadcast clock), so the muxer may shift all tracks."""
     numbers_frames: bool = False
@@ -84,7 +81,6 @@ CONTAINERS: tuple[Container, ...] = (
         extensions=(".mkv",),
         codecs=frozenset(Codec) - {Codec.AUTO},
         alpha_codec=Codec.FFV1,
-        keeps_aspect=False,
         text_subtitles="subrip",
         audio_fallback=("flac", "aac"),
     ),
@@ -94,7 +90,6 @@ CONTAINERS: tuple[Container, ...] = (
         extensions=(".webm",),
         codecs=frozenset({Codec.VP9, Codec.AV1}),
         alpha_codec=Codec.VP9,
-        keeps_aspect=False,
         text_subtitles="webvtt",
         audio_fallback=("libopus",),
     ),
@@ -128,9 +123,8 @@ CONTAINERS: tuple[Container, ...] = (
         name="AVI",
         muxer="avi",
         extensions=(".avi",),
-        # Like the pixel aspect, colour has no field here; H.264 says it by itself, FFV1 does not.
+        # Pixel aspect and colour have no field here; H.264 says them by itself, FFV1 does not.
         codecs=frozenset({Codec.H264}),
-        keeps_aspect=False,
         numbers_frames=True,
         chapters=False,
         audio_fallback=("libmp3lame", "ac3", "pcm_s16le"),

@@ -22,6 +22,7 @@ from bgsoft.errors import EncodeError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.labels import Labels
+from bgsoft.media.matroska import ROOM, write_pixel_aspect
 from bgsoft.media.metadata import file_tags, stream_tags
 from bgsoft.media.numbered import FrameGrid, number_frames
 from bgsoft.media.output import write_error
@@ -221,10 +222,18 @@ class Muxer(Closing):
             self._grid = FrameGrid(self.container, rate, self.info.time_base)
             self._grid.check_source(self.info, self.timeline)
         stream.metadata.update(self._video_tags)
+        if self._tells_aspect:
+            stream.metadata["title"] = self._video_tags.get("title", "") + ROOM
         stream.disposition = Disposition.default
         if self._side is not None:
             self._side.attach(self._output)
             self._shift = self.timeline.ticks(self.info.time_base)
+
+    @property
+    def _tells_aspect(self) -> bool:
+        """Whether the finished header must be told that pixels are not square."""
+        matroska = self.container.muxer in ("matroska", "webm")
+        return matroska and self.info.sample_aspect_ratio != 1
 
     def timestamp(self, pts: int) -> int:
         """The output timestamp of a source timestamp, both in ``info.time_base``.
@@ -300,12 +309,17 @@ class Muxer(Closing):
                     stage="mux",
                 )
             )
+        if self._video is not None and self._tells_aspect:
+            self._video.metadata.pop("title")
+            self._video.metadata.update(self._video_tags)
         wanted = Labels.of(self._output)
         languages = [stream.metadata.get("language", "") for stream in self._output.streams]
         try:
             self._output.close()
             if self.container.muxer == "mov":
                 write_languages(self._file, languages)
+            if self._tells_aspect:
+                write_pixel_aspect(self._file, self.info.sample_aspect_ratio)
         except (av.FFmpegError, OSError) as exc:
             raise write_error(exc, self._path) from exc
         self._closed = True

@@ -19,7 +19,7 @@ from av.audio.stream import AudioStream
 from av.packet import Packet
 from av.stream import Stream
 
-from bgsoft.errors import UnsupportedFormatError
+from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import open_input
@@ -78,9 +78,11 @@ class FrameGrid:
         """
         if info.interlaced or is_untimed(info.container):
             return  # a field may be a packet; such a source has places itself
-        with open_input(info.path) as source, contextlib.suppress(av.FFmpegError):
+        stamps: list[tuple[int | None, int | None]] = []
+        # The decoder tells what cannot be read.
+        with contextlib.suppress(OpenError, av.FFmpegError), open_input(info.path) as source:
             packets = source.demux(source.streams[info.stream_index])
-            stamps = [(p.dts, p.pts) for p in packets if p.size and not p.is_discard]
+            stamps.extend((p.dts, p.pts) for p in packets if p.size and not p.is_discard)
         clock = [dts for dts, _ in stamps if dts is not None]
         if any(later < earlier for earlier, later in itertools.pairwise(clock)):
             return  # a clock that restarts is mended while decoding

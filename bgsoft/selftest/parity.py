@@ -42,6 +42,7 @@ EFFECTS = (
     EffectConfig(kind=EffectKind.PIXELATE),
     EffectConfig(kind=EffectKind.DIM),
     EffectConfig(kind=EffectKind.COLOR, background="#0a8f3c"),
+    EffectConfig(kind=EffectKind.ALPHA),
 )
 """Effects that need no file of their own."""
 

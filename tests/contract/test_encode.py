@@ -31,6 +31,7 @@ from bgsoft.media.containers import CONTAINERS, container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.media.side_data import frame_content_light, frame_mastering_display
 from tests.fakes import host_planes
+from tests.outside import shown_by_ffmpeg
 from tests.rendering import draw, encode_frames, matte_picture, psnr, read_back, video_info
 from tests.synthetic import read_index
 
@@ -281,20 +282,26 @@ def test_hdr10_metadata_is_kept(tmp_path: Path, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "codec"), [("a.mp4", Codec.H264), ("a.mp4", Codec.AV1), ("a.mkv", Codec.HEVC)]
+    ("name", "codec"),
+    [
+        ("a.mp4", Codec.H264),
+        ("a.mp4", Codec.AV1),
+        ("a.mkv", Codec.HEVC),
+        ("a.mkv", Codec.AV1),
+        ("a.mkv", Codec.FFV1),
+        ("a.mkv", Codec.PRORES),
+        ("a.webm", Codec.VP9),
+        ("a.avi", Codec.H264),
+    ],
 )
-def test_pixel_aspect_is_kept(tmp_path: Path, name: str, codec: Codec) -> None:
+@pytest.mark.parametrize("aspect", [Fraction(16, 15), Fraction(10, 11), Fraction(2)])
+def test_pixel_aspect_is_kept(tmp_path: Path, name: str, codec: Codec, aspect: Fraction) -> None:
     path = tmp_path / name
-    info = video_info(NV12, sample_aspect_ratio=Fraction(16, 15))
+    info = video_info(NV12, sample_aspect_ratio=aspect)
     encode_frames(path, info, REGULAR[:2], settings=EncodeConfig(codec=codec))
     with av.open(str(path), mode="r") as container:
-        assert container.streams.video[0].sample_aspect_ratio == Fraction(16, 15)
-
-
-def test_pixel_aspect_that_cannot_be_kept_is_refused() -> None:
-    info = video_info(NV12, sample_aspect_ratio=Fraction(16, 15))
-    with pytest.raises(UnsupportedFormatError, match="aspect"):
-        choose_encoder(EncodeConfig(), container_for(Path("a.webm")), info)
+        assert container.streams.video[0].sample_aspect_ratio == aspect
+    assert len(shown_by_ffmpeg(path)) == 2
 
 
 def test_hevc_is_tagged_for_apple_players(tmp_path: Path) -> None:

@@ -1,0 +1,121 @@
+"""The pixel aspect of Matroska and WebM files.
+
+FFmpeg's muxer writes the size at which a picture is shown from a field of its stream that PyAV
+cannot set. So the video track is given a name with room at its end, and in the finished header
+the room goes to the display size: nothing else in the file moves.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+__all__ = ["ROOM", "write_pixel_aspect"]
+
+ROOM = " " * 32
+"""What the name of the first track must end with."""
+
+_SEGMENT = b"\x18\x53\x80\x67"
+_TRACKS = b"\x16\x54\xae\x6b"
+_TRACK_ENTRY = b"\xae"
+_NAME = b"\x53\x6e"
+_VIDEO = b"\xe0"
+_PIXEL_WIDTH, _PIXEL_HEIGHT = b"\xb0", b"\xba"
+_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT = b"\x54\xb0", b"\x54\xba", b"\x54\xb2"
+_ASPECT_UNIT = 3
+_CRC32 = b"\xbf"
+_VOID = b"\xec"
+_HEAD_BYTES = 12
+"""Longest identifier and size of an element."""
+
+
+def write_pixel_aspect(path: Path, aspect: Fraction) -> None:
+    """Set the pixel aspect of a complete file's first track, whose name ends with :data:`ROOM`.
+
+    Args:
+        path: A seekable file of FFmpeg's muxer.
+        aspect: Width over height of a pixel.
+
+    Raises:
+        OSError: The file cannot be read or written.
+    """
+    with path.open("r+b") as file:
+        at = 0
+        while True:
+            file.seek(at)
+            kind, begin, end = _head(file.read(_HEAD_BYTES), 0)
+            if kind == _TRACKS:
+                break
+            at += begin if kind == _SEGMENT else end
+        file.seek(at + begin)
+        tracks = file.read(end - begin)
+        file.seek(at + begin)
+        file.write(_with_aspect(tracks, aspect))
+
+
+def _with_aspect(tracks: bytes, aspect: Fraction) -> bytes:
+    """The track list with the aspect in its first entry, exactly as long."""
+    elements = list(_elements(tracks))
+    place = next(i for i, (kind, _) in enumerate(elements) if kind == _TRACK_ENTRY)
+    entry = elements[place][1]
+    written = b""
+    for kind, content in _elements(entry):
+        if kind == _NAME:
+            content = content.decode().removesuffix(ROOM).encode()
+            if not content:
+                continue
+        elif kind == _VIDEO:
+            content += _display_size(content, aspect)
+        written += _element(kind, content)
+    written += _element(_VOID, bytes(len(entry) - len(written) - 9), 8)
+    tracks = tracks.replace(entry, written, 1)
+    if elements[0][0] == _CRC32:
+        checked = tracks[6:]
+        tracks = _element(_CRC32, zlib.crc32(checked).to_bytes(4, "little")) + checked
+    return tracks
+
+
+def _display_size(video: bytes, aspect: Fraction) -> bytes:
+    """The elements that tell the shown size: in pixels where it is whole, else as a ratio."""
+    stored = dict(_elements(video))
+    width = int.from_bytes(stored[_PIXEL_WIDTH], "big") * aspect
+    height = Fraction(int.from_bytes(stored[_PIXEL_HEIGHT], "big"))
+    unit = 0
+    if width.denominator > 1:
+        ratio = width / height
+        width, height, unit = Fraction(ratio.numerator), Fraction(ratio.denominator), _ASPECT_UNIT
+    return b"".join(
+        _element(kind, int(value).to_bytes(4, "big"))
+        for kind, value in (
+            (_DISPLAY_WIDTH, width),
+            (_DISPLAY_HEIGHT, height),
+            (_DISPLAY_UNIT, unit),
+        )
+    )
+
+
+def _elements(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """(identifier, content) of the elements side by side in some bytes."""
+    at = 0
+    while at < len(data):
+        kind, begin, end = _head(data, at)
+        yield kind, data[begin:end]
+        at = end
+
+
+def _head(data: bytes, at: int) -> tuple[bytes, int, int]:
+    """(identifier, begin and end of the content) of the element that starts at a place."""
+    id_length = 9 - data[at].bit_length()
+    size_at = at + id_length
+    size_length = 9 - data[size_at].bit_length()
+    begin = size_at + size_length
+    size = int.from_bytes(data[size_at:begin], "big") & ((1 << 7 * size_length) - 1)
+    return data[at:size_at], begin, begin + size
+
+
+def _element(kind: bytes, content: bytes, length: int = 0) -> bytes:
+    """An element; its size takes ``length`` bytes, or as few as it can."""
+    length = length or next(n for n in range(1, 9) if len(content) < (1 << 7 * n) - 1)
+    return kind + (len(content) | 1 << 7 * length).to_bytes(length, "big") + content
