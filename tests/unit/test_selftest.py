@@ -128,7 +128,7 @@ class FaultySide(HostSide):
 
         class Brighter:
             def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
-                grids = reducer.reduce([frames])[0]
+                grids = reducer.reduce(frames)
                 for grid in grids:
                     grid.luma[0, 0] += 1 << format.shift
                 return grids
@@ -148,7 +148,7 @@ class FaultySide(HostSide):
 
         class Softer:
             def refine(self, masks: Any, frames: Any, grids: Any) -> list[Matte]:
-                mattes = matter.refine([masks], [frames], [grids])[0]
+                mattes = matter.refine(masks, frames, grids)
                 for matte in mattes:
                     matte.alpha[:10] += 3
                 return mattes
