@@ -68,7 +68,7 @@ def _curves(counters: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, 
     end = max(samples[-1][0] for samples in counters.values())
     count = min(_POINTS, max(len(samples) for samples in counters.values()))
     step = (end - start) / max(1, count - 1)
-    times = [start + step * index for index in range(count)]
+    times = [*(start + step * index for index in range(count - 1)), end]
     return {
         "t_s": [time - start for time in times],
         "counters": {name: _at(samples, times) for name, samples in counters.items()},
