@@ -81,9 +81,8 @@ class FrameGrid:
         stamps: list[tuple[int | None, int | None]] = []
         # The decoder tells what cannot be read.
         with contextlib.suppress(OpenError, av.FFmpegError), open_input(info.path) as source:
-            for packet in source.demux(source.streams[info.stream_index]):
-                if packet.size and not packet.is_discard:
-                    stamps.append((packet.dts, packet.pts))
+            packets = source.demux(source.streams[info.stream_index])
+            stamps.extend((p.dts, p.pts) for p in packets if p.size and not p.is_discard)
         clock = [dts for dts, _ in stamps if dts is not None]
         if any(later < earlier for earlier, later in itertools.pairwise(clock)):
             return  # a clock that restarts is mended while decoding
