@@ -8,7 +8,7 @@ Importing this package loads nothing heavy; the names below are loaded when firs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # without the 10 ms that typing takes
 
 __version__ = "0.1.0"
 
@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from bgsoft import errors
     from bgsoft.api import render
     from bgsoft.config import RenderConfig

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import ConfigError
+from bgsoft.errors import BgsoftError, ConfigError
 from bgsoft.options import OPTIONS, settings_from_options
 from bgsoft.presets import DEFAULT_PRESET, build_config
 from bgsoft.rendering import render as render_config
@@ -16,6 +17,11 @@ from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.suggest import did_you_mean
 
 __all__ = ["render"]
+
+_SWITCHES = ("overwrite", "skip_existing", "require_gpu", "small_faces")
+_OTHERS = ("preset", "start", "duration", "matte_out", "face_data")
+_KEYWORDS = frozenset({*OPTIONS, *_SWITCHES, *_OTHERS})
+_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 
 
 def render(
@@ -63,23 +69,40 @@ def render(
     for name in options:
         if name not in OPTIONS:
             raise TypeError(f"render() has no option {name!r}{did_you_mean(name, OPTIONS)}")
-    if overwrite and skip_existing:
-        raise ConfigError("overwrite and skip_existing exclude each other")
-    config = build_config(
-        Path(input),
-        Path(output),
-        preset=preset,
-        flags=settings_from_options(options, from_text=False),
-        start_seconds=float(start),
-        duration_seconds=None if duration is None else float(duration),
-        overwrite=overwrite,
-        matte_out=None if matte_out is None else Path(matte_out),
-        face_data=None if face_data is None else Path(face_data),
-    )
-    return render_config(
-        config,
-        skip_existing=skip_existing,
-        on_progress=on_progress,
-        on_event=on_event,
-        cancel=cancel,
-    )
+    try:
+        if overwrite and skip_existing:
+            raise ConfigError("--overwrite and --skip-existing exclude each other")
+        config = build_config(
+            Path(input),
+            Path(output),
+            preset=preset,
+            flags=settings_from_options(options, from_text=False),
+            start_seconds=float(start),
+            duration_seconds=None if duration is None else float(duration),
+            overwrite=overwrite,
+            matte_out=None if matte_out is None else Path(matte_out),
+            face_data=None if face_data is None else Path(face_data),
+        )
+        return render_config(
+            config,
+            skip_existing=skip_existing,
+            on_progress=on_progress,
+            on_event=on_event,
+            cancel=cancel,
+        )
+    except BgsoftError as exc:
+        exc.message = _in_keywords(exc.message)
+        exc.args = (exc.message,)
+        raise
+
+
+def _in_keywords(message: str) -> str:
+    """A message that speaks of flags, in words of Python."""
+
+    def keyword(match: re.Match[str]) -> str:
+        name = match[1].replace("-", "_")
+        if name not in _KEYWORDS:
+            return match[0]
+        return f"{name}=True" if name in _SWITCHES else name
+
+    return _FLAG.sub(keyword, message)

@@ -6,16 +6,24 @@ choice under ``require_gpu``, is an error instead of a fallback.
 
 from __future__ import annotations
 
-import ctypes
-import functools
+import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from bgsoft.cuda.driver import NO_GPU, cuda_number, driver_problem, shown_number
 from bgsoft.errors import BackendUnavailableError
 
-__all__ = ["STAGES", "Candidate", "Choice", "create", "driver_problem", "probe_all"]
+__all__ = [
+    "STAGES",
+    "Candidate",
+    "Choice",
+    "chosen_gpu",
+    "create",
+    "driver_problem",
+    "probe_all",
+]
 
 T = TypeVar("T")
 
@@ -36,6 +44,8 @@ class Candidate:
     """Why not, where it is not available."""
     fix: str | None = None
     """What the user can do about it, where there is something."""
+    blocks: bool = False
+    """Whether the installation is at fault, so that to fall back would hide it."""
 
     @property
     def explanation(self) -> str:
@@ -69,28 +79,30 @@ class _Entry:
     probe: Callable[[int], Candidate]
 
 
-@functools.cache
-def driver_problem(gpu: int) -> str | None:
-    """Why no work can be put on a CUDA device, or None where the driver offers it.
+def chosen_gpu(named: int | None) -> int:
+    """The device to use where there is one; a GPU that was named has to be there.
 
     Args:
-        gpu: CUDA device number.
+        named: The GPU as the user counts; None: nobody cares which.
+
+    Returns:
+        CUDA's number of it.
+
+    Raises:
+        BackendUnavailableError: There is no such GPU.
     """
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no NVIDIA driver found (libcuda.so.1)"
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return "the NVIDIA driver does not start"
-    if count.value == 0:
-        return "no NVIDIA GPU found"
-    if gpu >= count.value:
-        return f"there is no GPU {gpu}: this machine has {count.value}"
-    return None
+    if named is None:
+        return 0
+    number = cuda_number(named)
+    problem = driver_problem(number)
+    if problem == NO_GPU and number != named:
+        problem = f"there is no GPU {named} here"
+    if problem is not None:
+        raise BackendUnavailableError(f"--gpu {named}: {problem}")
+    return number
 
 
-_GPU_EXTRA = "pip install 'bgsoft[gpu]' (CUDA 12) or 'bgsoft[gpu-cu13]' (CUDA 13)"
+_GPU_EXTRA = "pip install '.[gpu]' (CUDA 12) or '.[gpu-cu13]' (CUDA 13)"
 
 
 def _gpu_problem(gpu: int, *modules: str) -> tuple[str, str | None] | None:
@@ -101,6 +113,11 @@ def _gpu_problem(gpu: int, *modules: str) -> tuple[str, str | None] | None:
     for module in modules:
         if importlib.util.find_spec(module) is None:
             return f"{module} is missing", _GPU_EXTRA
+    if "cupy" in modules:
+        try:
+            importlib.import_module("cupy")
+        except Exception as exc:  # a broken installation may raise anything
+            return f"cupy does not load: {exc.__cause__ or exc}", _GPU_EXTRA
     return None
 
 
@@ -116,10 +133,14 @@ def _gpu_entry(name: str, *modules: str) -> _Entry:
 
 def _gpu_inference(name: str) -> _Entry:
     def probe(gpu: int) -> Candidate:
-        problem = _gpu_problem(gpu, "cupy")
-        if problem is None:
-            from bgsoft.infer.providers import missing_provider
+        from bgsoft.infer.providers import missing_provider, runtime_clash
 
+        problem = _gpu_problem(gpu)
+        clash = runtime_clash() if problem is None else None
+        if clash is not None:
+            return replace(_candidate(name, gpu, (clash.reason, clash.fix)), blocks=True)
+        problem = problem or _gpu_problem(gpu, "cupy")
+        if problem is None:
             missing = missing_provider(name)
             problem = None if missing is None else (missing.reason, missing.fix)
         return _candidate(name, gpu, problem)
@@ -130,7 +151,11 @@ def _gpu_inference(name: str) -> _Entry:
 def _candidate(name: str, gpu: int, problem: tuple[str, str | None] | None) -> Candidate:
     reason, fix = problem or (None, None)
     return Candidate(
-        name=name, device=f"cuda:{gpu}", available=problem is None, reason=reason, fix=fix
+        name=name,
+        device=f"cuda:{shown_number(gpu)}",
+        available=problem is None,
+        reason=reason,
+        fix=fix,
     )
 
 
@@ -139,15 +164,14 @@ def _cpu_entry() -> _Entry:
 
 
 def _probe_cpu_inference(_gpu: int) -> Candidate:
-    if importlib.util.find_spec("onnxruntime") is None:
-        return Candidate(
-            name="cpu",
-            device="cpu",
-            available=False,
-            reason="ONNX Runtime is missing",
-            fix="pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]' with an NVIDIA GPU)",
-        )
-    return Candidate(name="cpu", device="cpu", available=True)
+    from bgsoft.infer.providers import runtime_problem
+
+    missing = runtime_problem()
+    if missing is None:
+        return Candidate(name="cpu", device="cpu", available=True)
+    return Candidate(
+        name="cpu", device="cpu", available=False, reason=missing.reason, fix=missing.fix
+    )
 
 
 _REGISTRY: dict[str, tuple[_Entry, ...]] = {
@@ -196,7 +220,7 @@ def create(
 
     Raises:
         BackendUnavailableError: The named backend, or every backend, is unavailable; or only the
-            CPU is left under ``require_gpu``.
+            CPU is left under ``require_gpu``; or the installation is at fault.
     """
     rejected: list[Candidate] = []
     for entry in _REGISTRY[stage]:
@@ -210,6 +234,8 @@ def create(
                 f"--require-gpu: {stage} would run on the CPU: {why}", stage=stage
             )
         candidate = entry.probe(gpu)
+        if candidate.blocks:
+            raise BackendUnavailableError(candidate.explanation, stage=stage)
         if candidate.available:
             try:
                 made = makers[entry.name]()

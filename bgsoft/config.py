@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from bgsoft.errors import ConfigError
+from bgsoft.suggest import network_address
 
 __all__ = [
     "BackendConfig",
@@ -45,6 +46,7 @@ class EffectKind(StrEnum):
     IMAGE = "image"
     VIDEO = "video"
     ALPHA = "alpha"
+    """Transparent. Colour under alpha 0 is black; next to the foreground its own runs out."""
     MATTE = "matte"
 
 
@@ -113,7 +115,7 @@ class FaceMode(StrEnum):
 
     OFF = "off"
     GUARD = "guard"
-    """Every face is united with the matte."""
+    """A face that the mask has missed is filled in, inside its outline."""
     MAIN = "main"
     """Only the main people stay sharp; their faces are guarded."""
     ANONYMIZE = "anonymize"
@@ -163,11 +165,14 @@ class EffectConfig:
         _check("highlights", self.highlights, 0, 1)
         if self.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and not self.background:
             raise ConfigError(f"--effect {self.kind} needs --background FILE")
+        address = network_address(self.background or "")
+        if address is not None:
+            raise ConfigError(f"--background {address} is an address: only local files are read")
 
     @property
     def effective_strength(self) -> float:
         """``strength``, or the effect's default where it is None; 0 where it has no meaning."""
-        if self.strength is not None:
+        if self.strength is not None and self.kind in DEFAULT_STRENGTH_PCT:
             return self.strength
         return DEFAULT_STRENGTH_PCT.get(self.kind, 0.0)
 
@@ -245,8 +250,8 @@ class FaceConfig:
 
     def __post_init__(self) -> None:
         _check("--subjects", self.subjects, 0, 32)
-        if self.subjects == 0 and self.mode is FaceMode.MAIN:
-            raise ConfigError("--subjects 0 needs --face anonymize: somebody has to stay sharp")
+        if self.subjects == 0 and self.mode is not FaceMode.ANONYMIZE:
+            raise ConfigError(f"--subjects 0 needs --face anonymize, not {self.mode}")
         if self.detect_every is not None:
             _check("--face-every", self.detect_every, 1, 300)
 
@@ -282,7 +287,8 @@ class BackendConfig:
     infer: InferBackend = InferBackend.AUTO
     composite: CompositeBackend = CompositeBackend.AUTO
     encode: EncodeBackend = EncodeBackend.AUTO
-    gpu: int = 0
+    gpu: int | None = None
+    """CUDA device number; it has to be there. None: the first, where there is one."""
     require_gpu: bool = False
     batch: int | None = None
     """Frames per inference, 1–64; None: chosen by the backend."""
@@ -291,7 +297,8 @@ class BackendConfig:
     """Frame slots, a power of two from 4 to 256; None: chosen by the device."""
 
     def __post_init__(self) -> None:
-        _check("--gpu", self.gpu, 0, 63)
+        if self.gpu is not None:
+            _check("--gpu", self.gpu, 0, 63)
         if self.batch is not None:
             _check("--batch", self.batch, 1, 64)
         if self.ring_slots is not None:

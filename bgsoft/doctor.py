@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import os
 import platform
-import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import bgsoft
 from bgsoft.backends import Candidate, probe_all
+from bgsoft.cuda.driver import driver_version
 from bgsoft.errors import BgsoftError
 from bgsoft.hardware import HARDWARE_RUNS, HardwareRun
+from bgsoft.infer.providers import runtime_clash
 from bgsoft.models.catalog import catalog, check_files, spec_path
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ _DISTRIBUTIONS = {
     "cupy": ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
     "pynvml": ("nvidia-ml-py",),
 }
-_DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
     encoders = _encoders() if "av" in usable else dict.fromkeys(ENCODERS, False)
     stages = probe_all(gpu)
     models = _check_models()
-    driver = _gpu_driver()
+    driver = driver_version()
     info: GpuInfo | None = None
     if _offered(stages, "composite", "cuda"):
         info = _describe_gpu(gpu, driver)
@@ -217,8 +217,11 @@ def _parity(gpu: int) -> tuple[list[Parity], str | None]:
 
 def _package(name: str) -> tuple[str | None, str | None]:
     """(version or None, why it does not load or None) of a package."""
-    if importlib.util.find_spec(name) is None:
+    spec = importlib.util.find_spec(name)
+    if spec is None:
         return None, None
+    if spec.origin is None:
+        return _distribution_version(name) or "unknown", "only remains of it are installed"
     try:
         module = importlib.import_module(name)
     except Exception as exc:  # a broken binary package may raise anything
@@ -288,15 +291,6 @@ def _cpu_count() -> int:
     return os.cpu_count() or 1
 
 
-def _gpu_driver() -> str | None:
-    try:
-        text = _DRIVER_FILE.read_text(encoding="utf-8")
-    except OSError:
-        return None
-    version = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text)
-    return version.group() if version else "unknown"
-
-
 def _problems(
     versions: dict[str, str | None],
     import_errors: dict[str, str],
@@ -307,12 +301,13 @@ def _problems(
     problems = []
     for name in _REQUIRED:
         if versions[name] is None:
-            fix = "pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]')"
+            fix = "pip install '.[cpu]' (or '.[gpu]')"
             problems.append(f"{name} is missing: {fix}")
         elif name in import_errors:
             problems.append(f"{name} does not load: {import_errors[name]}")
     if not encoders["libx264"]:
         problems.append("PyAV has no libx264 encoder: pip install --force-reinstall av")
+    problems += {c.explanation: c for found in stages.values() for c in found if c.blocks}
     for stage, candidates in stages.items():
         if not any(c.available for c in candidates):
             reasons = "; ".join(f"{c.name}: {c.explanation}" for c in reversed(candidates))
@@ -332,6 +327,9 @@ def _gpu_problems(
     ]
     if obstacle is not None:
         problems.append(obstacle)
+    clash = runtime_clash()
+    if clash is not None:
+        problems.append(f"{clash.reason}: {clash.fix}")
     for stage, candidates in stages.items():
         on_gpu: Sequence[Candidate] = [c for c in candidates if c.name != "cpu"]
         if not any(c.available for c in on_gpu):

@@ -54,7 +54,10 @@ HARDWARE_RUNS = (
     HardwareRun(
         part="inference on TensorRT",
         ran_on="never",
-        how="written from its documentation; options, cache keys and fallbacks tested without it",
+        how=(
+            "options, loading of the libraries and the keeping of engines run in ONNX Runtime "
+            "itself, over stand-ins for TensorRT"
+        ),
     ),
     HardwareRun(
         part="GPU monitor (NVML)",

@@ -20,9 +20,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bgsoft.config import Codec, EffectKind, RenderConfig
+from bgsoft.config import Codec, EffectKind, FaceMode, RenderConfig
 from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
+from bgsoft.no_effect import check_named
 from bgsoft.suggest import did_you_mean
 
 __all__ = [
@@ -111,7 +112,9 @@ def merge(*layers: Layer) -> dict[str, dict[str, Any]]:
     merged: dict[str, dict[str, Any]] = {}
     for layer in layers:
         for section, values in layer.items():
-            target = merged.get(section, {})
+            target: Mapping[str, Any] = merged.get(section, {})
+            if section == "face":
+                values, target = _hide_everybody(values, target)
             for (owner, key), dependents in _DEPENDENTS.items():
                 if owner == section and key in values:
                     below = target.get(key, getattr(section_types()[section](), key))
@@ -121,12 +124,28 @@ def merge(*layers: Layer) -> dict[str, dict[str, Any]]:
     return {section: values for section, values in merged.items() if values}
 
 
+def _hide_everybody(
+    values: Mapping[str, Any], below: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """A layer's face settings, and those below it, with what ``subjects = 0`` stands for.
+
+    Nobody can be main only where faces are anonymized: who asks for that alone asks for both, and
+    who asks for another mode has taken it back.
+    """
+    if values.get("subjects") == 0 and "mode" not in values:
+        values = {**values, "mode": FaceMode.ANONYMIZE}
+    elif values.get("mode", FaceMode.ANONYMIZE) is not FaceMode.ANONYMIZE:
+        below = {k: v for k, v in below.items() if (k, v) != ("subjects", 0)}
+    return values, below
+
+
 def build_config(
     input: Path,
     output: Path,
     *,
     preset: str | None = DEFAULT_PRESET,
     flags: Layer | None = None,
+    draws_faces: bool = False,
     **others: Any,
 ) -> RenderConfig:
     """Make the settings of a render from a preset and what is set on top of it.
@@ -136,11 +155,13 @@ def build_config(
         output: Output file.
         preset: Name or path; None: the bare defaults.
         flags: Settings that win over the preset's.
+        draws_faces: Faces are looked for whatever the settings are.
         others: Further fields of RenderConfig itself, e.g. ``start_seconds``.
 
     Raises:
         PresetError: The preset is unknown, malformed, or has a value out of range.
-        ConfigError: A value in ``flags`` or ``others`` is out of range.
+        ConfigError: A value in ``flags`` or ``others`` is out of range, or one in ``flags`` would
+            change nothing.
     """
     loaded = load_preset(preset) if preset is not None else None
     flags = flags or {}
@@ -156,13 +177,15 @@ def build_config(
             if loaded is None or flags.get(section):
                 raise
             raise PresetError(f"preset {loaded.name}: {exc}", path=loaded.path) from exc
-    return RenderConfig(
+    config = RenderConfig(
         input=input,
         output=output,
         preset=loaded.name if loaded else None,
         **sections,
         **others,
     )
+    check_named(config, flags, draws_faces=draws_faces)
+    return config
 
 
 def _codec_is_h264(settings: Layer, output: Path) -> bool:
@@ -291,10 +314,10 @@ def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = N
     description = _top_text(table, "description", path)
     parent = _top_text(table, "extends", path)
     settings = _read_sections(table, path)
-    if parent:
-        inherited = _load(parent, (*children, path), path.parent)
-        settings = merge(inherited.settings, settings)
-    return Preset(name=path.stem, description=description, path=path, settings=settings)
+    below = _load(parent, (*children, path), path.parent).settings if parent else {}
+    return Preset(
+        name=path.stem, description=description, path=path, settings=merge(below, settings)
+    )
 
 
 def _find(name_or_path: str, folder: Path | None) -> Path:

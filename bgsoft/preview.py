@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -15,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.beside import check_target, made_folders, write_whole
 from bgsoft.config import (
     BackendConfig,
     CompositeBackend,
@@ -26,7 +22,7 @@ from bgsoft.config import (
 )
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.errors import ConfigError, DecodeError, OutputError
+from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face
 from bgsoft.face.create import finder_settings
 from bgsoft.face.draw import draw_faces
@@ -80,12 +76,16 @@ def write_preview(
         ModelError: The model cannot be used.
     """
     _check_output(config)
+    if at_seconds is not None and not at_seconds >= 0:
+        raise ConfigError(f"--at must be 0 or more seconds, not {at_seconds:g}")
     with CpuDecoder(config.input) as probe:
         info = probe.info
     at_seconds = _default_time(info) if at_seconds is None else at_seconds
     source, matte, result, frame_seconds = _render_frame(config, info, at_seconds, faces)
-    _write_png(config.output, np.hstack([source, matte, result]))
+    _, data = cv2.imencode(".png", np.hstack([source, matte, result]))
     notices = list(info.notices)
+    with made_folders([config.output], notices.append):
+        write_whole(config.output, "preview", data.tobytes())
     if info.format.color.is_hdr:
         notices.append("HDR is shown without tone mapping")
     return PreviewResult(
@@ -119,7 +119,7 @@ def _render_frame(
         encode=EncodeBackend.CPU,
     )
     machine = Machine(cpu, lambda _event: None)
-    model = resolve(config.segment.model, families=("single-shot",))
+    model = resolve(config.segment.model)
     stages = machine.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
     finder = (
         CpuFaceFinder(info.format, finder_settings(config.face, writes_data=True))
@@ -216,35 +216,4 @@ def _check_output(config: RenderConfig) -> None:
     path = config.output
     if path.suffix.lower() != ".png":
         raise ConfigError(f"the preview is a .png file, not {path.name!r}", path=path)
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise OutputError(f"output folder {folder} does not exist", path=path)
-    if path.is_dir():
-        raise OutputError(f"output {path} is a directory", path=path)
-    if path.exists() and config.input.exists() and path.samefile(config.input):
-        raise OutputError(f"output {path} is the same file as the input", path=path)
-    if path.exists() and not config.overwrite:
-        raise OutputError(f"output {path} exists; use --overwrite to replace it", path=path)
-    if not os.access(folder, os.W_OK):
-        raise OutputError(f"output folder {folder} is not writable", path=path)
-
-
-def _write_png(path: Path, picture: _Picture) -> None:
-    """Write a file that appears under its name only when it is whole."""
-    _, data = cv2.imencode(".png", picture)
-    try:
-        with _temporary(path) as part:
-            part.write_bytes(data.tobytes())
-            part.replace(path)
-    except OSError as exc:
-        raise OutputError(f"cannot write {path.name}: {exc.strerror}", path=path) from exc
-
-
-@contextmanager
-def _temporary(path: Path) -> Iterator[Path]:
-    """A hidden name beside ``path``; whatever is left there is removed."""
-    part = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
-    try:
-        yield part
-    finally:
-        part.unlink(missing_ok=True)
+    check_target(path, "preview", overwrite=config.overwrite, others=[config.input])

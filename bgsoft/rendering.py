@@ -11,18 +11,21 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import cv2
 
 from bgsoft import __version__
 from bgsoft.backends import Choice
+from bgsoft.beside import check_target, made_folders
 from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.cuda.monitor import Watch, watched
 from bgsoft.cuda.nvtx import profiler_ranges
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError, VerificationError
+from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
@@ -169,13 +172,22 @@ class _Render:
         self._events: list[Event] = []
         self._metrics = Metrics(self._recorder or ranges)
         self._stack = ExitStack()
+        self._face_data: FaceDataWriter | None = None
         self._started = time.perf_counter()
 
     def __enter__(self) -> _Render:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self._stack.close()
+        data = self._face_data
+        if exc is not None and data is not None and data.kept is not None:
+            exc.add_note(f"the faces of the first {data.frames} frames are in {data.kept}")
 
     def _emit(self, event: Event) -> None:
         with self._lock:
@@ -194,7 +206,7 @@ class _Render:
         cv2.setNumThreads(1)
         machine = Machine(config.backends, self._emit)
         stack.callback(machine.close)
-        model = resolve(config.segment.model, families=("single-shot",))
+        model = resolve(config.segment.model)
         decoder = stack.enter_context(
             machine.open_decoder(
                 config.input,
@@ -204,9 +216,12 @@ class _Render:
             )
         )
         info = decoder.info
+        self._open_others()
         for notice in info.notices:
             self._emit(Event(kind="notice", stage="decode", message=notice))
-        stages = machine.make_picture_stages(config, info, model, self._metrics, self._scene_cut)
+        stages = machine.make_picture_stages(
+            config, info, model, self._metrics, self._scene_cut, self._face_data
+        )
         stack.callback(stages.close)
         targets = self._open_targets(info, machine)
         self._report_fallbacks(machine.choices)
@@ -233,8 +248,12 @@ class _Render:
         self._report_damage(decoder.stats)
         for target in targets:
             _verify(target.muxer, result)
+        if self._face_data is not None:
+            self._face_data.finish()
         for target in targets:
             target.file.commit()
+        if self._face_data is not None:
+            self._face_data.publish()
         meter.finish(len(result.encoded_pts))
         report = self._report(
             info, model, machine, targets[0], decoder.stats, result, setup_seconds, watch
@@ -245,6 +264,30 @@ class _Render:
                 self._trace, ring_slots=ring.size, stages=stages_run, versions=report.versions
             )
         return report
+
+    def _open_others(self) -> None:
+        """Check, and where that is needed begin, what is written beside the video."""
+        config = self._config
+        taken = [config.input, config.output]
+        videos = [config.output]
+        if config.matte_out is not None:
+            taken.append(config.matte_out)
+            videos.append(config.matte_out)
+        others = [path for path in (config.face_data, self._trace) if path is not None]
+        if config.face_data is not None:
+            self._face_data = open_face_data(
+                config.face_data, overwrite=config.overwrite, others=taken
+            )
+            taken.append(config.face_data)
+        if self._trace is not None:
+            check_target(self._trace, "trace", overwrite=config.overwrite, others=taken)
+        self._stack.enter_context(
+            made_folders(
+                [*videos, *others], lambda text: self._emit(Event(kind="notice", message=text))
+            )
+        )
+        if self._face_data is not None:
+            self._stack.enter_context(self._face_data)
 
     def _open_targets(self, info: VideoInfo, machine: Machine) -> list[_Target]:
         config = self._config

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import OutputError
+from bgsoft.beside import write_whole
 
 __all__ = ["AudioReport", "Event", "ModelReport", "Progress", "RenderReport", "StageReport"]
 
@@ -131,9 +130,4 @@ class RenderReport:
             OutputError: The file cannot be written.
         """
         text = json.dumps(self.to_dict(), indent=2, default=str)
-        try:
-            path.write_text(text + "\n", encoding="utf-8")
-        except OSError as exc:
-            if exc.errno == errno.ENOSPC:
-                path.unlink(missing_ok=True)  # half a report is none
-            raise OutputError(f"cannot write the report: {exc.strerror}", path=path) from exc
+        write_whole(path, "report", text + "\n")

@@ -29,6 +29,7 @@ from bgsoft.encode.codecs import choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.face.create import create_host_faces
+from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.infer.base import Network
@@ -96,6 +97,7 @@ class Machine:
 
     def __init__(self, config: BackendConfig, on_event: Callable[[Event], None]) -> None:
         self._config = config
+        self._gpu = backends.chosen_gpu(config.gpu)
         self._on_event = on_event
         self._device: CudaDevice | None = None
         self.faces: FaceStep | None = None
@@ -115,7 +117,7 @@ class Machine:
         if self._device is None:
             from bgsoft.cuda.device import CudaDevice
 
-            self._device = CudaDevice(self._config.gpu)
+            self._device = CudaDevice(self._gpu)
         return self._device
 
     @property
@@ -137,21 +139,24 @@ class Machine:
         config = self._config
         wanted: str = getattr(config, stage)
         choice, made = backends.create(
-            stage, wanted, makers, gpu=config.gpu, require_gpu=config.require_gpu
+            stage, wanted, makers, gpu=self._gpu, require_gpu=config.require_gpu
         )
         self.choices[stage] = choice
         return made
 
     def _check_named(self) -> None:
-        """Fail at once where a backend that the user insists on cannot be here."""
+        """Fail at once where a backend that the user insists on cannot be here.
+
+        Inference is looked at in any case: an installation at fault is better told of before work.
+        """
         config = self._config
         for stage in backends.STAGES:
             wanted: str = getattr(config, stage)
-            if wanted != "auto" or config.require_gpu:
+            if wanted != "auto" or config.require_gpu or stage == "infer":
                 names = ("nvdec", "tensorrt", "cuda", "nvenc", "cpu")
                 makers = dict.fromkeys(names, lambda: None)
                 backends.create(
-                    stage, wanted, makers, gpu=config.gpu, require_gpu=config.require_gpu
+                    stage, wanted, makers, gpu=self._gpu, require_gpu=config.require_gpu
                 )
 
     def open_decoder(self, path: Path, settings: DecodeSettings) -> Decoder:
@@ -219,15 +224,24 @@ class Machine:
         model: ResolvedModel,
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
+        face_data: FaceDataWriter | None = None,
     ) -> ClosingStage:
         """The stages between decoder and encoder.
+
+        Args:
+            config: What to do.
+            info: What is decoded.
+            model: Makes the masks.
+            metrics: Told how long each stage takes.
+            on_cut: Told of the first frame of each new scene.
+            face_data: Where faces are written; None: nowhere. The caller closes it.
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
             BackendUnavailableError: As :func:`bgsoft.backends.create`.
         """
         build = self._device_stages if self.on_device else self.make_host_stages
-        return build(config, info, model, metrics, on_cut)
+        return build(config, info, model, metrics, on_cut, face_data)
 
     def make_host_stages(
         self,
@@ -236,13 +250,14 @@ class Machine:
         model: ResolvedModel,
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
+        face_data: FaceDataWriter | None = None,
     ) -> PictureStages:
         """The same for frames on the host."""
         makers: dict[str, Callable[[], Any]] = {
             backend: partial(self._host_network, backend, model)
             for backend in ("tensorrt", "cuda", "cpu")
         }
-        self.faces = create_host_faces(config, info.format, self._on_event)
+        self.faces = create_host_faces(config, info.format, self._on_event, face_data)
         network: Network = self._choose("infer", makers)
         return PictureStages(
             reducer=CpuReducer(info.format),
@@ -275,7 +290,13 @@ class Machine:
         return CpuNetwork(model.path, network_shapes(model.spec, batch))
 
     def _gpu_network(
-        self, backend: str, model: ResolvedModel, stream: Any, batch: int, graphs: bool = True
+        self,
+        backend: str,
+        model: ResolvedModel,
+        stream: Any,
+        batch: int,
+        graphs: bool = True,
+        largest_batch: int | None = None,
     ) -> Network:
         from bgsoft.infer.cuda import GpuNetwork
 
@@ -288,9 +309,8 @@ class Machine:
             precision=self._config.precision,
             sha256=model.sha256,
             graphs=graphs,
-            on_build=lambda text: self._on_event(
-                Event(kind="notice", stage="segment", message=text)
-            ),
+            largest_batch=largest_batch,
+            tell=lambda text: self._on_event(Event(kind="notice", stage="segment", message=text)),
         )
 
     def _device_stages(
@@ -300,6 +320,7 @@ class Machine:
         model: ResolvedModel,
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
+        face_data: FaceDataWriter | None,
     ) -> ClosingStage:
         from bgsoft.composite.cuda import CudaCompositor
         from bgsoft.cuda.picture import CudaPictureStages
@@ -318,7 +339,9 @@ class Machine:
 
         def segmenter(backend: str) -> BatchedSegmenter:
             chosen = model.for_provider(backend, self._config.precision)
-            make = twin if backend == "cpu" else partial(self._gpu_network, backend, chosen, stream)
+            # After a fault, a smaller batch goes on with the engine of the whole one.
+            on_gpu = partial(self._gpu_network, backend, chosen, stream, largest_batch=self.batch)
+            make = twin if backend == "cpu" else on_gpu
             return BatchedSegmenter(model.spec, make, twin, info.format, self.batch, self._on_event)
 
         with device.use(stream):
@@ -339,7 +362,14 @@ class Machine:
                 return RecoveringNetwork(network, face_twin, stage="face", on_event=self._on_event)
 
             self.faces = create_device_faces(
-                config, info.format, device, backend, self.batch, face_network, self._on_event
+                config,
+                info.format,
+                device,
+                backend,
+                self.batch,
+                face_network,
+                self._on_event,
+                face_data,
             )
             return CudaPictureStages(
                 format=info.format,

@@ -1,10 +1,26 @@
-"""Did-you-mean: the nearest known word to one that is unknown."""
+"""What the user may have meant: the nearest known word, or an address where a file is wanted."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 
-__all__ = ["did_you_mean"]
+__all__ = ["did_you_mean", "network_address"]
+
+_ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/+(.*)", re.DOTALL)
+
+
+def network_address(path: str | Path) -> str | None:
+    """The address that stands where a file is wanted; None where it is a file's path.
+
+    Args:
+        path: Perhaps ``https://host/in.mp4``, of which :class:`pathlib.Path` takes a slash.
+    """
+    match = _ADDRESS.fullmatch(str(path))
+    if match is None or Path(f"{match[1]}:").exists():
+        return None
+    return f"{match[1]}://{match[2]}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

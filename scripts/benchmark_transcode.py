@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast is bgsoft beside a plain transcode, and beside the usual MediaPipe + OpenCV script?
+"""How fast is bgsoft beside a plain transcode, and beside MediaPipe + OpenCV scripts?
 
     python scripts/benchmark_transcode.py CLIP.mp4 [--rounds 5] [--preset soft] [--json FILE]
 
@@ -10,7 +10,11 @@ same preset and CRF.
 
 Needs bgsoft with its ``cpu`` extra and an ffmpeg executable with libx264 (``--ffmpeg``; else the
 one on the PATH, else imageio-ffmpeg's). With ``--mediapipe-python`` (an interpreter that has
-``mediapipe`` and ``opencv-python``), the usual script is measured too.
+``mediapipe`` and ``opencv-python``), two scripts of a page are measured too. They read with OpenCV
+and pipe to ffmpeg, and differ in the picture:
+
+- ``as in tutorials``: a kernel of 55 pixels, and a hard mask;
+- ``same look``: bgsoft's blur (sigma 2.5 % of the height, at full size) and a soft mask, in floats.
 """
 
 from __future__ import annotations
@@ -48,14 +52,23 @@ with mediapipe.solutions.selfie_segmentation.SelfieSegmentation(model_selection=
         ok, frame = capture.read()
         if not ok:
             break
-        result = model.process(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB))
-        mask = result.segmentation_mask[..., None]
-        blurred = cv2.GaussianBlur(frame, (0, 0), 0.025 * height)
-        encoder.stdin.write(
-            (frame * mask + blurred * (1 - mask)).astype(numpy.uint8).tobytes())
+        mask = model.process(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)).segmentation_mask
+        PICTURE
+        encoder.stdin.write(picture.tobytes())
 encoder.stdin.close()
 sys.exit(encoder.wait())
 """
+MEDIAPIPE_PICTURES = {
+    "as in tutorials": """
+        person = numpy.stack((mask,) * 3, axis=-1) > 0.5
+        picture = numpy.where(person, frame, cv2.GaussianBlur(frame, (55, 55), 0))
+""",
+    "same look": """
+        blurred = cv2.GaussianBlur(frame, (0, 0), 0.025 * height)
+        opacity = mask[..., None]
+        picture = (frame * opacity + blurred * (1 - opacity)).astype(numpy.uint8)
+""",
+}
 
 
 @dataclass
@@ -131,10 +144,12 @@ def main() -> None:
                 *("--quality", str(CRF), "--progress", "none", "-q"),
             ]
         if options.mediapipe_python:
-            candidates["MediaPipe + OpenCV script"] = [
-                *(options.mediapipe_python, "-c", MEDIAPIPE_SCRIPT),
-                *(str(options.clip), str(output), ffmpeg, SPEED, str(CRF)),
-            ]
+            for name, picture in MEDIAPIPE_PICTURES.items():
+                script = MEDIAPIPE_SCRIPT.replace("PICTURE", picture.strip())
+                candidates[f"MediaPipe, {name}"] = [
+                    *(options.mediapipe_python, "-c", script),
+                    *(str(options.clip), str(output), ffmpeg, SPEED, str(CRF)),
+                ]
         rounds = []
         for number in range(options.rounds):
             # Every other round backwards, so that no candidate always follows the same one.

@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bgsoft.backends import probe_all
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.frame import Frame
 from bgsoft.models.catalog import resolve
@@ -187,6 +188,11 @@ def main() -> None:
     parser.add_argument("--skip", action="append", default=[], help="leave a row out")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    for stage, (best, *_) in probe_all().items():
+        if stage in ("decode", "composite") and not best.available:
+            sys.exit(f"this measures the GPU path; {stage} cannot run there: {best.explanation}")
+    if not options.clip.is_file():
+        sys.exit(f"{options.clip} does not exist")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         clip = joined(options.clip, options.loops, folder)

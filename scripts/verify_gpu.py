@@ -5,9 +5,11 @@
 
 Groups, in order: environment, decode, inference, parity, encode, combinations, memory, exit. Each
 row passes, fails or is skipped, with figures or the reason. Whatever has a reference on the CPU is
-compared with it. Without a GPU the CPU rows still run and the GPU rows are skipped.
+compared with it. Skipped is what is not installed or what this GPU's own answer leaves out; what
+should run and does not has failed. Without a GPU the CPU rows still run.
 
-The exit code is 0 where nothing failed; with ``--require-gpu`` a skipped row counts as failed.
+The exit code is 0 where nothing failed, 4 where the GPU that was named is not there; with
+``--require-gpu`` a skipped row counts as failed.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ from bgsoft.config import Codec, Precision
 from bgsoft.doctor import examine
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.frame import PixelLayout
+from bgsoft.media.probe import probe
 from bgsoft.models.catalog import catalog, resolve
 from bgsoft.report import Progress
 from bgsoft.selftest.clips import CLIPS, ClipSpec, draw_frame, write_clip
+from bgsoft.selftest.parity import mask_tolerance
 from bgsoft.selftest.stages import (
     Shown,
     decode_clip,
@@ -48,7 +52,6 @@ LEAST_ENCODED_DB = 34.0
 """PSNR of luma that an encoder must reach at its default quality."""
 LEAST_COMBINATION_DB = 40.0
 """PSNR of luma between any combination of backends and the CPU alone, both after encoding."""
-MASK_TOLERANCE = {Precision.FP32: 5e-3, Precision.FP16: 0.1}
 MEMORY_FRAMES = 2000
 MEMORY_SLACK_BYTES = 16 << 20
 """By how much device memory in use may vary; a leak of one 640x360 frame each would be 691 MB."""
@@ -89,7 +92,7 @@ class Checks:
             try:
                 from bgsoft.cuda.device import CudaDevice
             except ImportError as exc:
-                raise Skip(f"{exc}: pip install 'bgsoft[gpu]'") from exc
+                raise Skip(f"{exc}: pip install '.[gpu]'") from exc
             self._device = CudaDevice(self._gpu)
         return self._device
 
@@ -99,6 +102,33 @@ class Checks:
         if not candidate.available:
             raise Skip(candidate.explanation)
         return None if backend == "cpu" else self.device
+
+    def need_decoder(self, backend: str, clip: Path):
+        """The same for decoding a clip; skips what NVDEC itself says it does not decode."""
+        device = self.need("decode", backend)
+        if backend == "nvdec":
+            from bgsoft.decode.nv_caps import caps_reason, decoder_caps, nv_codec
+
+            info = probe(clip)
+            caps = decoder_caps(self._gpu, nv_codec(info).name, info.format.bit_depth)
+            reason = caps_reason(caps, info)
+            if reason is not None:
+                raise Skip(f"NVDEC: {reason}")
+        return device
+
+    def need_encoder(self, backend: str, codec: str = "h264", bits: int = 8):
+        """The same for encoding; skips what NVENC itself says it does not encode."""
+        device = self.need("encode", backend)
+        if backend == "nvenc":
+            from bgsoft.encode.nv_caps import encoder_caps
+
+            try:
+                caps = encoder_caps(self._gpu, codec)
+            except BackendUnavailableError as exc:
+                raise Skip(str(exc)) from exc
+            if bits > 8 and not caps.get("support_10bit_encode", 0):
+                raise Skip(f"NVENC: this GPU does not encode {codec} at {bits} bits")
+        return device
 
     def environment(self) -> Iterator[tuple[str, Callable[[], str]]]:
         report = examine(self._gpu, self_test=False)
@@ -124,8 +154,9 @@ class Checks:
             yield f"{backend} {spec.name}", lambda b=backend, s=spec: self._decode(b, s)
 
     def _decode(self, backend: str, spec: ClipSpec) -> str:
-        device = self.need("decode", backend)
+        self.need("decode", backend)
         clip = write_clip(self._folder, spec)
+        device = self.need_decoder(backend, clip)
         shown, seconds = decode_clip(clip, backend, device)
         assert len(shown) == spec.frames, f"{len(shown)} frames, not {spec.frames}"
         figure = f"{len(shown)} frames, {1000 * seconds / len(shown):.2f} ms a frame"
@@ -156,7 +187,7 @@ class Checks:
             return f"{figure}, {share:.0%} of the picture is person"
         reference = run_model(model, frame, runs=1)
         worst = float(np.abs(mask.values - reference.values).max())
-        allowed = MASK_TOLERANCE[precision]
+        allowed = mask_tolerance(backend, precision)
         assert worst <= allowed, f"mask differs by {worst:.4f}, more than {allowed}"
         return f"{figure}, mask within {worst:.1e} of the CPU's"
 
@@ -167,12 +198,11 @@ class Checks:
             self.need("composite", "cuda")
             side = CudaSide(self.device)
         except (Skip, BackendUnavailableError) as exc:
-            reason = str(exc)
 
-            def skip() -> str:
-                raise Skip(reason)
+            def unavailable(error=exc) -> str:
+                raise error
 
-            yield "reduce, preprocess, matte, composite", skip
+            yield "reduce, preprocess, matte, composite", unavailable
             return
         # Rows are told by the library, one by one: each is run by asking for the next.
         results = measure_parity(side, resolve("selfie-general").spec)
@@ -213,7 +243,7 @@ class Checks:
             )
 
     def _encode(self, backend: str, name: str, codec: Codec, layout: PixelLayout) -> str:
-        device = self.need("encode", backend)
+        device = self.need_encoder(backend, codec.value, 10 if layout is PixelLayout.P010 else 8)
         frames = [draw_frame(index, 640, 360, layout) for index in range(50)]
         times = ClipSpec(name="", frames=len(frames), variable_rate=True).pts
         for frame, pts, following in zip(frames, times, [*times[1:], None], strict=True):
@@ -237,6 +267,8 @@ class Checks:
         for stage, backend in chosen.items():
             self.need(stage, backend)
         clip = write_clip(self._folder, CLIPS[1])
+        self.need_decoder(chosen["decode"], clip)
+        self.need_encoder(chosen["encode"])
         report, shown = self._render(clip, chosen)
         ran = {stage: report.stages["segment" if stage == "infer" else stage] for stage in chosen}
         assert {s: r.backend for s, r in ran.items()} == chosen, "another backend ran"
@@ -263,7 +295,7 @@ class Checks:
             clip,
             target,
             overwrite=True,
-            gpu=self._gpu,
+            gpu=None if self._problem or set(chosen.values()) == {"cpu"} else self._gpu,
             quality=FULL_QUALITY,
             speed=speed,
             **chosen,
@@ -328,27 +360,32 @@ def run_row(group: str, name: str, check: Callable[[], str], verbose: bool) -> R
     started = time.perf_counter()
     try:
         status, detail = "pass", check()
-    except (Skip, BackendUnavailableError) as exc:
+    except Skip as exc:
         status, detail = "skip", str(exc)
     except Exception as exc:  # whatever it is, it is this row's result
         if verbose:
             traceback.print_exc()
-        what = "" if isinstance(exc, AssertionError) else f"{type(exc).__name__}: "
+        plain = isinstance(exc, (AssertionError, BackendUnavailableError))
+        what = "" if plain else f"{type(exc).__name__}: "
         status, detail = "FAIL", what + " ".join(str(exc).split())
     return Row(group, name, status, detail, time.perf_counter() - started)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--gpu", type=int, default=0, metavar="N")
+    parser.add_argument("--gpu", type=int, metavar="N")
     parser.add_argument("--require-gpu", action="store_true", help="skipped rows count as failed")
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, metavar="GROUP")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks of failures")
     options = parser.parse_args()
+    try:
+        gpu = backends.chosen_gpu(options.gpu)
+    except BackendUnavailableError as exc:
+        parser.exit(4, f"{exc}\n")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
-        checks = Checks(options.gpu, Path(name))
+        checks = Checks(gpu, Path(name))
         for group in options.only:
             print(group)
             for title, check in getattr(checks, group)():

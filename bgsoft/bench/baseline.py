@@ -33,7 +33,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """Row by row, what both have measured.
+    """Row by row, what both have measured; nothing where clip or settings differ.
 
     Args:
         now: Results.
@@ -43,11 +43,12 @@ def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dic
     Returns:
         As the results have it under ``baseline``.
     """
-    notes = list(_differences(now, before))
+    another = list(_differences(now, before, _MEASUREMENT))
+    elsewhere = list(_differences(now, before, _MACHINE))
     earlier = {what: (value, samples) for what, value, samples, _ in _figures(before)}
     rows = []
     for what, value, samples, unit in _figures(now):
-        if what not in earlier:
+        if what not in earlier or another:
             continue
         old, old_samples = earlier[what]
         # Positive is slower: fewer frames a second, or more milliseconds a frame.
@@ -65,7 +66,12 @@ def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dic
                 "verdict": verdict,
             }
         )
-    return {"file": file, "comparable": not notes, "notes": notes, "rows": rows}
+    return {
+        "file": file,
+        "comparable": not another,
+        "notes": another + elsewhere,
+        "rows": rows,
+    }
 
 
 def slower_than(comparison: Mapping[str, Any], percent: float) -> list[str]:
@@ -92,13 +98,18 @@ def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, float, list[floa
             yield name, stage["median_ms"], stage["samples_ms"], "ms"
 
 
-def _differences(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
+_MEASUREMENT = {
+    "clip": ("name", "width", "height", "frames", "codec"),
+    "settings": ("quick", "render"),
+}
+_MACHINE = {"hardware": ("cpu", "usable_cores", "gpu")}
+
+
+def _differences(
+    now: Mapping[str, Any], before: Mapping[str, Any], sections: Mapping[str, tuple[str, ...]]
+) -> Iterator[str]:
     """Why the two are not alike."""
-    for section, keys in (
-        ("hardware", ("cpu", "usable_cores", "gpu")),
-        ("clip", ("name", "width", "height", "frames", "codec")),
-        ("settings", ("quick", "render")),
-    ):
+    for section, keys in sections.items():
         for key in keys:
             one, other = (_plain(results[section].get(key)) for results in (now, before))
             if one != other:

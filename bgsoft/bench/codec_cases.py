@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.bench.cases import Case, Sampler
-from bgsoft.bench.quality import vmaf, vmaf_ffmpeg
+from bgsoft.bench.quality import vmaf
 from bgsoft.bench.workshop import Workshop, ignore_event
 from bgsoft.config import (
-    Codec,
     CompositeBackend,
     DecodeBackend,
     EncodeBackend,
-    EncodeConfig,
     RenderConfig,
 )
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import choose_encoder, encoder_speeds
+from bgsoft.errors import BgsoftError
 from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
@@ -185,20 +184,7 @@ def _judge(shop: Workshop, path: Path, extra: dict[str, Any], quick: bool) -> No
     if quick:
         extra["vmaf_reason"] = "left out by --quick"
         return
-    executable, extra["vmaf_reason"] = vmaf_ffmpeg()
-    if executable is None:
-        return
     try:
-        extra["vmaf"] = vmaf(path, _reference(shop), shop.folder)
-    except ValueError as exc:
+        extra["vmaf"] = vmaf(path, frames)
+    except (BgsoftError, ValueError) as exc:
         extra["vmaf_reason"] = str(exc)
-
-
-def _reference(shop: Workshop) -> Path:
-    """The frames without loss."""
-    path = shop.folder / "reference.mkv"
-    if not path.exists():
-        config = replace(shop.config, encode=EncodeConfig(codec=Codec.FFV1))
-        machine = Machine(config.backends, ignore_event)
-        _encode_file(machine, shop, config, shop.composited, path)
-    return path

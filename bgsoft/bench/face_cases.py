@@ -89,7 +89,7 @@ def _find_on_device(shop: Workshop, backend: str, stack: ExitStack) -> Sampler:
             device=device,
             stream=stream,
             sha256=chosen.sha256,
-            on_build=lambda text: shop.tell(f"{model.spec.name}: {text}"),
+            tell=lambda text: shop.tell(f"{model.spec.name}: {text}"),
         )
 
     stack.enter_context(device.use(stream))

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from bgsoft.backends import driver_problem
+from bgsoft.cuda.driver import driver_problem, driver_version
 from bgsoft.versions import library_versions
 
 __all__ = ["hardware", "versions"]
@@ -51,7 +51,7 @@ def _gpu(gpu: int) -> tuple[dict[str, Any] | None, str | None]:
     try:
         from bgsoft.selftest.gpu_info import gpu_info
 
-        found = gpu_info(gpu, _driver())
+        found = gpu_info(gpu, driver_version())
     except Exception as exc:  # whatever a vendor's library raises is the answer
         return None, f"{type(exc).__name__}: {exc}"
     described = {
@@ -64,17 +64,6 @@ def _gpu(gpu: int) -> tuple[dict[str, Any] | None, str | None]:
         "tensorrt": found.tensorrt,
     }
     return described, None
-
-
-def _driver() -> str | None:
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        version = pynvml.nvmlSystemGetDriverVersion()
-    except Exception:  # no NVML: the results go on without the driver's version
-        return None
-    return version.decode() if isinstance(version, bytes) else str(version)
 
 
 def _cpu_name() -> str:

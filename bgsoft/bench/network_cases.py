@@ -55,7 +55,7 @@ def network_case(
         stream=stream,
         precision=precision,
         sha256=chosen.sha256,
-        on_build=lambda text: shop.tell(f"{model.spec.name}: {text}"),
+        tell=lambda text: shop.tell(f"{model.spec.name}: {text}"),
     )
     stack.callback(network.close)
     return repeat(network.run, stream.synchronize, frames=batch, seconds=shop.seconds)

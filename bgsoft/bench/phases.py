@@ -302,7 +302,7 @@ def _transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict
     }
     executable = ffmpeg_executable()
     if executable is None:
-        rows["ffmpeg"] = _Row(_never, reason="no ffmpeg found: pip install 'bgsoft[quality]'")
+        rows["ffmpeg"] = _Row(_never, reason="no ffmpeg found: pip install '.[quality]'")
     else:
         name = f"ffmpeg {_ffmpeg_version(executable)}"
         rows[name] = _Row(lambda: _ffmpeg_transcode(executable, plain, info, folder))

@@ -47,8 +47,8 @@ def picture_cases(shop: Workshop, *, quick: bool) -> Iterator[Case]:
         for place in _PLACES:
             yield Case("matte", label, place, partial(_matte, shop, place, matte))
     for kind in EffectKind:
-        if kind in (EffectKind.ALPHA, EffectKind.MATTE):
-            continue  # these leave the picture as it is
+        if kind is EffectKind.MATTE:
+            continue  # it leaves the picture as it is
         for place in _PLACES:
             yield Case("effect", kind.value, place, partial(_effect, shop, place, kind))
     yield Case("copy", "host to GPU", "cuda", partial(_upload, shop))

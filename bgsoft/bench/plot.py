@@ -117,7 +117,9 @@ def _phases(results: Mapping[str, Any]) -> Section:
         )
         for phase in phases
     ]
-    title = "Speed-up over phase 0, from the first frame on; the grey band is the target"
+    title = "Speed-up over phase 0, from the first frame on"
+    if any(bar.target is not None and bar.value is not None for bar in gains):
+        title += "; the grey band is the target"
     chart = bar_chart(title, "×", gains)
     add_chart(section, chart, "phase 0 did not run, so there is nothing to compare with")
     section.blocks.append(_phase_table(phases))

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from bgsoft.bench.plot_words import Row, add_chart, number, range_of, reason
+from bgsoft.bench.tables import change_text
 from bgsoft.plotting.charts import Bar, bar_chart
 from bgsoft.plotting.page import Paragraph, Section, Table
 
@@ -133,14 +134,16 @@ def baseline_section(results: Mapping[str, Any]) -> Section | None:
             str(row["verdict"]),
             number(row.get("before"), 3, f" {row['unit']}"),
             number(row.get("after"), 3, f" {row['unit']}"),
-            number(row.get("change_pct"), 1, " %", signed=True),
+            change_text(row["change_pct"]),
             number(row.get("noise_pct"), 1, " %"),
         ]
         for row in found.get("rows") or ()
     ]
-    head = ["What", "Verdict", "Before", "Now", "Change (+ is slower)", "Noise"]
+    head = ["What", "Verdict", "Before", "Now", "Takes", "Noise"]
     if rows:
         section.blocks.append(Table(head=head, rows=rows, left=2))
+    elif not found["comparable"]:
+        section.blocks.append(Paragraph("Not compared, as it is not the same measurement."))
     else:
         section.blocks.append(Paragraph("Not run: the two have nothing in common to compare."))
     return section

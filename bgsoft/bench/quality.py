@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import json
-import shutil
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +10,15 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.compare.pictures import planar
+from bgsoft.compare.vmaf import VmafScorer, ffmpeg_executables, find_ffmpeg
 from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.frame import Frame
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.selftest.clips import empty_planes
 from bgsoft.selftest.stages import psnr_db
 
-__all__ = ["compare_files", "ffmpeg_executable", "ssim", "vmaf", "vmaf_ffmpeg"]
+__all__ = ["compare_files", "ffmpeg_executable", "ssim", "vmaf"]
 
 _SIGMA = 1.5
 _WINDOW = (11, 11)
@@ -84,77 +82,31 @@ def _luma(path: Path, every: int) -> Iterator[NDArray[Any]]:
             ring.release(frame)
 
 
-def _candidates() -> Iterator[str]:
-    try:
-        import imageio_ffmpeg
-    except ImportError:
-        pass
-    else:
-        # The package may be there and bring no executable for this platform.
-        with contextlib.suppress(RuntimeError):
-            yield str(imageio_ffmpeg.get_ffmpeg_exe())
-    found = shutil.which("ffmpeg")
-    if found is not None:
-        yield found
-
-
 def ffmpeg_executable() -> str | None:
     """The user's own ffmpeg, else imageio-ffmpeg's, else None."""
-    found = list(_candidates())
+    found = ffmpeg_executables()
     return found[-1] if found else None
 
 
-@functools.cache
-def vmaf_ffmpeg() -> tuple[str | None, str | None]:
-    """(an ffmpeg with libvmaf, None), or (None, why there is none)."""
-    seen = False
-    for path in _candidates():
-        seen = True
-        listed = subprocess.run(
-            [path, "-hide_banner", "-filters"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if " libvmaf " in listed.stdout:
-            return path, None
-    what = "this ffmpeg has no libvmaf" if seen else "there is no ffmpeg"
-    return None, f"{what}: pip install 'bgsoft[quality]'"
-
-
-def vmaf(path: Path, reference: Path, folder: Path) -> float:
-    """Mean VMAF of a video against its reference, 0–100, frame by frame in order.
+def vmaf(path: Path, frames: Sequence[Frame]) -> float:
+    """Mean VMAF of a video, 0–100.
 
     Args:
         path: What is judged.
-        reference: What it was made from, of the same size and number of frames.
-        folder: For the log.
+        frames: On the host: what was encoded, in the same order.
 
     Raises:
-        ValueError: There is no ffmpeg with libvmaf, or it failed; the message is the reason.
+        BackendUnavailableError: There is no ffmpeg with libvmaf, or it failed.
+        BgsoftError: The video cannot be read.
+        ValueError: It has more or fewer frames.
     """
-    executable, reason = vmaf_ffmpeg()
-    if executable is None:
-        raise ValueError(reason)
-    log = folder / "vmaf.json"
-    # Frames are paired by number: containers round timestamps differently.
-    filters = (
-        "[0:v]setpts=N/TB/25,format=yuv420p[a];[1:v]setpts=N/TB/25,format=yuv420p[b];"
-        f"[a][b]libvmaf=log_fmt=json:log_path={log.name}"
-    )
-    done = subprocess.run(
-        [
-            *(executable, "-v", "error", "-i", str(path.absolute())),
-            *("-i", str(reference.absolute()), "-lavfi", filters, "-f", "null", "-"),
-        ],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        cwd=folder,  # a path inside a filter would need escaping
-        check=False,
-    )
-    if done.returncode != 0:
-        raise ValueError(f"libvmaf failed: {' '.join(done.stderr.split())[-200:]}")
-    pooled = json.loads(log.read_text(encoding="utf-8"))["pooled_metrics"]
-    return float(pooled["vmaf"]["mean"])
+    ffmpeg = find_ffmpeg()
+    with CpuDecoder(path) as decoder:
+        format = decoder.info.format
+        depth = format.bit_depth
+        ring = FrameRing(2, lambda slot: empty_planes(format, slot))
+        with VmafScorer(ffmpeg, format.width, format.height, depth) as scorer:
+            for coded, frame in zip(decoder.frames(ring), frames, strict=True):
+                scorer.push(planar(frame, depth), planar(coded, depth))
+                ring.release(coded)
+            return float(np.mean(scorer.finish()))

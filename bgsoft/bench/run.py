@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 import cv2
 
 from bgsoft import __version__
+from bgsoft.backends import chosen_gpu
 from bgsoft.bench import baseline as baselines
 from bgsoft.bench.cases import run_cases
 from bgsoft.bench.clip import BenchClip, prepare
@@ -26,8 +26,9 @@ from bgsoft.bench.picture_cases import picture_cases
 from bgsoft.bench.timeline import traced_render
 from bgsoft.bench.tune import tune
 from bgsoft.bench.workshop import Workshop
+from bgsoft.beside import made_folders, write_whole
 from bgsoft.config import Codec, RenderConfig
-from bgsoft.errors import OutputError, UnsupportedFormatError
+from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.presets import Layer, build_config
 
@@ -151,7 +152,7 @@ def _measure(
             "command": list(options.command),
             "render": _settings(config),
         },
-        "hardware": hardware(config.backends.gpu),
+        "hardware": hardware(chosen_gpu(config.backends.gpu)),
         "versions": versions(),
         "clip": clip.to_dict(clip.info.estimated_frames or 0),
         "phases": [],
@@ -180,7 +181,8 @@ def _measure(
         phase = bottleneck["phase"] if bottleneck is not None else None
         results["timeline"] = traced_render(best or config, phase, folder, trace)
         if options.trace is not None:
-            _copy(trace, options.trace)
+            with made_folders([options.trace], tell):
+                write_whole(options.trace, "trace", trace.read_bytes())
     if options.stages:
         shop = Workshop(
             config,
@@ -215,10 +217,3 @@ def _settings(config: RenderConfig) -> dict[str, Any]:
     for key in ("input", "output", "matte_out", "overwrite"):
         del plain[key]
     return plain
-
-
-def _copy(source: Path, target: Path) -> None:
-    try:
-        shutil.copyfile(source, target)
-    except OSError as exc:
-        raise OutputError(f"cannot write the trace: {exc.strerror}", path=target) from exc

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Table", "plain_lines", "tables"]
+__all__ = ["Table", "change_text", "plain_lines", "tables"]
 
 _STAGES = ("decode", "segment", "face", "matte", "composite", "encode")
 _NONE = "–"
@@ -57,6 +57,11 @@ def plain_lines(table: Table) -> Iterator[str]:
             yield ("  " + "  ".join(cells)).rstrip()
     for note in table.notes:
         yield f"  {note}"
+
+
+def change_text(percent: float) -> str:
+    """How much more time something takes than before."""
+    return f"{abs(percent):.1f} % {'more' if percent > 0 else 'less'} time"
 
 
 def _number(value: float | None, digits: int = 1, unit: str = "") -> str:
@@ -241,10 +246,14 @@ def _tune(found: Mapping[str, Any]) -> Table:
 
 
 def _baseline(found: Mapping[str, Any]) -> Table:
+    differ = "; ".join(found["notes"])
     table = Table(
-        f"Against {found['file']}",
-        ("what", "before", "now", "unit", "slower by", "noise", ""),
+        f"Against {found['file']}" + (f" ({differ})" if differ else ""),
+        ("what", "before", "now", "unit", "takes", "noise", ""),
     )
+    if not found["comparable"]:
+        table.notes.append("not compared, as it is not the same measurement")
+        return table
     counts = {"same": 0, "faster": 0, "slower": 0}
     for row in found["rows"]:
         counts[row["verdict"]] += 1
@@ -255,11 +264,10 @@ def _baseline(found: Mapping[str, Any]) -> Table:
                     _ms(row["before"]),
                     _ms(row["after"]),
                     row["unit"],
-                    f"{row['change_pct']:+.1f} %",
+                    change_text(row["change_pct"]),
                     f"{row['noise_pct']:.1f} %",
                     row["verdict"],
                 )
             )
     table.notes.append(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
-    table.notes += [f"not the same measurement: {note}" for note in found["notes"]]
     return table

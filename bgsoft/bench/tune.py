@@ -55,7 +55,7 @@ def tune(
     Args:
         config: What to render, with the backends that are to be tuned.
         folder: For the outputs.
-        rounds: Runs of each value.
+        rounds: Runs of each value that count; one more goes before them and is dropped.
         measure: Runs one render.
         tell: Told what is being done.
 
@@ -111,13 +111,18 @@ def _measure(
 ) -> dict[int | None, list[float]]:
     """Frames a second of every value that works; the first has to."""
     samples: dict[int | None, list[float]] = {value: [] for value in values}
-    for _, value in interleaved(
-        list(values), rounds, lambda n: tell(f"tune: {setting}, round {n + 1} of {rounds}")
-    ):
+
+    def told(number: int) -> None:
+        what = "warm-up" if number == 0 else f"round {number} of {rounds}"
+        tell(f"tune: {setting}, {what}")
+
+    for number, value in interleaved(list(values), rounds + 1, told):
         if value not in samples:
             continue
         try:
-            samples[value].append(measure(_with(config, setting, value), folder).fps)
+            fps = measure(_with(config, setting, value), folder).fps
+            if number > 0:  # a cold machine would speak against the value that comes first
+                samples[value].append(fps)
         except BgsoftError:
             if value == values[0]:
                 raise

@@ -87,11 +87,11 @@ class Workshop:
         self.tell = tell
         self.config = replace(config, backends=cpu_backends(config.backends))
         """All on the CPU."""
-        self.gpu = config.backends.gpu
+        self.gpu = backends.chosen_gpu(config.backends.gpu)
         self.info = info
         self.folder = folder
         self.seconds = seconds
-        self.model: ResolvedModel = resolve(config.segment.model, families=("single-shot",))
+        self.model: ResolvedModel = resolve(config.segment.model)
         format = info.format
         frame_bytes = format.width * format.height * (1.5 * format.bytes_per_sample + 1)
         self._count = max(2, min(frames, int(_FRAME_BYTES / frame_bytes)))

@@ -18,7 +18,12 @@ __all__ = ["bench", "register"]
 RESULTS, EFFORT = "Results", "Effort"
 _EPILOG = (
     "Renders run one after another in processes of their own. Close other programs first: what"
-    " they take is missing here."
+    " they take is missing here.\n\n"
+    + flags.examples(
+        "bench",
+        "bench in.mp4 --json now.json --plot now.html",
+        "bench in.mp4 --baseline before.json --fail-slower 10",
+    )
 )
 _PARTS = ("phases", "stages")
 
@@ -146,9 +151,11 @@ def bench(
     Renders on the CPU alone, then with one stage after another on the GPU; a plain transcode
     beside them; then every stage alone.
     """
+    import json
     import sys
     from dataclasses import replace
 
+    from bgsoft.beside import check_target, made_folders, write_whole
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import ExitCode
     from bgsoft.cli.render import require_onnxruntime
@@ -163,9 +170,13 @@ def bench(
             raise ConfigError("--fail-slower needs --baseline FILE")
         if plot is not None and plot.suffix.lower() not in (".html", ".png"):
             raise ConfigError(f"--plot must end in .html or .png, not {plot.name!r}")
-        for label, path in (("results", json_file), ("trace", trace), ("plot", plot)):
-            if path is not None:
-                _check_writable(label, path, input)
+        targets = {
+            what: path
+            for what, path in (("results", json_file), ("trace", trace), ("plot", plot))
+            if path is not None
+        }
+        for what, path in targets.items():
+            check_target(path, what, others=[input] if input is not None else ())
         given = settings_from_options(ctx.params, from_text=True)
         require_onnxruntime()
         from bgsoft.bench.run import BenchOptions, Effort, run_bench
@@ -191,40 +202,27 @@ def bench(
             ),
             tell=(lambda _text: None) if quiet else console.err,
         )
-        if json_file is not None:
-            _write_json(results, json_file)
-        if plot is not None:
-            from bgsoft.bench.plot import write_plot
+        with made_folders(targets.values(), lambda text: console.err(f"notice: {text}")):
+            if json_file is not None:
+                text = json.dumps(results, indent=1, default=str)
+                write_whole(json_file, "results", text + "\n")
+            if plot is not None:
+                from bgsoft.bench.plot import write_plot
 
-            write_plot(results, plot)
+                write_plot(results, plot)
         if not quiet:
             _print(results, console)
         if fail_slower is not None:
             from bgsoft.bench.baseline import slower_than
 
+            if not results["baseline"]["comparable"]:
+                console.error(f"{baseline} is not the same measurement: nothing was compared")
+                return ExitCode.RENDER_FAILED
             slower = slower_than(results["baseline"], fail_slower)
             if slower:
                 console.error(f"slower than {baseline}: {', '.join(slower)}")
                 return ExitCode.RENDER_FAILED
     return ExitCode.OK
-
-
-def _check_writable(what: str, path: Path, input: Path | None) -> None:
-    """Fail before the measurement, rather than after it."""
-    from bgsoft.cli.render import check_report
-
-    check_report(path, input or Path(), Path(), what=what)
-
-
-def _write_json(results: dict[str, Any], path: Path) -> None:
-    import json
-
-    from bgsoft.errors import OutputError
-
-    try:
-        path.write_text(json.dumps(results, indent=1, default=str) + "\n", encoding="utf-8")
-    except OSError as exc:
-        raise OutputError(f"cannot write the results: {exc.strerror}", path=path) from exc
 
 
 def _print(results: dict[str, Any], console: Console) -> None:
@@ -243,11 +241,12 @@ def _print(results: dict[str, Any], console: Console) -> None:
 
 
 def _print_rich(table: Table) -> None:
-    from rich.console import Console as RichConsole
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    rich = RichConsole(highlight=False)
+    from bgsoft.cli.console import rich_console
+
+    rich = rich_console()
     rich.print(Text(table.title, style="bold"))
     if table.rows:
         drawn = RichTable(box=None, header_style="dim", pad_edge=True)

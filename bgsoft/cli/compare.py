@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,9 +20,16 @@ _DECIMALS = {"psnr": 2, "ssim": 4, "vmaf": 2}
 _PLANES = {"y": "Y", "cb": "Cb", "cr": "Cr", "all": "all"}
 
 
+_EPILOG = flags.examples(
+    "compare in.mp4 out.mp4",
+    "compare in.mp4 out.mp4 --mask matte.mp4 --no-vmaf",
+    "compare in.mp4 out.mp4 --strict --min-vmaf 90",
+)
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    app.command(cls=flags.GroupedCommand)(compare)
+    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(compare)
 
 
 def compare(
@@ -40,14 +46,16 @@ def compare(
         ),
     ] = None,
     mask_region: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--mask-region",
             metavar="foreground|background",
-            help="Which side: where the mask is at least half white, or the rest.",
+            help="Which side: where the mask is at least half white, or the rest."
+            " [default: foreground]",
             rich_help_panel=_METRICS,
+            show_default=False,
         ),
-    ] = "foreground",
+    ] = None,
     no_vmaf: Annotated[
         bool,
         typer.Option(
@@ -127,8 +135,9 @@ def compare(
     """Compare two videos: PSNR, SSIM, VMAF, timestamps, sound, metadata.
 
     Frame i of A is compared with frame i of B. PSNR and SSIM are those of FFmpeg's filters; VMAF
-    needs an ffmpeg with libvmaf (pip install 'bgsoft[quality]').
+    needs an ffmpeg with libvmaf (pip install '.[quality]').
     """
+    from bgsoft.beside import check_target, made_folders
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import ExitCode
     from bgsoft.cli.parsing import parse_choice
@@ -138,24 +147,32 @@ def compare(
         from bgsoft.compare.compare import Limits
         from bgsoft.compare.compare import compare as run
         from bgsoft.compare.pictures import Region
+        from bgsoft.errors import ConfigError
 
-        region = parse_choice(Region, mask_region, "--mask-region")
+        region = parse_choice(Region, mask_region or Region.FOREGROUND, "--mask-region")
+        if mask_region is not None and mask is None:
+            raise ConfigError("--mask-region has no effect without --mask FILE")
         limits = Limits(vmaf=min_vmaf, psnr_db=min_psnr, ssim=min_ssim, strict=strict)
         inputs = [path for path in (a, b, mask) if path is not None]
         if plot is not None:
             from bgsoft.plotting.page import check_plot_name
 
             check_plot_name(plot)
-        for path in (json_file, plot):
-            if path is not None:
-                _check_writable(path, inputs)
+        targets = {
+            what: path
+            for what, path in (("comparison", json_file), ("plot", plot))
+            if path is not None
+        }
+        for what, path in targets.items():
+            check_target(path, what, others=inputs)
         result = run(a, b, mask=mask, region=region, limits=limits, vmaf=not no_vmaf)
-        if json_file is not None:
-            result.write_json(json_file)
-        if plot is not None:
-            from bgsoft.compare.plot import write_comparison_plot
+        with made_folders(targets.values(), lambda text: console.err(f"notice: {text}")):
+            if json_file is not None:
+                result.write_json(json_file)
+            if plot is not None:
+                from bgsoft.compare.plot import write_comparison_plot
 
-            write_comparison_plot(result, plot)
+                write_comparison_plot(result, plot)
     for line in _lines(result):
         console.out(line)
     for notice in result.notices:
@@ -164,19 +181,6 @@ def compare(
         console.error("; ".join(result.failures))
         return ExitCode.RENDER_FAILED
     return ExitCode.OK
-
-
-def _check_writable(path: Path, inputs: list[Path]) -> None:
-    """Fail before the work, rather than after it."""
-    from bgsoft.errors import OutputError
-
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise OutputError(f"the folder {folder} does not exist", path=path)
-    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        raise OutputError(f"{path} is not writable", path=path)
-    if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
-        raise OutputError(f"{path} is one of the videos", path=path)
 
 
 def _lines(result: Comparison) -> list[str]:

@@ -7,9 +7,12 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-__all__ = ["Console", "open_standard_streams", "traceback_on_error"]
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+__all__ = ["Console", "open_standard_streams", "rich_console", "traceback_on_error"]
 
 
 def open_standard_streams() -> None:
@@ -69,6 +72,14 @@ class Console:
                 stream.flush()
             except OSError:
                 _silence(stream)
+
+
+def rich_console(*, stderr: bool = False) -> RichConsole:
+    """A console for rich, plain where ``NO_COLOR`` is set: rich itself leaves bold and dim then."""
+    from rich.console import Console as RichConsole
+
+    color_system = None if os.environ.get("NO_COLOR") else "auto"
+    return RichConsole(stderr=stderr, highlight=False, color_system=color_system)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager

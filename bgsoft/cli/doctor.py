@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bgsoft.cli import flags
+
 if TYPE_CHECKING:
     from bgsoft.doctor import DoctorReport
 
@@ -14,14 +16,22 @@ __all__ = ["doctor", "register"]
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    app.command()(doctor)
+    app.command(epilog=flags.examples("doctor", "doctor --json", "doctor --require-gpu"))(doctor)
 
 
 def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON for programs.", show_default=False)
     ] = False,
-    gpu: Annotated[int, typer.Option(metavar="N", min=0, help="Which GPU to look at.")] = 0,
+    gpu: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Which GPU to look at. [default: the first]",
+            show_default=False,
+        ),
+    ] = None,
     require_gpu: Annotated[
         bool,
         typer.Option(
@@ -36,12 +46,16 @@ def doctor(
     Every backend is run for a moment. The exit code is 0 if a render works, on the GPU or the CPU;
     with --require-gpu, if `bgsoft render --require-gpu` would.
     """
+    from bgsoft.backends import chosen_gpu
     from bgsoft.cli.console import Console
     from bgsoft.cli.exitcodes import ExitCode
+    from bgsoft.cuda.driver import show_only
     from bgsoft.doctor import examine
 
     console = Console()
-    report = examine(gpu)
+    if gpu is not None:
+        show_only(gpu)
+    report = examine(chosen_gpu(gpu))
     if as_json:
         import json
 

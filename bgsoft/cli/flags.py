@@ -42,6 +42,11 @@ class GroupedCommand(typer.core.TyperCommand):
                 formatter.write_dl(records)
 
 
+def examples(*commands: str) -> str:
+    """The end of a command's help: how it is used, line by line."""
+    return "\b\nExamples:\n" + "\n".join(f"  bgsoft {command}" for command in commands)
+
+
 def _complete(words: list[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
@@ -165,8 +170,8 @@ Subjects = Annotated[
     _flag(
         "--subjects",
         "N",
-        "How many people are main: the largest, most central, longest in sight; 0 anonymizes"
-        f" everybody. [default: {_FACE.subjects}]",
+        "How many people are main for --face main or anonymize: the largest, most central, longest"
+        f" in sight; 0 anonymizes everybody. [default: {_FACE.subjects}]",
         FACES,
     ),
 ]
@@ -282,7 +287,7 @@ Encode = Annotated[
 ]
 Gpu = Annotated[
     Flag,
-    _flag("--gpu", "N", f"Which GPU, counted from 0. [default: {_BACKENDS.gpu}]", STAGES),
+    _flag("--gpu", "N", "Which GPU, counted from 0. [default: the first]", STAGES),
 ]
 RequireGpu = Annotated[
     bool,

@@ -1,78 +1,22 @@
-"""The program: its commands, and what a failure prints and ends with.
+"""Where the program begins and ends.
 
-Nothing heavy is imported here, nor by the command modules at their top: ``bgsoft --help`` has to
-answer at once.
+Little is imported at the top, so that Ctrl-C in the first moments, too, ends in one line and exit
+code 130.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from typing import Annotated, NoReturn
 
-import typer
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+    from typing import NoReturn
 
-from bgsoft.cli import bench, compare, doctor, models, presets, preview, render
-from bgsoft.cli.console import Console, open_standard_streams
-from bgsoft.cli.exitcodes import ExitCode, exit_code, one_line
-
-__all__ = ["app", "main", "run"]
-
-_EPILOG = (
-    "Exit codes: 0 ok, 1 render failed or a comparison missed its limits, 2 usage or"
-    " configuration, 3 input unreadable or unsupported, 4 backend or model unavailable, 5 output"
-    " not writable, 130 interrupted, 143 terminated."
-)
-
-app = typer.Typer(
-    name="bgsoft",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=_EPILOG,
-)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from bgsoft import __version__
-
-        typer.echo(f"bgsoft {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _program(
-    ctx: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            help="Print the version.",
-            callback=_print_version,
-            is_eager=True,
-            show_default=False,
-        ),
-    ] = False,
-) -> None:
-    """Soften, replace or cut out the background behind people in videos.
-
-    Begin with: bgsoft render in.mp4 out.mp4
-    """
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
-
-
-render.register(app)
-preview.register(app)
-bench.register(app)
-presets.register(app)
-models.register(app)
-compare.register(app)
-doctor.register(app)
+__all__ = ["main", "run"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,10 +29,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code (:class:`bgsoft.cli.exitcodes.ExitCode`). Every failure has printed exactly
         one line on stderr.
     """
+    from bgsoft.cli.app import execute
+    from bgsoft.cli.console import Console, open_standard_streams
+    from bgsoft.cli.exitcodes import ExitCode
+
     open_standard_streams()
     console = Console()
+    early = signal.getsignal(signal.SIGINT) is _quit
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv), console)
+        if early:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = execute(sys.argv[1:] if argv is None else argv, console)
+        if early:
+            signal.signal(signal.SIGINT, _quit)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
@@ -104,36 +57,20 @@ def run() -> NoReturn:
     Everything is closed when :func:`main` returns, so the process ends at once: taking the
     interpreter and its libraries apart would cost each file of a shell loop 35 ms more.
     """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _quit)
     code = main()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        try:
             stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue
     os._exit(code)
 
 
-def _run(argv: list[str], console: Console) -> int:
-    command = typer.main.get_command(app)
+def _quit(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End at once: nothing has begun yet, or all is done."""
     try:
-        # The commands return their exit code; without standalone mode it comes through.
-        result = command.main(args=argv, prog_name="bgsoft", standalone_mode=False)
-    except typer.Abort:
-        return ExitCode.INTERRUPTED
-    except Exception as exc:
-        if isinstance(exc, _USAGE_ERROR):
-            console.error(_usage_text(exc))
-            return ExitCode.USAGE
-        console.error(one_line(exc))
-        return exit_code(exc)
-    return result if isinstance(result, int) else ExitCode.OK
-
-
-# typer has its own copy of click or uses click itself, by its version: this is the base of every
-# «wrong option, argument or command» in either.
-_USAGE_ERROR = typer.BadParameter.__mro__[1]
-
-
-def _usage_text(exc: Exception) -> str:
-    text = " ".join(exc.format_message().split()) if hasattr(exc, "format_message") else str(exc)
-    context = getattr(exc, "ctx", None)
-    path = context.command_path if context is not None else "bgsoft"
-    return f"{text[:1].lower()}{text[1:].rstrip('.')} (see {path} --help)"
+        os.write(2, b"bgsoft: error: interrupted; no output was written\n")
+    finally:
+        os._exit(130)

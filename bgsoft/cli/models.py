@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bgsoft.cli import flags
+
 if TYPE_CHECKING:
     from bgsoft.cli.console import Console
     from bgsoft.models.catalog import ModelSpec
@@ -36,11 +38,12 @@ def register(app: typer.Typer) -> None:
         name="models",
         help="The models that find people: list, pull, verify, path.",
         rich_markup_mode=None,
+        epilog=flags.examples("models list", "models verify"),
     )
-    group.command("list")(list_)
-    group.command("pull")(pull)
-    group.command("verify")(verify)
-    group.command("path")(path)
+    group.command("list", epilog=flags.examples("models list"))(list_)
+    group.command("pull", epilog=flags.examples("models pull NAME --yes"))(pull)
+    group.command("verify", epilog=flags.examples("models verify"))(verify)
+    group.command("path", epilog=flags.examples("models path selfie-general"))(path)
     app.add_typer(group)
 
 

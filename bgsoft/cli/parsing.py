@@ -12,7 +12,7 @@ __all__ = ["parse_choice", "parse_seconds"]
 
 Kind = TypeVar("Kind", bound=StrEnum)
 
-_TIME = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d*\.?\d+|\d+\.)")
+_TIME = re.compile(r"(-?)(?:(?:(\d+):)?(\d+):)?(\d*\.?\d+|\d+\.)")
 
 
 def parse_choice(kind: type[Kind], text: str, label: str) -> Kind:
@@ -38,7 +38,7 @@ def parse_seconds(text: str, label: str) -> float:
         label: The flag, for errors.
 
     Returns:
-        Seconds, 0 or more.
+        Seconds, negative where the text is; whoever takes them checks their range.
 
     Raises:
         ConfigError: It is no such time.
@@ -46,9 +46,11 @@ def parse_seconds(text: str, label: str) -> float:
     match = _TIME.fullmatch(text.strip())
     if match is None:
         raise ConfigError(f"{label} must be seconds or HH:MM:SS, not {text!r}")
-    hours, minutes, seconds = (float(part) if part else None for part in match.groups())
+    sign, *parts = match.groups()
+    hours, minutes, seconds = (float(part) if part else None for part in parts)
     if (minutes is not None and (seconds or 0) >= 60) or (
         hours is not None and (minutes or 0) >= 60
     ):
         raise ConfigError(f"{label}: minutes and seconds end at 59, in {text!r}")
-    return (hours or 0.0) * 3600 + (minutes or 0.0) * 60 + (seconds or 0.0)
+    total = (hours or 0.0) * 3600 + (minutes or 0.0) * 60 + (seconds or 0.0)
+    return -total if sign else total

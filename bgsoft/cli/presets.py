@@ -18,9 +18,10 @@ def register(app: typer.Typer) -> None:
         help="Named settings for --preset: list them, show one.",
         rich_markup_mode=None,
         no_args_is_help=False,
+        epilog=flags.examples("presets list", "presets show soft > mine.toml"),
     )
-    group.command("list")(list_)
-    group.command("show")(show)
+    group.command("list", epilog=flags.examples("presets list"))(list_)
+    group.command("show", epilog=flags.examples("presets show soft > mine.toml"))(show)
     app.add_typer(group)
 
 

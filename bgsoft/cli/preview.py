@@ -11,10 +11,14 @@ from bgsoft.cli import flags
 
 __all__ = ["preview", "register"]
 
+_EPILOG = flags.examples(
+    "preview in.mp4 look.png", "preview in.mp4 look.png --at 1:12 --preset studio --faces"
+)
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    app.command(cls=flags.GroupedCommand)(preview)
+    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(preview)
 
 
 def preview(
@@ -89,6 +93,7 @@ def preview(
             output,
             preset=preset,
             flags=settings_from_options(ctx.params, from_text=True),
+            draws_faces=faces,
             overwrite=overwrite,
         )
         at_seconds = parse_seconds(at, "--at") if at is not None else None

@@ -12,7 +12,7 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from bgsoft.cli.console import Console
+from bgsoft.cli.console import Console, rich_console
 from bgsoft.cli.exitcodes import ExitCode, one_line
 from bgsoft.cli.summary import summary_lines
 from bgsoft.config import RenderConfig
@@ -77,6 +77,10 @@ class ProgressView:
     def event(self, event: Event) -> None:
         """Something worth telling happened."""
 
+    def notice(self, text: str) -> None:
+        """Something worth telling happened outside the render."""
+        self.event(Event(kind="notice", message=text))
+
     def done(self, report: RenderReport) -> None:
         """The render ended well."""
 
@@ -137,8 +141,12 @@ class PlainView(ProgressView):
         self._tell_waiting()
         for event in report.events:  # those that nobody told while it ran
             self.event(event)
-        for line in summary_lines(report):
+        for line in summary_lines(report, verbose=self._verbose):
             self._console.err(line)
+
+    def failed(self, exc: BaseException, code: ExitCode) -> None:
+        for note in _notes(exc):
+            self._say(f"notice: {note}")
 
     def _say(self, text: str) -> None:
         self._console.err(text)
@@ -170,6 +178,7 @@ class RichView(PlainView):
 
     def failed(self, exc: BaseException, code: ExitCode) -> None:
         self._stop()
+        super().failed(exc, code)
 
     def _say(self, text: str) -> None:
         if self._live is None:
@@ -205,10 +214,16 @@ class JsonView(ProgressView):
         self._write("done", {"report": report.to_dict()})
 
     def failed(self, exc: BaseException, code: ExitCode) -> None:
-        self._write("error", {"exit_code": int(code), "message": one_line(exc)})
+        values = {"exit_code": int(code), "message": one_line(exc), "notes": _notes(exc)}
+        self._write("error", values)
 
     def _write(self, kind: str, values: dict[str, Any]) -> None:
         self._console.out(json.dumps({"type": kind, **values}, default=str))
+
+
+def _notes(exc: BaseException) -> list[str]:
+    """What an error leaves behind on purpose."""
+    return list(getattr(exc, "__notes__", ()))
 
 
 def progress_parts(progress: Progress) -> list[str]:
@@ -238,10 +253,9 @@ def _clock(seconds: float) -> str:
 
 
 def _start_live() -> Live:
-    from rich.console import Console as RichConsole
     from rich.live import Live
 
-    live = Live(console=RichConsole(stderr=True), auto_refresh=False, transient=True)
+    live = Live(console=rich_console(stderr=True), auto_refresh=False, transient=True)
     live.start()
     return live
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,16 @@ from bgsoft.cli.flags import OUTPUT
 
 __all__ = ["render"]
 
-_EPILOG = "Lengths are percent of the frame height: 4K looks like 1080p. stdin is never read."
+_EPILOG = (
+    "Lengths are percent of the frame height: 4K looks like 1080p. stdin is never read.\n\n"
+    + flags.examples(
+        "render in.mp4 out.mp4",
+        "render in.mp4 out.mp4 --preset studio --strength 3",
+        "render in.mp4 out.mp4 --background beach.jpg",
+        "render in.mp4 out.mov --preset cutout",
+        "render in.mp4 out.mp4 --subjects 0 --face-data faces.jsonl",
+    )
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -93,7 +101,7 @@ def render(
         typer.Option(
             "--overwrite",
             "-y",
-            help="Replace OUT if it exists.",
+            help="Replace OUT, and what is written beside it, where that exists.",
             rich_help_panel=OUTPUT,
             show_default=False,
         ),
@@ -157,11 +165,13 @@ def render(
 
     Frames, timestamps, sound, subtitles and colours stay as they are.
     """
+    from bgsoft.beside import check_target, made_folders
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import exit_code
     from bgsoft.cli.parsing import parse_choice, parse_seconds
     from bgsoft.cli.progress import ProgressKind, make_view
     from bgsoft.cli.signals import StopSignals
+    from bgsoft.cuda.driver import show_only
     from bgsoft.errors import ConfigError, RenderCancelledError
     from bgsoft.options import settings_from_options
     from bgsoft.presets import build_config
@@ -171,6 +181,8 @@ def render(
         kind = parse_choice(ProgressKind, progress, "--progress")
         if overwrite and skip_existing:
             raise ConfigError("--overwrite and --skip-existing exclude each other")
+        if quiet and kind in (ProgressKind.RICH, ProgressKind.PLAIN):
+            raise ConfigError(f"--quiet and --progress {kind} exclude each other")
         config = build_config(
             input,
             output,
@@ -185,11 +197,16 @@ def render(
         check_container(output)
         if matte_out is not None:
             check_container(matte_out)
-        if report is not None:
-            check_report(report, input, output)
-        if trace is not None:
-            check_report(trace, input, output, what="trace")
+        # An output that is skipped leaves its report as it is.
+        skips = skip_existing and output.exists()
+        taken = [path for path in (input, output, matte_out, face_data) if path is not None]
+        for path, what in ((trace, "trace"), (report, "report")):
+            if path is not None and not skips:
+                check_target(path, what, overwrite=overwrite, others=taken)
+                taken.append(path)
         require_onnxruntime()
+        if config.backends.gpu is not None:
+            show_only(config.backends.gpu)
         view = make_view(kind, console, quiet=quiet, verbose=verbose)
         with StopSignals(console) as stop:
             from bgsoft.rendering import render as run
@@ -204,8 +221,9 @@ def render(
                     cancel=stop.cancel,
                     trace=trace,
                 )
-                if report is not None:
-                    result.write_json(report)
+                if report is not None and not (result.skipped and report.exists()):
+                    with made_folders([report], view.notice):
+                        result.write_json(report)
             except BaseException as exc:
                 cancelled = isinstance(exc, RenderCancelledError)
                 code = stop.exit_code if cancelled else exit_code(exc)
@@ -228,27 +246,11 @@ def check_container(path: Path) -> None:
         raise ConfigError(str(exc), path=path) from exc
 
 
-def check_report(report: Path, input: Path, output: Path, what: str = "report") -> None:
-    """Fail before the render, rather than after it, where its report could not be written."""
-    import os
-
-    from bgsoft.errors import OutputError
-
-    folder = report.absolute().parent
-    if not folder.is_dir():
-        raise OutputError(f"the {what}'s folder {folder} does not exist", path=report)
-    if report.is_dir() or not os.access(report if report.exists() else folder, os.W_OK):
-        raise OutputError(f"cannot write the {what} {report}", path=report)
-    for media in (input, output):
-        if report.resolve() == media.resolve():
-            raise OutputError(f"the {what} {report} would overwrite {media}", path=report)
-
-
 def require_onnxruntime() -> None:
     """Raise BackendUnavailableError where bgsoft was installed without a runtime for models."""
     from bgsoft.errors import BackendUnavailableError
+    from bgsoft.infer.providers import runtime_problem
 
-    if importlib.util.find_spec("onnxruntime") is None:
-        raise BackendUnavailableError(
-            "ONNX Runtime is missing: pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]')"
-        )
+    problem = runtime_problem()
+    if problem is not None:
+        raise BackendUnavailableError(f"{problem.reason}: {problem.fix}")

@@ -11,11 +11,15 @@ from bgsoft.report import RenderReport
 __all__ = ["summary_lines"]
 
 
-def summary_lines(report: RenderReport) -> list[str]:
+def summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
     """What a render did, for people.
 
     Percent lengths are shown with their size in this video's pixels. Events are not repeated:
-    they were told while it ran.
+    they were told while it ran, fallbacks with their reasons, too.
+
+    Args:
+        report: Of the render.
+        verbose: Say for each stage why no better backend ran.
     """
     if report.skipped:
         return [f"{report.output}: exists, skipped"]
@@ -31,7 +35,7 @@ def summary_lines(report: RenderReport) -> list[str]:
         if stage.backend == "off":
             continue
         device = "" if stage.device == stage.backend else f" on {stage.device}"
-        why = f"  ({stage.fallback_reason})" if stage.fallback_reason else ""
+        why = f"  ({stage.fallback_reason})" if verbose and stage.fallback_reason else ""
         lines.append(f"  {name:<9} {stage.backend}{device} {stage.ms_per_frame:.2f} ms/frame{why}")
     if report.faces is not None:
         lines.append(f"  {_faces(report.faces)}")
@@ -69,7 +73,7 @@ def _look(settings: Mapping[str, Any]) -> str:
     parts = [f"effect {kind}"]
     if kind in LENGTH_EFFECTS:
         parts = [f"{kind} strength {_length(strength, height)}"]
-    elif strength:
+    elif kind in DEFAULT_STRENGTH_PCT:
         parts = [f"{kind} strength {strength:g} %"]
     for name, key in (("expand", "expand_pct"), ("feather", "feather_pct")):
         if matte.get(key):

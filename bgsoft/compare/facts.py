@@ -16,6 +16,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.labels import is_picture
 from bgsoft.media.metadata import file_tags, said_tags, stream_tags
 from bgsoft.media.probe import probe
+from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
 
 __all__ = ["EARLY_PACKETS", "TRACK_KINDS", "FileFacts", "Track", "read_facts"]
@@ -102,7 +103,7 @@ def _read_tracks(container: InputContainer, facts: FileFacts) -> None:
         tracks[stream.index] = Track(
             kind=stream.type,
             codec=codec,
-            time_base=stream.time_base or Fraction(1, 1_000_000),
+            time_base=exact(stream.time_base) or Fraction(1, 1_000_000),
             tags=said_tags(stream_tags(stream.metadata)),
             disposition=_disposition(stream.disposition),
         )
@@ -118,7 +119,7 @@ def _read_tracks(container: InputContainer, facts: FileFacts) -> None:
             track.digests.append(hashlib.sha256(bytes(packet)).digest())
             if len(track.early_seconds) < EARLY_PACKETS:
                 pts, tick = packet.pts, packet.time_base
-                track.early_seconds.append(None if pts is None or tick is None else pts * tick)
+                track.early_seconds.append(None if pts is None or not tick else pts * tick)
     except av.FFmpegError:
         pass  # a cut-off end: what came before it is compared, and the decoder reports it
     main = facts.info.stream_index

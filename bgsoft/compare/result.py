@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import OutputError
+from bgsoft.beside import write_whole
 
 __all__ = ["SCHEMA", "Check", "Comparison", "Curve", "Pictures", "Statistic"]
 
@@ -138,10 +138,7 @@ class Comparison:
             OutputError: The file cannot be written.
         """
         text = json.dumps(self.to_dict(), indent=2, allow_nan=False)
-        try:
-            path.write_text(text + "\n", encoding="utf-8")
-        except OSError as exc:
-            raise OutputError(f"cannot write {path.name}: {exc.strerror}", path=path) from exc
+        write_whole(path, "comparison", text + "\n")
 
 
 def _finite(value: float | None) -> float | None:

@@ -116,7 +116,7 @@ def _first_heard(path: Path, number: int) -> Fraction | None:
     with open_input(path) as container:
         try:
             for frame in container.decode(container.streams.audio[number]):
-                if frame.samples and frame.pts is not None and frame.time_base is not None:
+                if frame.samples and frame.pts is not None and frame.time_base:
                     return frame.pts * frame.time_base
         except av.FFmpegError:
             return None

@@ -25,11 +25,18 @@ from numpy.typing import NDArray
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError
 
-__all__ = ["VMAF_MODEL", "PlanarPicture", "VmafScorer", "find_ffmpeg"]
+__all__ = [
+    "VMAF_MODEL",
+    "Ffmpeg",
+    "PlanarPicture",
+    "VmafScorer",
+    "ffmpeg_executables",
+    "find_ffmpeg",
+]
 
 VMAF_MODEL = "vmaf_v0.6.1"
 """Netflix's model for a 1080p television at three picture heights; libvmaf's own default."""
-FIX = "pip install 'bgsoft[quality]', or install an ffmpeg that was built with libvmaf"
+_INSTALL = "pip install '.[quality]'"
 
 _LOG = "vmaf.json"
 _PROBE_SECONDS = 30
@@ -48,8 +55,8 @@ class Ffmpeg:
     """First line of what it says of itself, e.g. ``ffmpeg version 9.0``."""
 
 
-def _candidates() -> list[str]:
-    """Executables to try: the one that comes with the ``quality`` extra, then the system's."""
+def ffmpeg_executables() -> list[str]:
+    """What there is: the one that comes with the ``quality`` extra, then the system's."""
     found: list[str] = []
     try:
         import imageio_ffmpeg
@@ -91,22 +98,22 @@ def find_ffmpeg() -> Ffmpeg:
         BackendUnavailableError: There is none, or the Python package ``ffmpeg`` is missing; the
             message says what to install.
     """
+    tried = ffmpeg_executables()
+    chosen = next((executable for executable in tried if _has_libvmaf(executable)), None)
+    if chosen is None:
+        reason = f"{', '.join(tried)} has no libvmaf" if tried else "no ffmpeg found"
+        raise BackendUnavailableError(f"{reason}: {_INSTALL} brings one that has it")
     try:
         import ffmpeg
     except ImportError as exc:
-        raise BackendUnavailableError(f"ffmpeg-python is not installed: {FIX}") from exc
+        raise BackendUnavailableError(f"ffmpeg-python is not installed: {_INSTALL}") from exc
     if not hasattr(ffmpeg, "filter_multi_output"):
         # Another package of the same import name, python-ffmpeg, is easily taken for it.
-        raise BackendUnavailableError(f"the package «ffmpeg» here is not ffmpeg-python: {FIX}")
-    tried = _candidates()
-    for executable in tried:
-        if _has_libvmaf(executable):
-            lines = (_ask(executable, "-version") or "").splitlines()
-            version = " ".join(lines[0].split()[:3]) if lines else "unknown"
-            return Ffmpeg(executable, version)
-    if not tried:
-        raise BackendUnavailableError(f"no ffmpeg found: {FIX}")
-    raise BackendUnavailableError(f"{', '.join(tried)} has no libvmaf: {FIX}")
+        raise BackendUnavailableError(
+            f"the package «ffmpeg» here is not ffmpeg-python: remove it, then {_INSTALL}"
+        )
+    lines = (_ask(chosen, "-version") or "").splitlines()
+    return Ffmpeg(chosen, " ".join(lines[0].split()[:3]) if lines else "unknown")
 
 
 class VmafScorer(Closing):

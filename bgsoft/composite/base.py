@@ -15,7 +15,8 @@ class Compositor(Protocol):
     def apply(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         """Blend the effect's background into the frame where the matte is below opaque.
 
-        Where alpha is 255, the frame's samples stay bit for bit as they were.
+        Where alpha is 255, the frame's samples stay bit for bit as they were; with
+        :attr:`bgsoft.config.EffectKind.ALPHA` wherever it is not 0.
 
         Args:
             frame: Luma and chroma are overwritten.

@@ -53,10 +53,13 @@ class Blender:
 
     Args:
         format: Format of every frame.
+        keeps_partial: Samples with any alpha stay as they are, as an opaque one does: what is
+            partly transparent is blended by others, later.
     """
 
-    def __init__(self, format: FrameFormat) -> None:
+    def __init__(self, format: FrameFormat, *, keeps_partial: bool = False) -> None:
         self._format = format
+        self._kept = np.empty(format.luma_shape, np.uint8) if keeps_partial else None
         height, width = format.luma_shape
         strips, tiles = -(-height // STRIP_ROWS), -(-width // TILE_COLUMNS)
         self._tile_starts = np.arange(0, width, TILE_COLUMNS)
@@ -82,6 +85,9 @@ class Blender:
             ValueError: A plane's shape or dtype is not the format's.
         """
         self._check(frame, alpha)
+        if self._kept is not None:
+            cv2.threshold(alpha, 0, 255, cv2.THRESH_BINARY, dst=self._kept)
+            alpha = self._kept
         height = self._format.height
         for strip, runs in enumerate(self._plan(alpha)):
             if not runs:
@@ -148,10 +154,12 @@ class Blender:
         return plan
 
     def _chroma_alpha(self, alpha: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Mean alpha of 2×2 samples, each twice: (⌈h/2⌉, 2·⌈w/2⌉)."""
+        """Mean alpha of 2×2 samples, or 255 if any is kept, each twice: (⌈h/2⌉, 2·⌈w/2⌉)."""
         rows, columns = (alpha.shape[0] + 1) // 2, (alpha.shape[1] + 1) // 2
         mean = self._mean_alpha[: rows * columns].reshape(rows, columns)
         halve(alpha, mean)
+        if self._kept is not None:
+            cv2.threshold(mean, 0, 255, cv2.THRESH_BINARY, dst=mean)
         pairs = self._pair_alpha[: rows * columns * 2].reshape(rows, columns, 2)
         cv2.merge((mean, mean), pairs)
         return pairs.reshape(rows, columns * 2)

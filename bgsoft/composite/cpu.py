@@ -9,6 +9,7 @@ from bgsoft.composite.blend import Background, Blender
 from bgsoft.composite.blur import BlurBackground
 from bgsoft.composite.bokeh import BokehBackground
 from bgsoft.composite.clip import ClipBackground
+from bgsoft.composite.cutout import CutoutBackground
 from bgsoft.composite.dim import DimBackground
 from bgsoft.composite.pixelate import PixelateBackground
 from bgsoft.composite.plate import color_plate, image_plate
@@ -43,7 +44,7 @@ class CpuCompositor:
 
     def __init__(self, effect: EffectConfig, format: FrameFormat) -> None:
         self._background = _make_background(effect, format)
-        self._blender = Blender(format)
+        self._blender = Blender(format, keeps_partial=effect.kind is EffectKind.ALPHA)
 
     def apply(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         """Blend the effect's background into the frame where the matte is below opaque.
@@ -83,6 +84,7 @@ def _make_background(effect: EffectConfig, format: FrameFormat) -> _FrameBackgro
             return image_plate(Path(effect.background or ""), format)
         case EffectKind.VIDEO:
             return ClipBackground(Path(effect.background or ""), format)
-        case EffectKind.ALPHA | EffectKind.MATTE:
-            # The encoder writes the matte itself; colour under it is left for the editor to use.
-            return None
+        case EffectKind.ALPHA:
+            return CutoutBackground(format)
+        case EffectKind.MATTE:
+            return None  # the encoder writes the matte itself, and no colour

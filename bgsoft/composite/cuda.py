@@ -16,6 +16,7 @@ import numpy as np
 from bgsoft.composite.cuda_background import DeviceBackground
 from bgsoft.composite.cuda_blur import DeviceBlur
 from bgsoft.composite.cuda_bokeh import DeviceBokeh
+from bgsoft.composite.cuda_cutout import DeviceCutout
 from bgsoft.composite.cuda_pixelate import DevicePixelate
 from bgsoft.composite.cuda_plate import DeviceClip, DeviceColor, DeviceDim, DeviceImage
 from bgsoft.config import EffectConfig, EffectKind
@@ -127,6 +128,7 @@ def _make_background(
             return DeviceImage(Path(effect.background or ""), format)
         case EffectKind.VIDEO:
             return DeviceClip(Path(effect.background or ""), format, device.copies)
-        case EffectKind.ALPHA | EffectKind.MATTE:
-            # The encoder writes the matte itself; colour under it is left for the editor to use.
-            return None
+        case EffectKind.ALPHA:
+            return DeviceCutout(format)
+        case EffectKind.MATTE:
+            return None  # the encoder writes the matte itself, and no colour

@@ -116,30 +116,43 @@ class DeviceFill:
     Args:
         format: Format of every frame.
         extra_cells: Room to leave in :attr:`buffer` for planes derived from the cells.
+        last_resort: See :class:`bgsoft.composite.fill.BackgroundFill`.
     """
 
-    def __init__(self, format: FrameFormat, extra_cells: int = 0) -> None:
+    def __init__(
+        self,
+        format: FrameFormat,
+        extra_cells: int = 0,
+        last_resort: tuple[int, int, int] | None = None,
+    ) -> None:
         self._format = format
-        grid_rows, grid_columns = grid_shape(format.width, format.height)
+        self.grid_shape = grid_rows, grid_columns = grid_shape(format.width, format.height)
+        """(h, w) of the analysis grid."""
         self.factor = 2 * grid_factor(format.width, format.height)
         """Luma pixels per cell, each way."""
         self.shape = rows, columns = (grid_rows + 1) // 2, (grid_columns + 1) // 2
         """(h, w) of the cells."""
         self.buffer = cupy.empty(3 * rows * columns + extra_cells, np.uint16)
         """Luma, Cb and Cr cells, 16-bit full scale, people filled in; then the extra ones."""
-        self._grid_shape = device_ints(grid_rows, grid_columns, self.factor > 2)
+        shape = device_ints(grid_rows, grid_columns, self.factor > 2)
         wide, high, _ = blocks(columns, rows)
         self._blocks = (wide, high, 2)
         self._finish_blocks = (wide, high, 1)
+        sum_count, cell_count = (1, 1) if last_resort else (wide * high, rows * columns)
         self._push_pull = push_pull = DevicePushPull(
-            self.shape, sum_count=wide * high, cell_count=rows * columns, given=2, left=2
+            self.shape, sum_count=sum_count, cell_count=cell_count, given=2, left=2
         )
+        sums = push_pull.sums
+        if last_resort:
+            # The mean that the pyramid finds; the picture's own sums go nowhere.
+            sums.set(np.array([last_resort], np.uint64))
+            sums = cupy.empty((wide * high, 3), np.uint64)
         self._prepare_arguments = (
-            self._grid_shape,
+            shape,
             push_pull.table,
             self.buffer,
             push_pull.levels,
-            push_pull.sums,
+            sums,
         )
         self._finish_arguments = (
             push_pull.table,

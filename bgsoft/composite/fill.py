@@ -90,9 +90,14 @@ class BackgroundFill:
 
     Args:
         format: Format of every frame.
+        last_resort: Luma, Cb and Cr to fill in where there is nothing to fill in from, 16-bit full
+            scale; None: the whole picture's mean.
     """
 
-    def __init__(self, format: FrameFormat) -> None:
+    def __init__(
+        self, format: FrameFormat, last_resort: tuple[float, float, float] | None = None
+    ) -> None:
+        self._last_resort = last_resort
         self._up_shift = full_scale_shift(format)
         grid_rows, grid_columns = grid_shape(format.width, format.height)
         self.factor = 2 * grid_factor(format.width, format.height)
@@ -166,8 +171,8 @@ class BackgroundFill:
             return False
         for target, cells in zip(weighted, self.cells, strict=False):
             np.multiply(cells, weight, out=target)
-        means = tuple(float(cells.mean()) for cells in self.cells)
-        for filled, cells in zip(self._push_pull.fill(means), self.cells, strict=True):
+        last = self._last_resort or tuple(float(cells.mean()) for cells in self.cells)
+        for filled, cells in zip(self._push_pull.fill(last), self.cells, strict=True):
             # Adding a half makes the cut-off a rounding.
             np.add(filled, 0.5, out=filled)
             np.copyto(cells, filled, casting="unsafe")

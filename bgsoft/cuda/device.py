@@ -15,6 +15,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from bgsoft.cuda.driver import shown_number
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.frame import FrameFormat, Planes
 
@@ -67,7 +68,9 @@ class CudaDevice:
             properties = cupy.cuda.runtime.getDeviceProperties(number)
             cupy.cuda.runtime.free(0)  # makes the primary context
         except cupy.cuda.runtime.CUDARuntimeError as exc:
-            raise BackendUnavailableError(f"CUDA device {number} does not start: {exc}") from exc
+            raise BackendUnavailableError(
+                f"CUDA device {shown_number(number)} does not start: {exc}"
+            ) from exc
         self.number = number
         self.name = properties["name"].decode()
         self.context = int(cupy.cuda.driver.ctxGetCurrent())
@@ -80,7 +83,7 @@ class CudaDevice:
     @property
     def label(self) -> str:
         """e.g. ``cuda:0 (NVIDIA H100 80GB HBM3)``."""
-        return f"cuda:{self.number} ({self.name})"
+        return f"cuda:{shown_number(self.number)} ({self.name})"
 
     @property
     def bus_id(self) -> str:

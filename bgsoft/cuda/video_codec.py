@@ -9,13 +9,29 @@ from __future__ import annotations
 import functools
 import importlib
 import re
+from enum import Enum, auto
 from typing import Any
 
+from bgsoft.cuda.driver import driver_version
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.facts import Facts
 
-__all__ = ["codec_errors", "has_no_nvenc", "nvenc_reason", "vendor_text", "video_codec"]
+__all__ = [
+    "FIRST_GPU_ONLY",
+    "Refusal",
+    "codec_errors",
+    "engine_facts",
+    "nvenc_reason",
+    "nvenc_refusal",
+    "vendor_text",
+    "video_codec",
+]
 
-_MISSING = "PyNvVideoCodec is missing: pip install 'bgsoft[gpu]'"
+FIRST_GPU_ONLY = (
+    "PyNvVideoCodec asks the first GPU for its capabilities whichever it is told to: set "
+    "CUDA_VISIBLE_DEVICES to the GPU that is to be used"
+)
+_MISSING = "PyNvVideoCodec is missing: pip install '.[gpu]'"
 
 # PyNvVideoCodec's messages run: function, "Error code : N", "Error Type : text", source line.
 _CODE = re.compile(r"Error code\s*:\s*(\d+)")
@@ -34,6 +50,17 @@ _NVENC_STATUS = {
 }
 _NO_NVENC = (1, 2)
 """NV_ENC_ERR_NO_ENCODE_DEVICE and NV_ENC_ERR_UNSUPPORTED_DEVICE."""
+_BUSY = (10, 21)
+
+
+class Refusal(Enum):
+    """How lasting a refusal of NVENC's is."""
+
+    NO_ENGINE = auto()
+    """This GPU has no NVENC, whatever it is asked for."""
+    BUSY = auto()
+    """It may be another answer in a moment."""
+    OTHER = auto()
 
 
 @functools.cache
@@ -73,7 +100,27 @@ def nvenc_reason(exc: BaseException) -> str:
     return f"{known} (status {found.group(1)})" if known and found else vendor_text(exc)
 
 
-def has_no_nvenc(exc: BaseException) -> bool:
-    """Whether an error says that this GPU has no NVENC, whatever it is asked for."""
+def nvenc_refusal(exc: BaseException) -> Refusal:
+    """How lasting the refusal is that an error tells of."""
     found = _CODE.search(str(exc))
-    return found is not None and int(found.group(1)) in _NO_NVENC
+    status = int(found.group(1)) if found else None
+    if status in _NO_NVENC:
+        return Refusal.NO_ENGINE
+    return Refusal.BUSY if status in _BUSY else Refusal.OTHER
+
+
+@functools.cache
+def engine_facts(gpu: int) -> Facts:
+    """What is known of a GPU's NVDEC and NVENC.
+
+    Args:
+        gpu: CUDA device number.
+    """
+    import cupy
+
+    name = cupy.cuda.runtime.getDeviceProperties(gpu)["name"].decode()
+    circumstances = {
+        "driver": driver_version() or "unknown",
+        "PyNvVideoCodec": str(getattr(video_codec(), "__version__", "unknown")),
+    }
+    return Facts(f"video engines of {name}", circumstances)

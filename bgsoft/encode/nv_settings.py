@@ -24,6 +24,9 @@ __all__ = ["GOP", "NvencChoice", "choose_nvenc", "fit_to_caps", "sei_messages", 
 GOP = 250
 """Frames from one key frame to the next, as x264 and x265 have it."""
 _LOOKAHEAD = 20
+_LOOKAHEAD_PIXELS = 4096 * 2304
+"""Picture size up to which the look-ahead is whole: NVENC holds each picture of it in memory."""
+_LEAST_LOOKAHEAD = 4
 _AQ_STRENGTH = 8
 """Strength of spatial adaptive quantisation, 1–15; the SDK's and FFmpeg's middle."""
 _B_FRAMES_WITH_REFERENCE = 3
@@ -115,7 +118,6 @@ def choose_nvenc(
             raise _unavailable("HDR10 metadata in AV1 is written by the CPU encoder")
         if info.sample_aspect_ratio != 1:
             raise _unavailable("AV1 with pixels that are not square is left to the CPU encoder")
-    rate = info.frame_rate or 25
     color = ColorInfo() if kind is PictureKind.MATTE else picture.color
     options = {
         "codec": spec.name,
@@ -129,7 +131,7 @@ def choose_nvenc(
         "aq": str(_AQ_STRENGTH),
         "temporalaq": "1",
         # For rate control only; two decimals are what PyNvVideoCodec reads.
-        "fps": f"{float(rate):.2f}",
+        "fps": f"{float(info.nominal_rate):.2f}",
     }
     if codec is Codec.AV1:
         options["use_ivf_container"] = "0"
@@ -218,6 +220,9 @@ def fit_to_caps(
         if not caps.get(capability, 0):
             del options[option]
             missing.append(name)
+    if "lookahead" in options:
+        depth = _LOOKAHEAD * _LOOKAHEAD_PIXELS // (width * height)
+        options["lookahead"] = str(min(_LOOKAHEAD, max(_LEAST_LOOKAHEAD, depth)))
     notices = list(choice.notices)
     if missing:
         notices.append(f"this GPU encodes {choice.label} without {', '.join(missing)}")

@@ -11,12 +11,12 @@ import numpy as np
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.video_codec import (
     codec_errors,
-    has_no_nvenc,
     nvenc_reason,
     vendor_text,
     video_codec,
 )
 from bgsoft.encode.base import PictureKind
+from bgsoft.encode.nv_caps import encoder_caps
 from bgsoft.encode.nv_packets import CodedPackets
 from bgsoft.encode.nv_settings import GOP, NvencChoice, fit_to_caps
 from bgsoft.errors import BackendUnavailableError, EncodeError
@@ -25,7 +25,7 @@ from bgsoft.kernels.loader import kernel
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 
-__all__ = ["NvencEncoder", "encoder_caps"]
+__all__ = ["NvencEncoder"]
 
 _SURFACES = 4
 """Surfaces between the ring and NVENC's own: a slot is free as soon as it has been copied."""
@@ -34,40 +34,6 @@ _PICTURE_TYPE_IDR = 3  # NV_ENC_PIC_TYPE_IDR, of AV1's key frames too
 _FORCE_IDR = 2  # NV_ENC_PIC_FLAG_FORCEIDR
 _THREADS = 256
 """Per block, for kernels over a plane without regard to rows."""
-
-
-_refusals: dict[int, str] = {}
-"""By GPU, why it has no NVENC at all. Asking again would cost another context each time."""
-
-
-def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
-    """What a GPU's NVENC can do for a codec, in PyNvVideoCodec's words.
-
-    Args:
-        gpu: CUDA device number.
-        codec: ``h264``, ``hevc`` or ``av1``.
-
-    Raises:
-        BackendUnavailableError: It has no NVENC, or none for this codec.
-    """
-    if gpu in _refusals:
-        raise BackendUnavailableError(_refusals[gpu], stage="encode")
-    module = video_codec()
-    try:
-        answer: Mapping[str, int] = module.GetEncoderCaps(gpuid=gpu, codec=codec)
-    except codec_errors() as exc:
-        reason = f"NVENC: {nvenc_reason(exc)}"
-        if has_no_nvenc(exc):
-            _refusals[gpu] = reason
-        raise BackendUnavailableError(reason, stage="encode") from exc
-    finally:
-        _restore_context(gpu)
-    return answer
-
-
-def _restore_context(gpu: int) -> None:
-    """Make the primary context current again: where NVENC fails, its own one stays behind."""
-    cupy.cuda.runtime.setDevice(gpu)
 
 
 class _Plane:
@@ -201,7 +167,8 @@ class NvencEncoder:
         except self._errors as exc:
             raise BackendUnavailableError(f"NVENC: {nvenc_reason(exc)}", stage="encode") from exc
         finally:
-            _restore_context(self._device.number)
+            # Where NVENC fails, another context may be the current one.
+            cupy.cuda.runtime.setDevice(self._device.number)
 
     def encode(self, frame: Frame) -> None:
         cupy.cuda.Device(self._device.number).use()  # of the calling thread

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bgsoft.config import FaceConfig, FaceMode, RenderConfig
 from bgsoft.face.anonymize import CpuAnonymizer
-from bgsoft.face.data import JsonLinesWriter, NpzWriter, open_face_data
+from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import CpuFaceFinder
 from bgsoft.face.hidden import LOOK_AHEAD
 from bgsoft.face.protect import CpuMatteEditor
@@ -15,7 +15,7 @@ from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
 from bgsoft.report import Event
 
-__all__ = ["create_host_faces", "face_data_writer", "finder_settings", "wants_faces"]
+__all__ = ["create_host_faces", "finder_settings", "wants_faces"]
 
 
 def wants_faces(config: RenderConfig) -> bool:
@@ -37,32 +37,19 @@ def finder_settings(config: FaceConfig, *, writes_data: bool) -> FinderSettings:
     )
 
 
-def face_data_writer(config: RenderConfig) -> JsonLinesWriter | NpzWriter | None:
-    """The writer of ``--face-data``; None where it is not asked for.
-
-    Raises:
-        ConfigError, OutputError: As :func:`bgsoft.face.data.open_face_data`.
-    """
-    if config.face_data is None:
-        return None
-    others = [config.input, config.output]
-    if config.matte_out is not None:
-        others.append(config.matte_out)
-    return open_face_data(config.face_data, overwrite=config.overwrite, others=others)
-
-
 def create_host_faces(
-    config: RenderConfig, format: FrameFormat, on_event: Callable[[Event], None]
+    config: RenderConfig,
+    format: FrameFormat,
+    on_event: Callable[[Event], None],
+    data: FaceDataWriter | None,
 ) -> FaceStep | None:
     """The face step for frames on the host; None where no faces are wanted.
 
     Raises:
-        ConfigError, OutputError: The face data cannot be written.
         ModelError: A model's file is damaged.
     """
     if not wants_faces(config):
         return None
-    data = face_data_writer(config)
     return FaceStep(
         config.face,
         format,

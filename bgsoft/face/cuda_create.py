@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from bgsoft.config import RenderConfig
 from bgsoft.cuda.device import CudaDevice
-from bgsoft.face.create import face_data_writer, finder_settings, wants_faces
+from bgsoft.face.create import finder_settings, wants_faces
 from bgsoft.face.cuda import CudaFaceFinder
 from bgsoft.face.cuda_anonymize import CudaAnonymizer
 from bgsoft.face.cuda_protect import CudaMatteEditor
+from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Network
@@ -27,6 +28,7 @@ def create_device_faces(
     batch: int,
     make_network: Callable[[ResolvedModel, int], Network],
     on_event: Callable[[Event], None],
+    data: FaceDataWriter | None,
 ) -> FaceStep | None:
     """The face step for frames on a device, which is current; None where no faces are wanted.
 
@@ -38,15 +40,14 @@ def create_device_faces(
         batch: Frames, and faces, per run of a model.
         make_network: Loads a model for a batch size, its arrays on the device.
         on_event: Told where people cannot be parted.
+        data: Where faces are written; None: nowhere.
 
     Raises:
-        ConfigError, OutputError: The face data cannot be written.
         ModelError: A model's file is damaged.
         BackendUnavailableError: A model does not load on the device.
     """
     if not wants_faces(config):
         return None
-    data = face_data_writer(config)
     settings = finder_settings(config.face, writes_data=data is not None)
     return FaceStep(
         config.face,

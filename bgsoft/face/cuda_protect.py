@@ -1,10 +1,11 @@
 """Changes mattes on a CUDA device; reference: :class:`bgsoft.face.protect.CpuMatteEditor`.
 
-The host hands over outlines, as an argument of the one kernel that a frame with faces takes (a
-frame without takes none): nothing is uploaded but limits, and nothing is drawn here. What the
-matte had covered comes back some frames later, for many frames at once, so that nothing waits for
-it. Only :meth:`CudaMatteEditor.read` waits, in a batch once: by the time the first matte has come
-the others, sent for right behind it, are almost there.
+The host hands over outlines, as an argument of the two kernels that a frame with faces takes (a
+frame without takes none): one finds out what the matte has of each, the other fills in what is
+missing. Nothing is uploaded but limits, and nothing is drawn here. What the matte had covered comes
+back some frames later, for many frames at once, so that nothing waits for it. Only
+:meth:`CudaMatteEditor.read` waits, in a batch once: by the time the first matte has come the
+others, sent for right behind it, are almost there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.pinned import pinned_array
 from bgsoft.face.oval import OUTLINE_POINTS
-from bgsoft.face.protect import MAX_MEASURED, Cover, OnCoverage, Outline, Plane8
+from bgsoft.face.protect import (
+    FILLED_SHARE,
+    MAX_MEASURED,
+    MISSED_SHARE,
+    Cover,
+    OnCoverage,
+    Outline,
+    Plane8,
+)
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
@@ -33,27 +42,26 @@ _HOST_TO_DEVICE, _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
 
 _MAX_OUTLINES = 12
 """MAX_OUTLINES of ``bgsoft/kernels/face.cu``: outlines that one launch takes."""
-_OUTLINE = struct.Struct(f"={2 * OUTLINE_POINTS * 4}s5f5i")
-"""``Outline`` of that file: points as bytes; scale x and y, shift x and y, opacity; side; left,
-top, right, bottom."""
-_EDIT = struct.Struct("=9i")
-"""``MatteEdit`` of that file, but its outlines, which follow: rows, columns, height, width, shift;
-whether there is a limit, first outline, number of outlines, number of measured ones."""
+_OUTLINE = struct.Struct(f"={2 * OUTLINE_POINTS * 4}s4f5i")
+"""``Outline`` of that file: points as bytes; scale, shift x and y, opacity; side; left, top, right,
+bottom."""
+_EDIT = struct.Struct("=2f9i")
+"""``MatteEdit`` of that file, but its outlines, which follow: missed and filled share; rows,
+columns, height, width, shift; whether there is a limit, first outline, number of outlines, number
+of measured ones."""
 _EDIT_BYTES = _EDIT.size + _MAX_OUTLINES * _OUTLINE.size
 
 _TELL_EVERY = 16
 """Frames whose coverage is fetched together."""
 _UNDER_WAY = 3
 """Fetches that may be under way: more than frames that the host is ahead of the device."""
-_COUNT_BITS = 40
-"""Where the number of cells begins in what the kernel tells."""
 
 
 @dataclass(slots=True, eq=False)
 class _Fetch:
     """What is told of some frames, on its way to the host."""
 
-    told: NDArray[np.uint64]
+    told: NDArray[np.float32]
     """(_TELL_EVERY, MAX_MEASURED), page-locked."""
     done: Any
     """CuPy event behind the copy."""
@@ -103,19 +111,22 @@ class CudaMatteEditor:
         self._sent: list[_Sent] = []
         self._uploads = deque([self._new_upload()])
 
+        self._shares = (MISSED_SHARE, FILLED_SHARE)
         self._sizes = (rows, columns, format.height, format.width, shift)
         # CuPy passes an array of one element by value, whatever its type.
         self._edit = np.zeros(1, np.dtype((np.void, _EDIT_BYTES)))
         self._edit_bytes = self._edit.view(np.uint8).data
-        self._kernel = kernel("face", "edit_matte")
+        self._strengths = cupy.empty(_MAX_OUTLINES, np.float32)
+        self._measure_covers = kernel("face", "measure_covers")
+        self._edit_matte = kernel("face", "edit_matte")
         self._grid = blocks(columns, rows)
 
-        self._told = cupy.zeros((_TELL_EVERY, MAX_MEASURED), np.uint64)
+        self._told = cupy.empty((_TELL_EVERY, MAX_MEASURED), np.float32)
         self._told_rows = [self._told[row] for row in range(_TELL_EVERY)]
         self._listeners: list[tuple[OnCoverage, int]] = []
         self._idle = [
             _Fetch(
-                told=pinned_array(self._told.shape, np.uint64),
+                told=pinned_array(self._told.shape, np.float32),
                 done=cupy.cuda.Event(disable_timing=True),
                 listeners=[],
             )
@@ -169,13 +180,16 @@ class CudaMatteEditor:
             self._upload(limit)
         outlines = [] if cover is None else cover.outlines
         measured = 0 if cover is None or on_coverage is None else len(cover.faces)
-        planes = (matte.reduced, self._reduced, matte.alpha, self._limit)
+        seen = (matte.reduced, self._limit, self._strengths)
+        changed = (self._reduced, matte.alpha)
         told = self._told_rows[len(self._listeners)]
         # A frame with more faces than one launch takes is changed by several.
         for first in range(0, max(1, len(outlines)), _MAX_OUTLINES):
             part = outlines[first : first + _MAX_OUTLINES]
-            self._write(limit is not None and first == 0, first, part, measured)
-            self._kernel(self._grid, BLOCK, (*planes, told, self._edit))
+            self._write(limit is not None, first, part, measured)
+            if part:
+                self._measure_covers((len(part), 1, 1), BLOCK, (*seen, told, self._edit))
+            self._edit_matte(self._grid, BLOCK, (*seen, *changed, self._edit))
         matte.reduced = self._reduced
         if on_coverage is not None and measured:
             self._listeners.append((on_coverage, measured))
@@ -187,10 +201,10 @@ class CudaMatteEditor:
     ) -> None:
         """Write the kernel's argument; a launch has copied it when it returns."""
         part = (has_limit, first, len(outlines), measured)
-        _EDIT.pack_into(self._edit_bytes, 0, *self._sizes, *part)
+        _EDIT.pack_into(self._edit_bytes, 0, *self._shares, *self._sizes, *part)
         at = _EDIT.size
         for outline in outlines:
-            fractions = (*outline.scale, *outline.shift, outline.opacity)
+            fractions = (outline.scale, *outline.shift, outline.opacity)
             points = outline.points.tobytes()
             _OUTLINE.pack_into(self._edit_bytes, at, points, *fractions, outline.side, *outline.box)
             at += _OUTLINE.size
@@ -214,8 +228,6 @@ class CudaMatteEditor:
         size = len(fetch.listeners) * self._told_rows[0].nbytes
         self._copy(fetch.told.ctypes.data, self._told.data.ptr, size, _DEVICE_TO_HOST)
         self._device.copies.add_d2h(size)
-        stream = cupy.cuda.get_current_stream()
-        self._told.data.memset_async(0, size, stream)
         fetch.done.record()
         self._fetches.append(fetch)
 
@@ -224,7 +236,7 @@ class CudaMatteEditor:
         fetch = self._fetches.popleft()
         fetch.done.synchronize()
         for (on_coverage, count), told in zip(fetch.listeners, fetch.told, strict=False):
-            on_coverage([_share(value) for value in told[:count].tolist()])
+            on_coverage(told[:count].tolist())
         self._idle.append(fetch)
 
     def _copy(self, target: int, source: int, size: int, kind: int) -> None:
@@ -237,13 +249,3 @@ class CudaMatteEditor:
             self._fetch()
         while self._fetches:
             self._finish()
-
-
-def _share(told: int) -> float:
-    """The share of a face that the matte had covered, 0–1; 1 where no cell was wholly the face's.
-
-    Args:
-        told: Cells times 2^40, and the sum of the matte in them.
-    """
-    cells, total = told >> _COUNT_BITS, told & ((1 << _COUNT_BITS) - 1)
-    return total / (255.0 * cells) if cells else 1.0

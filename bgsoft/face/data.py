@@ -1,38 +1,63 @@
 """The faces of every frame as a file: JSON lines, or NumPy arrays.
 
-JSON lines go to the file one by one, so whatever stops a render leaves every line before it.
-Arrays are gathered in a hidden file beside the target (an hour of one face is half a gigabyte,
-which memory need not hold) and put together when the writer is closed, after an error too.
+Either appears under its name when the render is done, and what was there stays until then. JSON
+lines go to ``NAME.partial.jsonl`` one by one, so whatever stops a render leaves every line before
+it. Landmarks for arrays are gathered in a nameless file in the same folder (an hour of one face is
+half a gigabyte, which memory need not hold) and put together at the end; a render that ends early
+leaves them as ``NAME.partial.npz``.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import secrets
+import tempfile
 import zipfile
+from abc import abstractmethod
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import IO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.beside import check_target, hidden_beside, partial_beside, put, target_error
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.face.base import Face
 from bgsoft.frame import Frame
 
-__all__ = ["FACE_DATA_SUFFIXES", "FaceDataWriter", "JsonLinesWriter", "NpzWriter", "open_face_data"]
+__all__ = ["FACE_DATA_SUFFIXES", "FaceDataWriter", "open_face_data"]
 
 FACE_DATA_SUFFIXES = (".jsonl", ".npz")
 _LANDMARK_VALUES = 468 * 3
 _COPY_BYTES = 1 << 20
+_WHAT = "face data"
 
 
-class FaceDataWriter(Protocol):
-    """Takes the faces of every frame, in order."""
+class FaceDataWriter(Closing):
+    """Takes the faces of every frame, in order; then :meth:`finish` and :meth:`publish`.
+
+    Args:
+        path: The file.
+        overwrite: It may exist by the time of :meth:`publish`.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool) -> None:
+        self._path = path
+        self._overwrite = overwrite
+        self._target = path.resolve()
+        self._partial = partial_beside(self._target)
+        self._open = True
+        self._is_finished = False
+        self._is_published = False
+        self.frames = 0
+        """Frames that were written whole."""
+        self.kept: Path | None = None
+        """Where the faces are that were found until something stopped the render."""
 
     def write(self, frame: Frame, faces: Sequence[Face]) -> None:
         """Add a frame.
@@ -40,20 +65,86 @@ class FaceDataWriter(Protocol):
         Raises:
             OutputError: The file cannot be written.
         """
-        ...
+        if not self._open:
+            raise ValueError("the file is closed")
+        try:
+            self._write(frame, faces)
+        except OSError as exc:
+            raise target_error(_WHAT, self._path, exc) from exc
+        self.frames += 1
 
-    def close(self) -> None:
-        """Complete the file with what was written; safe to call twice.
+    def finish(self) -> None:
+        """Complete the data, still under another name; no frame comes after it.
 
         Raises:
             OutputError: The file cannot be written.
         """
-        ...
+        self._open = False
+        try:
+            self._finish()
+        except OSError as exc:
+            raise target_error(_WHAT, self._path, exc) from exc
+        self._is_finished = True
+
+    def publish(self) -> None:
+        """Give the finished data its name; without a frame there is none.
+
+        Raises:
+            OutputError: That fails; or without ``overwrite``, the file has appeared meanwhile.
+        """
+        if not self.frames:
+            return
+        if self._target.exists() and not self._overwrite:
+            raise OutputError(
+                f"the {_WHAT} {self._path} has appeared meanwhile and is not overwritten",
+                path=self._path,
+            )
+        try:
+            put(self._finished, self._target)
+            self._is_published = True
+            self._partial.unlink(missing_ok=True)  # of an earlier render
+        except OSError as exc:
+            raise target_error(_WHAT, self._path, exc) from exc
+
+    def close(self) -> None:
+        """Keep what was written and not published as :attr:`kept`; safe to call twice."""
+        self._open = False
+        with suppress(OSError):  # another error has ended the render
+            if not self._is_finished:
+                self._finish()
+            if self.frames and not self._is_published and self.kept is None:
+                self._finished.replace(self._partial)
+                is_link = self._path.is_symlink()
+                self.kept = self._partial if is_link else partial_beside(self._path)
+        with suppress(OSError):
+            self._discard()
+
+    @property
+    @abstractmethod
+    def _finished(self) -> Path:
+        """Where the data lies once it is complete."""
+
+    @abstractmethod
+    def _write(self, frame: Frame, faces: Sequence[Face]) -> None:
+        """Add a frame, whole or not at all."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Complete the data, perhaps without a frame; called once more after an error."""
+
+    @abstractmethod
+    def _discard(self) -> None:
+        """Close and remove what nobody needs; safe to call twice."""
 
 
-def open_face_data(
-    path: Path, *, overwrite: bool, others: Sequence[Path] = ()
-) -> JsonLinesWriter | NpzWriter:
+def _write_all(file: FileIO, data: bytes) -> None:
+    """Write to a file without a buffer, which may take less at a time."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) or 0 :]
+
+
+def open_face_data(path: Path, *, overwrite: bool, others: Sequence[Path] = ()) -> FaceDataWriter:
     """Begin a file of faces.
 
     Args:
@@ -62,32 +153,20 @@ def open_face_data(
         others: Files that it must not be.
 
     Raises:
-        ConfigError: The name ends in something else, or is another file's.
-        OutputError: The file cannot be written, or exists.
+        ConfigError: The name ends in something else.
+        OutputError: The file cannot be written, exists, or is another file.
     """
     suffix = path.suffix.lower()
     if suffix not in FACE_DATA_SUFFIXES:
         raise ConfigError(f"--face-data is a .jsonl or .npz file, not {path.name!r}", path=path)
-    for other in others:
-        if path.resolve() == other.resolve():
-            raise ConfigError(f"--face-data {path} is the same file as {other}", path=path)
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise OutputError(f"the face data's folder {folder} does not exist", path=path)
-    if not os.access(folder, os.W_OK):
-        raise OutputError(f"the face data's folder {folder} is not writable", path=path)
-    if path.is_dir():
-        raise OutputError(f"the face data {path} is a directory", path=path)
-    if path.exists() and not overwrite:
-        raise OutputError(f"face data {path} exists; use --overwrite to replace it", path=path)
-    return JsonLinesWriter(path) if suffix == ".jsonl" else NpzWriter(path)
+    check_target(path, _WHAT, overwrite=overwrite, others=others)
+    if path.exists() and not path.is_file():
+        raise OutputError(f"the {_WHAT} {path} is not a regular file", path=path)
+    kind = _JsonLinesWriter if suffix == ".jsonl" else _NpzWriter
+    return kind(path, overwrite=overwrite)
 
 
-def _error(exc: OSError, path: Path) -> OutputError:
-    return OutputError(f"cannot write {path.name}: {exc.strerror}", path=path, stage="face")
-
-
-class JsonLinesWriter(Closing):
+class _JsonLinesWriter(FaceDataWriter):
     """A line of JSON for each frame::
 
         {"index": 0, "pts": 0, "time": 0.0, "faces": [
@@ -95,20 +174,18 @@ class JsonLinesWriter(Closing):
              "landmarks": [[x, y, z], ...]}]}
 
     Boxes and landmarks are in pixels of the upright frame, to a hundredth.
-
-    Args:
-        path: The file; replaced by the first frame.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: IO[str] | None = None
-        self._closed = False
+    def __init__(self, path: Path, *, overwrite: bool) -> None:
+        super().__init__(path, overwrite=overwrite)
+        self._file: FileIO | None = None
+        self._bytes = 0
 
-    def write(self, frame: Frame, faces: Sequence[Face]) -> None:
-        """Add a frame's line; see :meth:`FaceDataWriter.write`."""
-        if self._closed:
-            raise ValueError("the file is closed")
+    @property
+    def _finished(self) -> Path:
+        return self._partial
+
+    def _write(self, frame: Frame, faces: Sequence[Face]) -> None:
         line = {
             "index": frame.index,
             "pts": frame.pts,
@@ -124,61 +201,70 @@ class JsonLinesWriter(Closing):
                 for face in faces
             ],
         }
+        if self._file is None:
+            self._file = self._begin()
+        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         try:
-            if self._file is None:
-                self._file = self._path.open("w", encoding="utf-8", newline="\n")
-            self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
-            self._file.flush()
-        except OSError as exc:
-            raise _error(exc, self._path) from exc
+            _write_all(self._file, data)
+        except OSError:
+            self._file.truncate(self._bytes)  # no half line
+            raise
+        self._bytes += len(data)
 
-    def close(self) -> None:
-        """End the file."""
-        self._closed = True
-        file, self._file = self._file, None
-        if file is None:
-            return
+    def _begin(self) -> FileIO:
+        """Open the partial file, which only one render writes at a time."""
+        file = FileIO(os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "w")
         try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
             file.close()
-        except OSError as exc:
-            raise _error(exc, self._path) from exc
+            text = f"another render is writing {self._partial.name}"
+            raise OutputError(text, path=self._path) from exc
+        except OSError:
+            pass  # a file system without locks
+        file.truncate(0)
+        return file
+
+    def _finish(self) -> None:
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+    def _discard(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+            if not self.frames:
+                self._partial.unlink(missing_ok=True)
 
 
-class NpzWriter(Closing):
+class _NpzWriter(FaceDataWriter):
     """Arrays, in one file for :func:`numpy.load`.
 
     ``index``, ``pts`` and ``time`` (F,) of the frames; ``first`` (F + 1,), so that the faces of
     frame f are ``first[f]:first[f + 1]`` of the others: ``id``, ``score``, ``detected`` (K,),
     ``box`` (K, 4) and ``landmarks`` (K, 468, 3), the last two float32 in pixels of the upright
     frame.
-
-    Args:
-        path: The file; replaced, at once, when the writer is closed after a frame or more.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        mark = secrets.token_hex(4)
-        self._spool_path = path.with_name(f".{path.name[:200]}.{mark}.landmarks.part")
-        self._part = path.with_name(f".{path.name[:200]}.{mark}.part")
+    def __init__(self, path: Path, *, overwrite: bool) -> None:
+        super().__init__(path, overwrite=overwrite)
+        self._part = hidden_beside(self._target)
         self._index, self._pts, self._first = array("q"), array("q"), array("q", [0])
         self._time = array("d")
         self._ids, self._detected = array("q"), array("b")
         self._scores, self._boxes = array("f"), array("f")
-        self._spool: IO[bytes] | None = None
-        self._closed = False
+        self._spool: FileIO | None = None
 
-    def write(self, frame: Frame, faces: Sequence[Face]) -> None:
-        """Add a frame; see :meth:`FaceDataWriter.write`."""
-        if self._closed:
-            raise ValueError("the file is closed")
-        try:
-            if self._spool is None:
-                self._spool = self._spool_path.open("w+b")
-            for face in faces:
-                self._spool.write(np.ascontiguousarray(face.landmarks, "<f4").tobytes())
-        except OSError as exc:
-            raise _error(exc, self._path) from exc
+    @property
+    def _finished(self) -> Path:
+        return self._part
+
+    def _write(self, frame: Frame, faces: Sequence[Face]) -> None:
+        if self._spool is None:
+            folder = self._target.parent
+            self._spool = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        for face in faces:
+            _write_all(self._spool, np.ascontiguousarray(face.landmarks, "<f4").tobytes())
         for face in faces:
             self._ids.append(face.id)
             self._detected.append(face.detected)
@@ -189,24 +275,22 @@ class NpzWriter(Closing):
         self._time.append(frame.time_seconds)
         self._first.append(len(self._ids))
 
-    def close(self) -> None:
-        """Put the file together and let it appear under its name."""
-        self._closed = True
-        spool, self._spool = self._spool, None
-        if spool is None:
+    def _finish(self) -> None:
+        if self._spool is None or not self._index:
             return
         try:
-            if self._index:
-                self._assemble(spool)
-                self._part.replace(self._path)
-        except OSError as exc:
-            raise _error(exc, self._path) from exc
-        finally:
-            spool.close()
-            self._spool_path.unlink(missing_ok=True)
+            self._assemble(self._spool)
+        except OSError:
             self._part.unlink(missing_ok=True)
+            raise
 
-    def _assemble(self, spool: IO[bytes]) -> None:
+    def _discard(self) -> None:
+        spool, self._spool = self._spool, None
+        if spool is not None:
+            spool.close()
+        self._part.unlink(missing_ok=True)
+
+    def _assemble(self, spool: FileIO) -> None:
         count = self._first[-1]  # an error in the middle of a frame may have left more
         arrays: dict[str, NDArray[np.generic]] = {
             "index": np.array(self._index, np.int64),

@@ -13,6 +13,8 @@ from bgsoft.face.oval import face_outline
 
 __all__ = ["draw_faces"]
 
+_MESH_OPACITY = 0.3
+"""Of the mesh's lines, which lie so close on a small face that they would cover it."""
 _COLORS = ((80, 220, 80), (255, 160, 60), (80, 160, 255), (220, 90, 220), (60, 220, 240))
 """Blue, green, red; by id in turn."""
 
@@ -55,4 +57,10 @@ def _draw_mesh(picture: NDArray[np.uint8], face: Face, color: tuple[int, int, in
     # Triangles with a corner outside are Subdiv2D's scaffolding.
     inside = ((corners >= low) & (corners <= high)).all(axis=(1, 2))
     triangles = np.rint(corners[inside]).astype(np.int32)
-    cv2.polylines(picture, list(triangles), True, color, 1, cv2.LINE_AA)
+    left, top = (max(0, int(value)) for value in low)
+    part = picture[top : max(0, int(high[1])), left : max(0, int(high[0]))]
+    if part.size:
+        drawn = part.copy()
+        cv2.polylines(drawn, list(triangles - (left, top)), True, color, 1, cv2.LINE_AA)
+        cv2.addWeighted(drawn, _MESH_OPACITY, part, 1 - _MESH_OPACITY, 0, dst=drawn)
+        part[:] = drawn

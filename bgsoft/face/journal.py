@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bgsoft.face.base import Face
+from bgsoft.face.protect import MISSED_SHARE
 
-__all__ = ["MISSED_SHARE", "FaceJournal"]
+__all__ = ["FaceJournal"]
 
-MISSED_SHARE = 0.2
-"""A mask that leaves out more of a face than this has missed it."""
 _MAX_LISTED = 1000
 """Missed frames that are listed; all are counted."""
 
@@ -41,7 +40,7 @@ class FaceJournal:
     def add_coverage(
         self, index: int, pts: int, seconds: float, ids: Sequence[int], shares: Sequence[float]
     ) -> None:
-        """Take down how much of each face the mask had covered before the faces were united.
+        """Take down how much of each face the mask had covered before it was filled in.
 
         Args:
             index: Index of the frame.

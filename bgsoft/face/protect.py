@@ -1,10 +1,15 @@
-"""Faces stay sharp: their outlines are united with the matte, softly. The host's half.
+"""Faces that the mask has missed are filled in, inside their outlines. The host's half.
+
+A face that the mask has is left as it is, bit for bit: the mesh's outline is no better than the
+mask's own, and where it runs wider it would show a rim of the old background. How much of a face
+is missing decides how strongly it is filled in, so that nothing flickers.
 
 Everything lies on the analysis grid and is enlarged as the matte itself is, so an outline's soft
-edge is as wide in 4K as in 1080p. How opaque a face's cover is in a cell is defined by area: the
-share of a square around the cell that its outline encloses. The device computes just that
-(:mod:`bgsoft.face.cuda_protect`); OpenCV's polygons come within 16 of 255 of it everywhere and
-about 2 on average over the soft edge.
+edge is as wide in 4K as in 1080p. A cover is defined by area: the share of a square around a cell
+that the outline encloses. One half of it is the outline itself, where the fill begins; it is whole
+half a square further in. The device computes just that (:mod:`bgsoft.face.cuda_protect`); OpenCV's
+polygons come within 16 of 255 of the share everywhere (28 where a face is ten cells wide or less)
+and about 2 on average over the soft edge.
 """
 
 from __future__ import annotations
@@ -24,7 +29,9 @@ from bgsoft.face.oval import oval_points
 from bgsoft.frame import FrameFormat, Matte
 
 __all__ = [
+    "FILLED_SHARE",
     "MAX_MEASURED",
+    "MISSED_SHARE",
     "Cover",
     "CoverDrawer",
     "CpuMatteEditor",
@@ -40,13 +47,17 @@ Plane8 = NDArray[np.uint8]
 MAX_MEASURED = 32
 """Faces of a frame that are measured; more are guarded all the same."""
 
-_GROWTH = 1.02
-"""The mesh's outline runs just inside the hairline and the jaw; more would bare the background
-beside a face that the mask had found by itself."""
+MISSED_SHARE = 0.05
+"""A mask that leaves out more of a face than this has missed it. Of faces that it had found in
+clips and portraits it left out a hundredth at most, of others a third and more."""
+FILLED_SHARE = 0.15
+"""From here on a face is filled in fully; in between evenly more."""
+
+_GROWTH = 0.95
+"""What enlarging cells and an outline a little off may add beyond the face is less than this takes
+away."""
 _FEATHER = 0.05
-"""Half width of the soft edge, as a fraction of the face's width on the grid."""
-_MARGIN = 0.65
-"""Cells by which the outline is wider still: neither the grid nor the mesh is finer than that."""
+"""Width of the soft edge, as a fraction of the face's width on the grid."""
 _FADE_STEP = 0.25
 """A face that appears in the middle of a scene is guarded fully from its fourth frame on, and one
 that goes fades as fast: a false detection is gone before it shows, and nothing pops."""
@@ -64,20 +75,20 @@ class Outline:
 
     points: NDArray[np.float32]
     """(2, 36) all x and all y, in frame pixels."""
-    scale: tuple[float, float]
+    scale: float
     shift: tuple[float, float]
-    """Points times scale plus shift: the outline in cells, where the soft edge is half-way down."""
+    """Points times scale plus shift: the outline in cells, where the soft edge begins."""
     middle: tuple[float, float]
     """Of that outline's box."""
     half: tuple[float, float]
     """Half the sides of that box."""
     side: int
-    """Of the square whose enclosed share is a cell's opacity; odd. The soft edge is as wide."""
+    """Of the square around a cell, in cells; odd. The soft edge is half as wide."""
     opacity: float
-    """Of the cover within the outline, 0–1."""
+    """Of the fill where the face is missing, 0–1."""
     box: tuple[int, int, int, int]
-    """Left, top, right, bottom of what is covered, half-open, not empty, inside the grid. The
-    outermost cells are not covered, except at the grid's edge."""
+    """Left, top, right, bottom of the cells whose squares the outline touches, half-open, not
+    empty, inside the grid. The outermost ones are not touched, except at the grid's edge."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,8 +102,8 @@ class Cover:
 
 
 OnCoverage = Callable[[Sequence[float]], None]
-"""Is told what share of each measured face the matte had covered before, 0–1; of the cells that
-are the face's wholly, and 1 where there are none. Perhaps some frames later."""
+"""Is told what share of each measured face the matte had covered before it was filled in, 0–1; the
+soft edge counts as much as it is opaque. Perhaps some frames later."""
 
 
 class MatteEditor(Protocol):
@@ -122,16 +133,16 @@ class MatteEditor(Protocol):
         limit: Plane8 | None,
         on_coverage: OnCoverage | None,
     ) -> None:
-        """Cut a matte down to ``limit``, then raise it to ``cover``, in that order.
+        """Cut a matte down to ``limit``, then fill in the faces that are missing from it.
 
         ``matte.alpha`` is changed in place; ``matte.reduced`` becomes a plane of the editor where
         it changes, as the matte stage may go on from its own.
 
         Args:
             matte: The matte.
-            cover: Where it is to be at least as opaque; None: nowhere.
-            limit: (gh, gw), what it must not exceed; None: nothing.
-            on_coverage: Told what the matte had covered before this call; None: not measured.
+            cover: Faces that are to be in it; None: none.
+            limit: (gh, gw), what it must not exceed elsewhere; None: nothing.
+            on_coverage: Told what was left of each face in between; None: nobody is told.
         """
         ...
 
@@ -181,12 +192,11 @@ class CoverDrawer:
             return None
         cell = self._cell
         x, y = (low_x + high_x) / 2, (low_y + high_y) / 2
-        half_x = _GROWTH * cell * (high_x - low_x) / 2
-        half_y = _GROWTH * cell * (high_y - low_y) / 2
-        radius = max(1, round(_FEATHER * 2 * half_x))
-        side = 2 * radius + 1
-        # The soft edge reaches half a square beyond the widened outline; a cell or two stay free.
-        reach = side + 2
+        scale = _GROWTH * cell
+        half_x, half_y = scale * (high_x - low_x) / 2, scale * (high_y - low_y) / 2
+        radius = round(_FEATHER * 2 * half_x)
+        # Half a square beyond the outline, and a cell or two that stay free.
+        reach = radius + 3
         rows, columns = self._shape
         left = max(0, math.floor(x * cell - half_x) - reach)
         top = max(0, math.floor(y * cell - half_y) - reach)
@@ -194,23 +204,20 @@ class CoverDrawer:
         bottom = min(rows, math.ceil(y * cell + half_y) + reach)
         if left >= right or top >= bottom:
             return None
-        wider = radius + _MARGIN
-        scale_x = _GROWTH * cell * (1 + wider / max(half_x, _MIN_CELLS))
-        scale_y = _GROWTH * cell * (1 + wider / max(half_y, _MIN_CELLS))
         return Outline(
             points=points,
-            scale=(scale_x, scale_y),
-            shift=(x * (cell - scale_x), y * (cell - scale_y)),
+            scale=scale,
+            shift=(x * (cell - scale), y * (cell - scale)),
             middle=(x * cell, y * cell),
-            half=(half_x + wider, half_y + wider),
-            side=side,
+            half=(max(half_x, _MIN_CELLS), max(half_y, _MIN_CELLS)),
+            side=2 * radius + 1,
             opacity=opacity,
             box=(left, top, right, bottom),
         )
 
 
 def paint(outline: Outline) -> Plane8:
-    """How far each cell of an outline's box is the face's: (bottom - top, right - left), 0–255."""
+    """The enclosed share around each cell of a box: (bottom - top, right - left), 0–255."""
     left, top, right, bottom = outline.box
     radius = outline.side // 2
     rows, columns = bottom - top, right - left
@@ -218,7 +225,7 @@ def paint(outline: Outline) -> Plane8:
     # of the cells there have to find the face going on.
     size = (rows + 2 * radius, columns + 2 * radius)
     # The fewer cells an edge is wide, the more it matters where in a cell it runs.
-    halvings = 2 if radius == 1 else 1 if radius < 5 else 0
+    halvings = 3 - min(radius, 2) if radius < 5 else 0
     scale = 1 << halvings
     patch = np.zeros((size[0] * scale, size[1] * scale), np.uint8)
     # From cells to parts of the patch's pixels, about the middle. OpenCV's pixel centres are whole
@@ -229,7 +236,7 @@ def paint(outline: Outline) -> Plane8:
     for axis, first in enumerate((left - radius, top - radius)):
         parts = one * (1 - pen / outline.half[axis])
         origin = (outline.middle[axis] - first) * one - outline.middle[axis] * parts - pixel
-        scales.append((outline.scale[axis] * parts,))
+        scales.append((outline.scale * parts,))
         shifts.append((outline.shift[axis] * parts + origin,))
     corners = outline.points * np.array(scales, np.float32)
     corners += np.array(shifts, np.float32)
@@ -244,10 +251,17 @@ def paint(outline: Outline) -> Plane8:
         halved = (size[1] << left_over, size[0] << left_over)
         patch = np.asarray(cv2.resize(patch, halved, interpolation=cv2.INTER_AREA), np.uint8)
     cv2.blur(patch, (outline.side, outline.side), dst=patch)
-    inner = patch[radius : radius + rows, radius : radius + columns]
-    if outline.opacity < 1:
-        inner = np.asarray(cv2.convertScaleAbs(inner, alpha=max(0.0, outline.opacity)), np.uint8)
-    return inner
+    return patch[radius : radius + rows, radius : radius + columns]
+
+
+def _fill_table(strength: float) -> Plane8:
+    """From the enclosed share, 0–255, to the opacity of the fill, at most ``strength``: (256,)."""
+    opacity = (2 * np.arange(256, dtype=np.float32) - 255) * np.float32(strength)
+    table: Plane8 = np.rint(np.clip(opacity, 0, 255)).astype(np.uint8)
+    return table
+
+
+_WHOLE_FILL = _fill_table(1.0)
 
 
 class Guard:
@@ -286,9 +300,6 @@ class Guard:
 class CpuMatteEditor:
     """Changes mattes on the host; the reference.
 
-    Where the matte is 255 already nothing can rise, so most of a face that the mask has found
-    costs nothing more than looking.
-
     Args:
         format: Format of every frame.
     """
@@ -315,33 +326,22 @@ class CpuMatteEditor:
         on_coverage: OnCoverage | None,
     ) -> None:
         """Change a matte; see :meth:`MatteEditor.apply`."""
-        before: Plane8 = matte.reduced
         if limit is not None:
             self._cut(matte, limit)
         if cover is None:
             return
         patches = [paint(outline) for outline in cover.outlines]
-        # All is looked at before anything is raised: faces may overlap.
-        places = [
-            _lacking(matte.reduced, outline, patch)
+        # All is looked at before anything is filled in: faces may overlap.
+        shares = [
+            _coverage(matte.reduced, outline, patch)
             for outline, patch in zip(cover.outlines, patches, strict=True)
         ]
         if on_coverage is not None:
-            measured = zip(cover.outlines[: len(cover.faces)], patches, places, strict=False)
-            on_coverage(
-                [
-                    1.0 if place is None else _coverage(before, outline, patch)
-                    for outline, patch, place in measured
-                ]
-            )
-        if not any(places):
-            return
-        if limit is None:
-            np.copyto(self._reduced, before)
-            matte.reduced = self._reduced
-        for outline, patch, place in zip(cover.outlines, patches, places, strict=True):
-            if place is not None:
-                self._raise(matte.alpha, outline, patch, place)
+            on_coverage(shares[: len(cover.faces)])
+        for outline, patch, share in zip(cover.outlines, patches, shares, strict=True):
+            missing = (1 - share - MISSED_SHARE) / (FILLED_SHARE - MISSED_SHARE)
+            if missing > 0 and outline.opacity > 0:
+                self._fill(matte, outline.box, patch, outline.opacity * min(1.0, missing))
 
     def _cut(self, matte: Matte, limit: Plane8) -> None:
         np.minimum(matte.reduced, limit, out=self._reduced)
@@ -350,34 +350,28 @@ class CpuMatteEditor:
         height, width = matte.alpha.shape
         cv2.min(matte.alpha, self._limit[:height, :width], dst=matte.alpha)
 
-    def _raise(
-        self, alpha: Plane8, outline: Outline, patch: Plane8, place: tuple[int, int, int, int]
+    def _fill(
+        self, matte: Matte, box: tuple[int, int, int, int], patch: Plane8, strength: float
     ) -> None:
-        """Raise the matte to a patch, in a place that holds every cell that can rise.
+        """Fill in a face.
 
         Args:
-            alpha: The matte of the frame.
-            outline: Whose patch it is.
-            patch: Cells of the outline's box.
-            place: Left, top, right, bottom, cells of the grid.
+            matte: The matte of the frame.
+            box: Left, top, right, bottom of the face's outline, cells of the grid.
+            patch: What it encloses there; see :func:`paint`.
+            strength: Opacity of the fill, 0–1.
         """
-        left, top = outline.box[:2]
-        x0, y0, x1, y1 = place
-        target = self._reduced[y0:y1, x0:x1]
-        cv2.max(target, patch[y0 - top : y1 - top, x0 - left : x1 - left], dst=target)
-        # One cell more each way, where there is one, so that what lies between is interpolated;
-        # of the frame's pixels in it those that are nearer to the cells of the place.
-        rows, columns = patch.shape
-        x0, y0 = max(0, x0 - left - 1), max(0, y0 - top - 1)
-        x1, y1 = min(columns, x1 - left + 1), min(rows, y1 - top + 1)
-        large = self._enlarge(patch[y0:y1, x0:x1], None)
-        factor, half = self._factor, self._factor // 2
-        cut_x0, cut_y0 = half * (x0 + left > 0), half * (y0 + top > 0)
-        grid_rows, grid_columns = self._reduced.shape
-        cut_x1, cut_y1 = half * (x1 + left < grid_columns), half * (y1 + top < grid_rows)
-        at_x, at_y = (x0 + left) * factor + cut_x0, (y0 + top) * factor + cut_y0
-        large = large[cut_y0 : large.shape[0] - cut_y1, cut_x0 : large.shape[1] - cut_x1]
-        shown = alpha[at_y : at_y + large.shape[0], at_x : at_x + large.shape[1]]
+        if matte.reduced is not self._reduced:
+            np.copyto(self._reduced, matte.reduced)
+            matte.reduced = self._reduced
+        table = _fill_table(strength)
+        left, top, right, bottom = box
+        cells = self._reduced[top:bottom, left:right]
+        cv2.max(cells, cv2.LUT(patch, table), dst=cells)
+        # The box's outermost cells are free, or the grid's; nothing beyond them has a part in it.
+        factor = self._factor
+        shown = matte.alpha[top * factor : bottom * factor, left * factor : right * factor]
+        large = cv2.LUT(self._enlarge(patch, None), table)
         cv2.max(shown, large[: shown.shape[0], : shown.shape[1]], dst=shown)
 
     def _enlarge(self, plane: Plane8, out: Plane8 | None) -> Plane8:
@@ -393,19 +387,10 @@ class CpuMatteEditor:
         """Nothing is outstanding."""
 
 
-def _lacking(reduced: Plane8, outline: Outline, patch: Plane8) -> tuple[int, int, int, int] | None:
-    """The box of cells that are covered and not opaque yet, on the grid; None where none is."""
-    left, top, right, bottom = outline.box
-    lacking = cv2.bitwise_not(reduced[top:bottom, left:right])
-    cv2.min(lacking, patch, dst=lacking)
-    x, y, width, height = cv2.boundingRect(lacking)
-    if not width:
-        return None
-    return left + x, top + y, left + x + width, top + y + height
-
-
 def _coverage(reduced: Plane8, outline: Outline, patch: Plane8) -> float:
-    """The share of a face that a matte covers, 0–1; 1 where no cell is the face's wholly."""
+    """The share of a face that a matte covers, 0–1; 1 where the face has no inside on the grid."""
     left, top, right, bottom = outline.box
-    inside = reduced[top:bottom, left:right][patch == 255]
-    return int(inside.sum(dtype=np.int64)) / (255.0 * inside.size) if inside.size else 1.0
+    inside = cv2.LUT(patch, _WHOLE_FILL).astype(np.int64)
+    total = int(inside.sum())
+    covered = int((inside * reduced[top:bottom, left:right]).sum())
+    return covered / (255.0 * total) if total else 1.0

@@ -40,7 +40,7 @@ class FoundFaces:
     main_places: list[Face]
     """The main faces where they are or were last seen."""
     covered: list[tuple[Face, float]]
-    """Faces to unite with the matte, and how opaque."""
+    """Faces to fill in where the matte has missed them, and how opaque."""
     cut: bool
     """The frame begins a new scene."""
 
@@ -59,7 +59,7 @@ class FaceStep(Closing):
         finder: Finds the faces; closed with the step.
         editor: Changes mattes where they are; closed with the step.
         anonymizer: Hides faces where frames are.
-        data: Where faces are written; closed with the step. None: nowhere.
+        data: Where faces are written; None: nowhere.
         on_event: Told where people cannot be parted.
         backend: What runs the models, for the report.
         device: Where, e.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``.
@@ -188,7 +188,7 @@ class FaceStep(Closing):
     def edit_matte(
         self, frame: Frame, matte: Matte, found: FoundFaces, fetched: int | None = None
     ) -> None:
-        """Cut the matte down to the main people and unite it with faces, as the mode asks.
+        """Cut the matte down to the main people and fill in missed faces, as the mode asks.
 
         Args:
             frame: The frame.
@@ -277,14 +277,6 @@ class FaceStep(Closing):
         return frame
 
     def close(self) -> None:
-        """Complete the face data and free the models; safe to call twice.
-
-        Raises:
-            OutputError: The face data cannot be written.
-        """
-        try:
-            self._editor.close()
-            self._finder.close()
-        finally:
-            if self._data is not None:
-                self._data.close()
+        """Free the models; safe to call twice."""
+        self._editor.close()
+        self._finder.close()

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.errors import BackendUnavailableError, InferenceError, ModelError
+from bgsoft.infer.providers import runtime_problem
 
-try:
-    import onnxruntime as ort
-except ImportError as exc:
-    raise BackendUnavailableError(
-        "ONNX Runtime is missing: pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]')", stage="segment"
-    ) from exc
+_MISSING = runtime_problem()
+if _MISSING is not None:
+    raise BackendUnavailableError(f"{_MISSING.reason}: {_MISSING.fix}", stage="segment")
+
+import onnxruntime as ort  # noqa: E402 - a damaged one can be imported, but is empty
 
 __all__ = ["CpuNetwork"]
 
@@ -47,8 +47,6 @@ class CpuNetwork:
         options.inter_op_num_threads = 1
         # Spinning workers would burn the core that the decoder and encoder could use.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # Denormals in a sigmoid's tail cost many cycles and change no visible alpha.
-        options.add_session_config_entry("session.set_denormal_as_zero", "1")
         options.log_severity_level = 4
         try:
             session = ort.InferenceSession(

@@ -16,17 +16,9 @@ import onnxruntime as ort
 
 from bgsoft.config import Precision
 from bgsoft.cuda.device import CudaDevice
-from bgsoft.errors import BackendUnavailableError, InferenceError, ModelError
-from bgsoft.infer.providers import (
-    PROVIDERS,
-    engine_cache_options,
-    engine_key,
-    missing_provider,
-    preload_libraries,
-    provider_options,
-    tensorrt_version,
-)
-from bgsoft.models.cache import cache_folder, locked
+from bgsoft.errors import InferenceError, ModelError
+from bgsoft.infer.providers import PROVIDERS, provider_options
+from bgsoft.infer.sessions import open_session
 
 __all__ = ["GpuNetwork"]
 
@@ -47,9 +39,11 @@ class GpuNetwork:
         stream: CuPy stream that every run is put on.
         precision: fp16 lets TensorRT use half precision.
         sha256: Of the file, for the engine cache.
-        on_build: Told, in words, before an engine is built, which takes about a minute.
+        tell: Told, in words, before an engine is built, which takes about a minute.
         graphs: Replay as a CUDA graph. ONNX Runtime keeps one graph a thread and captures it in the
             first :meth:`run` there, when no other thread may use the device.
+        largest_batch: What a TensorRT engine is built for, so that it serves smaller batches too;
+            None: the batch of ``shapes``.
 
     Raises:
         BackendUnavailableError: The provider does not run here; the message is the reason.
@@ -66,21 +60,30 @@ class GpuNetwork:
         stream: Any,
         precision: Precision = Precision.FP32,
         sha256: str = "",
-        on_build: Callable[[str], None] | None = None,
+        tell: Callable[[str], None] = lambda _text: None,
         graphs: bool = True,
+        largest_batch: int | None = None,
     ) -> None:
-        missing = missing_provider(backend)
-        if missing is not None:
-            raise BackendUnavailableError(f"{backend}: {missing.reason}", stage="infer")
-        preload_libraries()
         self.provider = PROVIDERS[backend]
         self.device = device.label
-        self._stream = stream
-        self._graphs = graphs
-        # Without it, ONNX Runtime warns of plug-ins that nobody asked for.
-        ort.set_default_logger_severity(4)
-        self._session: Any = self._load(
-            path, shapes, backend, device, precision, sha256, on_build or (lambda _text: None)
+        self._stream = stream  # the session has only its address
+        settings = provider_options(
+            backend,
+            gpu=device.number,
+            stream=stream.ptr,
+            shapes=shapes,
+            precision=precision,
+            graphs=graphs,
+            largest_batch=largest_batch,
+        )
+        self._session: Any = open_session(
+            path,
+            backend,
+            settings,
+            sha256=sha256,
+            gpu_name=device.name,
+            compute_capability=cupy.cuda.Device(device.number).compute_capability,
+            tell=tell,
         )
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, Any] = {}
@@ -93,61 +96,6 @@ class GpuNetwork:
         with device.use(stream):
             self._bind_inputs(path, shapes, device)
             self._bind_outputs(path, shapes, device)
-
-    def _load(
-        self,
-        path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
-        backend: str,
-        device: CudaDevice,
-        precision: Precision,
-        sha256: str,
-        on_build: Callable[[str], None],
-    ) -> Any:
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        settings = provider_options(
-            backend,
-            gpu=device.number,
-            stream=self._stream.ptr,
-            shapes=shapes,
-            precision=precision,
-            graphs=self._graphs,
-        )
-        if backend != "tensorrt":
-            return self._session_of(path, options, settings)
-        key = engine_key(
-            model_sha256=sha256,
-            options=settings,
-            versions={"onnxruntime": ort.__version__, "tensorrt": tensorrt_version()},
-            gpu_name=device.name,
-            compute_capability=cupy.cuda.Device(device.number).compute_capability,
-        )
-        folder = cache_folder() / "engines" / key
-        folder.mkdir(parents=True, exist_ok=True)
-        if not any(folder.glob("*.engine")):
-            on_build("building the TensorRT engine, once, about a minute")
-        with locked(folder / "build.lock"):
-            return self._session_of(path, options, settings | engine_cache_options(folder))
-
-    def _session_of(self, path: Path, options: Any, settings: dict[str, str]) -> Any:
-        providers: list[Any] = [(self.provider, settings)]
-        if self.provider == PROVIDERS["tensorrt"]:
-            # What TensorRT cannot take runs on CUDA, on the same stream.
-            shared = {k: settings[k] for k in ("device_id", "user_compute_stream")}
-            providers.append((PROVIDERS["cuda"], shared))
-        try:
-            session = ort.InferenceSession(str(path), sess_options=options, providers=providers)
-        except Exception as exc:  # ONNX Runtime raises types that it does not export
-            raise BackendUnavailableError(
-                f"{self.provider} does not load {path.name}: {exc}", stage="infer"
-            ) from exc
-        # ONNX Runtime drops a provider that does not start without raising anything.
-        if self.provider not in session.get_providers():
-            raise BackendUnavailableError(
-                f"{self.provider} does not start: its libraries do not load", stage="infer"
-            )
-        return session
 
     def _bind_inputs(
         self, path: Path, shapes: Mapping[str, tuple[int, ...]], device: CudaDevice

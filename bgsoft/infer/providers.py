@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
-import hashlib
-import json
+import importlib
+import importlib.util
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,21 +17,26 @@ from bgsoft.config import Precision
 
 __all__ = [
     "PROVIDERS",
-    "TENSORRT_LIBRARY",
-    "engine_cache_options",
-    "engine_key",
+    "Missing",
+    "loader_problem",
     "missing_provider",
     "preload_libraries",
     "provider_options",
+    "runtime_clash",
+    "runtime_problem",
     "tensorrt_version",
 ]
 
 PROVIDERS = {"tensorrt": "TensorrtExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Backend name → ONNX Runtime's name."""
 
-TENSORRT_LIBRARY = "libnvinfer.so.10"
-_MIN_BATCH, _OPT_BATCH, _MAX_BATCH = 1, 4, 8
-"""Batch sizes that a TensorRT engine is built for."""
+_TENSORRT_LIBRARIES = ("libnvinfer.so.10", "libnvonnxparser.so.10")
+"""What ONNX Runtime's provider library is linked against, in the order of their dependence."""
+_TENSORRT_LEAST = (10, 14)
+"""What ONNX Runtime was compiled against: calls into an older library would go astray."""
+_PACKAGES = ("onnxruntime", "onnxruntime_gpu")
+"""Distributions that own the same folder."""
+_FIRST_CUDA13_RUNTIME = (1, 27)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,54 @@ class Missing:
     fix: str | None = None
 
 
+def runtime_problem() -> Missing | None:
+    """Why there is no ONNX Runtime at all, told without importing it; None where there is."""
+    spec = importlib.util.find_spec("onnxruntime")
+    if spec is None:
+        return Missing(
+            "ONNX Runtime is missing", "pip install '.[cpu]' (or '.[gpu]' with an NVIDIA GPU)"
+        )
+    if spec.origin is None:  # the folder is there, what makes it a package is not
+        return Missing("ONNX Runtime is damaged", _reinstall(_distributions(spec)))
+    return None
+
+
+def runtime_clash() -> Missing | None:
+    """What is wrong where both of ONNX Runtime's packages are installed; None where one is.
+
+    Either overwrites the other's files: which one runs is left to the order in which they came.
+    """
+    spec = importlib.util.find_spec("onnxruntime")
+    installed = {} if spec is None else _distributions(spec)
+    if len(installed) < len(_PACKAGES):
+        return None
+    return Missing(
+        "onnxruntime and onnxruntime-gpu are both installed, and overwrite each other",
+        _reinstall(installed),
+    )
+
+
+def _distributions(spec: Any) -> dict[str, str]:
+    """Version by name, of ONNX Runtime's packages in the folder that it is imported from.
+
+    Read off the names of their folders: package metadata takes longer.
+    """
+    folders = [Path(place).parent for place in spec.submodule_search_locations or ()]
+    parts = [info.stem.partition("-") for at in folders for info in at.glob("*.dist-info")]
+    return {name: version for name, _, version in parts if name in _PACKAGES}
+
+
+def _reinstall(installed: Mapping[str, str]) -> str:
+    version = installed.get("onnxruntime_gpu")
+    extra = "cpu" if version is None else "gpu-cu13" if _is_cuda13(version) else "gpu"
+    return f"pip uninstall -y onnxruntime onnxruntime-gpu && pip install '.[{extra}]'"
+
+
+def _is_cuda13(runtime_version: str) -> bool:
+    numbers = [int(part) for part in runtime_version.split(".")[:2] if part.isdigit()]
+    return tuple(numbers) >= _FIRST_CUDA13_RUNTIME
+
+
 @functools.cache
 def missing_provider(backend: str) -> Missing | None:
     """Why a GPU provider cannot run on this machine, or None where nothing speaks against it.
@@ -47,18 +102,34 @@ def missing_provider(backend: str) -> Missing | None:
     Args:
         backend: ``tensorrt`` or ``cuda``.
     """
-    try:
-        import onnxruntime as ort
-    except ImportError:
-        return Missing("ONNX Runtime is missing", "pip install 'bgsoft[gpu]'")
+    problem = runtime_problem()
+    if problem is not None:
+        return problem
+    import onnxruntime as ort
+
     if PROVIDERS[backend] not in ort.get_available_providers():
         return Missing(
             f"this ONNX Runtime {ort.__version__} is built without it",
-            "pip uninstall onnxruntime; pip install 'bgsoft[gpu]'",
+            "pip uninstall -y onnxruntime && pip install '.[gpu]'",
         )
     preload_libraries()
-    if backend == "tensorrt" and not _loads(TENSORRT_LIBRARY):
-        return Missing(f"{TENSORRT_LIBRARY} not found", "pip install 'bgsoft[tensorrt]'")
+    return _missing_tensorrt() if backend == "tensorrt" else None
+
+
+def _missing_tensorrt() -> Missing | None:
+    import onnxruntime as ort
+
+    cuda13 = str(getattr(ort, "cuda_version", "")).startswith("13")
+    fix = "pip install '.[gpu-cu13,tensorrt-cu13]'" if cuda13 else "pip install '.[gpu,tensorrt]'"
+    # The package loads what it holds, in whatever order: also what TensorRT opens to build engines.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("tensorrt_libs")
+    for library in _TENSORRT_LIBRARIES:
+        if not _loads(library):
+            return Missing(f"{library} not found", fix)
+    if _tensorrt_numbers() < _TENSORRT_LEAST:
+        least = ".".join(map(str, _TENSORRT_LEAST))
+        return Missing(f"TensorRT {tensorrt_version()} is older than {least}", fix)
     return None
 
 
@@ -68,9 +139,6 @@ def preload_libraries() -> None:
 
     ONNX Runtime's provider library is linked against them and does not search there by itself.
     """
-    import contextlib
-    import io
-
     import onnxruntime as ort
 
     if hasattr(ort, "preload_dlls"):
@@ -80,25 +148,33 @@ def preload_libraries() -> None:
 
 
 def _loads(library: str) -> bool:
-    try:
-        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-    except OSError:
-        return _load_from_package(library)
-    return True
-
-
-def _load_from_package(library: str) -> bool:
-    """Load a TensorRT library out of the ``tensorrt-libs`` package."""
-    import importlib.util
-
+    """Load a library of TensorRT's: one that is loaded, that the system knows, or its package's."""
     spec = importlib.util.find_spec("tensorrt_libs")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        try:
-            ctypes.CDLL(str(Path(folder) / library), mode=ctypes.RTLD_GLOBAL)
-        except OSError:
-            continue
-        return True
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    for name in (library, *(str(Path(folder) / library) for folder in folders)):
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+            return True
     return False
+
+
+def loader_problem(provider: str) -> str | None:
+    """What the system says about a provider library that ONNX Runtime could not load.
+
+    Only to be asked after ONNX Runtime has tried: loaded before it, the library would not work.
+
+    Args:
+        provider: ONNX Runtime's name of it.
+    """
+    import onnxruntime as ort
+
+    name = provider.removesuffix("ExecutionProvider").lower()
+    folder = Path(ort.__file__).parent / "capi"
+    try:
+        ctypes.CDLL(str(folder / f"libonnxruntime_providers_{name}.so"))
+    except OSError as exc:
+        return str(exc)
+    return None
 
 
 def provider_options(
@@ -109,6 +185,7 @@ def provider_options(
     shapes: Mapping[str, tuple[int, ...]],
     precision: Precision,
     graphs: bool = True,
+    largest_batch: int | None = None,
 ) -> dict[str, str]:
     """The options of one provider, as ONNX Runtime's documentation of each provider names them.
 
@@ -120,6 +197,8 @@ def provider_options(
         precision: fp16 lets TensorRT use half precision; CUDA runs what the file holds.
         graphs: Replay the network as a CUDA graph. While one is captured, no other thread may use
             the device.
+        largest_batch: The most that a TensorRT engine is built for, and built best for; None: the
+            batch of ``shapes``.
     """
     options = {"device_id": str(gpu), "user_compute_stream": str(stream)}
     if backend == "cuda":
@@ -132,12 +211,15 @@ def provider_options(
             # Full float32, so that masks agree with the CPU's.
             "use_tf32": "0",
         }
+    # TensorRT's switches are True and False; ONNX Runtime's Python takes nothing else.
     options |= {
-        "trt_fp16_enable": str(int(precision is Precision.FP16)),
-        "trt_cuda_graph_enable": str(int(graphs)),
+        "trt_fp16_enable": str(precision is Precision.FP16),
+        "trt_cuda_graph_enable": str(graphs),
         "trt_builder_optimization_level": "3",
     }
-    for name, batch in (("min", _MIN_BATCH), ("opt", _OPT_BATCH), ("max", _MAX_BATCH)):
+    # A run beyond the profile would not rebuild the engine but fail.
+    most = largest_batch or next(iter(shapes.values()))[0]
+    for name, batch in (("min", 1), ("opt", most), ("max", most)):
         options[f"trt_profile_{name}_shapes"] = ",".join(
             f"{tensor}:{'x'.join(map(str, (batch, *shape[1:])))}"
             for tensor, shape in shapes.items()
@@ -145,49 +227,12 @@ def provider_options(
     return options
 
 
-def engine_cache_options(folder: Path) -> dict[str, str]:
-    """TensorRT's further options, where engines are kept.
-
-    Args:
-        folder: For the engines of one :func:`engine_key`, and for the timing cache.
-    """
-    return {
-        "trt_engine_cache_enable": "1",
-        "trt_engine_cache_path": str(folder),
-        "trt_timing_cache_enable": "1",
-        "trt_timing_cache_path": str(folder),
-    }
+def _tensorrt_numbers() -> tuple[int, int, int]:
+    library: Any = ctypes.CDLL(_TENSORRT_LIBRARIES[0])
+    number = library.getInferLibVersion()  # 10 and later: major · 10000 + minor · 100 + patch
+    return number // 10000, number // 100 % 100, number % 100
 
 
 def tensorrt_version() -> str:
-    """Version of the TensorRT library, e.g. ``10.9.0``; only where it has been found."""
-    library: Any = ctypes.CDLL(TENSORRT_LIBRARY)
-    number = library.getInferLibVersion()  # 10 and later: major · 10000 + minor · 100 + patch
-    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
-
-
-def engine_key(
-    *,
-    model_sha256: str,
-    options: Mapping[str, str],
-    versions: Mapping[str, str],
-    gpu_name: str,
-    compute_capability: str,
-) -> str:
-    """Name of the folder that holds the engines for exactly this combination.
-
-    Args:
-        model_sha256: Of the model file.
-        options: The provider's options; stream and device number don't count.
-        versions: Version by name of every library that has a hand in an engine, and of no other.
-        gpu_name: As the driver calls it.
-        compute_capability: e.g. ``90``.
-
-    Returns:
-        32 hexadecimal digits.
-    """
-    volatile = {"user_compute_stream", "device_id"}
-    kept = {k: v for k, v in options.items() if k not in volatile}
-    parts: list[Any] = [model_sha256, kept, dict(versions), gpu_name, compute_capability]
-    text = json.dumps(parts, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    """Version of the TensorRT library, e.g. ``10.14.1``; only where it has been found."""
+    return ".".join(map(str, _tensorrt_numbers()))

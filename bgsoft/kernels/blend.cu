@@ -1,7 +1,7 @@
 // Blending of a background into a frame, in place: one launch for luma and chroma.
 //
 // Counterparts on the CPU: bgsoft/composite/blend.py (Blender), upsample.py (GridBackground),
-// dim.py, plate.py, pixelate.py. Rounding is the same: at 8 bit both products of
+// dim.py, plate.py, pixelate.py, cutout.py. Rounding is the same: at 8 bit both products of
 // α·frame + (1 − α)·background are rounded on their own; at 10 bit they are rounded to 1/64 of a
 // code value and their sum to a whole one.
 //
@@ -123,7 +123,8 @@ __device__ __forceinline__ void mix_run(
 }
 
 // Blends background.luma(y, x, count, frame, samples) and background.chroma(y, x, pairs, ...).
-template <class Background>
+// KEEPS_PARTIAL: samples with any alpha stay as they are.
+template <bool KEEPS_PARTIAL = false, class Background>
 __device__ __forceinline__ void blend(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, bool whole,
     const Background &background)
@@ -145,6 +146,10 @@ __device__ __forceinline__ void blend(
             for (int index = 0; index < COLUMNS; ++index)
                 matte[row][index] = row < rows && index < count ? line[index] : 255;
         }
+        if (KEEPS_PARTIAL)
+#pragma unroll
+            for (int index = 0; index < COLUMNS; ++index)
+                matte[row][index] = matte[row][index] > 0 ? 255 : 0;
     }
     u32 opaque = 255;
 #pragma unroll
@@ -175,7 +180,9 @@ __device__ __forceinline__ void blend(
             if (columns == 2)
                 sum += matte[1][2 * pair + 1];
         }
-        const u32 mean = columns > 0 ? area_mean(sum, rows * columns) : 255;
+        u32 mean = columns > 0 ? area_mean(sum, rows * columns) : 255;
+        if (KEEPS_PARTIAL)
+            mean = mean > 0 ? 255 : 0;
         pair_alpha[2 * pair] = pair_alpha[2 * pair + 1] = mean;
     }
     const size_t pitch = 2 * (size_t)((width + 1) / 2);
@@ -442,6 +449,14 @@ extern "C" __global__ void blend_plate(
 {
     const PlateBackground background = {plate_luma, plate_chroma, width, whole != 0};
     blend(luma, chroma, alpha, height, width, whole != 0, background);
+}
+
+extern "C" __global__ void blend_cutout(
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    const sample_t *plate_luma, const sample_t *plate_chroma)
+{
+    const PlateBackground background = {plate_luma, plate_chroma, width, whole != 0};
+    blend<true>(luma, chroma, alpha, height, width, whole != 0, background);
 }
 
 extern "C" __global__ void blend_mapped(

@@ -1,7 +1,7 @@
 // What faces do to mattes and frames.
 //
-// Counterparts: CpuMatteEditor in bgsoft/face/protect.py (edit_matte), CpuAnonymizer in
-// bgsoft/face/anonymize.py (hide_*).
+// Counterparts: CpuMatteEditor in bgsoft/face/protect.py (measure_covers, edit_matte),
+// CpuAnonymizer in bgsoft/face/anonymize.py (hide_*).
 #include "resample.cuh"
 
 #define OUTLINE_POINTS 36
@@ -12,15 +12,17 @@
 // One face's cover, in cells of the grid; as Outline in bgsoft/face/protect.py.
 struct Outline {
     float x[OUTLINE_POINTS], y[OUTLINE_POINTS]; // frame pixels
-    float scale_x, scale_y, shift_x, shift_y;   // to cells
+    float scale, shift_x, shift_y;              // to cells
     float opacity;
     int side;
     int left, top, right, bottom;
 };
 
 // What is to be done to one matte. Outlines from index first on, of a list that may be longer:
-// later parts go on from what earlier ones have made. Those before index measured are measured.
+// later parts go on from what earlier ones have made. Those before index measured are told of.
+// A face is filled in by how far what is missing of it is from missed to filled.
 struct MatteEdit {
+    float missed, filled;
     int rows, columns, height, width;
     int shift; // log2 of pixels per cell
     int has_limit;
@@ -41,22 +43,22 @@ __device__ __forceinline__ float ramp(float value)
     return value < 1.0f ? 0.5f * value * value : value - 0.5f;
 }
 
-// How far a cell is a face's, 0-255: the share of a square around it that the outline encloses.
+// The share of a square around a cell that the outline encloses, 0-255.
 //
 // By Green's theorem, an edge at a time: what lies left of the edge, inside the square.
 __device__ __forceinline__ int covered(const Outline& outline, int row, int column)
 {
     // From frame pixels to sides of the square, from its corner on.
     float one = 1.0f / (float)outline.side;
-    float scale_x = outline.scale_x * one, scale_y = outline.scale_y * one;
+    float scale = outline.scale * one;
     float shift_x = (outline.shift_x - ((float)column + 0.5f)) * one + 0.5f;
     float shift_y = (outline.shift_y - ((float)row + 0.5f)) * one + 0.5f;
-    float x0 = outline.x[OUTLINE_POINTS - 1] * scale_x + shift_x;
-    float y0 = outline.y[OUTLINE_POINTS - 1] * scale_y + shift_y;
+    float x0 = outline.x[OUTLINE_POINTS - 1] * scale + shift_x;
+    float y0 = outline.y[OUTLINE_POINTS - 1] * scale + shift_y;
     float share = 0.0f;
     for (int i = 0; i < OUTLINE_POINTS; i++) {
-        float x1 = outline.x[i] * scale_x + shift_x;
-        float y1 = outline.y[i] * scale_y + shift_y;
+        float x1 = outline.x[i] * scale + shift_x;
+        float y1 = outline.y[i] * scale + shift_y;
         float from = clamp_unit(y0), to = clamp_unit(y1);
         if (from != to) {
             float slope = (x1 - x0) / (y1 - y0);
@@ -69,7 +71,57 @@ __device__ __forceinline__ int covered(const Outline& outline, int row, int colu
         x0 = x1;
         y0 = y1;
     }
-    return __float2int_rn(255.0f * fminf(fabsf(share), 1.0f) * outline.opacity);
+    return __float2int_rn(255.0f * fminf(fabsf(share), 1.0f));
+}
+
+// Opacity of a fill, 0-255, at most strength, from the enclosed share, 0-255.
+__device__ __forceinline__ int fill_opacity(int share, float strength)
+{
+    return clamp_int(__float2int_rn((float)(2 * share - 255) * strength), 0, 255);
+}
+
+// What a matte, cut down to a limit, has of each face, and how strongly it is to be filled in.
+//
+// reduced, limit: (rows, columns); limit is not read unless has_limit. strengths: one for each
+// outline of this part. told: the share that the matte covers, 0-1, for each measured outline of
+// all parts. A block of 256 threads an outline.
+extern "C" __global__ void measure_covers(
+    const u8* reduced, const u8* limit, float* strengths, float* told,
+    const __grid_constant__ MatteEdit edit)
+{
+    __shared__ unsigned long long inside, covers;
+    const Outline& outline = edit.outlines[blockIdx.x];
+    int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    if (thread == 0)
+        inside = covers = 0;
+    __syncthreads();
+    int columns = outline.right - outline.left;
+    int cells = columns * (outline.bottom - outline.top);
+    unsigned long long own_inside = 0, own_covers = 0;
+    for (int cell = thread; cell < cells; cell += blockDim.x * blockDim.y) {
+        int row = outline.top + cell / columns, column = outline.left + cell % columns;
+        int weight = fill_opacity(covered(outline, row, column), 1.0f);
+        int at = row * edit.columns + column;
+        int value = reduced[at];
+        if (edit.has_limit)
+            value = min(value, (int)limit[at]);
+        own_inside += weight;
+        own_covers += weight * value;
+    }
+    if (own_inside > 0) {
+        atomicAdd(&inside, own_inside);
+        atomicAdd(&covers, own_covers);
+    }
+    __syncthreads();
+    if (thread > 0)
+        return;
+    // A face that has no inside on the grid counts as covered.
+    float share = inside > 0 ? (float)((double)covers / (255.0 * (double)inside)) : 1.0f;
+    float missing = (1.0f - share - edit.missed) / (edit.filled - edit.missed);
+    strengths[blockIdx.x] = outline.opacity * clamp_unit(missing);
+    int index = edit.first + blockIdx.x;
+    if (index < edit.measured)
+        told[index] = share;
 }
 
 // One pixel of an enlarged plane of cells, as enlarge_alpha in matte.cu makes it.
@@ -86,20 +138,17 @@ __device__ __forceinline__ int enlarged(
     return blend_u8(above[a], above[b], below[a], below[b], 2048 - wx, wx, 2048 - wy, wy);
 }
 
-// A matte cut down to a limit, then raised to the covers of faces; on the grid into a plane of its
-// own, on the frame's alpha in place.
+// A matte cut down to a limit, then faces filled in; on the grid into a plane of its own, on the
+// frame's alpha in place.
 //
-// reduced, out, limit: (rows, columns); limit is not read unless has_limit. alpha: (height, width).
-// told: for each measured outline, to which is added, of cells that are the face's wholly, their
-// number times 2^40 and the sum of the matte before any change. One thread a cell, blocks of
-// TILE_COLUMNS x TILE_ROWS.
+// reduced, limit, strengths: as for measure_covers, which comes first. out: (rows, columns). alpha:
+// (height, width). One thread a cell, blocks of TILE_COLUMNS x TILE_ROWS.
 extern "C" __global__ void edit_matte(
-    const u8* reduced, u8* out, u8* alpha, const u8* limit, unsigned long long* told,
+    const u8* reduced, const u8* limit, const float* strengths, u8* out, u8* alpha,
     const __grid_constant__ MatteEdit edit)
 {
     // The block's cells and their neighbours.
     __shared__ int cells[TILE_ROWS + 2][TILE_COLUMNS + 2];
-    __shared__ u32 seen;
     int first_row = blockIdx.y * TILE_ROWS, first_column = blockIdx.x * TILE_COLUMNS;
     int row = first_row + threadIdx.y, column = first_column + threadIdx.x;
     int thread = threadIdx.y * TILE_COLUMNS + threadIdx.x;
@@ -108,9 +157,8 @@ extern "C" __global__ void edit_matte(
     int edge = 1 << edit.shift, one = 2048 >> (edit.shift + 1);
     int top = row * edge, left = column * edge;
     int bottom = min(top + edge, edit.height), right = min(left + edge, edit.width);
-    int before = exists ? reduced[at] : 0;
-    int value = exists && edit.first > 0 ? out[at] : before;
-    if (edit.has_limit && exists) {
+    int value = !exists ? 0 : edit.first > 0 ? out[at] : reduced[at];
+    if (edit.has_limit && edit.first == 0 && exists) {
         value = min(value, (int)limit[at]);
         for (int y = top; y < bottom; y++)
             for (int x = left; x < right; x++) {
@@ -121,12 +169,12 @@ extern "C" __global__ void edit_matte(
     }
     for (int index = 0; index < edit.count; index++) {
         const Outline& outline = edit.outlines[index];
-        if (outline.right < first_column || outline.left > first_column + TILE_COLUMNS ||
-            outline.bottom < first_row || outline.top > first_row + TILE_ROWS)
+        float strength = strengths[index];
+        if (!(strength > 0.0f) || outline.right < first_column ||
+            outline.left > first_column + TILE_COLUMNS || outline.bottom < first_row ||
+            outline.top > first_row + TILE_ROWS)
             continue; // the whole block
         __syncthreads();
-        if (thread == 0)
-            seen = 0;
         for (int i = thread; i < (TILE_ROWS + 2) * (TILE_COLUMNS + 2);
              i += TILE_ROWS * TILE_COLUMNS) {
             int y = clamp_int(first_row - 1 + i / (TILE_COLUMNS + 2), 0, edit.rows - 1);
@@ -138,10 +186,7 @@ extern "C" __global__ void edit_matte(
         }
         __syncthreads();
         if (exists) {
-            int own = cells[threadIdx.y + 1][threadIdx.x + 1];
-            value = max(value, own);
-            if (own == 255)
-                atomicAdd(&seen, (1u << 20) + (u32)before);
+            value = max(value, fill_opacity(cells[threadIdx.y + 1][threadIdx.x + 1], strength));
             for (int y = top; y < bottom; y++) {
                 int position_y = (2 * (y - top) + 1) * one - 1024;
                 int wy = position_y & 2047;
@@ -150,20 +195,16 @@ extern "C" __global__ void edit_matte(
                 for (int x = left; x < right; x++) {
                     int position_x = (2 * (x - left) + 1) * one - 1024;
                     int wx = position_x & 2047, a = threadIdx.x + 1 + (position_x >> 11);
-                    int shown = blend_u8(
+                    int share = blend_u8(
                         above[a], above[a + 1], below[a], below[a + 1], 2048 - wx, wx, 2048 - wy,
                         wy);
+                    int shown = fill_opacity(share, strength);
                     u8* pixel = alpha + (long long)y * edit.width + x;
                     if (shown > *pixel)
                         *pixel = (u8)shown;
                 }
             }
         }
-        __syncthreads();
-        if (thread == 0 && seen > 0 && edit.first + index < edit.measured)
-            atomicAdd(
-                told + edit.first + index,
-                ((unsigned long long)(seen >> 20) << 40) + (seen & 0xfffffu));
     }
     if (exists)
         out[at] = (u8)value;

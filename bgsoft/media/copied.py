@@ -12,6 +12,7 @@ from av.packet import Packet
 from av.stream import Stream
 from av.subtitles.stream import SubtitleStream
 
+from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
 
 __all__ = ["CopiedTrack", "CoverTrack"]
@@ -41,7 +42,7 @@ class CopiedTrack:
         self.done = False
         self._output = output
         self._keep_lead_in = keep_lead_in
-        self._tick = source.time_base or Fraction(1, av.time_base)
+        self._tick = exact(source.time_base) or Fraction(1, av.time_base)
         self._timeline = timeline
         self._shift: int | None = None
         self._begin = None if timeline.begin is None else timeline.begin / self._tick

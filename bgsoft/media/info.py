@@ -10,6 +10,10 @@ from bgsoft.frame import ContentLight, FrameFormat, MasteringDisplay
 
 __all__ = ["Orientation", "VideoInfo"]
 
+_FALLBACK_RATE = Fraction(25)
+"""Nominal frame rate where the header gives none; timestamps don't depend on it."""
+_MAX_RATE = Fraction(1000)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orientation:
@@ -67,6 +71,11 @@ class VideoInfo:
     content_light: ContentLight | None = None
     notices: tuple[str, ...] = ()
     """Conversions the user should know of, e.g. «4:2:2 converted to 4:2:0»."""
+
+    @property
+    def nominal_rate(self) -> Fraction:
+        """Frames per second for rate control and headers: within reason, whatever is declared."""
+        return self.frame_rate if 0 < self.frame_rate <= _MAX_RATE else _FALLBACK_RATE
 
     @property
     def estimated_frames(self) -> int | None:

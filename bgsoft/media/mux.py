@@ -26,6 +26,7 @@ from bgsoft.media.matroska import ROOM, write_pixel_aspect
 from bgsoft.media.metadata import file_tags, stream_tags
 from bgsoft.media.numbered import FrameGrid, number_frames
 from bgsoft.media.output import write_error
+from bgsoft.media.pyav import TAG_OPTIONS, exact
 from bgsoft.media.quicktime import write_languages
 from bgsoft.media.source import open_input
 from bgsoft.media.timeline import Timeline
@@ -35,9 +36,6 @@ from bgsoft.report import AudioReport, Event
 
 __all__ = ["Muxer"]
 
-_FALLBACK_RATE = Fraction(25)
-"""Nominal frame rate where the header gives none; timestamps don't depend on it."""
-_MAX_RATE = Fraction(1000)
 _INTERLEAVE_US = 1_000_000
 """How much FFmpeg's muxer holds back while a track (subtitles, say) has no packet. The tracks come
 in step anyway, and its default of ten seconds would be a gigabyte of ProRes."""
@@ -124,14 +122,16 @@ class Muxer(Closing):
     def _open(self, options: dict[str, str]) -> OutputContainer:
         try:
             # FFmpeg reads "name:" as a protocol; an explicit one keeps odd file names whole.
-            return av.open(
+            output: OutputContainer = av.open(
                 f"file:{self._file}",
                 "w",
                 format=self.container.muxer,
                 container_options=options,
+                **TAG_OPTIONS,
             )
         except (av.FFmpegError, OSError) as exc:
             raise write_error(exc, self._path) from exc
+        return output
 
     @property
     def audio(self) -> list[AudioReport]:
@@ -141,8 +141,7 @@ class Muxer(Closing):
     @property
     def frame_rate(self) -> Fraction:
         """Nominal frame rate, for rate control and headers."""
-        rate = self.info.frame_rate
-        return rate if 0 < rate <= _MAX_RATE else _FALLBACK_RATE
+        return self.info.nominal_rate
 
     def _timecode_fits(self, timecode: str) -> bool:
         """Whether the source's timecode is still that of the first frame, and the muxer takes it.
@@ -351,9 +350,9 @@ def _earliest_start(source: InputContainer | None) -> Fraction | None:
     if source is None:
         return None
     starts = [
-        stream.start_time * stream.time_base
+        stream.start_time * tick
         for stream in source.streams
-        if stream.start_time is not None and stream.time_base
+        if stream.start_time is not None and (tick := exact(stream.time_base))
     ]
     return min(starts, default=None)
 
@@ -378,10 +377,10 @@ def _muxer_options(
 def _loses_tags(container: Container, tags: Mapping[str, str]) -> bool:
     """Whether the container's usual boxes have no place for some tags: an empty file shows it."""
     file = io.BytesIO()
-    with av.open(file, "w", format=container.muxer) as empty:
-        empty.add_mux_stream("h264", rate=_FALLBACK_RATE, width=16, height=16)
+    with av.open(file, "w", format=container.muxer, **TAG_OPTIONS) as empty:
+        empty.add_mux_stream("h264", rate=25, width=16, height=16)
         empty.metadata.update(tags)
         empty.start_encoding()
     file.seek(0)
-    with av.open(file, "r") as kept:
+    with av.open(file, "r", **TAG_OPTIONS) as kept:
         return not tags.keys() <= kept.metadata.keys()

@@ -130,7 +130,7 @@ class SteadyTrack:
 
     def _steady(self, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
         for packet in packets:
-            if packet.pts is None or packet.time_base is None:
+            if packet.pts is None or not packet.time_base:
                 continue
             seconds = packet.pts * packet.time_base
             length = self._length(packet)

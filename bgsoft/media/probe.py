@@ -18,6 +18,7 @@ from av.video.stream import VideoStream
 from bgsoft.errors import OpenError
 from bgsoft.frame import UNSPECIFIED, ColorInfo, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.pyav import exact
 from bgsoft.media.side_data import (
     frame_content_light,
     frame_mastering_display,
@@ -125,13 +126,13 @@ def _describe(
         notices.append(notice)
 
     width, height = frame.width, frame.height
-    aspect = stream.sample_aspect_ratio or Fraction(1)
+    aspect = exact(stream.sample_aspect_ratio) or Fraction(1)
     if orientation.swaps_axes:
         width, height, aspect = height, width, 1 / aspect
-    time_base = stream.time_base
+    time_base = exact(stream.time_base)
     if not time_base:
         raise OpenError(f"{path}: its video has no time base", path=path)
-    rate = stream.guessed_rate or stream.average_rate or Fraction(0)
+    rate = exact(stream.guessed_rate) or exact(stream.average_rate) or Fraction(0)
     return VideoInfo(
         path=path,
         container=container.format.name,

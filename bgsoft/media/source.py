@@ -18,6 +18,8 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError
+from bgsoft.media.pyav import TAG_OPTIONS
+from bgsoft.suggest import network_address
 
 __all__ = ["CONTAINERS", "open_input", "select_video_stream"]
 
@@ -122,6 +124,13 @@ def _read_head(path: Path) -> bytes:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except FileNotFoundError as exc:
+        address = network_address(path)
+        if address is not None:
+            raise OpenError(
+                f"{address} is an address: only local files are read, as an input is read more "
+                "than once and must lead nowhere else; download it first",
+                path=path,
+            ) from exc
         raise OpenError(f"{path} does not exist", path=path) from exc
     except PermissionError as exc:
         raise OpenError(f"{path} cannot be read: permission denied", path=path) from exc
@@ -157,13 +166,14 @@ def _is_mov(head: bytes) -> bool:
 
 
 def _open(path: Path, demuxer: str | None) -> InputContainer:
-    return av.open(
+    container: InputContainer = av.open(
         f"file:{path}",
         mode="r",
         format=demuxer,
         container_options=_OPTIONS,
-        metadata_errors="replace",
+        **TAG_OPTIONS,
     )
+    return container
 
 
 def open_input(path: Path) -> InputContainer:

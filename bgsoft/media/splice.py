@@ -71,7 +71,7 @@ class SplicedClock:
 
     def _watch(self, packet: Packet[Any]) -> bool:
         """Follow the picture; whether its clock was restarted."""
-        if packet.pts is None or packet.time_base is None:
+        if packet.pts is None or not packet.time_base:
             return False
         time = packet.pts * packet.time_base + self._shift
         last = self._video_last
@@ -110,4 +110,4 @@ class SplicedClock:
 
 def _seconds(packet: Packet[Any]) -> Fraction | None:
     stamp = packet.dts if packet.dts is not None else packet.pts
-    return None if stamp is None or packet.time_base is None else stamp * packet.time_base
+    return None if stamp is None or not packet.time_base else stamp * packet.time_base

@@ -23,6 +23,7 @@ from av.packet import Packet
 from av.stream import Stream
 from av.subtitles.stream import SubtitleStream
 
+from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
 
 __all__ = ["READABLE", "TextTrack", "add_text_stream", "decode_text", "encode_text"]
@@ -129,7 +130,7 @@ class TextTrack:
 
     def __init__(self, source: Stream, output: Stream, codec: str, timeline: Timeline) -> None:
         self.done = False
-        self._tick = source.time_base or TIME_BASE
+        self._tick = exact(source.time_base) or TIME_BASE
         self._source_codec = source.codec_context.name
         self._output = output
         self._codec = codec

@@ -167,7 +167,7 @@ class SideTracks:
             contextlib.suppress(av.FFmpegError),
         ):
             for packet in source.demux([source.streams[index] for index in waiting]):
-                if not packet.size or packet.pts is None or packet.time_base is None:
+                if not packet.size or packet.pts is None or not packet.time_base:
                     continue
                 start = packet.pts * packet.time_base
                 middle = start + (packet.duration or 0) * packet.time_base / 2

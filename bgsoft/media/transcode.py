@@ -15,6 +15,7 @@ from av.packet import Packet
 from av.stream import Stream
 
 from bgsoft.media.containers import Container
+from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
 
 __all__ = ["TranscodedTrack", "add_audio_stream", "fallback_encoders", "same_encoder"]
@@ -117,7 +118,7 @@ class TranscodedTrack:
         self._pad = ":first_pts=0" if from_zero else ""
         self.damaged_packets = 0
         self._decoder = source.codec_context
-        self._tick = source.time_base or Fraction(1, av.time_base)
+        self._tick = exact(source.time_base) or Fraction(1, av.time_base)
         self._output = output
         self._timeline = timeline
         self._graph: Graph | None = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from bgsoft.errors import ModelDownloadError, ModelError, ModelIntegrityError
 
-__all__ = ["CACHE_VARIABLE", "cache_folder", "check_file", "hash_file", "pull"]
+__all__ = ["CACHE_VARIABLE", "cache_folder", "cache_root", "check_file", "hash_file", "pull"]
 
 CACHE_VARIABLE = "BGSOFT_CACHE"
 """Environment variable that moves the cache."""
@@ -21,14 +21,19 @@ _TIMEOUT_SECONDS = 30
 _CHUNK_BYTES = 1 << 18
 
 
-def cache_folder() -> Path:
-    """Where pulled models lie: ``$BGSOFT_CACHE/models``, or the user cache directory."""
+def cache_root() -> Path:
+    """Where all that is kept from run to run lies: ``$BGSOFT_CACHE``, or the user's own cache."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
-        return Path(chosen) / "models"
+        return Path(chosen)
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("bgsoft")) / "models"
+    return Path(platformdirs.user_cache_dir("bgsoft"))
+
+
+def cache_folder() -> Path:
+    """Where pulled models lie."""
+    return cache_root() / "models"
 
 
 def hash_file(path: Path) -> str:

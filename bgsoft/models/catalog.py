@@ -37,10 +37,11 @@ __all__ = [
 _CATALOG = Path(__file__).with_name("catalog.toml")
 _EMBEDDED = Path(__file__).with_name("data")
 
-SEGMENTATION_FAMILIES = ("single-shot", "recurrent")
-"""Families that turn a picture into a mask of its people."""
+SEGMENTATION_FAMILIES = ("single-shot",)
+"""Families that a render can make masks with. Models of others that do are not offered."""
 
-_FAMILIES = (*SEGMENTATION_FAMILIES, "face-detector", "face-landmarks")
+_FACE_FAMILIES = ("face-detector", "face-landmarks")
+_FAMILIES = ("single-shot", "recurrent", *_FACE_FAMILIES)
 _LAYOUTS = ("NCHW", "NHWC")
 _COLORS = ("RGB", "BGR")
 _ACTIVATIONS = ("none", "sigmoid", "softmax")
@@ -156,13 +157,19 @@ class ResolvedModel:
         return replace(self, path=path, sha256=sha256)
 
 
-@functools.cache
 def catalog() -> Mapping[str, ModelSpec]:
-    """The models known by name, in the catalogue's order.
+    """The models that can be named, in the catalogue's order.
 
     Raises:
         ModelError: The catalogue is damaged.
     """
+    usable = (*SEGMENTATION_FAMILIES, *_FACE_FAMILIES)
+    return {name: spec for name, spec in _entries().items() if spec.family in usable}
+
+
+@functools.cache
+def _entries() -> Mapping[str, ModelSpec]:
+    """All of the catalogue."""
     try:
         tables = tomllib.loads(_CATALOG.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
@@ -174,10 +181,13 @@ def find_spec(name: str) -> ModelSpec:
     """Look a model up by its catalogue name.
 
     Raises:
-        ConfigError: No model has this name.
+        ConfigError: No model has this name, or nothing can be done with it yet.
     """
     models = catalog()
     if name not in models:
+        if name in _entries():
+            family = _entries()[name].family
+            raise ConfigError(f"model {name} is {family}; bgsoft cannot render with those yet")
         raise ConfigError(f"unknown model {name!r}{did_you_mean(name, models)}")
     return models[name]
 
@@ -204,12 +214,12 @@ def check_files(spec: ModelSpec) -> None:
             cache.check_file(path.with_name(file), size_bytes=size_bytes, sha256=sha256 or "")
 
 
-def resolve(name_or_path: str, families: tuple[str, ...] = SEGMENTATION_FAMILIES) -> ResolvedModel:
+def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> ResolvedModel:
     """Find a model and check its file.
 
     Args:
         name_or_path: Catalogue name, or path of an ONNX file with a sidecar TOML.
-        families: Families that will do.
+        families: Families that will do; None: :data:`SEGMENTATION_FAMILIES`.
 
     Raises:
         ConfigError: No such model or file, a model of another family, or a bad sidecar.
@@ -222,6 +232,7 @@ def resolve(name_or_path: str, families: tuple[str, ...] = SEGMENTATION_FAMILIES
     else:
         spec = find_spec(name_or_path)
         path = spec_path(spec)
+    families = families or SEGMENTATION_FAMILIES
     if spec.family not in families:
         raise ConfigError(
             f"model {spec.name} is of family {spec.family}; here it takes {' or '.join(families)}"

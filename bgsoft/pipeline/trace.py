@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bgsoft.errors import OutputError
+from bgsoft.beside import write_whole
 from bgsoft.pipeline.metrics import Observer
 
 __all__ = ["TraceRecorder"]
@@ -170,10 +170,7 @@ class TraceRecorder:
             OutputError: It cannot be written.
         """
         text = json.dumps(self.to_dict(**other), separators=(",", ":"))
-        try:
-            path.write_text(text + "\n", encoding="utf-8")
-        except OSError as exc:
-            raise OutputError(f"cannot write the trace: {exc.strerror}", path=path) from exc
+        write_whole(path, "trace", text + "\n")
 
 
 def _row_name(group: int, number: int, name: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Bar:
     high: float | None = None
     """Ends of a thin line across the bar's end: the range of its samples."""
     target: tuple[float, float] | None = None
-    """(from, to): a band that is to be reached."""
+    """(from, to): a band that is to be reached; drawn where there is a value."""
     role: Role = "s1"
 
 
@@ -88,12 +88,16 @@ def bar_chart(title: str, unit: str, bars: Sequence[Bar]) -> Drawing | None:
     ends = [v for bar in bars if bar.value is not None for v in (bar.value, bar.high or 0.0)]
     if not ends or max(ends) <= 0:
         return None
-    most = max(ends + [bar.target[1] for bar in bars if bar.target is not None])
+    bands = [bar.target for bar in bars if bar.target is not None and bar.value is not None]
+    most = max(ends + [high for _, high in bands])
     tails = [(max(bar.value, bar.high or 0.0), bar.text) for bar in bars if bar.value is not None]
     sheet, left, scale = _rows(title, unit, [bar.label for bar in bars], most, tails)
     for row, bar in enumerate(bars):
         top = _ROW * row + (_ROW - _BAR) / 2
         middle = top + _BAR / 2
+        if bar.value is None:
+            sheet.add(_not_run(left, middle, bar.text))
+            continue
         if bar.target is not None:
             low, high = bar.target
             span = (high - low) * scale
@@ -102,9 +106,6 @@ def bar_chart(title: str, unit: str, bars: Sequence[Bar]) -> Drawing | None:
                 Rect(x=left + low * scale, y=top - 3, width=span, height=_BAR + 6, fill="target",
                      opacity=0.28, tooltip=tooltip)
             )  # fmt: skip
-        if bar.value is None:
-            sheet.add(_not_run(left, middle, bar.text))
-            continue
         length = bar.value * scale
         tooltip = f"{bar.label}: {bar.text or f'{bar.value:g} {unit}'}"
         sheet.add(Rect(x=left, y=top, width=length, height=_BAR, fill=bar.role, tooltip=tooltip))

@@ -8,7 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import TypeAlias
 
-from bgsoft.errors import ConfigError, OutputError
+from bgsoft.beside import write_whole
+from bgsoft.errors import ConfigError
 from bgsoft.plotting.drawing import Drawing, Line, Text, text_width, wrap
 from bgsoft.plotting.palette import DARK, LIGHT
 
@@ -80,10 +81,7 @@ def write_page(page: Page, path: Path) -> None:
     """
     check_plot_name(path)
     data = _png(page) if path.suffix.lower() == ".png" else to_html(page).encode()
-    try:
-        path.write_bytes(data)
-    except OSError as exc:
-        raise OutputError(f"cannot write {path.name}: {exc.strerror}", path=path) from exc
+    write_whole(path, "plot", data)
 
 
 def to_html(page: Page) -> str:

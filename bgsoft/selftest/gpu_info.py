@@ -130,10 +130,11 @@ def _cudnn_version() -> str:
 
 
 def _tensorrt_version() -> str:
-    from bgsoft.infer.providers import TENSORRT_LIBRARY, missing_provider, tensorrt_version
+    from bgsoft.infer.providers import missing_provider, tensorrt_version
 
-    if missing_provider("tensorrt") is not None:
-        raise OSError(TENSORRT_LIBRARY)
+    missing = missing_provider("tensorrt")
+    if missing is not None:
+        raise OSError(missing.reason)
     return tensorrt_version()
 
 
@@ -148,6 +149,8 @@ def decode_caps(gpu: int) -> list[DecodeCaps]:
         except BackendUnavailableError as exc:
             answer = DecodeCaps(codec=label, bit_depth=depth, supported=False, reason=exc.message)
         else:
+            if caps is None:
+                return []  # nobody can be asked
             supported = bool(caps.get("supported", 1))
             size = f"{caps['width_max']}x{caps['height_max']}" if supported else None
             answer = DecodeCaps(codec=label, bit_depth=depth, supported=supported, max_size=size)
@@ -157,7 +160,7 @@ def decode_caps(gpu: int) -> list[DecodeCaps]:
 
 def encode_caps(gpu: int) -> list[EncodeCaps]:
     """Ask NVENC for every codec that bgsoft asks of it."""
-    from bgsoft.encode.nvenc import encoder_caps
+    from bgsoft.encode.nv_caps import encoder_caps
 
     found = []
     for codec in _ENCODED:

@@ -14,7 +14,7 @@ from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import EffectConfig, EffectKind, MatteConfig
+from bgsoft.config import EffectConfig, EffectKind, MatteConfig, Precision
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Planes, Reduced
 from bgsoft.matte.base import Matter
 from bgsoft.matte.create import create_matter
@@ -26,7 +26,15 @@ from bgsoft.selftest.stages import to_device, to_host
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["EFFECTS", "CudaSide", "HostSide", "Parity", "Side", "measure_parity"]
+__all__ = [
+    "EFFECTS",
+    "CudaSide",
+    "HostSide",
+    "Parity",
+    "Side",
+    "mask_tolerance",
+    "measure_parity",
+]
 
 EFFECTS = (
     EffectConfig(kind=EffectKind.BLUR),
@@ -34,6 +42,7 @@ EFFECTS = (
     EffectConfig(kind=EffectKind.PIXELATE),
     EffectConfig(kind=EffectKind.DIM),
     EffectConfig(kind=EffectKind.COLOR, background="#0a8f3c"),
+    EffectConfig(kind=EffectKind.ALPHA),
 )
 """Effects that need no file of their own."""
 
@@ -44,6 +53,24 @@ _MATTE_CODES = 2
 _MATTE_SHARE = 0.001
 """Part of the matte that may differ by more: the guided filter sums in another order."""
 _COMPOSITE_CODES = {8: 1, 10: 4}
+_MASK = 5e-3
+_MASK_FP16 = 0.1
+_MASK_TENSORRT = 0.15
+"""TensorRT rounds the inputs of convolutions to TF32's ten bits, and ONNX Runtime has no switch
+for it; only an environment variable that changes the whole process has. A mask of an embedded model
+moves by up to 0.11 then, where an edge is steep, and by 0.0001 on average."""
+
+
+def mask_tolerance(backend: str, precision: Precision) -> float:
+    """Largest difference of a mask from the CPU's in fp32.
+
+    Args:
+        backend: ``tensorrt``, ``cuda`` or ``cpu``.
+        precision: Of the backend.
+    """
+    if backend == "tensorrt":
+        return _MASK_TENSORRT
+    return _MASK_FP16 if precision is Precision.FP16 else _MASK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,6 @@ _SECONDS = 1.0
 _FRAMES = 25
 _LEAST_PSNR_DB = 32.0
 """Of luma after encoding; a wrong picture is far below it."""
-_MASK_TOLERANCE = 5e-3
-"""Largest difference of a mask from the CPU's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +90,9 @@ class _Bench:
     def infer(self, backend: str) -> _Finding:
         import numpy as np
 
-        from bgsoft.config import SegmentConfig
+        from bgsoft.config import Precision, SegmentConfig
         from bgsoft.models.catalog import resolve
+        from bgsoft.selftest.parity import mask_tolerance
         from bgsoft.selftest.stages import run_model
 
         model = resolve(SegmentConfig().model)
@@ -103,7 +102,7 @@ class _Bench:
         if backend != "cpu":
             reference = run_model(model, frame, runs=1)
             worst = float(np.abs(mask.values - reference.values).max())
-            if not worst <= _MASK_TOLERANCE:
+            if not worst <= mask_tolerance(backend, Precision.FP32):
                 raise VerificationError(f"its mask differs from the CPU's by up to {worst:.3f}")
             detail += f", within {worst:.0e} of the CPU's mask"
         return _Finding(mask.ms_per_frame, detail)

@@ -13,6 +13,7 @@ import pytest
 
 from bgsoft.cli.main import main
 from bgsoft.config import RenderConfig
+from bgsoft.cuda import driver
 from bgsoft.report import AudioReport, Event, ModelReport, Progress, RenderReport, StageReport
 
 
@@ -42,6 +43,14 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.setenv("BGSOFT_CACHE", str(home / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def _all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--gpu`` hides the other GPUs from the process, which goes on after a test."""
+    monkeypatch.setenv(driver._VISIBLE, "")
+    monkeypatch.delenv(driver._VISIBLE)
+    monkeypatch.setattr(driver, "_only", None)
 
 
 @pytest.fixture

@@ -116,13 +116,31 @@ def test_slower_than_the_baseline_fails(
         assert "phase 0" in outcome.error_line
 
 
+def test_another_measurement_cannot_be_slower(
+    run: Run, measured: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import bgsoft.bench.run as bench_run
+
+    fake = bench_run.run_bench
+
+    def other(*args: Any, **options: Any) -> dict[str, Any]:
+        results = fake(*args, **options)
+        results["baseline"] |= {"comparable": False, "notes": ["clip: name differs"], "rows": []}
+        return results
+
+    monkeypatch.setattr(bench_run, "run_bench", other)
+    outcome = run("bench", "-q", "--baseline", tmp_path / "old.json", "--fail-slower", "5")
+    assert outcome.code == 1
+    assert "not the same measurement" in outcome.error_line
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
         (("--only", "nothing"), 2, "--only"),
         (("--fail-slower", "5"), 2, "needs --baseline"),
         (("--plot", "page.pdf"), 2, "--plot"),
-        (("--json", "missing/results.json"), 5, "does not exist"),
+        (("--json", "/dev/null/results.json"), 5, "is no folder"),
         (("--threads", "1000"), 2, "--threads"),
         (("--baseline", "missing.json"), 2, "cannot read"),
         (("no-such-file.mp4", "--only", "phases"), 3, "no-such-file.mp4"),
@@ -155,7 +173,7 @@ def test_render_writes_a_trace(run: Run, movie: Path, tmp_path: Path) -> None:
 
 def test_an_unwritable_trace_fails_before_the_render(run: Run, movie: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.mp4"
-    outcome = run("render", movie, output, "--trace", tmp_path / "missing" / "trace.json")
+    outcome = run("render", movie, output, "--trace", movie / "trace.json")
     assert outcome.code == 5
     assert "the trace's folder" in outcome.error_line
     assert not output.exists()

@@ -73,9 +73,10 @@ def test_missed_limits_end_with_1(run: Run, argv: list[str], words: str) -> None
         (["b.mp4", "--min-vmaf", "1", "--no-vmaf"], 2, "contradict each other"),
         (["b.mp4", "--plot", "p.svg"], 2, ".html or .png"),
         (["gone.mp4"], 3, "gone.mp4 does not exist"),
-        (["b.mp4", "--json", "none/r.json"], 5, "does not exist"),
-        (["b.mp4", "--json", "b.mp4"], 5, "is one of the videos"),
+        (["b.mp4", "--json", "b.mp4/r.json"], 5, "is no folder"),
+        (["b.mp4", "--json", "b.mp4"], 5, "is the same file as b.mp4"),
         (["b.mp4", "--plot", "."], 2, ".html or .png"),
+        (["b.mp4", "--mask-region", "background"], 2, "without --mask"),
     ],
 )
 def test_failures_are_one_line(
@@ -90,15 +91,15 @@ def test_failures_are_one_line(
 
 def test_min_vmaf_without_libvmaf_ends_with_4(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing() -> None:
-        raise BackendUnavailableError("no ffmpeg found: pip install 'bgsoft[quality]'")
+        raise BackendUnavailableError("no ffmpeg found: pip install '.[quality]'")
 
     monkeypatch.setattr("bgsoft.compare.compare.find_ffmpeg", nothing)
     outcome = run("compare", "a.mp4", "b.mp4", "--min-vmaf", "50")
     assert outcome.code == 4
-    assert "pip install 'bgsoft[quality]'" in outcome.error_line
+    assert "pip install '.[quality]'" in outcome.error_line
     outcome = run("compare", "a.mp4", "b.mp4")
     assert outcome.code == 0
-    assert "VMAF      none: no ffmpeg found: pip install 'bgsoft[quality]'" in outcome.out
+    assert "VMAF      none: no ffmpeg found: pip install '.[quality]'" in outcome.out
 
 
 ODD_NAMES = [

@@ -95,6 +95,24 @@ def test_render_help_is_grouped(run: Run) -> None:
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("render", "preview", "bench", "compare", "doctor", "models", "presets"),
+        *("models list", "models pull", "models verify", "models path"),
+        *("presets list", "presets show"),
+    ],
+)
+def test_every_help_ends_with_examples(run: Run, command: str) -> None:
+    outcome = run(*command.split(), "--help")
+    assert outcome.code == 0
+    lines = outcome.out.rstrip().splitlines()
+    shown = lines[next(n for n, line in enumerate(lines) if line.strip() == "Examples:") + 1 :]
+    assert shown
+    for line in shown:
+        assert line.strip().startswith(f"bgsoft {command}")
+
+
 def test_version(run: Run) -> None:
     assert run("--version").out == f"bgsoft {__version__}\n"
 

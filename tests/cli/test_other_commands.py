@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from bgsoft import doctor
+from bgsoft.cli import flags
+from bgsoft.cli import models as models_command
 from bgsoft.models import cache, catalog
 from bgsoft.presets import build_config, list_presets
+from tests.face_clips import SAMPLE
 
 from .conftest import Run
 
@@ -53,7 +56,34 @@ def test_presets_show_unknown(run: Run) -> None:
     assert "did you mean soft?" in outcome.error_line
 
 
-def test_models_list(run: Run) -> None:
+@pytest.fixture
+def recurrent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offers the one model that has to be pulled."""
+    monkeypatch.setattr(catalog, "SEGMENTATION_FAMILIES", ("single-shot", "recurrent"))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["models", "pull", "rvm-mobilenetv3", "--yes"],
+        ["models", "verify", "rvm-mobilenetv3"],
+        ["render", str(SAMPLE), "out.mp4", "--model", "rvm-mobilenetv3"],
+    ],
+)
+def test_what_cannot_render_yet_is_not_offered(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = run(*argv)
+    assert outcome.code == 2
+    assert "cannot render with those yet" in outcome.error_line
+    assert "rvm" not in run("models", "list").out
+    assert "rvm" not in run("models", "verify").out
+    assert flags._complete_model("") == ["selfie-general", "selfie-landscape"]
+    assert models_command._complete("rvm") == []
+
+
+def test_models_list(run: Run, recurrent: None) -> None:
     lines = run("models", "list").out.splitlines()
     assert [line.split()[0] for line in lines] == list(catalog.catalog())
     assert any("embedded" in line and "Apache-2.0" in line for line in lines)
@@ -65,7 +95,7 @@ def test_models_path(run: Run) -> None:
     assert path.stat().st_size == catalog.find_spec("selfie-general").bytes
 
 
-def test_models_path_not_pulled(run: Run) -> None:
+def test_models_path_not_pulled(run: Run, recurrent: None) -> None:
     outcome = run("models", "path", "rvm-mobilenetv3")
     assert outcome.code == 4
     assert "bgsoft models pull rvm-mobilenetv3" in outcome.error_line
@@ -77,14 +107,14 @@ def test_models_unknown(run: Run) -> None:
     assert "did you mean selfie-general?" in outcome.error_line
 
 
-def test_models_verify(run: Run) -> None:
+def test_models_verify(run: Run, recurrent: None) -> None:
     outcome = run("models", "verify")
     assert outcome.code == 0
     assert "rvm-mobilenetv3   not pulled" in outcome.out.splitlines()
     assert outcome.out.count(" ok ") == len(catalog.catalog()) - 1
 
 
-def test_models_verify_finds_a_damaged_file(run: Run) -> None:
+def test_models_verify_finds_a_damaged_file(run: Run, recurrent: None) -> None:
     spec = catalog.find_spec("rvm-mobilenetv3")
     path = catalog.spec_path(spec)
     path.parent.mkdir(parents=True)
@@ -112,7 +142,7 @@ def test_a_damaged_file_for_gpus_is_found(
     assert f"{spec.gpu_file} is damaged" in str(bad[0].reason)
 
 
-def test_models_verify_of_a_named_model_that_is_not_here(run: Run) -> None:
+def test_models_verify_of_a_named_model_that_is_not_here(run: Run, recurrent: None) -> None:
     assert run("models", "verify", "rvm-mobilenetv3").code == 4
 
 
@@ -122,7 +152,9 @@ def test_pull_embedded_is_nothing(run: Run) -> None:
     assert "nothing to pull" in outcome.err
 
 
-def test_pull_says_the_licence_and_wants_a_yes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_says_the_licence_and_wants_a_yes(
+    run: Run, monkeypatch: pytest.MonkeyPatch, recurrent: None
+) -> None:
     def never(*_: object, **__: object) -> bool:
         raise AssertionError("pulled without consent")
 
@@ -134,7 +166,7 @@ def test_pull_says_the_licence_and_wants_a_yes(run: Run, monkeypatch: pytest.Mon
     assert "--yes" in last
 
 
-def test_pull_with_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_with_consent(run: Run, monkeypatch: pytest.MonkeyPatch, recurrent: None) -> None:
     asked: dict[str, object] = {}
 
     def pull(url: str, path: Path, **options: object) -> bool:
@@ -147,6 +179,31 @@ def test_pull_with_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcome.code == 0
     assert (asked["url"], asked["sha256"]) == (spec.url, spec.sha256)
     assert str(catalog.spec_path(spec)) in outcome.err
+
+
+ADDRESS = "http://127.0.0.1:1/x.mp4"
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (["render", ADDRESS, "out.mp4"], 3),
+        (["render", "-q", str(SAMPLE), "out.mp4", "--background", ADDRESS], 2),
+        (["render", "-q", str(SAMPLE), ADDRESS], 5),
+        (["render", "-q", str(SAMPLE), "out.mp4", "--report", ADDRESS], 5),
+        (["preview", ADDRESS, "out.png"], 3),
+        (["bench", ADDRESS, "--quick", "-q"], 3),
+        (["compare", ADDRESS, str(SAMPLE)], 3),
+    ],
+)
+def test_an_address_is_no_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = run(*argv)
+    assert outcome.code == code
+    assert f"{ADDRESS} is an address: only local files are" in outcome.error_line
+    assert not list(tmp_path.iterdir())
 
 
 def test_doctor(run: Run) -> None:
@@ -175,7 +232,7 @@ def test_doctor_without_a_runtime(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     )
     outcome = run("doctor")
     assert outcome.code == 4
-    assert "onnxruntime is missing: pip install 'bgsoft[cpu]'" in outcome.error_line
+    assert "onnxruntime is missing: pip install '.[cpu]'" in outcome.error_line
 
 
 def test_doctor_with_a_package_that_does_not_load(

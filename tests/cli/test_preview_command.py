@@ -28,10 +28,11 @@ def test_preview(run: Run, clip: Path, tmp_path: Path) -> None:
     [
         (["in.mp4", "p.png", "--at", "99"], 2),
         (["in.mp4", "p.png", "--at", "soon"], 2),
+        (["in.mp4", "p.png", "--at", "-1"], 2),
         (["in.mp4", "p.png", "--preset", "sotf"], 2),
         (["in.mp4", "p.jpg"], 2),
-        (["in.mp4", "none/p.png"], 5),
-        (["gone.mp4", "p.png"], 3),
+        (["in.mp4", "in.mp4/p.png"], 5),
+        (["gone.mp4", "none/p.png"], 3),
     ],
 )
 def test_failures_are_one_line(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bgsoft.cli.console import Console
+from bgsoft.cli.console import Console, rich_console
 from bgsoft.cli.progress import (
     JsonView,
     PlainView,
@@ -44,7 +44,7 @@ def test_plain_output(run: Run, fake_render: FakeRender, clip: Path) -> None:
         "  100 frames in 2.0 s: 50.0 frames/s, 2.00 times real time",
         "  blur strength 2.5 % = 27 px, expand 0.5 % = 5.4 px",
         "  model selfie-general (licence Apache-2.0)",
-        "  decode    cpu 3.00 ms/frame  (nvdec: no GPU)",
+        "  decode    cpu 3.00 ms/frame",
         "  audio 0: aac transcoded (no vorbis)",
     ]
 
@@ -59,8 +59,12 @@ def test_quiet_prints_nothing(run: Run, fake_render: FakeRender, clip: Path) -> 
     assert (outcome.out, outcome.err) == ("", "")
 
 
-def test_verbose_prints_scene_cuts(run: Run, fake_render: FakeRender, clip: Path) -> None:
-    assert "scene-cut: new scene (frame 12)" in run("render", clip, "o.mp4", "-v").err
+def test_verbose_prints_scene_cuts_and_why_no_better_backend_ran(
+    run: Run, fake_render: FakeRender, clip: Path
+) -> None:
+    outcome = run("render", clip, "o.mp4", "-v")
+    assert "scene-cut: new scene (frame 12)" in outcome.err
+    assert "  decode    cpu 3.00 ms/frame  (nvdec: no GPU)" in outcome.err
 
 
 def test_json_lines(run: Run, fake_render: FakeRender, clip: Path) -> None:
@@ -77,11 +81,13 @@ def test_json_error(run: Run, fake_render: FakeRender, clip: Path) -> None:
     from bgsoft.errors import OutputError
 
     fake_render.error = OutputError("disk full")
+    fake_render.error.add_note("the rest is in x.partial.jsonl")
     outcome = run("render", clip, "out.mp4", "--progress", "json")
     assert json.loads(outcome.out.splitlines()[-1]) == {
         "type": "error",
         "exit_code": 5,
         "message": "disk full",
+        "notes": ["the rest is in x.partial.jsonl"],
     }
     assert outcome.error_line == "disk full"
 
@@ -201,3 +207,16 @@ def test_names_beyond_the_terminals_encoding() -> None:
     )
     assert done.returncode == 0
     assert done.stderr == "\\xe9\\udcff.mp4\n"
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_no_color_means_no_styles_either(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, plain: bool
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if plain:
+        monkeypatch.setenv("NO_COLOR", "1")
+    rich_console().print("[bold]bold[/bold] [dim red]dim[/dim red]")
+    assert ("\x1b[" in capsys.readouterr().out) is not plain

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bgsoft import errors
-from bgsoft.config import EffectKind, InferBackend, MatteStyle, Refine
+from bgsoft.config import EffectKind, FaceMode, InferBackend, MatteStyle, Refine
 from bgsoft.errors import BgsoftError
 
 from .conftest import FakeRender, Run
@@ -27,7 +27,7 @@ def test_every_setting_flag_arrives(run: Run, fake_render: FakeRender, clip: Pat
     argv = """--effect pixelate --strength 4 --model selfie-landscape --mask-every 3
         --similarity 40 --face off --threshold .4 --softness .1 --min-area .02 --smooth .3
         --expand -1.5 --feather 2 --temporal .9 --refine none --codec hevc --quality 23
-        --speed slow --start 1:02.5 --duration 00:00:10 --decode cpu --infer cpu --composite cpu
+        --speed slow --start 1:02.5 --duration 00:00:10 --decode cpu --infer cpu --composite auto
         --encode cpu --gpu 2 --require-gpu --batch 8 --precision fp16 --matte-out m.mkv -y"""
     assert run("render", clip, "o.mkv", *argv.split()).code == 0
     config = fake_render.config
@@ -45,7 +45,8 @@ def test_every_setting_flag_arrives(run: Run, fake_render: FakeRender, clip: Pat
     )
     assert (config.start_seconds, config.duration_seconds) == (62.5, 10)
     backends = config.backends
-    assert {backends.decode, backends.infer, backends.composite, backends.encode} == {"cpu"}
+    assert {backends.decode, backends.infer, backends.encode} == {"cpu"}
+    assert backends.composite == "auto"
     assert isinstance(backends.infer, InferBackend)
     assert (backends.gpu, backends.require_gpu, backends.batch) == (2, True, 8)
     assert backends.precision == "fp16"
@@ -99,16 +100,19 @@ def test_background_alone_chooses_the_effect(
         (["--threshold", "2"], ["--threshold", "between 0 and 1"]),
         (["--infer", "gpu"], ["--infer", "unknown value", "cuda"]),
         (["--face", "gaurd"], ["--face", "unknown value", "did you mean guard?"]),
-        (["--face", "main", "--subjects", "0"], ["--subjects", "anonymize"]),
+        (["--face", "main", "--subjects", "0"], ["--subjects", "anonymize", "not main"]),
+        (["--face", "guard", "--subjects", "0"], ["--subjects", "anonymize", "not guard"]),
         (["--face-every", "0"], ["--face-every", "between 1 and 300"]),
         (["--effect", "image"], ["--effect image needs --background"]),
         (["--start", "1:75"], ["--start", "59"]),
-        (["--start", "-3"], ["--start", "seconds or HH:MM:SS"]),
+        (["--start", "-3"], ["--start", "0 or more seconds", "-3"]),
+        (["--duration", "-1:00"], ["--duration", "more than 0 seconds", "-60"]),
         (["--start", "soon"], ["--start", "seconds or HH:MM:SS", "'soon'"]),
         (["--duration", "0"], ["--duration", "more than 0"]),
         (["--progress", "fancy"], ["--progress", "unknown value"]),
         (["--stregth", "3"], ["no such option", "--stregth", "bgsoft render --help"]),
         (["--overwrite", "--skip-existing"], ["exclude each other"]),
+        (["--quiet", "--progress", "plain"], ["--quiet", "--progress plain", "exclude"]),
         (["--matte-out", "m.txt"], ["m.txt"]),
         (["extra"], ["unexpected extra argument", "extra"]),
     ],
@@ -121,6 +125,74 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
     for word in words:
         assert word in outcome.error_line
     assert not fake_render.calls
+
+
+@pytest.mark.parametrize("preset", ["soft", "privacy", "fast", "obs", "cutout"])
+def test_no_subjects_hides_everybody(
+    run: Run, fake_render: FakeRender, clip: Path, preset: str
+) -> None:
+    assert run("render", clip, "o.mov", "--preset", preset, "--subjects", "0").code == 0
+    face = fake_render.config.face
+    assert (face.mode, face.subjects) == (FaceMode.ANONYMIZE, 0)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ("--effect blur --background red", "--background --effect color, image or video"),
+        ("--effect color --strength 5", "--strength --effect blur, bokeh, pixelate or dim"),
+        ("--background red --strength 5", "--strength --effect blur, bokeh, pixelate or dim"),
+        ("--preset cutout --strength 5", "--strength --effect alpha"),
+        ("--subjects 2", "--subjects --face main or anonymize"),
+        ("--face off --subjects 2", "--subjects --face main or anonymize"),
+        ("--preset privacy --small-faces", "--small-faces --face off --face guard"),
+        ("--face off --face-every 3", "--face-every --face off --face guard"),
+        ("--preset obs --refine guided", "--refine another preset"),
+        ("--preset obs --softness .2", "--softness another preset"),
+        ("--threshold off --softness .2", "--softness a --threshold"),
+        ("--preset obs --threshold off --feather 1", "--feather a --threshold"),
+        ("--composite cpu --batch 4", "--batch --composite cuda or auto"),
+        ("--encode nvenc --threads 2", "--threads --encode cpu or auto"),
+        ("--decode cpu --infer cpu --composite cpu --encode cpu --gpu 1", "--gpu auto"),
+    ],
+)
+def test_a_flag_without_effect_is_wrong_usage(
+    run: Run, fake_render: FakeRender, clip: Path, argv: str, words: str
+) -> None:
+    outcome = run("render", clip, "out.mov", *argv.split())
+    assert outcome.code == 2
+    assert "has no effect beside" in outcome.error_line
+    for word in words.split():
+        assert word in outcome.error_line
+    assert not fake_render.calls
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "--preset privacy --effect color",  # the strength is the preset's, and nobody named it
+        "--preset green --effect blur",
+        "--face off --small-faces --face-every 2 --face-data f.jsonl",
+        "--face main --subjects 2 --small-faces",  # it always does, as was asked
+        "--composite cpu --batch 1",
+        "--preset obs --threshold off",
+        "--effect color --strength off",
+    ],
+)
+def test_what_was_not_named_or_is_granted_is_no_mistake(
+    run: Run, fake_render: FakeRender, clip: Path, argv: str
+) -> None:
+    assert run("render", clip, "out.mp4", *argv.split()).code == 0
+
+
+def test_the_summary_leaves_out_a_strength_without_effect(
+    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path
+) -> None:
+    preset = tmp_path / "mine.toml"
+    preset.write_text("[effect]\nkind = 'color'\nstrength = 5\n")
+    outcome = run("render", clip, "out.mp4", "--preset", preset)
+    assert "effect color\n" in outcome.err
+    assert "strength" not in outcome.err
 
 
 @pytest.mark.parametrize("output", ["out.xyz", "out", "out.png"])
@@ -226,7 +298,7 @@ def test_missing_onnxruntime(
     outcome = run("render", clip, "out.mp4")
     assert outcome.code == 4
     assert outcome.error_line == (
-        "ONNX Runtime is missing: pip install 'bgsoft[cpu]' (or 'bgsoft[gpu]')"
+        "ONNX Runtime is missing: pip install '.[cpu]' (or '.[gpu]' with an NVIDIA GPU)"
     )
 
 
@@ -244,7 +316,49 @@ def test_report_is_written(run: Run, fake_render: FakeRender, clip: Path, tmp_pa
     assert json.loads(report.read_text())["frames_encoded"] == 100
 
 
-@pytest.mark.parametrize("place", ["missing/r.json", "."])
+@pytest.mark.parametrize("flag", ["--report", "--trace"])
+def test_an_old_report_or_trace_is_only_replaced_with_y(
+    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path, flag: str
+) -> None:
+    old = tmp_path / "r.json"
+    old.write_text("before")
+    outcome = run("render", clip, "out.mp4", flag, old)
+    assert outcome.code == 5
+    assert f"the {flag[2:]} {old} exists; use --overwrite" in outcome.error_line
+    assert not fake_render.calls
+    assert old.read_text() == "before"
+    assert run("render", clip, "out.mp4", flag, old, "-y").code == 0
+
+
+def test_one_file_cannot_be_two(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    outcome = run("render", clip, "out.mp4", "--report", "r.json", "--trace", "./r.json")
+    assert outcome.code == 5
+    assert "the report r.json is the same file as r.json" in outcome.error_line
+    assert not fake_render.calls
+
+
+def test_a_skipped_render_leaves_its_report(
+    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path
+) -> None:
+    fake_render.skipped = True
+    report, output = tmp_path / "r.json", tmp_path / "out.mp4"
+    report.write_text("before")
+    output.touch()
+    assert run("render", clip, output, "--skip-existing", "--report", report).code == 0
+    assert report.read_text() == "before"
+
+
+def test_the_reports_folder_is_made(
+    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "a" / "b" / "r.json"
+    outcome = run("render", clip, "out.mp4", "--report", report)
+    assert outcome.code == 0
+    assert f"notice: made the folder {report.parent}\n" in outcome.err
+    assert json.loads(report.read_text())["frames_encoded"] == 100
+
+
+@pytest.mark.parametrize("place", ["in.mp4/r.json", "."])
 def test_unwritable_report_fails_before_the_render(
     run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path, place: str
 ) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.face_clips import SAMPLE
+
 PROGRAM = """
 import sys, types
 from bgsoft.errors import RenderCancelledError
@@ -80,3 +82,43 @@ def test_a_signal_that_is_switched_off_stays_off() -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 143
+
+
+EARLY = """
+import os, signal, sys
+
+module = sys.argv.pop(1)
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from bgsoft.cli.main import run
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "argv"),
+    [
+        ("typer", ["render", str(SAMPLE)]),
+        ("bgsoft.options", ["render", str(SAMPLE)]),
+        ("bgsoft.rendering", ["render", str(SAMPLE)]),
+        ("bgsoft.doctor", ["doctor"]),
+    ],
+)
+def test_an_interrupt_at_any_time_is_one_line(tmp_path: Path, module: str, argv: list[str]) -> None:
+    argv += [str(tmp_path / "out.mp4"), "-q"] if argv[0] == "render" else []
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY, module, *argv],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 130
+    assert done.stderr == "bgsoft: error: interrupted; no output was written\n"
+    assert not list(tmp_path.iterdir())

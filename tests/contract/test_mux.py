@@ -25,6 +25,7 @@ from bgsoft.media.containers import container_for
 from bgsoft.media.copied import CopiedTrack
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
+from bgsoft.media.pyav import TAG_OPTIONS
 from bgsoft.media.subtitles import decode_text, encode_text
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.transcode import TranscodedTrack
@@ -54,7 +55,7 @@ def film(seconds: int = 2, start: Fraction | int = 0) -> VideoSpec:
 
 
 def shown_pts(path: Path) -> list[int]:
-    with av.open(str(path), mode="r") as container:
+    with av.open(str(path), mode="r", **TAG_OPTIONS) as container:
         return [frame.pts for frame in container.decode(video=0) if frame.pts is not None]
 
 
@@ -844,6 +845,19 @@ def test_pcm_of_quicktime_is_converted_for_mp4(tmp_path: Path) -> None:
     source = write_movie(tmp_path / "in.mov", film(), [SoundSpec(codec="pcm_s16le", seconds=1)])
     muxer, _ = rerender(source, tmp_path / "out.mp4")
     assert [(r.codec, r.action) for r in muxer.audio] == [("aac", "transcoded")]
+
+
+def test_tags_that_are_no_utf8_pass_through(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    title = b"caf\xe9".decode("utf-8", "surrogateescape")  # as written in the days of Latin-1
+    with av.open(str(source), "w", **TAG_OPTIONS) as output:
+        output.metadata["title"] = title
+        stream = output.add_stream("libx264", rate=25)
+        stream.width = stream.height = 64
+        for frame in (av.VideoFrame(64, 64, "yuv420p"), None):
+            output.mux(stream.encode(frame))
+    rerender(source, target)
+    assert b"caf\xe9" in target.read_bytes()
 
 
 @pytest.mark.parametrize("suffix", [".mov", ".mp4", ".mkv"])

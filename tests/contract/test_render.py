@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+import cv2
 import numpy as np
 import pytest
 from av.container import InputContainer
@@ -21,6 +22,7 @@ from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event, Progress
 from tests.assets import CLIPS, VFR_TIMES, Clip
 from tests.fakes import host_planes
+from tests.rendering import read_back
 from tests.synthetic import (
     SoundSpec,
     VideoSpec,
@@ -297,6 +299,25 @@ def test_an_existing_output_is_kept_unless_asked(tmp_path: Path) -> None:
     assert target.stat().st_size > 1000
 
 
+def test_missing_folders_are_made_and_told_of(tmp_path: Path) -> None:
+    target, matte = tmp_path / "a" / "b" / "out.mp4", tmp_path / "c" / "matte.mkv"
+    report = bgsoft.render(SAMPLE, target, duration=0.1, face="off", matte_out=matte)
+    assert target.is_file()
+    assert matte.is_file()
+    told = [event.message for event in report.events if event.kind == "notice"]
+    assert told == [f"made the folder {path.parent}" for path in (target, matte)]
+
+
+def test_a_failed_render_leaves_no_folder(tmp_path: Path) -> None:
+    target = tmp_path / "a" / "b" / "out.mp4"
+    with pytest.raises(ConfigError, match="no frame"):
+        bgsoft.render(SAMPLE, target, start=9999)
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot make the folder"):
+        bgsoft.render(SAMPLE, tmp_path / "file" / "out.mp4")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_unknown_options_and_values_are_errors(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"no option 'strenght'.*strength"):
         bgsoft.render(SAMPLE, tmp_path / "out.mp4", strenght=3)
@@ -311,3 +332,20 @@ def test_public_names_exist() -> None:
     for name in bgsoft.__all__:
         assert getattr(bgsoft, name) is not None
     assert dataclasses.is_dataclass(bgsoft.RenderConfig)
+
+
+@pytest.mark.parametrize("name", ["out.webm", "out.mov", "out.mkv"])
+def test_a_cutout_shows_nothing_of_the_room_without_its_alpha(tmp_path: Path, name: str) -> None:
+    """As the codecs keep it, VP9 and ProRes with their losses: black, away from the person."""
+    bgsoft.render(SAMPLE, tmp_path / name, preset="cutout", duration=0.15)
+    frames = read_back(tmp_path / name)
+    assert len(frames) == 5
+    for frame in frames:
+        luma, *chroma, alpha = (plane >> (frame.bits - 8) for plane in frame.planes)
+        far = cv2.dilate((alpha > 0).astype(np.uint8), np.ones((41, 41), np.uint8)) == 0
+        assert 0.3 < far.mean() < 0.9
+        loss = 0 if name == "out.mkv" else 3
+        assert np.abs(luma[far].astype(int) - 16).max() <= loss
+        for plane in chroma:
+            step_y, step_x = (-(-a // b) for a, b in zip(luma.shape, plane.shape, strict=True))
+            assert np.abs(plane[far[::step_y, ::step_x]].astype(int) - 128).max() <= loss

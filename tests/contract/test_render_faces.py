@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -15,7 +18,7 @@ from numpy.typing import NDArray
 import bgsoft
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.errors import ConfigError, OutputError, RenderCancelledError
+from bgsoft.errors import ConfigError, OutputError, RenderCancelledError, VerificationError
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Progress
 from tests.face_clips import FACE, SAMPLE, write_late_face, write_two_people
@@ -149,15 +152,14 @@ def test_anonymize_hides_a_face_before_it_is_found(tmp_path: Path, backends: str
 def test_anonymize_leaves_mattes_in_step(tmp_path: Path) -> None:
     """Frames wait to be hidden, and their mattes with them."""
     plain, hidden = tmp_path / "plain.mkv", tmp_path / "hidden.mkv"
-    for target, mode in ((plain, "off"), (hidden, "anonymize")):
+    for target, faces in ((plain, {"face": "off"}), (hidden, {"subjects": 0})):
         report = render(
             SAMPLE,
             tmp_path / "out.mp4",
             duration=0.7,
-            face=mode,
-            subjects=0,
             matte_out=target,
             overwrite=True,
+            **faces,
         )
         assert report.frames_encoded == 21
     mattes = list(all_luma(plain))
@@ -200,13 +202,72 @@ def test_an_interrupted_render_leaves_its_face_data(tmp_path: Path) -> None:
         if progress.frames > 3:
             cancel.set()
 
-    target = tmp_path / "faces.jsonl"
-    with pytest.raises(RenderCancelledError):
-        render(SAMPLE, tmp_path / "out.mp4", face_data=target, on_progress=stop, cancel=cancel)
-    written = [json.loads(line)["index"] for line in target.read_text().splitlines()]
+    partial = tmp_path / "faces.partial.jsonl"
+    with pytest.raises(RenderCancelledError) as caught:
+        render(
+            SAMPLE,
+            tmp_path / "out.mp4",
+            face_data=tmp_path / "faces.jsonl",
+            on_progress=stop,
+            cancel=cancel,
+        )
+    written = [json.loads(line)["index"] for line in partial.read_text().splitlines()]
     assert len(written) > 3
     assert written == list(range(len(written)))
-    assert list(tmp_path.iterdir()) == [target]
+    assert list(tmp_path.iterdir()) == [partial]
+    told = f"the faces of the first {len(written)} frames are in {partial}"
+    assert caught.value.__notes__ == [told]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", ["faces.jsonl", "faces.npz"])
+def test_a_signal_keeps_the_old_faces_and_the_new(
+    tmp_path: Path, name: str, number: signal.Signals
+) -> None:
+    old = tmp_path / name
+    old.write_text("before")
+    command = [sys.executable, "-m", "bgsoft", "render", str(SAMPLE), str(tmp_path / "out.mp4")]
+    command += ["-y", "--face-data", str(old), "--progress", "json"]
+    root = Path(bgsoft.__file__).parents[1]  # from here the package is found, installed or not
+    with subprocess.Popen(
+        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if json.loads(line).get("frames"):
+                process.send_signal(number)
+                break
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, err
+    partial = old.with_name(f"faces.partial{old.suffix}")
+    assert sorted(tmp_path.iterdir()) == [old, partial]
+    assert old.read_text() == "before"
+    (note,) = json.loads(out.splitlines()[-1])["notes"]
+    if old.suffix == ".npz":
+        with np.load(partial) as data:
+            count = len(data["index"])
+    else:
+        count = len(partial.read_text().splitlines())
+    assert note == f"the faces of the first {count} frames are in {partial}"
+    assert count > 0
+
+
+@pytest.mark.parametrize("name", ["faces.jsonl", "faces.npz"])
+def test_a_late_failure_keeps_the_old_faces(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / name
+    old.write_text("before")
+
+    def fail(*_: object) -> None:
+        raise VerificationError("a frame was lost")
+
+    monkeypatch.setattr("bgsoft.rendering._verify", fail)
+    with pytest.raises(VerificationError):
+        render(SAMPLE, tmp_path / "out.mp4", face_data=old, overwrite=True, duration=0.2)
+    assert old.read_text() == "before"
+    partial = f"faces.partial{old.suffix}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, partial]
 
 
 def test_bad_face_data_names_are_refused_before_any_work(tmp_path: Path) -> None:

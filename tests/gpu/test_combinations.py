@@ -32,7 +32,7 @@ def frame_bytes(spec: ClipSpec) -> int:
 
 
 def render(
-    clip: Path, target: Path, decode: str, infer: str, composite: str
+    clip: Path, target: Path, decode: str, infer: str, composite: str, **options: str
 ) -> tuple[RenderReport, list[Shown]]:
     report = bgsoft.render(
         clip,
@@ -45,6 +45,7 @@ def render(
         face="off",  # what is copied is the mask alone
         quality=8,
         speed="ultrafast",
+        **options,
     )
     return report, decode_clip(target)[0]
 
@@ -128,10 +129,6 @@ def test_an_all_gpu_picture_path_keeps_frames_on_the_device(
 def test_half_precision_renders_the_same_film(
     gpu: Any, clip: tuple[ClipSpec, Path], reference: list[Shown], tmp_path: Path
 ) -> None:
-    target = tmp_path / "half.mp4"
-    bgsoft.render(
-        clip[1], target, infer="cuda", precision="fp16", encode="cpu", quality=8, speed="ultrafast"
-    )
-    shown, _ = decode_clip(target)
+    _, shown = render(clip[1], tmp_path / "half.mp4", "auto", "cuda", "auto", precision="fp16")
     assert [frame.pts for frame in shown] == [frame.pts for frame in reference]
     assert lowest_psnr_db(shown, reference) >= 38

@@ -62,7 +62,8 @@ def test_faces_are_hidden_as_on_the_cpu(
 def test_mattes_are_changed_as_on_the_cpu(
     gpu: Any, size: tuple[int, int], limits: bool, extra: int | None
 ) -> None:
-    """Without covers exactly; OpenCV's polygons are a little off what the device computes."""
+    """Without covers exactly; OpenCV's polygons are a little off what the device computes, and an
+    outline's soft edge doubles it."""
     import cupy
 
     from bgsoft.face.cuda_protect import CudaMatteEditor
@@ -95,8 +96,8 @@ def test_mattes_are_changed_as_on_the_cpu(
             (on_device.reduced.get(), matte.reduced),
         ):
             difference = np.abs(mine.astype(int) - other)
-            assert difference.max() <= (0 if cover is None else 20)
-            assert difference.mean() < 1
+            assert difference.max() <= (0 if cover is None else 32)
+            assert difference.mean() < (1 if min(size) > 8 else 4)
     theirs.close()
     assert len(told) == len(told_on_device) == (0 if extra is None else 60)
     for shares, others in zip(told, told_on_device, strict=True):

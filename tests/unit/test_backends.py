@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
 import pytest
 
 from bgsoft import backends
 from bgsoft.backends import Candidate, Choice, create, probe_all
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.infer.providers import runtime_clash
 
 
 @pytest.fixture
@@ -92,3 +99,96 @@ def test_named_gpu_inference_without_a_gpu_is_an_error() -> None:
         pytest.skip("CUDA inference is available here")
     with pytest.raises(BackendUnavailableError, match="--infer cuda is unavailable"):
         create("infer", "cuda", {})
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    def problem(gpu: int) -> str | None:
+        return None if gpu < 2 else f"there is no GPU {gpu}: this machine has 2"
+
+    monkeypatch.setattr(backends, "driver_problem", problem)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_gpu_that_is_named_has_to_be_there() -> None:
+    assert backends.chosen_gpu(1) == 1
+    with pytest.raises(BackendUnavailableError, match="--gpu 5: there is no GPU 5"):
+        backends.chosen_gpu(5)
+
+
+def test_no_gpu_need_be_there_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "driver_problem", lambda _gpu: "no NVIDIA GPU found")
+    assert backends.chosen_gpu(None) == 0
+    with pytest.raises(BackendUnavailableError, match="--gpu 0: no NVIDIA GPU found"):
+        backends.chosen_gpu(0)
+
+
+@pytest.fixture
+def runtimes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Installs packages of ONNX Runtime that hold nothing, in place of the real one."""
+
+    def install(*distributions: str) -> Path:
+        package = tmp_path / "onnxruntime"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        for name in distributions:
+            (tmp_path / f"{name}.dist-info").mkdir()
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+        return package
+
+    return install
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(("version", "extra"), [("1.26.0", "gpu"), ("1.31.1", "gpu-cu13")])
+def test_two_onnx_runtimes_are_an_error_where_a_gpu_is(
+    runtimes: Callable[..., Path], version: str, extra: str
+) -> None:
+    runtimes("onnxruntime-1.31.1", f"onnxruntime_gpu-{version}")
+    for wanted in ("auto", "cuda", "tensorrt"):
+        with pytest.raises(BackendUnavailableError) as caught:
+            create("infer", wanted, {})
+        assert caught.value.message == (
+            "onnxruntime and onnxruntime-gpu are both installed, and overwrite each other: "
+            "pip uninstall -y onnxruntime onnxruntime-gpu && pip install " + f"'.[{extra}]'"
+        )
+    choice, _ = create("infer", "cpu", {"cpu": lambda: None})
+    assert choice.backend == "cpu"
+
+
+def test_two_onnx_runtimes_render_where_no_gpu_is(
+    runtimes: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtimes("onnxruntime-1.31.1", "onnxruntime_gpu-1.26.0")
+    monkeypatch.setattr(backends, "driver_problem", lambda _gpu: "no NVIDIA GPU found")
+    assert create("infer", "auto", {"cpu": lambda: None})[0].backend == "cpu"
+    assert runtime_clash() is not None
+
+
+@pytest.mark.parametrize("name", ["onnxruntime-1.31.1", "onnxruntime_gpu-1.26.0"])
+def test_one_onnx_runtime_is_no_clash(runtimes: Callable[..., Path], name: str) -> None:
+    runtimes(name, "onnxruntime_extensions-0.14")
+    assert runtime_clash() is None
+
+
+def test_what_an_uninstall_left_of_onnx_runtime_is_no_runtime(
+    runtimes: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = ModuleSpec("onnxruntime", None, is_package=True)
+    rest.submodule_search_locations = [str(runtimes("onnxruntime_gpu-1.26.0"))]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: rest)
+    with pytest.raises(BackendUnavailableError, match=r"ONNX Runtime is damaged: pip uninstall"):
+        create("infer", "cpu", {})
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_cupy_that_does_not_load_is_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cupy").mkdir()
+    (tmp_path / "cupy" / "__init__.py").write_text("raise ImportError('no module cuda')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    with pytest.raises(BackendUnavailableError, match="cupy does not load: no module cuda: pip"):
+        create("composite", "cuda", {})

@@ -230,8 +230,33 @@ def test_another_machine_is_noted() -> None:
     before = results()
     before["hardware"]["cpu"] = "y"
     compared = baseline.compare(results(), before, "old.json")
-    assert not compared["comparable"]
     assert compared["notes"] == ["hardware: cpu differs (y then, x now)"]
+    assert table_of(compared)[0] == "Against old.json (hardware: cpu differs (y then, x now))"
+    assert verdicts(compared)
+
+
+def test_another_clip_is_not_compared() -> None:
+    before = results(fps=1.0)
+    before["clip"]["name"] = "another.mp4"
+    compared = baseline.compare(results(), before, "old.json")
+    assert not compared["comparable"]
+    assert compared["rows"] == []
+    first, last = table_of(compared)
+    assert "clip: name differs (another.mp4 then" in first
+    assert "not the same measurement" in last
+
+
+def test_a_change_is_told_in_words() -> None:
+    compared = baseline.compare(results(fps=80, stage_ms=1.0), results(), "old.json")
+    text = "\n".join(table_of(compared))
+    assert "25.0 % more time" in text
+    assert "% less time" in text
+    assert "-" not in text.partition("\n")[2]
+
+
+def table_of(compared: dict[str, Any]) -> list[str]:
+    """A comparison as it is printed."""
+    return list(plain_lines(list(tables({**results(), "baseline": compared}))[-1]))
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": "another/1"}'])

@@ -248,6 +248,19 @@ def test_tuning_takes_what_is_faster_by_more_than_noise(tmp_path: Path) -> None:
     assert ("batch", 16) not in tried
 
 
+def test_a_cold_start_does_not_speak_against_the_automatic_choice(tmp_path: Path) -> None:
+    runs = iter(range(1000))
+
+    def fake(_config: RenderConfig, _folder: Path) -> Run:
+        cold = next(runs) < 3  # two more than the run that shows which backends there are
+        return Run(frames=501 if cold else 1001, wall_s=1.0, cpu_s=1.0, report=report(gpu=False))
+
+    config = RenderConfig(input=Path("in.mp4"), output=tmp_path / "out.mp4")
+    found = tune(config, tmp_path, rounds=1, measure=fake)
+    assert found["chosen"] == {"threads": 0, "ring_slots": None}
+    assert {trial["fps"] for trial in found["trials"]} == {1000.0}
+
+
 def test_the_tuned_preset_can_be_loaded(tmp_path: Path) -> None:
     path = tmp_path / "tuned.toml"
     path.write_text(chosen_preset("obs", {"threads": 2, "ring_slots": None, "batch": 4}))

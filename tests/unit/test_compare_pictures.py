@@ -151,12 +151,12 @@ def test_without_vmaf_the_rest_is_measured(
     a: Path, b: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing() -> None:
-        raise BackendUnavailableError("no ffmpeg found: pip install 'bgsoft[quality]'")
+        raise BackendUnavailableError("no ffmpeg found: pip install '.[quality]'")
 
     monkeypatch.setattr("bgsoft.compare.compare.find_ffmpeg", nothing)
     result = compare(a, b)
     assert result.pictures is not None
-    assert result.pictures.vmaf_reason == "no ffmpeg found: pip install 'bgsoft[quality]'"
+    assert result.pictures.vmaf_reason == "no ffmpeg found: pip install '.[quality]'"
     assert result.pictures.curve("vmaf", "y") is None
     assert result.pictures.statistic("psnr", "y") is not None
     with pytest.raises(BackendUnavailableError, match=r"--min-vmaf: no ffmpeg found"):

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bgsoft.bench.quality import vmaf as benchmark_vmaf
 from bgsoft.compare import vmaf
 from bgsoft.compare.vmaf import Ffmpeg, PlanarPicture, VmafScorer, find_ffmpeg
+from bgsoft.config import Codec, EncodeConfig
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.frame import Frame, FrameFormat
+from tests.fakes import host_planes
+from tests.rendering import draw, encode_frames, video_info
 
 try:
     FOUND: Ffmpeg | None = find_ffmpeg()
@@ -70,6 +76,28 @@ def test_nothing_is_left_when_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert scorer._process.returncode is not None
 
 
+@needs_vmaf
+def test_the_benchmark_pairs_frames_by_number(tmp_path: Path) -> None:
+    """A lossless file scores as its own frames do, whatever clock its container has."""
+    assert FOUND is not None
+    format = FrameFormat(width=160, height=120)
+    info = video_info(format, time_base=Fraction(1, 30_000), frame_rate=Fraction(30_000, 1001))
+    pts = [1001 * index for index in range(12)]
+    path = tmp_path / "lossless.mp4"
+    encode_frames(path, info, pts, settings=EncodeConfig(codec=Codec.H264, quality=0))
+    frames = [Frame(host_planes(format), format, i, p, info.time_base) for i, p in enumerate(pts)]
+    for frame in frames:
+        draw(frame.planes, format, frame.index)
+    with VmafScorer(FOUND, 160, 120, 8, threads=2) as scorer:
+        for frame in frames:
+            pictures = (frame.luma, frame.chroma[..., 0], frame.chroma[..., 1])
+            scorer.push(pictures, pictures)
+        same = float(np.mean(scorer.finish()))
+    assert benchmark_vmaf(path, frames) == pytest.approx(same, abs=1e-6)
+    with pytest.raises(ValueError, match="shorter"):
+        benchmark_vmaf(path, frames[:-1])
+
+
 def script(path: Path, filters: str) -> str:
     path.write_text(f"#!/bin/sh\ncat <<'END'\n{filters}\nEND\n")
     path.chmod(0o755)
@@ -82,19 +110,27 @@ def test_an_ffmpeg_is_chosen_by_what_it_can(
     # The filter vmafmotion has the letters, and is no libvmaf.
     without = script(tmp_path / "a", " ... vmafmotion V->V Motion score of libvmaf.")
     having = script(tmp_path / "b", " .. libvmaf VV->V Calculate the VMAF.")
-    monkeypatch.setattr(vmaf, "_candidates", lambda: [str(tmp_path / "gone"), without, having])
+    every = [str(tmp_path / "gone"), without, having]
+    monkeypatch.setattr(vmaf, "ffmpeg_executables", lambda: every)
     assert find_ffmpeg().path == having
-    monkeypatch.setattr(vmaf, "_candidates", lambda: [without])
-    with pytest.raises(BackendUnavailableError, match=r"has no libvmaf: pip install 'bgsoft\[qu"):
+    monkeypatch.setattr(vmaf, "ffmpeg_executables", lambda: [without])
+    with pytest.raises(BackendUnavailableError, match=r"has no libvmaf: pip install '\.\[quality"):
         find_ffmpeg()
-    monkeypatch.setattr(vmaf, "_candidates", list)
+    monkeypatch.setattr(vmaf, "ffmpeg_executables", list)
     with pytest.raises(BackendUnavailableError, match=r"no ffmpeg found: pip install"):
         find_ffmpeg()
 
 
-def test_without_ffmpeg_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ffmpeg_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    having = script(tmp_path / "b", " .. libvmaf VV->V Calculate the VMAF.")
     monkeypatch.setitem(sys.modules, "ffmpeg", None)
+    monkeypatch.setattr(vmaf, "ffmpeg_executables", lambda: [having])
     with pytest.raises(BackendUnavailableError, match=r"ffmpeg-python is not installed: pip"):
+        find_ffmpeg()
+    # Where there is no libvmaf, that is what has to be mended.
+    without = script(tmp_path / "a", " ... vmafmotion V->V Motion score of libvmaf.")
+    monkeypatch.setattr(vmaf, "ffmpeg_executables", lambda: [without])
+    with pytest.raises(BackendUnavailableError, match="has no libvmaf"):
         find_ffmpeg()
 
 

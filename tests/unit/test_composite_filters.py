@@ -252,5 +252,5 @@ def test_nothing_as_large_as_a_frame_is_allocated(kind: EffectKind, layout: Pixe
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # NumPy takes fixed buffers of some 100 kB to convert between types.
-    assert peak < frame.luma.size / 4
+    # NumPy takes fixed buffers of some 100 to 200 kB to convert between types, 1.26 the most.
+    assert peak < frame.luma.size / 3

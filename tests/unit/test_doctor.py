@@ -16,6 +16,7 @@ from bgsoft.cli.doctor import _lines
 from bgsoft.doctor import DoctorReport, examine
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.hardware import HARDWARE_RUNS
+from bgsoft.infer.providers import Missing
 from bgsoft.selftest import gpu_info
 from bgsoft.selftest.gpu_info import DecodeCaps, EncodeCaps, GpuInfo
 from bgsoft.selftest.parity import Parity
@@ -247,8 +248,7 @@ def test_nvenc_is_asked_for_every_codec(monkeypatch: pytest.MonkeyPatch) -> None
             raise BackendUnavailableError("NVENC: this GPU has no NVENC")
         return {"width_max": 4096}
 
-    nvenc: Any = SimpleNamespace(encoder_caps=answer)
-    monkeypatch.setitem(sys.modules, "bgsoft.encode.nvenc", nvenc)
+    monkeypatch.setattr("bgsoft.encode.nv_caps.encoder_caps", answer)
     h264, hevc, av1 = gpu_info.encode_caps(0)
     assert h264.supported
     assert hevc.features == {"width_max": 4096}
@@ -290,3 +290,15 @@ def test_a_comparison_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert found == []
     assert obstacle == "GPU and CPU cannot be compared: OSError: lost"
     assert doctor._gpu_problems({}, found, obstacle) == [obstacle]
+
+
+def test_two_onnx_runtimes_are_told_of(
+    machine: dict[tuple[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "runtime_clash", lambda: Missing("both are installed", "pip ..."))
+    report = examine()
+    assert report.problems == []  # by the registry: no GPU is in the way
+    assert report.gpu_problems == ["both are installed: pip ..."]
+    blocked = replace(GPU_STAGES["infer"][1], available=False, reason="both", blocks=True)
+    monkeypatch.setitem(GPU_STAGES, "infer", [blocked, GPU_STAGES["infer"][2]])
+    assert examine().problems == ["both"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
@@ -33,10 +35,30 @@ def write(writer: FaceDataWriter, faces: Sequence[Sequence[Face]] = FACES) -> No
         writer.write(frame(index), found)
 
 
+def complete(
+    path: Path, faces: Sequence[Sequence[Face]] = FACES, *, overwrite: bool = False
+) -> None:
+    """Write a file as a render that ends well does."""
+    with open_face_data(path, overwrite=overwrite) as writer:
+        write(writer, faces)
+        writer.finish()
+        writer.publish()
+    assert writer.kept is None
+
+
+def indices(path: Path) -> list[int]:
+    """The frames in a file."""
+    if path.suffix == ".npz":
+        with np.load(path) as data:
+            assert len(data["landmarks"]) == len(data["id"]) == data["first"][-1]
+            found: list[int] = data["index"].tolist()
+            return found
+    return [json.loads(line)["index"] for line in path.read_text().splitlines()]
+
+
 def test_a_line_a_frame(tmp_path: Path) -> None:
     path = tmp_path / "faces.jsonl"
-    with open_face_data(path, overwrite=False) as writer:
-        write(writer)
+    complete(path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["index"] for line in lines] == [0, 1, 2]
     assert [line["pts"] for line in lines] == [500, 533, 566]
@@ -52,17 +74,14 @@ def test_a_line_a_frame(tmp_path: Path) -> None:
 
 
 def test_lines_are_there_before_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "faces.jsonl"
-    with open_face_data(path, overwrite=False) as writer:
+    with open_face_data(tmp_path / "faces.jsonl", overwrite=False) as writer:
         writer.write(frame(0), FACES[0])
-        assert json.loads(path.read_text())["faces"][0]["id"] == 0
+        assert indices(tmp_path / "faces.partial.jsonl") == [0]
 
 
 def test_arrays(tmp_path: Path) -> None:
     path = tmp_path / "faces.npz"
-    with open_face_data(path, overwrite=False) as writer:
-        write(writer)
-        assert not path.exists()
+    complete(path)
     with np.load(path, allow_pickle=False) as data:
         arrays = dict(data)
     assert arrays["index"].tolist() == [0, 1, 2]
@@ -82,28 +101,136 @@ def test_arrays(tmp_path: Path) -> None:
 
 def test_arrays_of_no_faces(tmp_path: Path) -> None:
     path = tmp_path / "faces.npz"
-    with open_face_data(path, overwrite=False) as writer:
-        write(writer, [[], []])
+    complete(path, [[], []])
     with np.load(path) as data:
         assert data["landmarks"].shape == (0, 468, 3)
         assert data["first"].tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("name", ["faces.jsonl", "faces.npz"])
-def test_an_interrupted_render_leaves_what_was_found(tmp_path: Path, name: str) -> None:
+NAMES = pytest.mark.parametrize("name", ["faces.jsonl", "faces.npz"])
+
+
+@NAMES
+def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    with pytest.raises(KeyboardInterrupt), open_face_data(path, overwrite=False) as writer:
-        write(writer, FACES[:2])
-        raise KeyboardInterrupt
-    if name.endswith("npz"):
-        with np.load(path) as data:
-            assert data["index"].tolist() == [0, 1]
-    else:
-        assert len(path.read_text().splitlines()) == 2
+    path.write_text("before")
+    path.chmod(0o640)
+    with open_face_data(path, overwrite=True) as writer:
+        write(writer)
+        writer.finish()
+        assert path.read_text() == "before"
+        writer.publish()
+    assert indices(path) == [0, 1, 2]
+    assert path.stat().st_mode & 0o777 == 0o640
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("name", ["faces.jsonl", "faces.npz"])
+@NAMES
+def test_an_interrupted_render_leaves_what_was_found(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("before")
+    with pytest.raises(KeyboardInterrupt), open_face_data(path, overwrite=True) as writer:
+        write(writer, FACES[:2])
+        raise KeyboardInterrupt
+    partial = tmp_path / name.replace(".", ".partial.")
+    assert writer.kept == partial
+    assert indices(partial) == [0, 1]
+    assert path.read_text() == "before"
+    assert sorted(tmp_path.iterdir()) == [path, partial]
+    complete(path, overwrite=True)  # and the next one takes it away
+    assert indices(path) == [0, 1, 2]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@NAMES
+def test_names_of_full_length_and_links_serve(tmp_path: Path, name: str) -> None:
+    suffix = Path(name).suffix
+    long = tmp_path / f"{'ü' * ((255 - len(suffix)) // 2)}{suffix}"
+    complete(long)
+    assert indices(long) == [0, 1, 2]
+    (tmp_path / "there").mkdir()
+    link = tmp_path / name
+    link.symlink_to(tmp_path / "there" / name)
+    with open_face_data(link, overwrite=False) as writer:
+        write(writer)
+    assert writer.kept is not None
+    assert writer.kept.parent == tmp_path / "there"
+    assert indices(writer.kept) == [0, 1, 2]
+
+
+@NAMES
+def test_what_appears_meanwhile_is_not_overwritten(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with (
+        pytest.raises(OutputError, match="appeared meanwhile"),
+        open_face_data(path, overwrite=False) as writer,
+    ):
+        write(writer)
+        writer.finish()
+        path.write_text("somebody's")
+        writer.publish()
+    assert path.read_text() == "somebody's"
+    assert writer.kept is not None
+    assert indices(writer.kept) == [0, 1, 2]
+
+
+@contextmanager
+def file_size_limit(limit: int) -> Iterator[None]:
+    """Writes beyond so many bytes of a file fail, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@NAMES
+@pytest.mark.parametrize("limit", [5_000, 30_000])
+def test_a_full_disk_leaves_whole_frames(tmp_path: Path, name: str, limit: int) -> None:
+    path = tmp_path / name
+    path.write_text("before")
+    written = 0
+    writer = open_face_data(path, overwrite=True)
+    with file_size_limit(limit), pytest.raises(OutputError, match=f"face data {name}: File"):
+        for index in range(20):
+            writer.write(frame(index), FACES[0])
+            written = index + 1
+    writer.close()  # once the unfinished video is removed, so that there is room again
+    assert path.read_text() == "before"
+    if written:
+        assert writer.kept is not None
+        assert indices(writer.kept) == list(range(written))
+    else:
+        assert writer.kept is None
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_arrays_that_find_no_room_at_the_end_leave_no_half_file(tmp_path: Path) -> None:
+    path = tmp_path / "faces.npz"
+    with open_face_data(path, overwrite=False) as writer:
+        write(writer)
+        with file_size_limit(10_000):
+            with pytest.raises(OutputError, match=r"faces\.npz"):
+                writer.finish()
+            writer.close()
+    assert writer.kept is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_renders_do_not_mix_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "faces.jsonl"
+    with open_face_data(path, overwrite=False) as one, open_face_data(path, overwrite=False) as two:
+        write(one)
+        with pytest.raises(OutputError, match=r"another render is writing faces\.partial\.jsonl"):
+            write(two)
+        two.close()
+        one.finish()
+        one.publish()
+    assert indices(path) == [0, 1, 2]
+
+
+@NAMES
 def test_without_a_frame_nothing_is_written_or_replaced(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text("before")
@@ -121,9 +248,9 @@ def test_what_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> No
     (tmp_path / "faces.npz").touch()
     with pytest.raises(OutputError, match="--overwrite"):
         open_face_data(tmp_path / "faces.npz", overwrite=False)
-    with pytest.raises(OutputError, match="does not exist"):
-        open_face_data(tmp_path / "none" / "faces.npz", overwrite=False)
-    with pytest.raises(ConfigError, match="same file"):
+    with pytest.raises(OutputError, match="is no folder"):
+        open_face_data(tmp_path / "faces.npz" / "faces.npz", overwrite=False)
+    with pytest.raises(OutputError, match="same file"):
         open_face_data(
             tmp_path / "faces.npz", overwrite=True, others=[tmp_path / "." / "faces.npz"]
         )

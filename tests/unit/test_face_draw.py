@@ -24,6 +24,14 @@ def test_drawn_is_what_lies_in_the_box_and_its_label() -> None:
     assert picture[:100].max() == 0
 
 
+def test_a_face_shows_through_its_mesh() -> None:
+    picture = np.full((200, 200, 3), 100, np.uint8)
+    face = make_face(100, 100, 40)
+    draw_faces(picture, [face])
+    inside = picture[90:110, 90:110].astype(int)
+    assert np.abs(inside - 100).max() <= 0.3 * 155 + 1
+
+
 def test_faces_out_of_sight_or_without_a_size_do_no_harm() -> None:
     picture = np.zeros((64, 64, 3), np.uint8)
     lost = make_face(32, 32, 20)

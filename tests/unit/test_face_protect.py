@@ -11,7 +11,15 @@ from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.face.base import Face
 from bgsoft.face.journal import FaceJournal
 from bgsoft.face.oval import FACE_OVAL, box_overlap, face_outline, hiding_ellipse, oval_points
-from bgsoft.face.protect import Cover, CoverDrawer, CpuMatteEditor, Guard, Outline, paint
+from bgsoft.face.protect import (
+    FILLED_SHARE,
+    MISSED_SHARE,
+    CoverDrawer,
+    CpuMatteEditor,
+    Guard,
+    Outline,
+    paint,
+)
 from bgsoft.frame import FrameFormat, Matte
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from
 from tests.unit.face_shapes import make_face
@@ -28,10 +36,22 @@ def empty_matte(format: FrameFormat, value: int = 0) -> Matte:
 
 
 def inside_outline(face: Face, format: FrameFormat) -> NDArray[np.bool_]:
-    """Pixels inside the face's outline, drawn on the full frame."""
-    drawn = np.zeros(format.luma_shape, np.uint8)
-    cv2.fillPoly(drawn, [np.rint(face_outline(face) - 0.5).astype(np.int32)], 255)
-    return drawn > 0
+    """Pixels whose centres are inside the face's outline."""
+    points = face_outline(face).astype(np.float64)
+    (left, top), (right, bottom) = points.min(axis=0).astype(int), points.max(axis=0).astype(int)
+    drawn = np.zeros(format.luma_shape, np.bool_)
+    box = np.s_[max(top, 0) : bottom + 1, max(left, 0) : right + 1]
+    inside = drawn[box]
+    y, x = np.mgrid[box][:, : inside.shape[0], : inside.shape[1]] + 0.5
+    for (x0, y0), (x1, y1) in zip(points, np.roll(points, -1, axis=0), strict=True):
+        if y0 != y1:
+            inside ^= ((y0 > y) != (y1 > y)) & (x < x0 + (y - y0) * (x1 - x0) / (y1 - y0))
+    return drawn
+
+
+def filled(share: NDArray[np.uint8], strength: float = 1.0) -> NDArray[np.uint8]:
+    """The opacity of a fill where this share is enclosed."""
+    return np.rint(np.clip((2.0 * share - 255) * strength, 0, 255)).astype(np.uint8)
 
 
 def enclosed_shares(outline: Outline) -> NDArray[np.float64]:
@@ -51,13 +71,11 @@ def enclosed_shares(outline: Outline) -> NDArray[np.float64]:
     return inside[fine // 2 :: fine, fine // 2 :: fine] / side**2
 
 
-def plane_of(cover: Cover, format: FrameFormat) -> NDArray[np.uint8]:
-    """The whole cover on the grid."""
+def plane_of(outline: Outline, format: FrameFormat) -> NDArray[np.uint8]:
+    """The enclosed share on the whole grid."""
     plane = np.zeros(grid_shape(format.width, format.height), np.uint8)
-    for outline in cover.outlines:
-        left, top, right, bottom = outline.box
-        part = plane[top:bottom, left:right]
-        np.maximum(part, paint(outline), out=part)
+    left, top, right, bottom = outline.box
+    plane[top:bottom, left:right] = paint(outline)
     return plane
 
 
@@ -74,11 +92,12 @@ def test_a_cover_is_the_enclosed_share_of_a_square_around_each_cell(
         cover = CoverDrawer(HD).draw([(face, 1.0)])
         assert cover is not None
         (outline,) = cover.outlines
+        tiny = outline.side == 1
         shares, painted = enclosed_shares(outline), paint(outline).astype(float)
         assert painted.shape == shares.shape
-        assert np.abs(painted - 255 * shares).max() <= 20
+        assert np.abs(painted - 255 * shares).max() <= (28 if tiny else 20)
         soft = (shares > 0.01) & (shares < 0.99)
-        assert np.abs(painted - 255 * shares)[soft].mean() < 5
+        assert np.abs(painted - 255 * shares)[soft].mean() < (9 if tiny else 5)
 
 
 @pytest.mark.parametrize("width", [4, 30, 90, 300])
@@ -88,7 +107,7 @@ def test_the_outermost_cells_of_a_box_are_free_but_at_the_edge_of_the_grid(width
             cover = CoverDrawer(HD).draw([(make_face(x, 360 + x / 7, width, roll=roll), 1.0)])
             assert cover is not None
             painted = paint(cover.outlines[0])
-            assert painted.max() == 255
+            assert painted.max() == 255 or width < 30
             assert not painted[[0, -1]].any()
             assert not painted[:, [0, -1]].any()
     cover = CoverDrawer(HD).draw([(make_face(0, 0, 300), 1.0)])
@@ -97,19 +116,21 @@ def test_the_outermost_cells_of_a_box_are_free_but_at_the_edge_of_the_grid(width
     assert paint(cover.outlines[0])[0, 0] == 255
 
 
-def test_covers_fade_evenly() -> None:
+def test_fills_fade_evenly() -> None:
     face = make_face(640, 360, 200)
-    full, half = (CoverDrawer(HD).draw([(face, opacity)]) for opacity in (1.0, 0.5))
-    assert full is not None
-    assert half is not None
-    assert half.faces == []  # not measured
-    expected = paint(full.outlines[0]) / 2.0
-    assert np.abs(paint(half.outlines[0]) - expected).max() <= 0.5
+    full, half = empty_matte(HD), empty_matte(HD)
+    for matte, opacity in ((full, 1.0), (half, 0.5)):
+        cover = CoverDrawer(HD).draw([(face, opacity)])
+        assert cover is not None
+        assert cover.faces == ([0] if opacity == 1 else [])  # fading ones are not measured
+        CpuMatteEditor(HD).apply(matte, cover, None, None)
+    assert full.alpha.max() == 255
+    assert np.abs(half.alpha - full.alpha / 2.0).max() <= 0.5
 
 
 @pytest.mark.parametrize("roll", [0.0, 0.6, -1.4])
 @pytest.mark.parametrize("place", [(640, 300), (20, 360), (1270, 715), (500, 5)])
-def test_a_missed_face_becomes_opaque_and_nothing_far_from_it_changes(
+def test_a_missed_face_is_filled_in_and_nothing_outside_of_it_changes(
     place: tuple[float, float], roll: float
 ) -> None:
     face = make_face(*place, 160, roll=roll)
@@ -119,15 +140,34 @@ def test_a_missed_face_becomes_opaque_and_nothing_far_from_it_changes(
     seen: list[list[float]] = []
     CpuMatteEditor(HD).apply(matte, cover, None, lambda shares: seen.append(list(shares)))
     inside = inside_outline(face, HD)
-    assert matte.alpha[inside].min() >= 235
-    far = cv2.dilate(inside.astype(np.uint8), np.ones((81, 81), np.uint8)) == 0
-    assert matte.alpha[far].max() == 0
+    assert not matte.alpha[~inside].any()
+    well_inside = inside_outline(
+        make_face(*place, 160 - 2 * 20, height=208 - 2 * 20, roll=roll), HD
+    )
+    assert matte.alpha[well_inside].min() >= 250
     assert seen == [[0.0]]
     factor = grid_factor(1280, 720)
     cells = cv2.resize(
         matte.alpha, None, fx=1 / factor, fy=1 / factor, interpolation=cv2.INTER_AREA
     )
     assert np.abs(cells.astype(int) - matte.reduced).mean() < 1
+
+
+@pytest.mark.parametrize("width", [6, 12, 20, 45, 300])
+@pytest.mark.parametrize("size", [(1280, 720), (1920, 1080), (640, 360)])
+def test_no_face_is_filled_in_beyond_its_outline(size: tuple[int, int], width: float) -> None:
+    rng = np.random.default_rng(width)
+    format = frame_format(size)
+    for roll in rng.uniform(-3, 3, 4):
+        x, y = rng.uniform(0.3, 0.7, 2) * size
+        face = make_face(x, y, width, roll=roll)
+        face.landmarks[list(FACE_OVAL), :2] += rng.normal(0, 0.01 * width, (36, 2))
+        matte = empty_matte(format)
+        CpuMatteEditor(format).apply(matte, CoverDrawer(format).draw([(face, 1.0)]), None, None)
+        inside = inside_outline(face, format)
+        assert not matte.alpha[~inside].any()
+        assert matte.alpha[inside].max() >= 250 or width < 12
+        assert matte.alpha[inside].mean() > 0.7 * 255 or width < 20 * grid_factor(*size)
 
 
 def test_the_edge_is_soft() -> None:
@@ -141,20 +181,49 @@ def test_the_edge_is_soft() -> None:
     assert 8 <= np.count_nonzero((row > 5) & (row < 250)) <= 40
 
 
-def test_a_matte_that_has_the_face_keeps_what_it_has() -> None:
+def with_a_hole(face: Face, format: FrameFormat, share: float) -> Matte:
+    """A matte that leaves out about this share of a face, across its middle."""
+    matte = empty_matte(format, 255)
+    cells = plane_of(CoverDrawer(format).draw([(face, 1.0)]).outlines[0], format)
+    rows = np.cumsum(filled(cells).sum(axis=1, dtype=np.int64))
+    first, last = (int(np.searchsorted(rows, x * rows[-1])) for x in (0.5, 0.5 + share))
+    matte.reduced[first:last] = 0
+    factor = grid_factor(format.width, format.height)
+    matte.alpha[first * factor : last * factor] = 0
+    return matte
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.03])
+def test_a_matte_that_has_the_face_keeps_what_it_has(missing: float) -> None:
     face = make_face(640, 360, 200)
-    matte = empty_matte(HD, 255)
-    own = matte.reduced
+    matte = with_a_hole(face, HD, missing)
+    own, alpha, reduced = matte.reduced, matte.alpha.copy(), matte.reduced.copy()
     seen: list[list[float]] = []
     CpuMatteEditor(HD).apply(
         matte, CoverDrawer(HD).draw([(face, 1.0)]), None, lambda shares: seen.append(list(shares))
     )
-    assert matte.alpha.min() == 255
+    np.testing.assert_array_equal(matte.alpha, alpha)
+    np.testing.assert_array_equal(matte.reduced, reduced)
     assert matte.reduced is own
-    assert seen == [[1.0]]
+    assert seen[0][0] == pytest.approx(1 - missing, abs=0.01)
 
 
-def test_what_the_mask_had_missed_is_measured_before_uniting() -> None:
+def test_the_more_of_a_face_is_missing_the_more_it_is_filled_in() -> None:
+    """Evenly, so that a mask that wavers about the limit makes nothing flicker."""
+    face = make_face(640, 360, 400)
+    shares, strengths = [], []
+    for missing in np.linspace(0.01, 0.3, 30):
+        matte = with_a_hole(face, HD, missing)
+        cover = CoverDrawer(HD).draw([(face, 1.0)])
+        CpuMatteEditor(HD).apply(matte, cover, None, shares.extend)
+        strengths.append(matte.reduced[180, 320] / 255)
+    expected = (1 - np.array(shares) - MISSED_SHARE) / (FILLED_SHARE - MISSED_SHARE)
+    np.testing.assert_allclose(strengths, np.clip(expected, 0, 1), atol=0.01)
+    assert (strengths[0], strengths[-1]) == (0, 1)
+    assert np.diff(strengths).max() < 0.3
+
+
+def test_what_the_mask_had_missed_is_measured_before_it_is_filled_in() -> None:
     face = make_face(640, 360, 200)
     matte = empty_matte(HD)
     matte.reduced[:, : matte.reduced.shape[1] // 2] = 255  # half of the face
@@ -200,21 +269,24 @@ def test_every_size_with_faces_anywhere(size: tuple[int, int]) -> None:
     assert cover is not None
     assert cover.faces == [0, 1, 2]
     editor.apply(matte, cover, None, lambda _shares: None)
-    assert matte.alpha[height // 2, width // 2] > 200
+    assert matte.alpha[height // 2, width // 2] > 200 or min(size) < 8
     assert drawer.draw(faces[3:]) is None  # out of sight
     assert drawer.draw([]) is None
 
 
 @pytest.mark.parametrize("limits", [False, True])
 @pytest.mark.parametrize("size", SIZES)
-def test_the_matte_rises_to_the_enlarged_cover_wherever_it_is_not_opaque(
-    size: tuple[int, int], limits: bool
-) -> None:
-    """Though only what can rise is looked at."""
+def test_the_matte_rises_to_the_enlarged_fills(size: tuple[int, int], limits: bool) -> None:
     format = frame_format(size)
     rng = np.random.default_rng(5)
     factor, (rows, columns) = grid_factor(*size), grid_shape(*size)
     editor, drawer = CpuMatteEditor(format), CoverDrawer(format)
+
+    def enlarge(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        whole = (columns * factor, rows * factor)
+        large = cv2.resize(plane, whole, interpolation=cv2.INTER_LINEAR).reshape(whole[::-1])
+        return large[: size[1], : size[0]]
+
     for radius in (0.1, 0.3, 0.6):
         x, y = rng.uniform(0, 1, 2) * size
         faces = [(make_face(x, y, max(2.0, 0.3 * size[0]), roll=0.4), 1.0)]
@@ -224,21 +296,20 @@ def test_the_matte_rises_to_the_enlarged_cover_wherever_it_is_not_opaque(
         matte = matte_from(format, disc_mask(format, radius))
         limit = rng.integers(0, 256, (rows, columns), np.uint8) if limits else None
         alpha, reduced = matte.alpha.copy(), matte.reduced.copy()
-        enlarged = [
-            cv2.resize(
-                plane, (columns * factor, rows * factor), interpolation=cv2.INTER_LINEAR
-            ).reshape(rows * factor, columns * factor)[: size[1], : size[0]]
-            for outline in cover.outlines
-            for plane in [plane_of(Cover([outline], []), format)]
-        ]
         if limit is not None:
-            reduced = np.minimum(reduced, limit)
-            most = cv2.resize(limit, (columns * factor, rows * factor)).reshape(-1)
-            most = most.reshape(rows * factor, columns * factor)[: size[1], : size[0]]
-            alpha = np.minimum(alpha, most)
+            alpha, reduced = np.minimum(alpha, enlarge(limit)), np.minimum(reduced, limit)
+        expected, expected_reduced = alpha, reduced
+        for outline in cover.outlines:
+            share = plane_of(outline, format)
+            inside = filled(share).astype(float)
+            has = (inside * reduced).sum() / (255 * inside.sum()) if inside.any() else 1.0
+            missing = (1 - has - MISSED_SHARE) / (FILLED_SHARE - MISSED_SHARE)
+            strength = outline.opacity * min(max(missing, 0.0), 1.0)
+            expected = np.maximum(expected, filled(enlarge(share), strength))
+            expected_reduced = np.maximum(expected_reduced, filled(share, strength))
         editor.apply(matte, cover, limit, None)
-        np.testing.assert_array_equal(matte.reduced, np.maximum(reduced, plane_of(cover, format)))
-        np.testing.assert_array_equal(matte.alpha, np.maximum.reduce([alpha, *enlarged]))
+        np.testing.assert_allclose(matte.reduced.astype(int), expected_reduced, atol=1)
+        np.testing.assert_allclose(matte.alpha.astype(int), expected, atol=1)
 
 
 def test_faces_that_are_not_numbers_are_left_out() -> None:
@@ -276,8 +347,8 @@ def test_the_journal_lists_missed_frames_with_the_faces() -> None:
     journal = FaceJournal(measures=True)
     journal.add([make_face(1, 1, 1, id=3), make_face(2, 2, 1, id=4)])
     journal.add([])
-    journal.add_coverage(0, 900, 0.5, [3, 4], [0.81, 0.5])
-    journal.add_coverage(1, 1800, 1.0, [3], [0.80])
+    journal.add_coverage(0, 900, 0.5, [3, 4], [0.96, 0.5])
+    journal.add_coverage(1, 1800, 1.0, [3], [0.951])
     summary = journal.summary()
     assert summary["tracks"] == summary["most_faces"] == 2
     assert summary["frames_with_faces"] == 1

@@ -391,9 +391,8 @@ def test_capabilities(
 
 def test_a_missing_library_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Any:
-        raise BackendUnavailableError("PyNvVideoCodec is missing: pip install 'bgsoft[gpu]'")
+        raise BackendUnavailableError("PyNvVideoCodec is missing: pip install '.[gpu]'")
 
     monkeypatch.setattr(nv_caps, "video_codec", missing)
-    nv_caps.decoder_caps.cache_clear()
     with pytest.raises(BackendUnavailableError, match="pip install"):
         nv_caps.decoder_caps(0, "H264", 8)

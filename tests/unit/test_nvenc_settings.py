@@ -81,6 +81,25 @@ def test_rates_have_two_decimals() -> None:
     assert choose_nvenc(EncodeConfig(), MP4, info).options["fps"] == "29.97"
 
 
+@pytest.mark.parametrize("declared", [90_000, 0])
+def test_rates_beyond_reason_are_those_of_the_file(tmp_path: Path, declared: int) -> None:
+    info = video_info(NV12, frame_rate=Fraction(declared))
+    with Muxer(tmp_path / "a.mp4", MP4, info, copy_tracks=False) as muxer:
+        assert choose_nvenc(EncodeConfig(), MP4, info).options["fps"] == "25.00"
+        assert muxer.frame_rate == 25
+        muxer.add_encoder("libx264", width=96, height=72, pix_fmt="yuv420p")
+
+
+@pytest.mark.parametrize(
+    ("size", "depth"),
+    [((1920, 1080), 20), ((3840, 2160), 20), ((4096, 2304), 20), ((7680, 4320), 5)],
+)
+def test_pictures_beyond_4k_are_looked_at_less_far_ahead(size: tuple[int, int], depth: int) -> None:
+    choice = choose_nvenc(EncodeConfig(codec=Codec.HEVC), MP4, video_info(NV12))
+    caps = CAPS | {"width_max": 8192, "height_max": 8192}
+    assert fit_to_caps(choice, caps, *size).options["lookahead"] == str(depth)
+
+
 def test_av1_comes_without_its_file_header() -> None:
     choice = choose_nvenc(EncodeConfig(codec=Codec.AV1), MP4, video_info(NV12))
     assert choice.options["use_ivf_container"] == "0"

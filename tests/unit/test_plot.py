@@ -220,6 +220,22 @@ def test_bars_are_as_long_as_their_values() -> None:
     assert long.width == pytest.approx(4 * short.width)
 
 
+def test_no_band_lies_under_the_words_of_what_was_not_run() -> None:
+    bars = [
+        Bar(label="a", value=2.0, text="2"),
+        Bar(label="b", value=None, text="no GPU", target=(5.0, 7.0)),
+    ]
+    chart = bar_chart("t", "x", bars)
+    assert chart is not None
+    rects = [shape for shape in chart.shapes if isinstance(shape, Rect)]
+    assert [rect.fill for rect in rects] == ["s1"]
+    bars.append(Bar(label="c", value=6.0, text="6", target=(5.0, 7.0)))
+    chart = bar_chart("t", "x", bars)
+    assert chart is not None
+    fills = [shape.fill for shape in chart.shapes if isinstance(shape, Rect)]
+    assert fills.count("target") == 1
+
+
 def test_stacks_touch_and_add_up() -> None:
     chart = stacked_chart("t", "ms", ["p", "q"], [Stack(label="a", parts=[1.0, 3.0])])
     first, second = [bar for bar in bars_of(chart) if bar.tooltip]

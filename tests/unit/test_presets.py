@@ -9,6 +9,8 @@ from bgsoft.config import (
     Codec,
     EffectConfig,
     EffectKind,
+    FaceConfig,
+    FaceMode,
     MatteConfig,
     MatteStyle,
     Refine,
@@ -192,6 +194,24 @@ def test_a_new_effect_drops_what_belonged_to_the_old_one() -> None:
 def test_the_same_effect_keeps_its_strength() -> None:
     same = {"effect": {"kind": EffectKind.BLUR}}
     assert merge({"effect": {"strength": 8.0}}, same)["effect"]["strength"] == 8.0
+
+
+def test_nobody_is_main_only_where_faces_are_anonymized(tmp_path: Path) -> None:
+    path = write(tmp_path, "[face]\nsubjects = 0\n")
+    assert build(path).face == FaceConfig(mode=FaceMode.ANONYMIZE, subjects=0)
+    assert build(path, face={"mode": FaceMode.MAIN}).face == FaceConfig(mode=FaceMode.MAIN)
+    child = write(tmp_path, "extends = 'mine.toml'\n[face]\nmode = 'guard'\n", "child.toml")
+    assert build(child).face == FaceConfig()
+    for mode in (FaceMode.OFF, FaceMode.GUARD, FaceMode.MAIN):
+        with pytest.raises(ConfigError, match="--face anonymize"):
+            FaceConfig(mode=mode, subjects=0)
+    with pytest.raises(PresetError, match="preset bad: --subjects 0 needs --face anonymize"):
+        build(write(tmp_path, "[face]\nmode = 'main'\nsubjects = 0\n", "bad.toml"))
+
+
+def test_three_main_people_stay_three_in_another_mode(tmp_path: Path) -> None:
+    path = write(tmp_path, "[face]\nmode = 'main'\nsubjects = 3\n")
+    assert build(path, face={"mode": FaceMode.ANONYMIZE}).face.subjects == 3
 
 
 def test_another_codec_drops_the_speed() -> None:

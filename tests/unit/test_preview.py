@@ -106,8 +106,8 @@ def test_existing_picture_is_kept_unless_asked(clip: Path, tmp_path: Path) -> No
 def test_bad_outputs(clip: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.png"):
         write_preview(config(clip, tmp_path / "p.jpg"))
-    with pytest.raises(OutputError, match="does not exist"):
-        write_preview(config(clip, tmp_path / "none" / "p.png"))
+    with pytest.raises(OutputError, match="is no folder"):
+        write_preview(config(clip, clip / "p.png"))
     (tmp_path / "d.png").mkdir()
     with pytest.raises(OutputError, match="directory"):
         write_preview(config(clip, tmp_path / "d.png"))

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bgsoft.config import Precision
 from bgsoft.infer import providers
-from bgsoft.infer.providers import engine_cache_options, engine_key, provider_options
+from bgsoft.infer.engines import engine_key
+from bgsoft.infer.providers import provider_options
 
 SHAPES = {"image": (8, 3, 256, 256)}
 
@@ -30,19 +30,23 @@ def test_cuda_runs_on_the_given_stream_and_device() -> None:
     assert options("cuda", graphs=False)["enable_cuda_graph"] == "0"
 
 
-def test_tensorrt_has_profiles_for_batches_from_one_to_eight() -> None:
-    given = options("tensorrt")
+def test_tensorrt_takes_words_for_switches() -> None:
+    given = options("tensorrt", graphs=False)
+    assert (given["trt_fp16_enable"], given["trt_cuda_graph_enable"]) == ("False", "False")
+    given = options("tensorrt", precision=Precision.FP16)
+    assert (given["trt_fp16_enable"], given["trt_cuda_graph_enable"]) == ("True", "True")
+
+
+@pytest.mark.parametrize(
+    ("batch", "largest_batch", "most"), [(8, None, 8), (16, None, 16), (4, 8, 8)]
+)
+def test_tensorrt_has_a_profile_for_every_batch(
+    batch: int, largest_batch: int | None, most: int
+) -> None:
+    given = options("tensorrt", shapes={"image": (batch, 3, 256, 256)}, largest_batch=largest_batch)
     assert given["trt_profile_min_shapes"] == "image:1x3x256x256"
-    assert given["trt_profile_opt_shapes"] == "image:4x3x256x256"
-    assert given["trt_profile_max_shapes"] == "image:8x3x256x256"
-    assert given["trt_fp16_enable"] == "0"
-    assert options("tensorrt", precision=Precision.FP16)["trt_fp16_enable"] == "1"
-
-
-def test_engines_and_timings_are_kept_in_one_folder(tmp_path: Path) -> None:
-    given = engine_cache_options(tmp_path)
-    assert given["trt_engine_cache_path"] == given["trt_timing_cache_path"] == str(tmp_path)
-    assert given["trt_engine_cache_enable"] == given["trt_timing_cache_enable"] == "1"
+    assert given["trt_profile_opt_shapes"] == f"image:{most}x3x256x256"
+    assert given["trt_profile_max_shapes"] == f"image:{most}x3x256x256"
 
 
 def key(**changes: Any) -> str:
@@ -63,6 +67,7 @@ def key(**changes: Any) -> str:
         {"model_sha256": "cd"},
         {"options": options("tensorrt", precision=Precision.FP16)},
         {"options": options("tensorrt", shapes={"image": (8, 3, 144, 256)})},
+        {"options": options("tensorrt", shapes={"image": (16, 3, 256, 256)})},
         {"versions": {"onnxruntime": "1.26.0", "tensorrt": "10.10.0"}},
         {"gpu_name": "other GPU"},
         {"compute_capability": "89"},
@@ -72,8 +77,14 @@ def test_what_makes_another_engine_makes_another_key(change: dict[str, Any]) -> 
     assert key(**change) != key()
 
 
-def test_stream_and_device_number_make_no_other_engine() -> None:
-    assert key(options=options("tensorrt", stream=9, gpu=1)) == key()
+@pytest.mark.parametrize("change", [{"stream": 9}, {"gpu": 1}, {"graphs": False}])
+def test_where_and_how_it_runs_makes_no_other_engine(change: dict[str, Any]) -> None:
+    assert key(options=options("tensorrt", **change)) == key()
+
+
+def test_a_smaller_batch_goes_on_with_the_engine_of_a_larger_one() -> None:
+    smaller = options("tensorrt", shapes={"image": (4, 3, 256, 256)}, largest_batch=8)
+    assert key(options=smaller) == key()
 
 
 def test_a_runtime_without_a_provider_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,7 @@ def test_a_gpu_can_be_required(main: Main) -> None:
 def test_a_wrong_frame_fails_its_row(
     main: Main, script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(script.Checks, "need_decoder", lambda *_: None)
     monkeypatch.setattr(script.Checks, "need", lambda *_: None)
     whole = script.decode_clip
 
@@ -93,7 +94,7 @@ def test_a_wrong_frame_fails_its_row(
 @pytest.mark.parametrize(
     ("error", "status", "detail"),
     [
-        (BackendUnavailableError("no NVENC"), "skip", "no NVENC"),
+        (BackendUnavailableError("it does not load"), "FAIL", "it does not load"),
         (AssertionError("too far"), "FAIL", "too far"),
         (RuntimeError("CUDA\n error 700"), "FAIL", "RuntimeError: CUDA error 700"),
     ],
@@ -104,6 +105,53 @@ def test_rows(script: ModuleType, error: Exception, status: str, detail: str) ->
 
     row = script.run_row("group", "name", check, False)
     assert (row.status, row.detail) == (status, detail)
+
+
+def test_what_is_not_here_is_skipped(script: ModuleType) -> None:
+    def check() -> str:
+        raise script.Skip("no GPU")
+
+    assert script.run_row("group", "name", check, False).status == "skip"
+
+
+def test_a_provider_that_is_there_and_does_not_load_fails_its_rows(
+    main: Main, script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_model(_model: Any, _frame: Any, backend: str = "cpu", *_: Any, **__: Any) -> Any:
+        raise BackendUnavailableError(f"{backend} does not load", stage="infer")
+
+    monkeypatch.setattr(script.Checks, "need", lambda *_: None)
+    monkeypatch.setattr(script, "run_model", run_model)
+    code, result = main("--only", "inference")
+    assert code == 1
+    details = {row["detail"] for row in result["rows"] if row["status"] == "FAIL"}
+    assert {"tensorrt does not load", "cuda does not load"} <= details
+    assert result["counts"]["skip"] == 0
+
+
+def test_what_the_gpu_says_it_lacks_is_skipped(
+    main: Main, script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bgsoft.decode import nv_caps as decoding
+    from bgsoft.encode import nv_caps as encoding
+
+    def encoder_caps(_gpu: int, codec: str) -> dict[str, int]:
+        raise BackendUnavailableError(f"NVENC: none for {codec}")
+
+    monkeypatch.setattr(encoding, "encoder_caps", encoder_caps)
+    monkeypatch.setattr(decoding, "decoder_caps", lambda *_: {"supported": 0})
+    monkeypatch.setattr(script.Checks, "need", lambda *_: None)
+    _, result = main("--only", "encode", "decode")
+    on_gpu = [row for row in result["rows"] if row["name"].startswith("nv")]
+    assert {row["status"] for row in on_gpu} == {"skip"}
+    assert "NVENC: none for h264" in {row["detail"] for row in on_gpu}
+    assert "NVDEC: this GPU does not decode AV1 at 8 bits" in {row["detail"] for row in on_gpu}
+
+
+def test_a_gpu_that_is_named_has_to_be_there(main: Main) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main("--gpu", "5")
+    assert ended.value.code == 4
 
 
 def test_a_comparison_that_breaks_fails_its_row(

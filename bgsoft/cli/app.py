@@ -1,0 +1,109 @@
+"""The program's commands, and what a failure prints and ends with.
+
+Nothing heavy is imported here, nor by the command modules at their top: ``bgsoft --help`` has to
+answer at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from bgsoft.cli import bench, compare, doctor, models, presets, preview, render
+from bgsoft.cli.console import Console
+from bgsoft.cli.exitcodes import ExitCode, exit_code, one_line
+
+__all__ = ["app", "execute"]
+
+_EPILOG = (
+    "Exit codes: 0 ok, 1 render failed or a comparison missed its limits, 2 usage or"
+    " configuration, 3 input unreadable or unsupported, 4 backend or model unavailable, 5 output"
+    " not writable, 130 interrupted, 143 terminated."
+)
+
+app = typer.Typer(
+    name="bgsoft",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EPILOG,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from bgsoft import __version__
+
+        typer.echo(f"bgsoft {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    ctx: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version.",
+            callback=_print_version,
+            is_eager=True,
+            show_default=False,
+        ),
+    ] = False,
+) -> None:
+    """Soften, replace or cut out the background behind people in videos.
+
+    Begin with: bgsoft render in.mp4 out.mp4
+    """
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+render.register(app)
+preview.register(app)
+bench.register(app)
+presets.register(app)
+models.register(app)
+compare.register(app)
+doctor.register(app)
+
+
+def execute(argv: Sequence[str], console: Console) -> int:
+    """Run a command; a failure has printed one line on stderr.
+
+    Args:
+        argv: Arguments without the program's name.
+        console: Where that line goes.
+
+    Returns:
+        The exit code.
+    """
+    command = typer.main.get_command(app)
+    try:
+        # The commands return their exit code; without standalone mode it comes through.
+        result = command.main(args=list(argv), prog_name="bgsoft", standalone_mode=False)
+    except typer.Abort:
+        return ExitCode.INTERRUPTED
+    except Exception as exc:
+        if isinstance(exc, _USAGE_ERROR):
+            console.error(_usage_text(exc))
+            return ExitCode.USAGE
+        console.error(one_line(exc))
+        return exit_code(exc)
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+# typer has its own copy of click or uses click itself, by its version: this is the base of every
+# «wrong option, argument or command» in either.
+_USAGE_ERROR = typer.BadParameter.__mro__[1]
+
+
+def _usage_text(exc: Exception) -> str:
+    text = " ".join(exc.format_message().split()) if hasattr(exc, "format_message") else str(exc)
+    context = getattr(exc, "ctx", None)
+    path = context.command_path if context is not None else "bgsoft"
+    return f"{text[:1].lower()}{text[1:].rstrip('.')} (see {path} --help)"

@@ -1,0 +1,87 @@
+"""The NVIDIA driver, asked without any of CUDA's libraries; no context is made."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+from pathlib import Path
+
+__all__ = [
+    "NO_GPU",
+    "cuda_number",
+    "driver_problem",
+    "driver_version",
+    "show_only",
+    "shown_number",
+]
+
+NO_GPU = "no NVIDIA GPU found"
+_DRIVER_FILE = Path("/proc/driver/nvidia/version")
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+_only: int | None = None
+"""The GPU that alone is shown to this process."""
+
+
+def show_only(gpu: int) -> None:
+    """Hide all GPUs but one from this process, before CUDA first looks at them.
+
+    So no library can touch another; some do, whichever they are told to use. Only for a process of
+    our own: it changes what CUDA shows to all of it.
+
+    Args:
+        gpu: As the user counts, from 0, among those that are visible now.
+    """
+    global _only
+    visible = os.environ.get(_VISIBLE)
+    listed = None if visible is None else visible.split(",")
+    if listed is not None and gpu >= len(listed):
+        return  # it is not there; whoever uses it is told so
+    os.environ[_VISIBLE] = str(gpu) if listed is None else listed[gpu]
+    _only = gpu
+
+
+def cuda_number(gpu: int) -> int:
+    """CUDA's number, in this process, of the GPU that the user calls ``gpu``."""
+    return 0 if gpu == _only else gpu
+
+
+def shown_number(number: int) -> int:
+    """The user's number of a GPU by CUDA's."""
+    return number if _only is None else _only
+
+
+@functools.cache
+def driver_problem(gpu: int) -> str | None:
+    """Why no work can be put on a CUDA device, or None where the driver offers it.
+
+    Args:
+        gpu: CUDA device number.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver found (libcuda.so.1)"
+    count = ctypes.c_int(0)
+    started = driver.cuInit(0)
+    if started == _NO_DEVICE:
+        return NO_GPU
+    if started != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return "the NVIDIA driver does not start"
+    if count.value == 0:
+        return NO_GPU
+    if gpu >= count.value:
+        return f"there is no GPU {gpu}: this machine has {count.value}"
+    return None
+
+
+def driver_version() -> str | None:
+    """Version of the NVIDIA driver; None where there is none."""
+    try:
+        text = _DRIVER_FILE.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    version = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text)
+    return version.group() if version else "unknown"

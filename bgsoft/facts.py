@@ -1,0 +1,83 @@
+"""Facts about this machine that hold from run to run, so that they need not be found out again.
+
+They lie in one JSON file of the user cache, under a subject, beside the circumstances that they
+depend on: where one of those has changed, the facts of that subject count for nothing. A file that
+cannot be read or written is as good as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from bgsoft.models.cache import cache_root
+
+__all__ = ["Facts"]
+
+
+class Facts:
+    """What is known of one subject.
+
+    Args:
+        subject: What the facts are about, e.g. ``video engines of NVIDIA L4``.
+        circumstances: What they depend on, e.g. versions, by name.
+    """
+
+    def __init__(self, subject: str, circumstances: Mapping[str, str]) -> None:
+        self._subject = subject
+        self._circumstances = dict(circumstances)
+        entry = _read().get(subject)
+        self._known: dict[str, Any] = {}
+        if isinstance(entry, dict) and entry.get("circumstances") == self._circumstances:
+            facts = entry.get("facts")
+            self._known = facts if isinstance(facts, dict) else {}
+        self._lasting = dict(self._known)
+
+    def get(self, name: str) -> Any:
+        """A fact of this or an earlier process; None where it is unknown."""
+        return self._known.get(name)
+
+    def put(self, name: str, value: Any, *, lasting: bool = True) -> None:
+        """Note a fact.
+
+        Args:
+            name: Of the fact.
+            value: Anything that JSON can hold, but None.
+            lasting: Whether it outlives this process.
+        """
+        self._known[name] = value
+        if lasting:
+            self._lasting[name] = value
+            entry = {"circumstances": self._circumstances, "facts": self._lasting}
+            _write(_read() | {self._subject: entry})
+
+
+def _path() -> Path:
+    return cache_root() / "facts.json"
+
+
+def _read() -> dict[str, Any]:
+    try:
+        found = json.loads(_path().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(facts: Mapping[str, Any]) -> None:
+    """Replace the file; of two processes at once, the later one's facts stay."""
+    path = _path()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", dir=path.parent, prefix=".facts-", delete=False) as file:
+            written = Path(file.name)
+            try:
+                json.dump(facts, file)
+                file.close()
+                written.replace(path)
+            finally:
+                written.unlink(missing_ok=True)

@@ -1,0 +1,59 @@
+"""Which GPUs a process sees, and what they are called."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bgsoft import backends
+from bgsoft.cuda import driver
+from bgsoft.errors import BackendUnavailableError
+
+
+@pytest.fixture(autouse=True)
+def _unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(driver._VISIBLE, "")
+    monkeypatch.delenv(driver._VISIBLE)
+    monkeypatch.setattr(driver, "_only", None)
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpu", "shown"),
+    [
+        (None, 1, "1"),
+        (None, 0, "0"),
+        ("3,2", 1, "2"),
+        ("GPU-5c1a,GPU-77f0", 0, "GPU-5c1a"),
+    ],
+)
+def test_one_gpu_is_shown(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, gpu: int, shown: str
+) -> None:
+    if visible is not None:
+        monkeypatch.setenv(driver._VISIBLE, visible)
+    driver.show_only(gpu)
+    assert os.environ[driver._VISIBLE] == shown
+    assert driver.cuda_number(gpu) == 0
+    assert driver.shown_number(0) == gpu
+    monkeypatch.setattr(backends, "driver_problem", {0: None}.__getitem__)
+    assert backends.chosen_gpu(gpu) == 0
+    assert backends._candidate("cuda", 0, None).device == f"cuda:{gpu}"
+
+
+def test_a_gpu_that_is_not_listed_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(driver._VISIBLE, "1")
+    driver.show_only(1)
+    assert os.environ[driver._VISIBLE] == "1"
+    assert driver.cuda_number(1) == 1
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.show_only(5)
+    monkeypatch.setattr(backends, "driver_problem", lambda _gpu: driver.NO_GPU)
+    with pytest.raises(BackendUnavailableError, match="--gpu 5: there is no GPU 5 here"):
+        backends.chosen_gpu(5)
+
+
+def test_without_a_choice_all_keep_their_numbers() -> None:
+    assert (driver.cuda_number(1), driver.shown_number(1)) == (1, 1)
