@@ -160,7 +160,7 @@ Face = Annotated[
     _choice_flag(
         "--face",
         config.FaceMode,
-        "guard: every face stays sharp. main: only the main person does. anonymize: other people's"
+        "guard: faces that the mask missed stay sharp. main: only the main person does. anonymize: other people's"
         " faces are blurred beyond recognition. [default: guard]",
         FACES,
     ),
