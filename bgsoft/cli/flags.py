@@ -160,8 +160,8 @@ Face = Annotated[
     _choice_flag(
         "--face",
         config.FaceMode,
-        "guard: faces that the mask missed stay sharp. main: only the main person does. anonymize: other people's"
-        " faces are blurred beyond recognition. [default: guard]",
+        "guard: faces that the mask missed stay sharp. main: only the main person does."
+        " anonymize: other people's faces are blurred beyond recognition. [default: guard]",
         FACES,
     ),
 ]
