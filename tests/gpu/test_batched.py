@@ -73,22 +73,21 @@ class Bench:
             return FakeNetwork(1, [10**9] if twin_fails else [0])
 
         self.segmenter = BatchedSegmenter(SPEC, make, twin, FORMAT, 4, self.events.append)
-        self._reducer = CudaReducer(FORMAT)
+        self._reducer = CudaReducer(FORMAT, 4)
 
     def masks(self, lumas: list[int]) -> list[float]:
         """The mean mask of flat grey frames."""
         import cupy
 
-        frames, grids = [], []
+        frames = []
         for index, luma in enumerate(lumas):
             planes = host_planes(FORMAT, index)
             planes.luma[:], planes.chroma[:] = luma, 128
             planes.luma, planes.chroma = cupy.asarray(planes.luma), cupy.asarray(planes.chroma)
             frame = Frame(planes, FORMAT, index, 40 * index, Fraction(1, 1000))
             frames.append(frame)
-            grids.append(self._reducer.reduce(frame, self._reducer.allocate()))
-        masks = self.segmenter.masks(frames, grids)
-        return [float(masks[index].mean()) for index in range(len(lumas))]
+        masks = self.segmenter.masks(frames, self._reducer.reduce(frames))
+        return [float(mask.mean()) for mask in masks]
 
 
 LUMAS = [40, 80, 120, 160]
