@@ -300,7 +300,7 @@ RequireGpu = Annotated[
 ]
 Batch = Annotated[
     Flag,
-    _flag("--batch", "N", "Frames per run of the model, 1 to 64, or auto. [default: auto]", STAGES),
+    _flag("--batch", "N", "Frames worked on at a time, 1 to 64, or auto. [default: auto]", STAGES),
 ]
 PrecisionFlag = Annotated[
     Flag,

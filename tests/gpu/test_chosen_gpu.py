@@ -20,8 +20,10 @@ pytestmark = pytest.mark.gpu
 CONTEXT_BYTES = 64 << 20
 """Less than any context takes, more than the driver's own bookkeeping."""
 FROM_PYTHON = """
-import pathlib, sys, bgsoft
-bgsoft.render(sys.argv[1], sys.argv[2], gpu=int(sys.argv[3]), encode="cpu").write_json(pathlib.Path(sys.argv[4]))
+import sys, bgsoft
+from pathlib import Path
+report = bgsoft.render(sys.argv[1], sys.argv[2], gpu=int(sys.argv[3]), encode="cpu")
+report.write_json(Path(sys.argv[4]))
 """
 
 
