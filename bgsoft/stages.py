@@ -189,7 +189,7 @@ class Machine:
         decodes_on_device = self.choices["decode"].backend == "nvdec"
         if decodes_on_device == self.on_device:
             return decoder
-        from bgsoft.cuda.adapters import DownloadingDecoder, UploadingDecoder
+        from bgsoft.pipeline.crossing import DownloadingDecoder, UploadingDecoder
 
         adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
         return adapter(decoder, self.device)
@@ -207,7 +207,7 @@ class Machine:
         if not self.on_device:
             allocate: Callable[[FrameFormat, int], Planes] = host_planes
             if self._device is not None:
-                from bgsoft.cuda.crossing import pinned_planes
+                from bgsoft.cuda.pinned import pinned_planes
 
                 allocate = pinned_planes
             if slots is None:
@@ -419,7 +419,7 @@ class Machine:
             "encode", {"nvenc": nvenc, "cpu": lambda: self._cpu_encoder(muxer, config, info, kind)}
         )
         if self.choices["encode"].backend == "nvenc" and not self.on_device:
-            from bgsoft.cuda.adapters import UploadingEncoder
+            from bgsoft.pipeline.crossing import UploadingEncoder
 
             return UploadingEncoder(encoder, self.device, info.format, kind)
         return encoder
@@ -443,7 +443,7 @@ class Machine:
         encoder = CpuEncoder(muxer, choice, info.format, info, kind, settings.threads)
         if not self.on_device:
             return encoder
-        from bgsoft.cuda.adapters import DownloadingEncoder
+        from bgsoft.pipeline.crossing import DownloadingEncoder
 
         return DownloadingEncoder(encoder, self.device, info.format, kind)
 

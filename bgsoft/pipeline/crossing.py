@@ -9,12 +9,13 @@ from typing import Any
 import cupy
 
 from bgsoft.closing import Closing
-from bgsoft.cuda.crossing import DeviceUpload, HostDownload, PlaneCopier, pinned_planes
 from bgsoft.cuda.device import CudaDevice, device_planes
+from bgsoft.cuda.pinned import pinned_planes
 from bgsoft.decode.base import Decoder, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.media.info import VideoInfo
+from bgsoft.pipeline.copies import DeviceUpload, HostDownload, PlaneCopier
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
 
