@@ -32,7 +32,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing
-from bgsoft.stages import Machine, host_planes
+from bgsoft.stages import StageBuilder, host_planes
 
 __all__ = ["PreviewResult", "frame_to_bgr", "write_preview"]
 
@@ -118,9 +118,9 @@ def _render_frame(
         composite=CompositeBackend.CPU,
         encode=EncodeBackend.CPU,
     )
-    machine = Machine(cpu, lambda _event: None)
+    builder = StageBuilder(cpu, lambda _event: None)
     model = resolve(config.segment.model)
-    stages = machine.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
+    stages = builder.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
     finder = (
         CpuFaceFinder(info.format, finder_settings(config.face, writes_data=True))
         if draws_faces

@@ -171,7 +171,7 @@ class NvencEncoder:
             cupy.cuda.runtime.setDevice(self._device.number)
 
     def encode(self, frame: Frame) -> None:
-        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        self._device.make_current()
         number = self._packets.enter(self._muxer.timestamp(frame.pts), frame.duration)
         surface = self._surfaces[number % _SURFACES]
         copies = self._copies

@@ -6,6 +6,8 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from bgsoft.startup import span
+
 __all__ = ["BLOCK", "blocks", "kernel"]
 
 BLOCK = (32, 8, 1)
@@ -39,9 +41,12 @@ def _module(file: str, sample_bits: int, device: int) -> Any:
 
     folder = Path(__file__).parent
     source = folder.joinpath(f"{file}.cu").read_text(encoding="utf-8")
-    return cupy.RawModule(
-        code=source,
-        backend="nvrtc",
-        # No contraction of a·b + c: sums round as they do on the CPU.
-        options=("--std=c++17", "--fmad=false", f"-DSAMPLE_BITS={sample_bits}", f"-I{folder}"),
-    )
+    with span(f"{file}.cu"):
+        module = cupy.RawModule(
+            code=source,
+            backend="nvrtc",
+            # No contraction of a·b + c: sums round as they do on the CPU.
+            options=("--std=c++17", "--fmad=false", f"-DSAMPLE_BITS={sample_bits}", f"-I{folder}"),
+        )
+        module.compile()
+    return module

@@ -46,7 +46,7 @@ class UploadingDecoder(Closing):
         self._ready: dict[int, Any] = {}
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        self._device.make_current()
         upload = DeviceUpload(self._device)
         format = self.info.format
         host = FrameRing(_UPLOAD_SLOTS, lambda slot: pinned_planes(format, slot))
@@ -108,7 +108,7 @@ class DownloadingEncoder:
         """Downloaded, to be encoded during the next download."""
 
     def encode(self, frame: Frame) -> None:
-        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        self._device.make_current()
         turn = self._download.start(frame)
         self._encode_waiting()
         self._waiting = Frame(
@@ -155,7 +155,7 @@ class DownloadingDecoder(Closing):
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
         """See :meth:`bgsoft.decode.base.Decoder.frames`; the slots should be pinned."""
-        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        self._device.make_current()
         stream = self._device.new_stream()
         copier = PlaneCopier(stream, PlaneCopier.DEVICE_TO_HOST, color=True, alpha=False)
         done = cupy.cuda.Event(disable_timing=True)
@@ -217,7 +217,7 @@ class UploadingEncoder:
         self._turn = 0
 
     def encode(self, frame: Frame) -> None:
-        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        self._device.make_current()
         turn, self._turn = self._turn, 1 - self._turn
         source = frame.planes
         self._device.copies.add_h2d(self._copier.copy(source, self._slots[turn]))
