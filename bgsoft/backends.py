@@ -15,6 +15,7 @@ from typing import TypeVar
 from bgsoft.config import BackendConfig
 from bgsoft.cuda.driver import NO_GPU, cuda_number, driver_problem, shown_number
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.startup import span
 
 __all__ = [
     "STAGES",
@@ -119,7 +120,8 @@ def _gpu_problem(gpu: int, *modules: str) -> tuple[str, str | None] | None:
             return f"{module} is missing", _GPU_EXTRA
     if "cupy" in modules:
         try:
-            importlib.import_module("cupy")
+            with span("import cupy"):
+                importlib.import_module("cupy")
         except Exception as exc:  # a broken installation may raise anything
             return f"cupy does not load: {exc.__cause__ or exc}", _GPU_EXTRA
     return None

@@ -266,9 +266,10 @@ class _Render:
 
     def _make_builder(self) -> StageBuilder:
         # Imported here, while the input is looked at: most of a short start is imports.
-        import cv2
+        with span("imports for the stages"):
+            import cv2
 
-        from bgsoft.stages import StageBuilder
+            from bgsoft.stages import StageBuilder
 
         # Each stage has a thread of its own; OpenCV's pool would fight with the codecs' threads.
         cv2.setNumThreads(1)

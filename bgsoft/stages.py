@@ -263,10 +263,11 @@ class StageBuilder:
             return FrameRing(max(slots, least), partial(allocate, format))
         from bgsoft.cuda.device import device_planes
 
+        device = self.device
         if slots is None:
             slots = _DEVICE_RING_SLOTS
             slot_bytes = format.width * format.height * (1.5 * format.bytes_per_sample + 1)
-            room = self.device.free_bytes() * _DEVICE_SHARE
+            room = device.free_bytes() * _DEVICE_SHARE
             while slots > 2 * self.batch and (slots + held) * slot_bytes > room:
                 slots //= 2
             slots += held

@@ -216,7 +216,7 @@ def render(
                 # The driver needs no interpreter meanwhile, and no library that is imported here.
                 number = cuda_number(config.backends.gpu or 0)
                 early.begin("CUDA context", partial(open_context, number))
-            with span("imports"):
+            with span("imports for the input"):
                 from bgsoft.rendering import render as run
             view.start(config)
             try:

@@ -32,7 +32,8 @@ def kernel(file: str, name: str, *, sample_bits: int = 8) -> Any:
     """
     import cupy
 
-    return _module(file, sample_bits, cupy.cuda.Device().id).get_function(name)
+    with span(f"{file}.cu {name}"):  # a module is compiled, or loaded, for its first function
+        return _module(file, sample_bits, cupy.cuda.Device().id).get_function(name)
 
 
 @functools.cache
@@ -41,12 +42,9 @@ def _module(file: str, sample_bits: int, device: int) -> Any:
 
     folder = Path(__file__).parent
     source = folder.joinpath(f"{file}.cu").read_text(encoding="utf-8")
-    with span(f"{file}.cu"):
-        module = cupy.RawModule(
-            code=source,
-            backend="nvrtc",
-            # No contraction of a·b + c: sums round as they do on the CPU.
-            options=("--std=c++17", "--fmad=false", f"-DSAMPLE_BITS={sample_bits}", f"-I{folder}"),
-        )
-        module.compile()
-    return module
+    return cupy.RawModule(
+        code=source,
+        backend="nvrtc",
+        # No contraction of a·b + c: sums round as they do on the CPU.
+        options=("--std=c++17", "--fmad=false", f"-DSAMPLE_BITS={sample_bits}", f"-I{folder}"),
+    )
