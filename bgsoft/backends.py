@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from bgsoft.config import BackendConfig
 from bgsoft.cuda.driver import NO_GPU, cuda_number, driver_problem, shown_number
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.startup import span
 
 __all__ = [
     "STAGES",
@@ -22,6 +24,9 @@ __all__ = [
     "chosen_gpu",
     "create",
     "driver_problem",
+    "first_available",
+    "may_use_gpu",
+    "names",
     "probe_all",
 ]
 
@@ -115,7 +120,8 @@ def _gpu_problem(gpu: int, *modules: str) -> tuple[str, str | None] | None:
             return f"{module} is missing", _GPU_EXTRA
     if "cupy" in modules:
         try:
-            importlib.import_module("cupy")
+            with span("import cupy"):
+                importlib.import_module("cupy")
         except Exception as exc:  # a broken installation may raise anything
             return f"cupy does not load: {exc.__cause__ or exc}", _GPU_EXTRA
     return None
@@ -193,6 +199,31 @@ def probe_all(gpu: int = 0) -> dict[str, list[Candidate]]:
         gpu: CUDA device number that GPU candidates are probed on.
     """
     return {stage: [entry.probe(gpu) for entry in _REGISTRY[stage]] for stage in STAGES}
+
+
+def may_use_gpu(config: BackendConfig) -> bool:
+    """Whether a GPU would be used if it were there; tells nothing of whether it is."""
+    wanted = {getattr(config, stage) for stage in STAGES}
+    return wanted != {"cpu"} and importlib.util.find_spec("cupy") is not None
+
+
+def names(stage: str) -> tuple[str, ...]:
+    """The backends of a stage, best first."""
+    return tuple(entry.name for entry in _REGISTRY[stage])
+
+
+def first_available(stage: str, wanted: str, gpu: int = 0) -> str:
+    """What :func:`create` would make first; what it makes in the end may be another.
+
+    Args:
+        stage: One of :data:`STAGES`.
+        wanted: ``auto`` or a backend's name.
+        gpu: CUDA device number.
+    """
+    for entry in _REGISTRY[stage]:
+        if wanted in ("auto", entry.name) and entry.probe(gpu).available:
+            return entry.name
+    return "cpu"
 
 
 def create(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -17,6 +18,9 @@ from typing import Any
 from bgsoft.models.cache import cache_root
 
 __all__ = ["Facts"]
+
+_WRITING = threading.Lock()
+"""Stages are made beside each other, and find out their facts then."""
 
 
 class Facts:
@@ -30,12 +34,15 @@ class Facts:
     def __init__(self, subject: str, circumstances: Mapping[str, str]) -> None:
         self._subject = subject
         self._circumstances = dict(circumstances)
-        entry = _read().get(subject)
-        self._known: dict[str, Any] = {}
-        if isinstance(entry, dict) and entry.get("circumstances") == self._circumstances:
-            facts = entry.get("facts")
-            self._known = facts if isinstance(facts, dict) else {}
-        self._lasting = dict(self._known)
+        self._known = self._kept(_read())
+
+    def _kept(self, file: Mapping[str, Any]) -> dict[str, Any]:
+        """What the file tells of this subject under the same circumstances."""
+        entry = file.get(self._subject)
+        if not isinstance(entry, dict) or entry.get("circumstances") != self._circumstances:
+            return {}
+        facts = entry.get("facts")
+        return facts if isinstance(facts, dict) else {}
 
     def get(self, name: str) -> Any:
         """A fact of this or an earlier process; None where it is unknown."""
@@ -51,9 +58,11 @@ class Facts:
         """
         self._known[name] = value
         if lasting:
-            self._lasting[name] = value
-            entry = {"circumstances": self._circumstances, "facts": self._lasting}
-            _write(_read() | {self._subject: entry})
+            with _WRITING:
+                file = _read()
+                facts = self._kept(file) | {name: value}
+                entry = {"circumstances": self._circumstances, "facts": facts}
+                _write(file | {self._subject: entry})
 
 
 def _path() -> Path:

@@ -21,7 +21,6 @@ from bgsoft.config import (
     RenderConfig,
 )
 from bgsoft.decode.base import DecodeSettings
-from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face
 from bgsoft.face.create import finder_settings
@@ -29,10 +28,11 @@ from bgsoft.face.draw import draw_faces
 from bgsoft.face.finder import CpuFaceFinder
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing
-from bgsoft.stages import Machine, host_planes
+from bgsoft.stages import StageBuilder, host_planes
 
 __all__ = ["PreviewResult", "frame_to_bgr", "write_preview"]
 
@@ -78,8 +78,7 @@ def write_preview(
     _check_output(config)
     if at_seconds is not None and not at_seconds >= 0:
         raise ConfigError(f"--at must be 0 or more seconds, not {at_seconds:g}")
-    with CpuDecoder(config.input) as probe:
-        info = probe.info
+    info = probe(config.input)
     at_seconds = _default_time(info) if at_seconds is None else at_seconds
     source, matte, result, frame_seconds = _render_frame(config, info, at_seconds, faces)
     _, data = cv2.imencode(".png", np.hstack([source, matte, result]))
@@ -117,10 +116,11 @@ def _render_frame(
         infer=InferBackend.CPU,
         composite=CompositeBackend.CPU,
         encode=EncodeBackend.CPU,
+        batch=1,
     )
-    machine = Machine(cpu, lambda _event: None)
+    builder = StageBuilder(cpu, lambda _event: None)
     model = resolve(config.segment.model)
-    stages = machine.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
+    stages = builder.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
     finder = (
         CpuFaceFinder(info.format, finder_settings(config.face, writes_data=True))
         if draws_faces
@@ -130,7 +130,7 @@ def _render_frame(
     faces: list[Face] = []
     last: Frame | None = None
     try:
-        with CpuDecoder(config.input, settings) as decoder:
+        with builder.make_decoder("cpu", config.input, settings, info) as decoder:
             for frame in decoder.frames(ring):
                 if last is not None:
                     ring.release(last)

@@ -10,27 +10,27 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import cv2
+from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
-from bgsoft.backends import Choice
+from bgsoft.backends import STAGES, Choice
 from bgsoft.beside import check_target, made_folders
 from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.cuda.monitor import Watch, watched
 from bgsoft.cuda.nvtx import profiler_ranges
-from bgsoft.decode.base import DecodeSettings, DecodeStats
+from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
-from bgsoft.errors import ConfigError, VerificationError
+from bgsoft.errors import ConfigError, RenderCancelledError, VerificationError
 from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.output import AtomicOutput
+from bgsoft.media.probe import probe
 from bgsoft.memory import peak_rss_bytes
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.pipeline.metrics import Metrics
@@ -38,8 +38,11 @@ from bgsoft.pipeline.progress import ProgressMeter
 from bgsoft.pipeline.runner import Pipeline, PipelineResult
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.report import Event, ModelReport, Progress, RenderReport, StageReport
-from bgsoft.stages import Machine
+from bgsoft.startup import Parts, logged, process_start_ns, span
 from bgsoft.versions import library_versions
+
+if TYPE_CHECKING:
+    from bgsoft.stages import ClosingStage, StageBuilder
 
 __all__ = ["render"]
 
@@ -98,7 +101,7 @@ class _Target:
         path: Path,
         config: RenderConfig,
         info: VideoInfo,
-        machine: Machine,
+        builder: StageBuilder,
         stack: ExitStack,
         on_event: Callable[[Event], None],
         *,
@@ -126,9 +129,9 @@ class _Target:
         self.encoder: Encoder
         if main:
             kind = _PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
-            self.encoder = machine.open_encoder(self.muxer, config, info, kind)
+            self.encoder = builder.open_encoder(self.muxer, config.encode, info, kind)
         else:
-            self.encoder = machine.open_matte_encoder(self.muxer, config, info)
+            self.encoder = builder.open_matte_encoder(self.muxer, info)
         stack.callback(self.encoder.close)
 
     def finish(self) -> None:
@@ -174,6 +177,7 @@ class _Render:
         self._stack = ExitStack()
         self._face_data: FaceDataWriter | None = None
         self._started = time.perf_counter()
+        self._process_seconds = self._started - process_start_ns() / 1e9
 
     def __enter__(self) -> _Render:
         return self
@@ -202,33 +206,28 @@ class _Render:
     ) -> RenderReport:
         """Set up, render, verify, publish, report."""
         config, stack = self._config, self._stack
-        # Each stage has a thread of its own; OpenCV's pool would fight with the codecs' threads.
-        cv2.setNumThreads(1)
-        machine = Machine(config.backends, self._emit)
-        stack.callback(machine.close)
+        spans = stack.enter_context(logged())
+        with Parts() as parts:
+            building = parts.begin("backends", self._make_builder)
+            with span("probe"):
+                info = probe(config.input)
+        builder = building.result()
+        stack.callback(builder.close)
         model = resolve(config.segment.model)
-        decoder = stack.enter_context(
-            machine.open_decoder(
-                config.input,
-                DecodeSettings(
-                    start_seconds=config.start_seconds, duration_seconds=config.duration_seconds
-                ),
-            )
-        )
-        info = decoder.info
         self._open_others()
         for notice in info.notices:
             self._emit(Event(kind="notice", stage="decode", message=notice))
-        stages = machine.make_picture_stages(
-            config, info, model, self._metrics, self._scene_cut, self._face_data
-        )
-        stack.callback(stages.close)
-        targets = self._open_targets(info, machine)
-        self._report_fallbacks(machine.choices)
+        decoder, stages, targets = self._open(builder, info, model)
+        self._report_fallbacks(builder.choices)
+        if cancel is not None and cancel.is_set():
+            raise RenderCancelledError("interrupted")
         meter = ProgressMeter(
             _expected_frames(info, config), self._metrics, on_progress or (lambda _progress: None)
         )
-        ring = machine.make_ring(info.format, stages.held)
+        with span("ring"):
+            ring = builder.make_ring(info.format, stages.held)
+        if self._recorder is not None:
+            self._recorder.add_start(spans)
         setup_seconds = time.perf_counter() - self._started
         pipeline = Pipeline(
             decoder=decoder,
@@ -240,7 +239,7 @@ class _Render:
             cancel=cancel,
         )
         on_value = None if self._recorder is None else self._recorder.counter
-        with watched(machine.used_device, on_value) as watch:
+        with watched(builder.used_device, on_value) as watch:
             result = pipeline.run()
         stages.close()  # on a GPU, the last clocks are read now
         for event in decoder.events:
@@ -256,7 +255,7 @@ class _Render:
             self._face_data.publish()
         meter.finish(len(result.encoded_pts))
         report = self._report(
-            info, model, machine, targets[0], decoder.stats, result, setup_seconds, watch
+            info, model, builder, targets[0], decoder.stats, result, setup_seconds, watch
         )
         if self._recorder is not None and self._trace is not None:
             stages_run = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
@@ -264,6 +263,47 @@ class _Render:
                 self._trace, ring_slots=ring.size, stages=stages_run, versions=report.versions
             )
         return report
+
+    def _make_builder(self) -> StageBuilder:
+        # Imported here, while the input is looked at: most of a short start is imports.
+        with span("imports for the stages"):
+            import cv2
+
+            from bgsoft.stages import StageBuilder
+
+        # Each stage has a thread of its own; OpenCV's pool would fight with the codecs' threads.
+        cv2.setNumThreads(1)
+        return StageBuilder(self._config.backends, self._emit)
+
+    def _open(
+        self, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
+    ) -> tuple[Decoder, ClosingStage, list[_Target]]:
+        """Open decoder, picture stages and encoder beside each other, to be closed with the job."""
+        config, stack = self._config, self._stack
+        settings = DecodeSettings(
+            start_seconds=config.start_seconds, duration_seconds=config.duration_seconds
+        )
+        with Parts() as parts:
+            decoder = parts.begin(
+                "decoder", partial(builder.open_decoder, config.input, settings, info)
+            )
+            stages = parts.begin(
+                "picture stages",
+                partial(
+                    builder.make_picture_stages,
+                    config,
+                    info,
+                    model,
+                    self._metrics,
+                    self._scene_cut,
+                    self._face_data,
+                ),
+            )
+            with span("output"):
+                targets = self._open_targets(info, builder)
+        stack.callback(decoder.result().close)
+        stack.callback(stages.result().close)
+        return decoder.result(), stages.result(), targets
 
     def _open_others(self) -> None:
         """Check, and where that is needed begin, what is written beside the video."""
@@ -289,7 +329,7 @@ class _Render:
         if self._face_data is not None:
             self._stack.enter_context(self._face_data)
 
-    def _open_targets(self, info: VideoInfo, machine: Machine) -> list[_Target]:
+    def _open_targets(self, info: VideoInfo, builder: StageBuilder) -> list[_Target]:
         config = self._config
         paths = [config.output]
         if config.matte_out is not None:
@@ -297,7 +337,7 @@ class _Render:
                 raise ConfigError("--matte-out and the output are the same file")
             paths.append(config.matte_out)
         return [
-            _Target(path, config, info, machine, self._stack, self._emit, main=path is paths[0])
+            _Target(path, config, info, builder, self._stack, self._emit, main=path is paths[0])
             for path in paths
         ]
 
@@ -315,8 +355,8 @@ class _Render:
     def _report_fallbacks(self, choices: dict[str, Choice]) -> None:
         """Tell of every stage that could not have its best backend, each reason once."""
         by_reason: dict[str, dict[str, list[str]]] = {}
-        for stage, choice in choices.items():
-            for candidate in choice.rejected:
+        for stage in STAGES:
+            for candidate in choices[stage].rejected:
                 stages = by_reason.setdefault(candidate.explanation, {})
                 stages.setdefault(stage, []).append(candidate.name)
         for reason, stages in by_reason.items():
@@ -354,7 +394,7 @@ class _Render:
         self,
         info: VideoInfo,
         model: ResolvedModel,
-        machine: Machine,
+        builder: StageBuilder,
         target: _Target,
         stats: DecodeStats,
         result: PipelineResult,
@@ -365,9 +405,9 @@ class _Render:
         first = result.first_frame_seconds
         wall = time.perf_counter() - self._started
         ticks = result.encoded_pts[-1] - result.encoded_pts[0] + result.last_duration
-        device = machine.used_device
+        device = builder.used_device
         loaded = model.for_provider(
-            machine.choices["infer"].backend, self._config.backends.precision
+            builder.choices["infer"].backend, self._config.backends.precision
         )
         return RenderReport(
             bgsoft_version=__version__,
@@ -380,14 +420,15 @@ class _Render:
             wall_s=wall,
             fps=frames / wall,
             first_frame_s=None if first is None else setup_seconds + first,
+            process_s=self._process_seconds,
             settings=_settings(self._config, info),
             model=ModelReport(
                 name=model.spec.name, sha256=loaded.sha256, licence=model.spec.licence
             ),
-            stages=_stage_reports(machine, self._metrics, frames),
+            stages=_stage_reports(builder, self._metrics, frames),
             h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
             d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,
-            faces=None if machine.faces is None else machine.faces.summary(),
+            faces=None if builder.faces is None else builder.faces.summary(),
             events=list(self._events),
             audio=target.muxer.audio,
             peak_rss_bytes=peak_rss_bytes(),
@@ -428,7 +469,7 @@ def _verify(muxer: Muxer, result: PipelineResult) -> None:
     )
 
 
-def _stage_reports(machine: Machine, metrics: Metrics, frames: int) -> dict[str, StageReport]:
+def _stage_reports(builder: StageBuilder, metrics: Metrics, frames: int) -> dict[str, StageReport]:
     """One report a stage; matte follows composite's backend."""
     followed = {
         "decode": "decode",
@@ -439,24 +480,24 @@ def _stage_reports(machine: Machine, metrics: Metrics, frames: int) -> dict[str,
     }
     reports = {}
     for stage, followed_stage in followed.items():
-        choice = machine.choices[followed_stage]
-        device = machine.used_device
+        choice = builder.choices[followed_stage]
+        device = builder.used_device
         reports[stage] = StageReport(
             backend=choice.backend,
             device="cpu" if choice.backend == "cpu" or device is None else device.label,
             ms_per_frame=metrics.stage(stage).ms_per(frames),
             fallback_reason=choice.fallback_reason,
         )
-    reports["face"] = _face_report(machine, metrics, frames)
+    reports["face"] = _face_report(builder, metrics, frames)
     return reports
 
 
-def _face_report(machine: Machine, metrics: Metrics, frames: int) -> StageReport:
+def _face_report(builder: StageBuilder, metrics: Metrics, frames: int) -> StageReport:
     """What looked for faces: on the GPU the backend of inference, if frames are there."""
-    faces = machine.faces
+    faces = builder.faces
     if faces is None:
         return StageReport(backend="off", device="cpu", ms_per_frame=0.0)
-    infer = machine.choices["infer"].backend
+    infer = builder.choices["infer"].backend
     reason = None
     if faces.backend == "cpu" and infer != "cpu":
         reason = "frames are composited on the CPU, and faces are looked for in the same place"

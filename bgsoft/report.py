@@ -97,6 +97,9 @@ class RenderReport:
     """Frames encoded over wall time."""
     first_frame_s: float | None = None
     """From the start of the render to the first frame handed to the encoder."""
+    process_s: float | None = None
+    """How long the process had lived when the render began: where it does nothing else, the time
+    that the interpreter and all imports take."""
     settings: dict[str, Any]
     model: ModelReport | None
     stages: dict[str, StageReport]

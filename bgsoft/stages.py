@@ -2,17 +2,19 @@
 
 Frames live where they are composited. A stage that runs elsewhere gets an adapter that carries
 frames (or, for inference, the model's small tensors) across. Everything here happens once, before
-the first frame.
+the first frame; the methods of one builder may be called from several threads at once.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.backends import Choice
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import BackendConfig, Precision, RenderConfig
+from bgsoft.config import BackendConfig, EncodeConfig, Precision, RenderConfig
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import Encoder, PictureKind
@@ -44,12 +46,15 @@ from bgsoft.pipeline.ring import FrameRing
 from bgsoft.pipeline.runner import FrameStage
 from bgsoft.report import Event
 from bgsoft.segment.single import SingleShotSegmenter, network_shapes
+from bgsoft.startup import Parts, span
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["ClosingStage", "Machine", "host_planes"]
+__all__ = ["ClosingStage", "StageBuilder", "host_planes"]
+
+R = TypeVar("R")
 
 _HOST_RING_SLOTS = 8
 """Enough for each of the three threads to be a frame or two ahead; more only costs memory."""
@@ -94,37 +99,57 @@ def host_planes(format: FrameFormat, slot: int) -> Planes:
     )
 
 
-class Machine:
+class StageBuilder:
     """Builds the stages of one render and remembers what was chosen.
 
     Args:
         config: Where each stage is to run.
         on_event: Told of what happens while stages are built or recover from faults.
+        device: The GPU, where it has been set up already.
+        alone: Stages are built to be tried alone: what others lack does not matter.
+
+    Raises:
+        BackendUnavailableError: A backend that was named cannot be here.
     """
 
-    def __init__(self, config: BackendConfig, on_event: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        config: BackendConfig,
+        on_event: Callable[[Event], None],
+        *,
+        device: CudaDevice | None = None,
+        alone: bool = False,
+    ) -> None:
         self._config = config
-        self._gpu = backends.chosen_gpu(config.gpu)
+        self._gpu = backends.chosen_gpu(config.gpu) if device is None else device.number
         self._on_event = on_event
-        self._device: CudaDevice | None = None
+        self._device = device
+        self._lock = threading.Lock()
+        """Around setting up the device."""
+        self._building = threading.Lock()
+        """Around networks on TensorRT: one engine's timings would disturb another's."""
         self.faces: FaceStep | None = None
         """What is done for faces, once the picture stages are made; None: nothing."""
         self.choices: dict[str, Choice] = {}
         """What runs, by stage; filled as the stages are built."""
-        self._check_named()
+        if not alone:
+            self._check_named()
         self._choose("composite", {"cuda": lambda: self.device, "cpu": lambda: None})
 
     @property
     def device(self) -> CudaDevice:
-        """The GPU, set up when a stage first asks for it.
+        """The GPU, set up when a stage first asks for it, and current in the calling thread.
 
         Raises:
             BackendUnavailableError: It does not start.
         """
-        if self._device is None:
-            from bgsoft.cuda.device import CudaDevice
+        with self._lock:
+            if self._device is None:
+                with span("device"):
+                    from bgsoft.cuda.device import CudaDevice
 
-            self._device = CudaDevice(self._gpu)
+                    self._device = CudaDevice(self._gpu)
+        self._device.make_current()
         return self._device
 
     @property
@@ -145,8 +170,9 @@ class Machine:
     def _choose(self, stage: str, makers: dict[str, Callable[[], Any]]) -> Any:
         config = self._config
         wanted: str = getattr(config, stage)
+        timed = {name: partial(_timed, f"{stage} {name}", make) for name, make in makers.items()}
         choice, made = backends.create(
-            stage, wanted, makers, gpu=self._gpu, require_gpu=config.require_gpu
+            stage, wanted, timed, gpu=self._gpu, require_gpu=config.require_gpu
         )
         self.choices[stage] = choice
         return made
@@ -166,33 +192,55 @@ class Machine:
                     stage, wanted, makers, gpu=self._gpu, require_gpu=config.require_gpu
                 )
 
-    def open_decoder(self, path: Path, settings: DecodeSettings) -> Decoder:
-        """Open the input, on the device if it can be decoded there.
+    def open_decoder(
+        self, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
+    ) -> Decoder:
+        """Open the input, on the device if it can be decoded there; its frames are where they live.
+
+        Args:
+            path: The input.
+            settings: What part of it; threads are chosen here.
+            info: The input, where it has been probed already.
 
         Raises:
             OpenError, UnsupportedFormatError: The input cannot be read.
             BackendUnavailableError: As :func:`bgsoft.backends.create`.
         """
-
-        def nvdec() -> Decoder:
-            from bgsoft.decode.nvdec import NvdecDecoder
-
-            return NvdecDecoder(path, settings, device=self.device)
-
         decoder: Decoder = self._choose(
             "decode",
             {
-                "nvdec": nvdec,
-                "cpu": lambda: CpuDecoder(path, replace(settings, threads=_decode_threads())),
+                name: partial(self.make_decoder, name, path, settings, info)
+                for name in backends.names("decode")
             },
         )
         decodes_on_device = self.choices["decode"].backend == "nvdec"
         if decodes_on_device == self.on_device:
             return decoder
-        from bgsoft.cuda.adapters import DownloadingDecoder, UploadingDecoder
+        from bgsoft.pipeline.crossing import DownloadingDecoder, UploadingDecoder
 
         adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
         return adapter(decoder, self.device)
+
+    def make_decoder(
+        self, backend: str, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
+    ) -> Decoder:
+        """One decoder alone, its frames where it works.
+
+        Args:
+            backend: ``nvdec`` or ``cpu``.
+            path: As for :meth:`open_decoder`, like the rest.
+            settings: What part of it.
+            info: The input, where it has been probed already.
+
+        Raises:
+            OpenError, UnsupportedFormatError: The input cannot be read.
+            BackendUnavailableError: It cannot decode this; the message is the reason.
+        """
+        if backend == "cpu":
+            return CpuDecoder(path, replace(settings, threads=_decode_threads()), info=info)
+        from bgsoft.decode.nvdec import NvdecDecoder
+
+        return NvdecDecoder(path, settings, device=self.device, info=info)
 
     def make_ring(self, format: FrameFormat, held: int = 0) -> FrameRing:
         """The frame slots, where frames live.
@@ -207,7 +255,7 @@ class Machine:
         if not self.on_device:
             allocate: Callable[[FrameFormat, int], Planes] = host_planes
             if self._device is not None:
-                from bgsoft.cuda.crossing import pinned_planes
+                from bgsoft.cuda.pinned import pinned_planes
 
                 allocate = pinned_planes
             if slots is None:
@@ -215,10 +263,11 @@ class Machine:
             return FrameRing(max(slots, least), partial(allocate, format))
         from bgsoft.cuda.device import device_planes
 
+        device = self.device
         if slots is None:
             slots = _DEVICE_RING_SLOTS
             slot_bytes = format.width * format.height * (1.5 * format.bytes_per_sample + 1)
-            room = self.device.free_bytes() * _DEVICE_SHARE
+            room = device.free_bytes() * _DEVICE_SHARE
             while slots > 2 * self.batch and (slots + held) * slot_bytes > room:
                 slots //= 2
             slots += held
@@ -264,8 +313,13 @@ class Machine:
             backend: partial(self._host_networks, backend, model)
             for backend in ("tensorrt", "cuda", "cpu")
         }
-        self.faces = create_host_faces(config, info.format, self._on_event, face_data)
-        networks: list[Network] = self._choose("infer", makers)
+        with Parts() as parts:
+            faces = parts.begin(
+                "faces",
+                partial(create_host_faces, config, info.format, self._on_event, face_data),
+            )
+            networks: list[Network] = self._choose("infer", makers)
+            self.faces = faces.result()
         workers = Workers(self.batch)
         return PictureStages(
             execution=HostExecution(workers),
@@ -351,52 +405,111 @@ class Machine:
             make = twin if backend == "cpu" else on_gpu
             return BatchedSegmenter(model.spec, make, twin, info.format, self.batch, self._on_event)
 
-        with device.use(stream):
-            chosen: BatchedSegmenter = self._choose(
-                "infer", {name: partial(segmenter, name) for name in ("tensorrt", "cuda", "cpu")}
+        def face_network(backend: str, face_model: ResolvedModel, batch: int) -> Network:
+            def face_twin() -> Network:
+                return DeviceSide(self._cpu_network(face_model, batch), device, stream)
+
+            if backend == "cpu":
+                return face_twin()
+            # Small as they are, there is no fp16 file of them; TensorRT makes its own.
+            network = self.load_network(
+                face_model, backend, batch, precision=Precision.FP32, stream=stream
             )
+            return RecoveringNetwork(network, face_twin, stage="face", on_event=self._on_event)
+
+        def face_step(backend: str) -> FaceStep | None:
+            with device.use(stream):
+                return create_device_faces(
+                    config,
+                    info.format,
+                    device,
+                    backend,
+                    self.batch,
+                    partial(face_network, backend),
+                    self._on_event,
+                    face_data,
+                )
+
+        def choose_segmenter() -> BatchedSegmenter:
+            with device.use(stream):
+                chosen: BatchedSegmenter = self._choose(
+                    "infer", {name: partial(segmenter, name) for name in backends.names("infer")}
+                )
+                return chosen
+
+        segment = config.segment
+        # A similar frame is one like the last that was segmented, so each has to be known before
+        # the next is looked at.
+        batch = self.batch if segment.similarity_db is None else 1
+        with Parts() as parts, device.use(stream):
+            choosing = parts.begin("segmenter", choose_segmenter)
+            # What the segmenter will run on is as good as known, except while it may yet have to
+            # build an engine.
+            expected = backends.first_available("infer", self._config.infer, self._gpu)
+            early = None
+            if expected != "tensorrt":
+                early = parts.begin("faces", partial(face_step, expected))
+            with span("picture kernels"):
+                reducer = CudaReducer(info.format, batch)
+                scenes = CudaSceneProbe(info.format, batch)
+                matter = create_cuda_matter(config.matte, info.format, device, batch)
+                compositor = CudaCompositor(config.effect, info.format, device)
+            chosen = choosing.result()
             backend = self.choices["infer"].backend
-
-            def face_network(face_model: ResolvedModel, batch: int) -> Network:
-                def face_twin() -> Network:
-                    return DeviceSide(self._cpu_network(face_model, batch), device, stream)
-
-                if backend == "cpu":
-                    return face_twin()
-                # Small as they are, there is no fp16 file of them; TensorRT makes its own.
-                gpu_model = face_model.for_provider(backend, Precision.FP32)
-                network = self._gpu_network(backend, gpu_model, stream, batch)
-                return RecoveringNetwork(network, face_twin, stage="face", on_event=self._on_event)
-
-            self.faces = create_device_faces(
-                config,
-                info.format,
-                device,
-                backend,
-                self.batch,
-                face_network,
-                self._on_event,
-                face_data,
-            )
-            segment = config.segment
-            # A similar frame is one like the last that was segmented, so each has to be known
-            # before the next is looked at.
-            batch = chosen.batch if segment.similarity_db is None else 1
+            if early is not None and backend != expected:
+                parts.drop(early)
+                early = None
+            self.faces = face_step(backend) if early is None else early.result()
             return PictureStages(
                 execution=DeviceExecution(device, stream, batch, metrics.observer),
-                reducer=CudaReducer(info.format, batch),
-                scenes=CudaSceneProbe(info.format, batch),
+                reducer=reducer,
+                scenes=scenes,
                 schedule=MaskSchedule(segment.mask_every, segment.similarity_db),
                 segmenter=chosen,
-                matter=create_cuda_matter(config.matte, info.format, device, batch),
-                compositor=CudaCompositor(config.effect, info.format, device),
+                matter=matter,
+                compositor=compositor,
                 metrics=metrics,
                 on_cut=on_cut,
                 faces=self.faces,
             )
 
+    def load_network(
+        self,
+        model: ResolvedModel,
+        backend: str,
+        batch: int = 1,
+        *,
+        precision: Precision | None = None,
+        stream: Any = None,
+    ) -> Network:
+        """One network alone, its arrays where it runs.
+
+        Args:
+            model: Of one image input.
+            backend: ``tensorrt``, ``cuda`` or ``cpu``.
+            batch: Items a run.
+            precision: Which of the model's files is loaded; None: the one for the settings'.
+            stream: On the GPU, where its work is put; None: on a new one.
+
+        Raises:
+            BackendUnavailableError: It does not run there, or has no such precision.
+            ModelError: Its file is damaged.
+        """
+        chosen = model.for_provider(backend, precision or self._config.precision)
+        if backend == "cpu":
+            return self._cpu_network(chosen, batch)
+        alone: AbstractContextManager[Any] = nullcontext()
+        if backend == "tensorrt":
+            alone = self._building
+        with alone, span(f"{model.spec.name} session"):
+            return self._gpu_network(backend, chosen, stream or self.device.new_stream(), batch)
+
     def open_encoder(
-        self, muxer: Muxer, config: RenderConfig, info: VideoInfo, kind: PictureKind
+        self,
+        muxer: Muxer,
+        config: EncodeConfig,
+        info: VideoInfo,
+        kind: PictureKind = PictureKind.COLOR,
     ) -> Encoder:
         """The encoder of the output, on the device if it can be encoded there.
 
@@ -405,47 +518,65 @@ class Machine:
             EncodeError: The encoder refuses its settings.
             BackendUnavailableError: As :func:`bgsoft.backends.create`.
         """
-
-        def nvenc() -> Encoder:
-            from bgsoft.encode.nv_settings import choose_nvenc
-            from bgsoft.encode.nvenc import NvencEncoder
-
-            choice = choose_nvenc(config.encode, muxer.container, info, kind)
-            encoder = NvencEncoder(muxer, choice, info.format, info, kind, device=self.device)
-            self._notice(*encoder.notices)
-            return encoder
-
         encoder: Encoder = self._choose(
-            "encode", {"nvenc": nvenc, "cpu": lambda: self._cpu_encoder(muxer, config, info, kind)}
+            "encode",
+            {
+                name: partial(self.make_encoder, name, muxer, config, info, kind)
+                for name in backends.names("encode")
+            },
         )
-        if self.choices["encode"].backend == "nvenc" and not self.on_device:
-            from bgsoft.cuda.adapters import UploadingEncoder
+        return self._joined(self.choices["encode"].backend, encoder, info, kind)
 
-            return UploadingEncoder(encoder, self.device, info.format, kind)
+    def open_matte_encoder(self, muxer: Muxer, info: VideoInfo) -> Encoder:
+        """An encoder of the matte alone, on the CPU, with its default settings."""
+        encoder = self.make_encoder("cpu", muxer, EncodeConfig(), info, PictureKind.MATTE)
+        return self._joined("cpu", encoder, info, PictureKind.MATTE)
+
+    def make_encoder(
+        self,
+        backend: str,
+        muxer: Muxer,
+        config: EncodeConfig,
+        info: VideoInfo,
+        kind: PictureKind = PictureKind.COLOR,
+    ) -> Encoder:
+        """One encoder alone, for frames where it works.
+
+        Args:
+            backend: ``nvenc`` or ``cpu``.
+            muxer: Takes its packets.
+            config: What it is to make.
+            info: What is decoded.
+            kind: Which planes it reads.
+
+        Raises:
+            ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
+            EncodeError: The encoder refuses its settings.
+            BackendUnavailableError: It cannot encode this; the message is the reason.
+        """
+        if backend == "cpu":
+            choice = choose_encoder(config, muxer.container, info, kind)
+            self._notice(*choice.notices)
+            return CpuEncoder(muxer, choice, info.format, info, kind, config.threads)
+        from bgsoft.encode.nv_settings import choose_nvenc
+        from bgsoft.encode.nvenc import NvencEncoder
+
+        nv_choice = choose_nvenc(config, muxer.container, info, kind)
+        encoder = NvencEncoder(muxer, nv_choice, info.format, info, kind, device=self.device)
+        self._notice(*encoder.notices)
         return encoder
 
-    def open_matte_encoder(self, muxer: Muxer, config: RenderConfig, info: VideoInfo) -> Encoder:
-        """An encoder of the matte alone, on the CPU, with its default settings."""
-        return self._cpu_encoder(muxer, config, info, PictureKind.MATTE, defaults=True)
-
-    def _cpu_encoder(
-        self,
-        muxer: Muxer,
-        config: RenderConfig,
-        info: VideoInfo,
-        kind: PictureKind,
-        *,
-        defaults: bool = False,
+    def _joined(
+        self, backend: str, encoder: Encoder, info: VideoInfo, kind: PictureKind
     ) -> Encoder:
-        settings = type(config.encode)() if defaults else config.encode
-        choice = choose_encoder(settings, muxer.container, info, kind)
-        self._notice(*choice.notices)
-        encoder = CpuEncoder(muxer, choice, info.format, info, kind, settings.threads)
-        if not self.on_device:
+        """The encoder for frames where they live."""
+        encodes_on_device = backend == "nvenc"
+        if encodes_on_device == self.on_device:
             return encoder
-        from bgsoft.cuda.adapters import DownloadingEncoder
+        from bgsoft.pipeline.crossing import DownloadingEncoder, UploadingEncoder
 
-        return DownloadingEncoder(encoder, self.device, info.format, kind)
+        adapter = UploadingEncoder if encodes_on_device else DownloadingEncoder
+        return adapter(encoder, self.device, info.format, kind)
 
     def _notice(self, *messages: str) -> None:
         for message in messages:
@@ -455,3 +586,8 @@ class Machine:
         """Wait for the GPU, where one is used, so that nothing runs at exit."""
         if self._device is not None:
             self._device.synchronize()
+
+
+def _timed(name: str, make: Callable[[], R]) -> R:
+    with span(name):
+        return make()

@@ -37,7 +37,7 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.runner import Pipeline
 from bgsoft.presets import build_config
 from bgsoft.rendering import render
-from bgsoft.stages import Machine
+from bgsoft.stages import StageBuilder
 
 
 class NullSink:
@@ -79,11 +79,11 @@ def run_pipeline(clip: Path, settings: dict, *, duration: float | None = None) -
     """(frames, seconds) of decode to composite; set-up is not counted."""
     config = build_config(clip, Path("none.mp4"), flags=settings, duration_seconds=duration)
     metrics = Metrics()
-    machine = Machine(config.backends, lambda event: print(f"  {event.message}", file=sys.stderr))
+    builder = StageBuilder(config.backends, lambda event: print(f"  {event}", file=sys.stderr))
     model = resolve(config.segment.model)
-    decoder = machine.open_decoder(clip, DecodeSettings(duration_seconds=duration))
-    stages = machine.make_picture_stages(config, decoder.info, model, metrics, lambda _f: None)
-    ring = machine.make_ring(decoder.info.format, stages.held)
+    decoder = builder.open_decoder(clip, DecodeSettings(duration_seconds=duration))
+    stages = builder.make_picture_stages(config, decoder.info, model, metrics, lambda _f: None)
+    ring = builder.make_ring(decoder.info.format, stages.held)
     pipeline = Pipeline(decoder=decoder, stage=stages, sink=NullSink(), ring=ring, metrics=metrics)
     result = pipeline.run()
     stages.close()
@@ -93,16 +93,16 @@ def run_pipeline(clip: Path, settings: dict, *, duration: float | None = None) -
         + ", ".join(f"{n} {c.ms_per(frames):.3f}" for n, c in metrics.stages.items()),
         file=sys.stderr,
     )
-    if machine.used_device is not None:
-        used = machine.used_device.used_bytes() / 1e6
-        copies = machine.used_device.copies
+    if builder.used_device is not None:
+        used = builder.used_device.used_bytes() / 1e6
+        copies = builder.used_device.copies
         print(
             f"  VRAM in use {used:.0f} MB; per frame {copies.h2d_bytes / frames:.0f} bytes to the "
             f"device, {copies.d2h_bytes / frames:.0f} back",
             file=sys.stderr,
         )
     decoder.close()
-    machine.close()
+    builder.close()
     return frames, result.wall_seconds - result.start_seconds
 
 
@@ -120,9 +120,9 @@ def threaded_decoder(clip: Path) -> tuple[int, float]:
 
 
 def decoder_alone(clip: Path) -> tuple[int, float]:
-    machine = Machine(build_config(clip, Path("none.mp4")).backends, lambda _e: None)
-    decoder = machine.open_decoder(clip, DecodeSettings())
-    ring = machine.make_ring(decoder.info.format)
+    builder = StageBuilder(build_config(clip, Path("none.mp4")).backends, lambda _e: None)
+    decoder = builder.open_decoder(clip, DecodeSettings())
+    ring = builder.make_ring(decoder.info.format)
     started, frames = time.perf_counter(), 0
     for frame in decoder.frames(ring):
         if frame.ready is not None:
@@ -131,7 +131,7 @@ def decoder_alone(clip: Path) -> tuple[int, float]:
         frames += 1
     seconds = time.perf_counter() - started
     decoder.close()
-    machine.close()
+    builder.close()
     return frames, seconds
 
 

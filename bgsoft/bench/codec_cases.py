@@ -28,7 +28,7 @@ from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.selftest.stages import to_device
-from bgsoft.stages import Machine
+from bgsoft.stages import StageBuilder
 
 __all__ = ["codec_cases"]
 
@@ -88,15 +88,15 @@ def _decode(shop: Workshop, backend: DecodeBackend, stack: ExitStack) -> Sampler
     on_gpu = backend is DecodeBackend.NVDEC
     composite = CompositeBackend.CUDA if on_gpu else CompositeBackend.CPU
     config = replace(shop.config.backends, decode=backend, composite=composite)
-    machine = Machine(config, ignore_event)
-    stack.callback(machine.close)
+    builder = StageBuilder(config, ignore_event)
+    stack.callback(builder.close)
     settings = DecodeSettings(duration_seconds=shop.config.duration_seconds)
-    ring = machine.make_ring(shop.info.format)
+    ring = builder.make_ring(shop.info.format)
 
     def sample() -> list[float]:
         samples: list[float] = []
         begun = time.perf_counter()
-        with machine.open_decoder(shop.config.input, settings) as decoder:
+        with builder.open_decoder(shop.config.input, settings) as decoder:
             frames = decoder.frames(ring)
             while block := _take(frames, ring, _DECODE_BLOCK if samples else _DECODE_WARM_UP):
                 samples.append(block)
@@ -138,8 +138,8 @@ def _encode(
             composite=CompositeBackend.CUDA if on_gpu else CompositeBackend.CPU,
         ),
     )
-    machine = Machine(config.backends, ignore_event)
-    stack.callback(machine.close)
+    builder = StageBuilder(config.backends, ignore_event)
+    stack.callback(builder.close)
     frames = shop.composited
     fed = [to_device(frame) for frame in frames] if on_gpu else frames
     path = shop.folder / f"encode-{backend}-{speed or 'default'}{shop.config.output.suffix}"
@@ -148,7 +148,7 @@ def _encode(
     def sample() -> list[float]:
         nonlocal warm
         count = len(fed) if warm else _ENCODE_WARM_UP
-        seconds = _encode_file(machine, shop, config, fed[:count], path)
+        seconds = _encode_file(builder, shop, config, fed[:count], path)
         if warm and extra["bitrate_kbps"] is None:
             _judge(shop, path, extra, quick)
         warm = True
@@ -158,11 +158,11 @@ def _encode(
 
 
 def _encode_file(
-    machine: Machine, shop: Workshop, config: RenderConfig, frames: Sequence[Frame], path: Path
+    builder: StageBuilder, shop: Workshop, config: RenderConfig, frames: Sequence[Frame], path: Path
 ) -> float:
     """Encode some frames; returns the seconds from the first one to the last packet."""
     with Muxer(path, container_for(path), shop.info, copy_tracks=False) as muxer:
-        encoder = machine.open_encoder(muxer, config, shop.info, PictureKind.COLOR)
+        encoder = builder.open_encoder(muxer, config.encode, shop.info)
         try:
             started = time.perf_counter()
             for frame in frames:

@@ -12,7 +12,6 @@ from bgsoft.bench.workshop import Workshop
 from bgsoft.config import Precision
 from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ResolvedModel, catalog, resolve
-from bgsoft.segment.single import network_shapes
 from bgsoft.selftest.parity import CudaSide, HostSide
 
 __all__ = ["face_cases"]
@@ -75,22 +74,12 @@ def _find_on_host(shop: Workshop, stack: ExitStack) -> Sampler:
 
 def _find_on_device(shop: Workshop, backend: str, stack: ExitStack) -> Sampler:
     from bgsoft.face.cuda import CudaFaceFinder
-    from bgsoft.infer.cuda import GpuNetwork
 
     device, format = shop.device(), shop.info.format
-    stream = device.new_stream()
+    stream, builder = device.new_stream(), shop.builder(backend)
 
     def make(model: ResolvedModel, batch: int) -> Network:
-        chosen = model.for_provider(backend, Precision.FP32)
-        return GpuNetwork(
-            chosen.path,
-            network_shapes(model.spec, batch),
-            backend=backend,
-            device=device,
-            stream=stream,
-            sha256=chosen.sha256,
-            tell=lambda text: shop.tell(f"{model.spec.name}: {text}"),
-        )
+        return builder.load_network(model, backend, batch, stream=stream)
 
     stack.enter_context(device.use(stream))
     side = CudaSide(device)

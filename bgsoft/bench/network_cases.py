@@ -7,9 +7,7 @@ from contextlib import ExitStack
 from bgsoft.bench.cases import Sampler, repeat
 from bgsoft.bench.workshop import Workshop
 from bgsoft.config import Precision
-from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ResolvedModel
-from bgsoft.segment.single import network_shapes
 
 __all__ = ["network_case"]
 
@@ -35,27 +33,9 @@ def network_case(
     Raises:
         BgsoftError: The network does not load there.
     """
-    chosen = model.for_provider(backend, precision)
-    shapes = network_shapes(model.spec, batch)
-    if backend == "cpu":
-        from bgsoft.infer.cpu import CpuNetwork
-
-        network: Network = CpuNetwork(chosen.path, shapes)
-        stack.callback(network.close)
-        return repeat(network.run, frames=batch, seconds=shop.seconds)
-    from bgsoft.infer.cuda import GpuNetwork
-
-    device = shop.device()
-    stream = device.new_stream()
-    network = GpuNetwork(
-        chosen.path,
-        shapes,
-        backend=backend,
-        device=device,
-        stream=stream,
-        precision=precision,
-        sha256=chosen.sha256,
-        tell=lambda text: shop.tell(f"{model.spec.name}: {text}"),
-    )
+    builder = shop.builder(backend, precision)
+    stream = None if backend == "cpu" else shop.device().new_stream()
+    network = builder.load_network(model, backend, batch, stream=stream)
     stack.callback(network.close)
-    return repeat(network.run, stream.synchronize, frames=batch, seconds=shop.seconds)
+    wait = None if stream is None else stream.synchronize
+    return repeat(network.run, wait, frames=batch, seconds=shop.seconds)

@@ -13,7 +13,7 @@ from bgsoft.bench.workshop import Workshop, ignore_event
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.pipeline.metrics import Metrics, StageClock
 from bgsoft.selftest.parity import HostSide
-from bgsoft.stages import Machine
+from bgsoft.stages import StageBuilder
 
 __all__ = ["measure_overhead"]
 
@@ -139,7 +139,7 @@ def _turns(shop: Workshop, passes: int) -> list[float]:
     place = HostSide().place
     frames = [place(frame) for frame in shop.frames]
     metrics = _SwitchedMetrics()
-    stages = Machine(shop.config.backends, ignore_event).make_host_stages(
+    stages = StageBuilder(shop.config.backends, ignore_event).make_host_stages(
         shop.config, shop.info, shop.model, metrics, lambda _frame: None
     )
     stages.start()

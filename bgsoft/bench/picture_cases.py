@@ -159,8 +159,9 @@ def _upload(shop: Workshop, stack: ExitStack) -> Sampler:
     device = shop.device()
     import cupy
 
-    from bgsoft.cuda.crossing import DeviceUpload, pinned_planes
     from bgsoft.cuda.device import device_planes
+    from bgsoft.cuda.pinned import pinned_planes
+    from bgsoft.pipeline.copies import DeviceUpload
 
     format = shop.info.format
     upload, done = DeviceUpload(device), cupy.cuda.Event(disable_timing=True)
@@ -170,8 +171,8 @@ def _upload(shop: Workshop, stack: ExitStack) -> Sampler:
 
 def _download(shop: Workshop, stack: ExitStack) -> Sampler:
     device = shop.device()
-    from bgsoft.cuda.crossing import HostDownload
     from bgsoft.encode.base import PictureKind
+    from bgsoft.pipeline.copies import HostDownload
 
     download = HostDownload(device, shop.info.format, PictureKind.COLOR)
     frame = CudaSide(device).place(shop.frames[0])

@@ -21,7 +21,6 @@ from bgsoft.cli.console import Console
 from bgsoft.cli.exitcodes import exit_code, one_line
 from bgsoft.config import RenderConfig
 from bgsoft.decode.base import DecodeSettings
-from bgsoft.encode.base import PictureKind
 from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
@@ -29,7 +28,7 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.runner import Pipeline
 from bgsoft.presets import build_config
 from bgsoft.report import Event
-from bgsoft.stages import Machine
+from bgsoft.stages import StageBuilder
 
 __all__ = ["transcode"]
 
@@ -71,10 +70,10 @@ def transcode(config: RenderConfig) -> dict[str, Any]:
     started = time.perf_counter()
     cv2.setNumThreads(1)
     with ExitStack() as stack:
-        machine = Machine(config.backends, _ignore)
-        stack.callback(machine.close)
+        builder = StageBuilder(config.backends, _ignore)
+        stack.callback(builder.close)
         decoder = stack.enter_context(
-            machine.open_decoder(
+            builder.open_decoder(
                 config.input, DecodeSettings(duration_seconds=config.duration_seconds)
             )
         )
@@ -86,13 +85,13 @@ def transcode(config: RenderConfig) -> dict[str, Any]:
                 duration_seconds=config.duration_seconds,
             )
         )
-        encoder = machine.open_encoder(muxer, config, decoder.info, PictureKind.COLOR)
+        encoder = builder.open_encoder(muxer, config.encode, decoder.info)
         stack.callback(encoder.close)
         pipeline = Pipeline(
             decoder=decoder,
             stage=_Nothing(),
             sink=encoder,
-            ring=machine.make_ring(decoder.info.format),
+            ring=builder.make_ring(decoder.info.format),
             metrics=Metrics(),
         )
         setup = time.perf_counter() - started

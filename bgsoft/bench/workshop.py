@@ -30,7 +30,7 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
 from bgsoft.selftest.clips import empty_planes
-from bgsoft.stages import Machine
+from bgsoft.stages import StageBuilder
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -102,8 +102,7 @@ class Workshop:
         format = self.info.format
         ring = FrameRing(self._count + 1, lambda slot: empty_planes(format, slot))
         kept: list[Frame] = []
-        machine = Machine(self.config.backends, ignore_event)
-        with machine.open_decoder(self.config.input, DecodeSettings()) as decoder:
+        with self.builder().open_decoder(self.config.input, DecodeSettings()) as decoder:
             frames = decoder.frames(ring)
             for frame in frames:
                 kept.append(frame)
@@ -111,13 +110,29 @@ class Workshop:
                     break
         return kept
 
+    def builder(self, backend: str = "cpu", precision: Precision = Precision.FP32) -> StageBuilder:
+        """Builds what is measured: on the CPU, and networks on any backend.
+
+        Args:
+            backend: Of the networks; the device is the shop's.
+            precision: Of their arithmetic.
+
+        Raises:
+            BackendUnavailableError: The device is not there.
+        """
+        return StageBuilder(
+            replace(self.config.backends, precision=precision),
+            ignore_event if backend == "cpu" else lambda event: self.tell(event.message),
+            device=None if backend == "cpu" else self.device(),
+            alone=True,
+        )
+
     @functools.cached_property
     def composited(self) -> list[Frame]:
         """The same frames, kept apart, as a render gives them to its encoder."""
         from bgsoft.selftest.parity import HostSide
 
-        machine = Machine(self.config.backends, ignore_event)
-        stages = machine.make_host_stages(
+        stages = self.builder().make_host_stages(
             self.config, self.info, self.model, Metrics(), lambda _frame: None
         )
         place = HostSide().place

@@ -59,6 +59,9 @@ def run() -> NoReturn:
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _quit)
+    # Nothing here multiplies matrices of any size, and NumPy's import alone leaves OpenBLAS's
+    # threads spinning for a tenth of a second, one a core.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -165,16 +166,18 @@ def render(
 
     Frames, timestamps, sound, subtitles and colours stay as they are.
     """
+    from bgsoft.backends import may_use_gpu
     from bgsoft.beside import check_target, made_folders
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import exit_code
     from bgsoft.cli.parsing import parse_choice, parse_seconds
     from bgsoft.cli.progress import ProgressKind, make_view
     from bgsoft.cli.signals import StopSignals
-    from bgsoft.cuda.driver import show_only
+    from bgsoft.cuda.driver import cuda_number, open_context, show_only
     from bgsoft.errors import ConfigError, RenderCancelledError
     from bgsoft.options import settings_from_options
     from bgsoft.presets import build_config
+    from bgsoft.startup import Parts, logged, span
 
     console = Console()
     with traceback_on_error(verbose):
@@ -208,9 +211,13 @@ def render(
         if config.backends.gpu is not None:
             show_only(config.backends.gpu)
         view = make_view(kind, console, quiet=quiet, verbose=verbose)
-        with StopSignals(console) as stop:
-            from bgsoft.rendering import render as run
-
+        with StopSignals(console) as stop, logged(), Parts() as early:
+            if may_use_gpu(config.backends):
+                # The driver needs no interpreter meanwhile, and no library that is imported here.
+                number = cuda_number(config.backends.gpu or 0)
+                early.begin("CUDA context", partial(open_context, number))
+            with span("imports for the input"):
+                from bgsoft.rendering import render as run
             view.start(config)
             try:
                 result = run(

@@ -109,6 +109,10 @@ class CudaDevice:
         """A stream that does not wait for the default stream."""
         return cupy.cuda.Stream(non_blocking=True)
 
+    def make_current(self) -> None:
+        """Make the device current for the calling thread, as it is not in a new one."""
+        self._device.use()
+
     @contextmanager
     def use(self, stream: Any) -> Iterator[None]:
         """Make device and stream current for the calling thread."""

@@ -1,4 +1,4 @@
-"""The NVIDIA driver, asked without any of CUDA's libraries; no context is made."""
+"""The NVIDIA driver, asked without any of CUDA's libraries."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ __all__ = [
     "cuda_number",
     "driver_problem",
     "driver_version",
+    "open_context",
     "show_only",
     "shown_number",
 ]
@@ -75,6 +76,23 @@ def driver_problem(gpu: int) -> str | None:
     if gpu >= count.value:
         return f"there is no GPU {gpu}: this machine has {count.value}"
     return None
+
+
+def open_context(gpu: int) -> None:
+    """Make a device's primary context, which takes the driver half a second.
+
+    It is what every CUDA library works in, and kept until the process ends. Where it cannot be
+    made nothing is told: whoever needs it will be.
+
+    Args:
+        gpu: CUDA device number.
+    """
+    if driver_problem(gpu) is not None:
+        return
+    driver = ctypes.CDLL("libcuda.so.1")
+    device, context = ctypes.c_int(0), ctypes.c_void_p()
+    if driver.cuDeviceGet(ctypes.byref(device), gpu) == 0:
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
 
 
 def driver_version() -> str | None:

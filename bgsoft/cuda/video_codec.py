@@ -15,6 +15,7 @@ from typing import Any
 from bgsoft.cuda.driver import driver_version
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.facts import Facts
+from bgsoft.startup import span
 
 __all__ = [
     "FIRST_GPU_ONLY",
@@ -71,7 +72,8 @@ def video_codec() -> Any:
         BackendUnavailableError: It is not installed, or does not find the driver's libraries.
     """
     try:
-        return importlib.import_module("PyNvVideoCodec")
+        with span("import PyNvVideoCodec"):
+            return importlib.import_module("PyNvVideoCodec")
     except ModuleNotFoundError as exc:
         raise BackendUnavailableError(_MISSING) from exc
     except (ImportError, OSError, RuntimeError) as exc:

@@ -16,6 +16,7 @@ from bgsoft.decode.deinterlace import Deinterlacer
 from bgsoft.decode.presentation import Presentation
 from bgsoft.decode.reader import FrameReader
 from bgsoft.frame import Frame
+from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
@@ -37,14 +38,17 @@ class CpuDecoder(Closing):
     Args:
         path: A local video file.
         settings: What part of it, and with how many threads.
+        info: The file, where it has been probed already.
 
     Raises:
         OpenError: The file cannot be opened or has no decodable video.
         UnsupportedFormatError: It is no video, or no decoder exists for it.
     """
 
-    def __init__(self, path: Path, settings: DecodeSettings | None = None) -> None:
-        self.info = probe(path)
+    def __init__(
+        self, path: Path, settings: DecodeSettings | None = None, *, info: VideoInfo | None = None
+    ) -> None:
+        self.info = info or probe(path)
         self.stats = DecodeStats()
         self.events: list[Event] = []
         """Repairs that the user should know of, such as a file that ends early."""

@@ -31,6 +31,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
+from bgsoft.startup import span
 
 __all__ = ["NvdecDecoder"]
 
@@ -74,9 +75,9 @@ class NvdecDecoder(Closing):
         self.events: list[Event] = []
         self._device = device
         codec = nv_codec(self.info)
-        reason = caps_reason(
-            decoder_caps(device.number, codec.name, self.info.format.bit_depth), self.info
-        )
+        with span("NVDEC caps"):
+            caps = decoder_caps(device.number, codec.name, self.info.format.bit_depth)
+        reason = caps_reason(caps, self.info)
         if reason is not None:
             raise self._unavailable(reason)
         self.stream = device.new_stream()
@@ -86,7 +87,8 @@ class NvdecDecoder(Closing):
         self._ready: dict[int, Any] = {}
         """An event for each slot."""
         try:
-            self._session = NvSession(codec, device, self.stream)
+            with span("NVDEC session"):
+                self._session = NvSession(codec, device, self.stream)
         except codec_errors() as exc:
             raise self._unavailable(vendor_text(exc)) from exc
         self._reader = NvReader(self.info, self._session)
@@ -94,7 +96,8 @@ class NvdecDecoder(Closing):
             self.info, settings or DecodeSettings(), lambda picture: picture, self.events
         )
         try:
-            self._check_first_picture()
+            with span("NVDEC's first picture"):
+                self._check_first_picture()
         except BaseException:
             self.close()
             raise
@@ -154,7 +157,7 @@ class NvdecDecoder(Closing):
             DecodeError: No frame lies in the wanted stretch of time, the picture size changes, or
                 NVDEC fails for good.
         """
-        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        self._device.make_current()
         writer = SurfaceWriter(self.info, self.stream)
         corrupt_before = self.stats.corrupt_packets
         wanted = self._presentation.wanted(

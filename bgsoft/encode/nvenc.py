@@ -24,6 +24,7 @@ from bgsoft.frame import Frame, FrameFormat
 from bgsoft.kernels.loader import kernel
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
+from bgsoft.startup import span
 
 __all__ = ["NvencEncoder"]
 
@@ -118,7 +119,8 @@ class NvencEncoder:
         caps: Mapping[str, int] | None = None,
     ) -> None:
         if caps is None:
-            caps = encoder_caps(device.number, choice.name)
+            with span("NVENC caps"):
+                caps = encoder_caps(device.number, choice.name)
         choice = fit_to_caps(choice, caps, format.width, format.height)
         self.name = f"{choice.name}_nvenc"
         self.notices = choice.notices
@@ -171,7 +173,7 @@ class NvencEncoder:
             cupy.cuda.runtime.setDevice(self._device.number)
 
     def encode(self, frame: Frame) -> None:
-        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        self._device.make_current()
         number = self._packets.enter(self._muxer.timestamp(frame.pts), frame.duration)
         surface = self._surfaces[number % _SURFACES]
         copies = self._copies

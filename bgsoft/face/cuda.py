@@ -24,6 +24,7 @@ from bgsoft.face.warp import View
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.startup import Parts
 
 __all__ = ["CudaFaceFinder", "CudaFaceNetworks", "MakeNetwork"]
 
@@ -54,8 +55,19 @@ class CudaFaceNetworks(Closing):
 
     def __init__(self, format: FrameFormat, make_network: MakeNetwork, batch: int) -> None:
         detector, landmarker = resolve_detector(), resolve_landmarker()
-        self._detector = _Model(detector, make_network, format, _VIEWS_PER_FRAME * batch)
-        self._landmarker = _Model(landmarker, make_network, format, batch)
+        device, stream = cupy.cuda.Device(), cupy.cuda.get_current_stream()
+        views = _VIEWS_PER_FRAME * batch
+
+        def load_detector() -> Network:
+            device.use()
+            with stream:
+                return make_network(detector, views)
+
+        with Parts() as parts:
+            loading = parts.begin("face detector", load_detector)
+            network = make_network(landmarker, batch)
+            self._detector = _Model(detector, loading.result(), format, views)
+            self._landmarker = _Model(landmarker, network, format, batch)
         self._found = CudaDetections(detector.spec.width, self._detector.most)
         self._meshes = CudaMeshes(self._landmarker.most)
 
@@ -108,14 +120,14 @@ class _Model:
     """One network and what fills its input."""
 
     def __init__(
-        self, model: ResolvedModel, make_network: MakeNetwork, format: FrameFormat, batch: int
+        self, model: ResolvedModel, network: Network, format: FrameFormat, batch: int
     ) -> None:
         self.size = model.spec.width
         self.most = _RUNS_PER_WAIT * batch
         """Views of one :meth:`run`, at most."""
         self._batch = batch
         self._input = model.spec.input
-        self.network = make_network(model, batch)
+        self.network = network
         self._warper = CudaWarper(model.spec, format, batch, self.most)
 
     def run(self, asked: Sequence[AskedView]) -> Iterator[tuple[Array, dict[str, Array], int, int]]:

@@ -7,6 +7,7 @@ CUDA graph; the host never waits for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bgsoft.cuda.device import CudaDevice
 from bgsoft.errors import InferenceError, ModelError
 from bgsoft.infer.providers import PROVIDERS, provider_options
 from bgsoft.infer.sessions import open_session
+from bgsoft.startup import span
 
 __all__ = ["GpuNetwork"]
 
@@ -96,6 +98,18 @@ class GpuNetwork:
         with device.use(stream):
             self._bind_inputs(path, shapes, device)
             self._bind_outputs(path, shapes, device)
+        if graphs and backend == "cuda":
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Run once without a graph, so that cuDNN's plans are made where other networks load, too.
+
+        All that is left for the first :meth:`run` is to capture.
+        """
+        options = ort.RunOptions()
+        options.add_run_config_entry("gpu_graph_id", "-1")  # neither captured nor replayed
+        with span("first run without a graph"), suppress(Exception):  # run() will tell of it
+            self._session.run_with_iobinding(self._binding, options)
 
     def _bind_inputs(
         self, path: Path, shapes: Mapping[str, tuple[int, ...]], device: CudaDevice

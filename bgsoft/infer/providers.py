@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.config import Precision
+from bgsoft.startup import span
 
 __all__ = [
     "PROVIDERS",
@@ -143,7 +144,7 @@ def preload_libraries() -> None:
 
     if hasattr(ort, "preload_dlls"):
         # It prints what it did not find; whether that matters shows when a session is made.
-        with contextlib.redirect_stdout(io.StringIO()):
+        with span("CUDA libraries"), contextlib.redirect_stdout(io.StringIO()):
             ort.preload_dlls()
 
 

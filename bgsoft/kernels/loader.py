@@ -6,6 +6,8 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from bgsoft.startup import span
+
 __all__ = ["BLOCK", "blocks", "kernel"]
 
 BLOCK = (32, 8, 1)
@@ -30,7 +32,8 @@ def kernel(file: str, name: str, *, sample_bits: int = 8) -> Any:
     """
     import cupy
 
-    return _module(file, sample_bits, cupy.cuda.Device().id).get_function(name)
+    with span(f"{file}.cu {name}"):  # a module is compiled, or loaded, for its first function
+        return _module(file, sample_bits, cupy.cuda.Device().id).get_function(name)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["Metrics", "Observer", "StageClock"]
+__all__ = ["Metrics", "Observer", "StageClock", "observed"]
 
 
 class Observer(Protocol):
@@ -32,6 +32,20 @@ class Observer(Protocol):
     def counter(self, name: str, value: float) -> None:
         """A figure has this value from now on."""
         ...
+
+
+@contextmanager
+def observed(observer: Observer | None, name: str) -> Iterator[None]:
+    """Tell an observer of a ``with`` block that is no stage's work."""
+    if observer is None:
+        yield
+        return
+    observer.begin(name)
+    started = time.perf_counter_ns()
+    try:
+        yield
+    finally:
+        observer.end(name, started, time.perf_counter_ns(), 0)
 
 
 @dataclass(slots=True)

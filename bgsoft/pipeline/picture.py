@@ -17,7 +17,7 @@ from bgsoft.face.step import FaceStep, FoundFaces
 from bgsoft.frame import Array, Frame, Matte, Reduced
 from bgsoft.matte.base import Matter
 from bgsoft.pipeline.execution import Execution
-from bgsoft.pipeline.metrics import Metrics
+from bgsoft.pipeline.metrics import Metrics, observed
 from bgsoft.segment.base import Segmenter
 
 __all__ = ["MaskSchedule", "PictureStages", "SceneProbe"]
@@ -119,6 +119,7 @@ class PictureStages:
         self._compositor = compositor
         self._faces = faces
         self._on_cut = on_cut
+        self._observer = metrics.observer
         self._segment_clock = metrics.stage("segment")
         self._matte_clock = metrics.stage("matte")
         self._composite_clock = metrics.stage("composite")
@@ -127,9 +128,11 @@ class PictureStages:
     def start(self) -> None:
         """Run the models once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
         with self._execution.working(()):
-            self._segmenter.start()
+            with observed(self._observer, "first run of the model"):
+                self._segmenter.start()
             if self._faces is not None:
-                self._faces.start()
+                with observed(self._observer, "first run of the face models"):
+                    self._faces.start()
             self._execution.wait()
 
     def process(self, frame: Frame) -> Matte:

@@ -2,7 +2,7 @@
 
 The file is the Trace Event Format's JSON object: complete events (``X``) on a row for each thread
 and device stream, counters (``C``), instants (``i``) and the rows' names (``M``). Times are
-microseconds since the recorder was made.
+microseconds since the process began.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bgsoft.beside import write_whole
 from bgsoft.pipeline.metrics import Observer
+from bgsoft.startup import Span, process_start_ns
 
 __all__ = ["TraceRecorder"]
 
-_HOST, _DEVICE = 1, 2
+_HOST, _DEVICE, _START = 1, 2, 3
 """Process numbers in the file: one group of rows each."""
 _MAX_EVENTS = 1_000_000
 """About 150 MB of memory, and the most that the viewers take with ease: an hour of video."""
@@ -57,11 +58,12 @@ class TraceRecorder:
     def __init__(self, also: Observer | None = None, max_events: int = _MAX_EVENTS) -> None:
         self._also = also
         self._max = max_events
-        self._start_ns = time.perf_counter_ns()
+        self._start_ns = process_start_ns()
         # Appending to a list is atomic: recording takes no lock.
         self._events: list[_Span | _Count | _Instant] = []
         self._threads: dict[int, str] = {}
         self._device_rows: dict[str, int] = {}
+        self._start_rows: dict[str, int] = {}
         self.dropped = 0
         """Events that found no room."""
 
@@ -86,6 +88,12 @@ class TraceRecorder:
         """Something happened now, in the calling thread."""
         self._keep(_Instant(self._thread(), name, time.perf_counter_ns()))
 
+    def add_start(self, spans: Iterable[Span]) -> None:
+        """What was done before the first frame, on a row for each thread."""
+        for thread, name, started_ns, ended_ns in spans:
+            number = self._start_rows.setdefault(thread, len(self._start_rows) + 1)
+            self._keep(_Span(_START, number, name, started_ns, ended_ns, 0))
+
     def _thread(self) -> int:
         number = threading.get_native_id()
         if number not in self._threads:
@@ -99,7 +107,7 @@ class TraceRecorder:
             self.dropped += 1
 
     def counters(self) -> dict[str, list[tuple[float, float]]]:
-        """Every counter's (seconds since the start, value), in order of time."""
+        """Every counter's (seconds since the process began, value), in order of time."""
         found: dict[str, list[tuple[float, float]]] = {}
         for event in self._events:
             if isinstance(event, _Count):
@@ -121,12 +129,16 @@ class TraceRecorder:
         groups = {_HOST: "bgsoft: threads"}
         if self._device_rows:
             groups[_DEVICE] = "bgsoft: GPU streams"
+        if self._start_rows:
+            groups[_START] = "bgsoft: start"
         for group, name in groups.items():
             yield {"ph": "M", "name": "process_name", "pid": group, "args": {"name": name}}
         for number, name in self._threads.items():
             yield _row_name(_HOST, number, name)
         for name, number in self._device_rows.items():
             yield _row_name(_DEVICE, number, name)
+        for name, number in self._start_rows.items():
+            yield _row_name(_START, number, name)
 
     def _event(self, event: _Span | _Count | _Instant) -> dict[str, Any]:
         if isinstance(event, _Span):

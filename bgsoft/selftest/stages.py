@@ -13,21 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.config import Codec, EncodeConfig, Precision
-from bgsoft.decode.base import Decoder
+from bgsoft.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
+from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.encode.base import Encoder
-from bgsoft.encode.codecs import choose_encoder
-from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.errors import VerificationError
 from bgsoft.frame import Array, Frame, Planes
-from bgsoft.infer.base import Network
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
-from bgsoft.pipeline.ring import FrameRing
-from bgsoft.segment.single import SingleShotSegmenter, network_shapes
-from bgsoft.selftest.clips import empty_planes, stream_info
+from bgsoft.segment.single import SingleShotSegmenter
+from bgsoft.selftest.clips import stream_info
+from bgsoft.stages import StageBuilder
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -112,19 +108,9 @@ def decode_clip(
         BackendUnavailableError: NVDEC cannot decode this here.
         BgsoftError: As the decoders.
     """
-    decoder: Decoder
-    if backend == "cpu":
-        decoder = CpuDecoder(path)
-        format = decoder.info.format
-        ring = FrameRing(_RING_SLOTS, lambda slot: empty_planes(format, slot))
-    else:
-        from bgsoft.cuda.device import device_planes
-        from bgsoft.decode.nvdec import NvdecDecoder
-
-        assert device is not None
-        decoder = NvdecDecoder(path, device=device)
-        format = decoder.info.format
-        ring = FrameRing(_RING_SLOTS, lambda slot: device_planes(format, slot))
+    builder = _builder(None if backend == "cpu" else device)
+    decoder = builder.make_decoder(backend, path, DecodeSettings())
+    ring = builder.make_ring(decoder.info.format)
     shown: list[Shown] = []
     seconds = 0.0
     with decoder:
@@ -208,7 +194,16 @@ def run_model(
         BackendUnavailableError: The provider does not run here, or has no such precision.
         BgsoftError: The model failed.
     """
-    network = _network(model, backend, device, precision)
+    builder = _builder(device, precision)
+    if backend == "cpu":
+        network = builder.load_network(model, backend)
+    else:
+        from bgsoft.infer.crossing import HostSide
+
+        assert device is not None
+        stream = device.new_stream()
+        loaded = builder.load_network(model, backend, stream=stream)
+        network = HostSide(loaded, device, stream)
     try:
         segmenter = SingleShotSegmenter(model.spec, [network], frame.format)
         grids = CpuReducer(frame.format).reduce([frame])
@@ -222,30 +217,15 @@ def run_model(
         network.close()
 
 
-def _network(
-    model: ResolvedModel, backend: str, device: CudaDevice | None, precision: Precision
-) -> Network:
-    shapes = network_shapes(model.spec, 1)
-    if backend == "cpu":
-        from bgsoft.infer.cpu import CpuNetwork
-
-        return CpuNetwork(model.path, shapes)
-    from bgsoft.infer.crossing import HostSide
-    from bgsoft.infer.cuda import GpuNetwork
-
-    assert device is not None
-    chosen = model.for_provider(backend, precision)
-    stream = device.new_stream()
-    network = GpuNetwork(
-        chosen.path,
-        shapes,
-        backend=backend,
-        device=device,
-        stream=stream,
+def _builder(device: CudaDevice | None, precision: Precision = Precision.FP32) -> StageBuilder:
+    """Builds stages to be tried alone; frames live on the device where there is one."""
+    config = BackendConfig(
+        composite=CompositeBackend.CPU if device is None else CompositeBackend.CUDA,
         precision=precision,
-        sha256=chosen.sha256,
+        ring_slots=_RING_SLOTS,
+        batch=1,
     )
-    return HostSide(network, device, stream)
+    return StageBuilder(config, lambda _event: None, device=device, alone=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -283,19 +263,10 @@ def encode_frames(
     format = frames[0].format
     info, container = stream_info(format), container_for(path)
     settings = EncodeConfig(codec=codec)
+    builder = _builder(None if backend == "cpu" else device)
     with Muxer(path, container, info, copy_tracks=False) as muxer:
-        encoder: Encoder
-        if backend == "cpu":
-            encoder = CpuEncoder(muxer, choose_encoder(settings, container, info), format, info)
-            fed = list(frames)
-        else:
-            from bgsoft.encode.nv_settings import choose_nvenc
-            from bgsoft.encode.nvenc import NvencEncoder
-
-            assert device is not None
-            choice = choose_nvenc(settings, container, info)
-            encoder = NvencEncoder(muxer, choice, format, info, device=device)
-            fed = [to_device(frame) for frame in frames]
+        encoder = builder.make_encoder(backend, muxer, settings, info)
+        fed = [to_device(frame) for frame in frames] if builder.on_device else list(frames)
         try:
             started = time.perf_counter()
             for frame in fed:

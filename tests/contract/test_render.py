@@ -17,7 +17,7 @@ from av.container import InputContainer
 import bgsoft
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.errors import ConfigError, OutputError, RenderCancelledError
+from bgsoft.errors import ConfigError, OpenError, OutputError, RenderCancelledError
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event, Progress
 from tests.assets import CLIPS, VFR_TIMES, Clip
@@ -284,6 +284,31 @@ def test_cancelling_leaves_nothing_behind(tmp_path: Path) -> None:
         bgsoft.render(SAMPLE, tmp_path / "out.mp4", on_progress=stop, cancel=cancel)
     assert list(tmp_path.iterdir()) == []
     assert SAMPLE.read_bytes() == before
+
+
+def test_cancelling_while_a_render_starts_makes_no_frame(tmp_path: Path) -> None:
+    cancel, threads = threading.Event(), threading.active_count()
+    seen: list[Progress] = []
+    cancel.set()
+    with pytest.raises(RenderCancelledError):
+        bgsoft.render(SAMPLE, tmp_path / "out.mp4", on_progress=seen.append, cancel=cancel)
+    assert not seen
+    assert list(tmp_path.iterdir()) == []
+    assert threading.active_count() == threads
+
+
+def test_of_several_faults_the_first_stage_tells(tmp_path: Path) -> None:
+    """They come up at the same time; stages are input, picture, output."""
+    target, missing = tmp_path / "out.mp4", tmp_path / "none.png"
+    target.write_text("precious")
+    threads = threading.active_count()
+    for _ in range(5):
+        with pytest.raises(ConfigError, match="does not exist"):
+            bgsoft.render(SAMPLE, target, effect="image", background=str(missing))
+        with pytest.raises(OpenError, match="does not exist"):
+            bgsoft.render(tmp_path / "none.mp4", target, effect="image", background=str(missing))
+    assert target.read_text() == "precious"
+    assert threading.active_count() == threads
 
 
 def test_an_existing_output_is_kept_unless_asked(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def color_bytes(format: FrameFormat) -> int:
 
 @formats
 def test_slots_are_aligned(device: Any, format: FrameFormat) -> None:
-    from bgsoft.cuda.crossing import pinned_planes
     from bgsoft.cuda.device import PLANE_ALIGNMENT, device_planes
+    from bgsoft.cuda.pinned import pinned_planes
 
     planes = device_planes(format, 3)
     assert (planes.luma.shape, planes.chroma.shape) == (format.luma_shape, format.chroma_shape)
@@ -87,8 +87,8 @@ class Recorder:
 def test_downloads(device: Any, format: FrameFormat, kind: PictureKind) -> None:
     import cupy
 
-    from bgsoft.cuda.adapters import DownloadingEncoder
     from bgsoft.cuda.device import device_planes
+    from bgsoft.pipeline.crossing import DownloadingEncoder
 
     recorder = Recorder()
     encoder = DownloadingEncoder(recorder, device, format, kind)
@@ -128,8 +128,8 @@ def test_downloads(device: Any, format: FrameFormat, kind: PictureKind) -> None:
 @pytest.mark.parametrize("slots", [1, 2, 8])
 @pytest.mark.parametrize("name", ["bframes.mp4", "hdr10.mp4", "odd.mkv", "422.mkv"])
 def test_uploads(device: Any, clip_folder: Path, name: str, slots: int) -> None:
-    from bgsoft.cuda.adapters import UploadingDecoder
     from bgsoft.cuda.device import device_planes
+    from bgsoft.pipeline.crossing import UploadingDecoder
 
     path = CLIPS[name].build(clip_folder)
     plain = CpuDecoder(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bgsoft.config import BackendConfig, CompositeBackend, DecodeBackend, EncodeBackend
-from bgsoft.stages import Machine
+from bgsoft.stages import StageBuilder
 from tests.pictures import frame_format
 
 
@@ -23,5 +23,5 @@ def test_the_ring_has_room_for_frames_that_are_held_back(
         ring_slots=asked,
         batch=1,
     )
-    machine = Machine(config, lambda _event: None)
-    assert machine.make_ring(frame_format((16, 8)), held).size == slots
+    builder = StageBuilder(config, lambda _event: None)
+    assert builder.make_ring(frame_format((16, 8)), held).size == slots

@@ -14,6 +14,7 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.selftest.clips import empty_planes, stream_info
+from bgsoft.startup import Parts, logged, span
 
 
 class FakeNvtx:
@@ -40,6 +41,25 @@ def test_clocks_without_an_observer_only_count() -> None:
     assert clock.busy_ns >= 1_000_000
     assert metrics.busy() == {"decode": clock.busy_ns}
     assert metrics.stage("decode") is clock
+
+
+def test_a_start_has_a_row_for_each_thread() -> None:
+    recorder = TraceRecorder()
+    with logged() as log, Parts() as parts, span("body"):
+        parts.begin("decoder", lambda: None)
+    recorder.add_start(log)
+    trace = recorder.to_dict()
+    found = {(e["pid"], e["tid"], e["name"]) for e in spans(trace)}
+    rows = {
+        (e["pid"], e["tid"]): e["args"]["name"]
+        for e in trace["traceEvents"]
+        if e["name"] == "thread_name"
+    }
+    assert {(rows[pid, row], name) for pid, row, name in found} == {
+        (threading.current_thread().name, "body"),
+        ("bgsoft-start decoder", "decoder"),
+    }
+    assert all(0 < e["ts"] / 1e6 < time.perf_counter() for e in spans(trace))
 
 
 def test_every_measured_block_becomes_a_span_of_its_thread() -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import cupy
 
 from bgsoft.closing import Closing
-from bgsoft.cuda.crossing import DeviceUpload, HostDownload, PlaneCopier, pinned_planes
 from bgsoft.cuda.device import CudaDevice, device_planes
+from bgsoft.cuda.pinned import pinned_planes
 from bgsoft.decode.base import Decoder, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.media.info import VideoInfo
+from bgsoft.pipeline.copies import DeviceUpload, HostDownload, PlaneCopier
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
 
@@ -45,7 +46,7 @@ class UploadingDecoder(Closing):
         self._ready: dict[int, Any] = {}
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        self._device.make_current()
         upload = DeviceUpload(self._device)
         format = self.info.format
         host = FrameRing(_UPLOAD_SLOTS, lambda slot: pinned_planes(format, slot))
@@ -107,7 +108,7 @@ class DownloadingEncoder:
         """Downloaded, to be encoded during the next download."""
 
     def encode(self, frame: Frame) -> None:
-        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        self._device.make_current()
         turn = self._download.start(frame)
         self._encode_waiting()
         self._waiting = Frame(
@@ -154,7 +155,7 @@ class DownloadingDecoder(Closing):
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
         """See :meth:`bgsoft.decode.base.Decoder.frames`; the slots should be pinned."""
-        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        self._device.make_current()
         stream = self._device.new_stream()
         copier = PlaneCopier(stream, PlaneCopier.DEVICE_TO_HOST, color=True, alpha=False)
         done = cupy.cuda.Event(disable_timing=True)
@@ -216,7 +217,7 @@ class UploadingEncoder:
         self._turn = 0
 
     def encode(self, frame: Frame) -> None:
-        cupy.cuda.Device(self._device.number).use()  # of the calling thread
+        self._device.make_current()
         turn, self._turn = self._turn, 1 - self._turn
         source = frame.planes
         self._device.copies.add_h2d(self._copier.copy(source, self._slots[turn]))

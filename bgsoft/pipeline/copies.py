@@ -1,43 +1,22 @@
-"""Frames that cross between host and device, where neighbouring stages run on different ones.
+"""Copies of frames between host and device.
 
-Each crossing goes through pinned memory, asynchronously on a stream of its own, and is counted in
+Each goes through pinned memory, asynchronously on a stream of its own, and is counted in
 :attr:`bgsoft.cuda.device.CudaDevice.copies`.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import cupy
 import numpy as np
 
-from bgsoft.cuda.device import PLANE_ALIGNMENT, CudaDevice
-from bgsoft.cuda.pinned import pinned_array
+from bgsoft.cuda.device import CudaDevice
+from bgsoft.cuda.pinned import pinned_planes
 from bgsoft.encode.base import PictureKind
 from bgsoft.frame import Array, Frame, FrameFormat, Planes
 
-__all__ = ["DeviceUpload", "HostDownload", "PlaneCopier", "pinned_planes"]
-
-
-def pinned_planes(format: FrameFormat, slot: int) -> Planes:
-    """The buffers of one ring slot in page-locked host memory, laid out as the device's are.
-
-    See :func:`bgsoft.cuda.device.device_planes`.
-    """
-    dtype = np.dtype(format.dtype)
-    luma_bytes = math.prod(format.luma_shape) * dtype.itemsize
-    chroma_bytes = math.prod(format.chroma_shape) * dtype.itemsize
-    chroma_at = -(-luma_bytes // PLANE_ALIGNMENT) * PLANE_ALIGNMENT
-    buffer = pinned_array((chroma_at + chroma_bytes,), np.uint8)
-    alpha = pinned_array(format.luma_shape, np.uint8)
-    alpha.fill(0)
-    return Planes(
-        slot=slot,
-        luma=buffer[:luma_bytes].view(dtype).reshape(format.luma_shape),
-        chroma=buffer[chroma_at:].view(dtype).reshape(format.chroma_shape),
-        alpha=alpha,
-    )
+__all__ = ["DeviceUpload", "HostDownload", "PlaneCopier"]
 
 
 def _address(array: Array) -> int:

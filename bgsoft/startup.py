@@ -1,0 +1,144 @@
+"""The start of a render: what is made beside each other, and how long each part takes.
+
+A part has a thread of its own. Python itself is done by one thread at a time, but most of a start
+is waiting for a driver, a codec or a network's session, none of which holds the interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+__all__ = ["Parts", "Span", "logged", "process_start_ns", "span"]
+
+R = TypeVar("R")
+
+_MOST_PARTS = 8
+"""Threads of one set of parts."""
+
+
+class Span(NamedTuple):
+    """What took how long; nanoseconds of :func:`time.perf_counter_ns`."""
+
+    thread: str
+    name: str
+    started_ns: int
+    ended_ns: int
+
+
+_log: ContextVar[list[Span] | None] = ContextVar("start", default=None)
+
+
+def process_start_ns() -> int:
+    """When this process began, on the clock of :func:`time.perf_counter_ns`; to 10 ms."""
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # starttime of proc_pid_stat(5)
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    except (OSError, ValueError, IndexError, AttributeError):  # not Linux, or no /proc
+        age = time.process_time()
+    return time.perf_counter_ns() - int(1e9 * age)
+
+
+@contextmanager
+def logged() -> Iterator[list[Span]]:
+    """Keep the spans of this thread, and of parts that are begun in it, during a ``with`` block.
+
+    Inside another such block it is that one's list.
+    """
+    outer = _log.get()
+    if outer is not None:
+        yield outer
+        return
+    spans: list[Span] = []
+    token = _log.set(spans)
+    try:
+        yield spans
+    finally:
+        _log.reset(token)
+
+
+@contextmanager
+def span(name: str) -> Iterator[None]:
+    """Note how long a ``with`` block takes, where anybody wants to know."""
+    log = _log.get()
+    if log is None:
+        yield
+        return
+    started = time.perf_counter_ns()
+    try:
+        yield
+    finally:
+        ended = time.perf_counter_ns()
+        log.append(Span(threading.current_thread().name, name, started, ended))
+
+
+class Parts:
+    """Parts that are made beside each other, and beside the body of a ``with`` block.
+
+    All have ended when the block has. The error that counts is that of the part that was begun
+    first, before the body's own, whichever came first in time; what the other parts have made is
+    closed then.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_MOST_PARTS, thread_name_prefix="bgsoft-start")
+        self._begun: list[Future[Any]] = []
+
+    def begin(self, name: str, make: Callable[[], R]) -> Future[R]:
+        """Begin to make a part.
+
+        Args:
+            name: For the trace.
+            make: Makes it; what it gives is closed where the start fails, if it has a ``close``.
+        """
+
+        def timed() -> R:
+            threading.current_thread().name = f"bgsoft-start {name}"
+            with span(name):
+                return make()
+
+        part = self._pool.submit(copy_context().run, timed)
+        self._begun.append(part)
+        return part
+
+    def drop(self, part: Future[Any]) -> None:
+        """Do without a part, whatever comes of it."""
+        self._begun.remove(part)
+        _discard(part)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown()
+        failed = (part.exception() for part in self._begun)
+        first = next((error for error in failed if error is not None), None)
+        if first is None and exc is None:
+            return
+        for part in self._begun:
+            _discard(part)
+        # An interruption is nobody's fault.
+        if first is not None and first is not exc and (exc is None or isinstance(exc, Exception)):
+            raise first
+
+
+def _discard(part: Future[Any]) -> None:
+    """Wait for a part, and close what was made."""
+    if part.exception() is None:
+        close = getattr(part.result(), "close", None)
+        if close is not None:
+            close()
