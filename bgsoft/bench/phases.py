@@ -113,8 +113,6 @@ def _phase_config(config: RenderConfig, phase: Phase, infer: InferBackend) -> Re
         composite=phase.composite,
         encode=phase.encode,
         require_gpu=False,
-        # A batch belongs to compositing on the GPU; the CPU takes one frame at a time.
-        batch=config.backends.batch if phase.composite is CompositeBackend.CUDA else None,
         precision=Precision.FP32 if infer is InferBackend.CPU else config.backends.precision,
     )
     encode = config.encode

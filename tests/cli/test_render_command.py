@@ -151,7 +151,6 @@ def test_no_subjects_hides_everybody(
         ("--preset obs --softness .2", "--softness another preset"),
         ("--threshold off --softness .2", "--softness a --threshold"),
         ("--preset obs --threshold off --feather 1", "--feather a --threshold"),
-        ("--composite cpu --batch 4", "--batch --composite cuda or auto"),
         ("--encode nvenc --threads 2", "--threads --encode cpu or auto"),
         ("--decode cpu --infer cpu --composite cpu --encode cpu --gpu 1", "--gpu auto"),
     ],
