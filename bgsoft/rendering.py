@@ -9,6 +9,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
-from bgsoft.backends import STAGES, Choice
+from bgsoft.backends import STAGES, Choice, may_use_gpu
 from bgsoft.beside import check_target, made_folders
 from bgsoft.config import EffectKind, RenderConfig
+from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import Watch, watched
 from bgsoft.cuda.nvtx import profiler_ranges
 from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats
@@ -208,16 +210,21 @@ class _Render:
         config, stack = self._config, self._stack
         spans = stack.enter_context(logged())
         with Parts() as parts:
-            building = parts.begin("backends", self._make_builder)
+            building = parts.begin("backends", partial(self._make_builder, parts))
             with span("probe"):
                 info = probe(config.input)
-        builder = building.result()
-        stack.callback(builder.close)
-        model = resolve(config.segment.model)
-        self._open_others()
-        for notice in info.notices:
-            self._emit(Event(kind="notice", stage="decode", message=notice))
-        decoder, stages, targets = self._open(builder, info, model)
+            builder = building.result()
+            stack.callback(builder.close)
+            model = resolve(config.segment.model)
+            self._open_others()
+            for notice in info.notices:
+                self._emit(Event(kind="notice", stage="decode", message=notice))
+            decoding, making = self._begin_stages(parts, builder, info, model)
+            with span("output"):
+                targets = self._open_targets(info, builder)
+        decoder, stages = decoding.result(), making.result()
+        stack.callback(decoder.close)
+        stack.callback(stages.close)
         self._report_fallbacks(builder.choices)
         if cancel is not None and cancel.is_set():
             raise RenderCancelledError("interrupted")
@@ -264,7 +271,7 @@ class _Render:
             )
         return report
 
-    def _make_builder(self) -> StageBuilder:
+    def _make_builder(self, parts: Parts) -> StageBuilder:
         # Imported here, while the input is looked at: most of a short start is imports.
         with span("imports for the stages"):
             import cv2
@@ -273,37 +280,37 @@ class _Render:
 
         # Each stage has a thread of its own; OpenCV's pool would fight with the codecs' threads.
         cv2.setNumThreads(1)
-        return StageBuilder(self._config.backends, self._emit)
+        config = self._config.backends
+        if config.infer != "cpu" and may_use_gpu(config):
+            from bgsoft.infer.sessions import open_provider
 
-    def _open(
-        self, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
-    ) -> tuple[Decoder, ClosingStage, list[_Target]]:
-        """Open decoder, picture stages and encoder beside each other, to be closed with the job."""
-        config, stack = self._config, self._stack
+            parts.begin("CUDA provider", partial(open_provider, cuda_number(config.gpu or 0)))
+        return StageBuilder(config, self._emit)
+
+    def _begin_stages(
+        self, parts: Parts, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
+    ) -> tuple[Future[Decoder], Future[ClosingStage]]:
+        """Open decoder and picture stages beside each other, and beside what follows."""
+        config = self._config
         settings = DecodeSettings(
             start_seconds=config.start_seconds, duration_seconds=config.duration_seconds
         )
-        with Parts() as parts:
-            decoder = parts.begin(
-                "decoder", partial(builder.open_decoder, config.input, settings, info)
-            )
-            stages = parts.begin(
-                "picture stages",
-                partial(
-                    builder.make_picture_stages,
-                    config,
-                    info,
-                    model,
-                    self._metrics,
-                    self._scene_cut,
-                    self._face_data,
-                ),
-            )
-            with span("output"):
-                targets = self._open_targets(info, builder)
-        stack.callback(decoder.result().close)
-        stack.callback(stages.result().close)
-        return decoder.result(), stages.result(), targets
+        decoding = parts.begin(
+            "decoder", partial(builder.open_decoder, config.input, settings, info)
+        )
+        making = parts.begin(
+            "picture stages",
+            partial(
+                builder.make_picture_stages,
+                config,
+                info,
+                model,
+                self._metrics,
+                self._scene_cut,
+                self._face_data,
+            ),
+        )
+        return decoding, making
 
     def _open_others(self) -> None:
         """Check, and where that is needed begin, what is written beside the video."""

@@ -8,6 +8,7 @@ import functools
 import importlib
 import importlib.util
 import io
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,12 +135,21 @@ def _missing_tensorrt() -> Missing | None:
     return None
 
 
-@functools.cache
+_PRELOADING = threading.Lock()
+"""Two threads that silence standard output at once would leave it silent."""
+
+
 def preload_libraries() -> None:
     """Load CUDA's and cuDNN's libraries from NVIDIA's Python packages, where they are installed.
 
     ONNX Runtime's provider library is linked against them and does not search there by itself.
     """
+    with _PRELOADING:
+        _preload()
+
+
+@functools.cache
+def _preload() -> None:
     import onnxruntime as ort
 
     if hasattr(ort, "preload_dlls"):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
+from bgsoft.cuda.driver import driver_problem
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.infer.engines import engine_key, with_engines
 from bgsoft.infer.providers import (
@@ -18,7 +21,13 @@ from bgsoft.infer.providers import (
     tensorrt_version,
 )
 
-__all__ = ["open_session"]
+__all__ = ["open_provider", "open_session"]
+
+_TINY_MODEL = (
+    b'\x08\x08:3\n\x0c\n\x01x\x12\x01y"\x04Relu\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08'
+    b"\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
+)
+"""An ONNX file: y = Relu(x), both float32 of shape (1,), opset 17."""
 
 
 def open_session(
@@ -72,6 +81,24 @@ def open_session(
         return _session(path, wanted[0], [wanted, (PROVIDERS["cuda"], shared)])
 
     return with_engines(key, load, tell)
+
+
+def open_provider(gpu: int) -> None:
+    """Have ONNX Runtime load what all its sessions on CUDA share, before the first is wanted.
+
+    That is its provider's library, cuBLAS and cuDNN; none needs the interpreter, which can import
+    other things meanwhile. Where it cannot be done nothing is told: the first session will.
+
+    Args:
+        gpu: CUDA device number.
+    """
+    if driver_problem(gpu) is not None or missing_provider("cuda") is not None:
+        return
+    with suppress(Exception):  # ONNX Runtime raises types that it does not export
+        ort.set_default_logger_severity(4)
+        wanted = [(PROVIDERS["cuda"], {"device_id": str(gpu)})]
+        session = ort.InferenceSession(_TINY_MODEL, providers=wanted, enable_fallback=0)
+        session.run(None, {"x": np.zeros(1, np.float32)})
 
 
 def _session(path: Path, provider: str, providers: list[Any]) -> Any:

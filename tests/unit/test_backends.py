@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -10,6 +11,13 @@ import pytest
 
 from bgsoft import backends
 from bgsoft.backends import Candidate, Choice, create, probe_all
+from bgsoft.config import (
+    BackendConfig,
+    CompositeBackend,
+    DecodeBackend,
+    EncodeBackend,
+    InferBackend,
+)
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.infer.providers import runtime_clash
 
@@ -192,3 +200,25 @@ def test_a_cupy_that_does_not_load_is_a_reason(
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     with pytest.raises(BackendUnavailableError, match="cupy does not load: no module cuda: pip"):
         create("composite", "cuda", {})
+
+
+def test_what_would_be_made_first_is_told_without_making_it(registry: dict[str, bool]) -> None:
+    assert backends.names("infer") == ("fast", "cpu")
+    assert backends.first_available("infer", "auto") == "fast"
+    assert backends.first_available("infer", "cpu") == "cpu"
+    registry["gpu"] = False
+    assert backends.first_available("infer", "auto") == "cpu"
+
+
+def test_nothing_is_prepared_for_a_gpu_that_no_stage_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
+    on_cpu = BackendConfig(
+        decode=DecodeBackend.CPU,
+        infer=InferBackend.CPU,
+        composite=CompositeBackend.CPU,
+        encode=EncodeBackend.CPU,
+    )
+    assert not backends.may_use_gpu(on_cpu)
+    assert backends.may_use_gpu(replace(on_cpu, encode=EncodeBackend.AUTO))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    assert not backends.may_use_gpu(BackendConfig())

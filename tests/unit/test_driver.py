@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,32 @@ def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(backends, "driver_problem", lambda _gpu: driver.NO_GPU)
     with pytest.raises(BackendUnavailableError, match="--gpu 5: there is no GPU 5 here"):
         backends.chosen_gpu(5)
+
+
+def test_a_context_that_cannot_be_made_is_left_to_those_who_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver, "driver_problem", lambda _gpu: driver.NO_GPU)
+    monkeypatch.setattr(driver.ctypes, "CDLL", None)
+    driver.open_context(0)
+
+
+def test_a_context_is_that_of_the_gpu_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    retained: list[int] = []
+
+    class Library:
+        def cuDeviceGet(self, device: Any, number: int) -> int:  # noqa: N802 - CUDA's name
+            device._obj.value = 70 + number
+            return 0
+
+        def cuDevicePrimaryCtxRetain(self, _context: Any, device: Any) -> int:  # noqa: N802
+            retained.append(device.value)
+            return 0
+
+    monkeypatch.setattr(driver, "driver_problem", lambda _gpu: None)
+    monkeypatch.setattr(driver.ctypes, "CDLL", lambda _name: Library())
+    driver.open_context(2)
+    assert retained == [72]
 
 
 def test_without_a_choice_all_keep_their_numbers() -> None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bgsoft.config import BackendConfig, CompositeBackend, DecodeBackend, EncodeBackend
+from bgsoft.config import (
+    BackendConfig,
+    CompositeBackend,
+    DecodeBackend,
+    EncodeBackend,
+    InferBackend,
+)
+from bgsoft.errors import BackendUnavailableError
+from bgsoft.models.catalog import resolve
+from bgsoft.report import Event
 from bgsoft.stages import StageBuilder
 from tests.pictures import frame_format
 
@@ -25,3 +34,28 @@ def test_the_ring_has_room_for_frames_that_are_held_back(
     )
     builder = StageBuilder(config, lambda _event: None)
     assert builder.make_ring(frame_format((16, 8)), held).size == slots
+
+
+def test_a_network_alone_takes_a_batch() -> None:
+    model = resolve("selfie-general")
+    builder = StageBuilder(BackendConfig(composite=CompositeBackend.CPU), fail, alone=True)
+    network = builder.load_network(model, "cpu", 3)
+    assert network.inputs[model.spec.input].shape[0] == 3
+    network.run()
+    network.close()
+
+
+def fail(event: Event) -> None:
+    raise AssertionError(event.message)
+
+
+def test_a_render_looks_at_every_stage_first() -> None:
+    config = BackendConfig(
+        decode=DecodeBackend.CPU,
+        infer=InferBackend.CPU,
+        composite=CompositeBackend.CPU,
+        encode=EncodeBackend.CPU,
+        require_gpu=True,
+    )
+    with pytest.raises(BackendUnavailableError, match="decode would run on the CPU"):
+        StageBuilder(config, fail)
