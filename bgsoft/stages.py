@@ -31,8 +31,8 @@ from bgsoft.face.create import create_host_faces
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
-from bgsoft.infer.base import Network
-from bgsoft.infer.cpu import CpuNetwork
+from bgsoft.infer.base import Network, Wiring
+from bgsoft.infer.loading import NetworkLoader
 from bgsoft.matte.create import create_matter
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
@@ -43,7 +43,10 @@ from bgsoft.pipeline.picture import MaskSchedule, PictureStages
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.pipeline.runner import FrameStage
 from bgsoft.report import Event
-from bgsoft.segment.single import SingleShotSegmenter, network_shapes
+from bgsoft.segment.base import Segmenter
+from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
+from bgsoft.segment.families import FAMILIES
+from bgsoft.segment.single import network_shapes
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
@@ -92,6 +95,10 @@ def host_planes(format: FrameFormat, slot: int) -> Planes:
         chroma=np.empty(format.chroma_shape, format.dtype),
         alpha=np.zeros(format.luma_shape, np.uint8),
     )
+
+
+def _makes_alpha(model: ResolvedModel) -> bool:
+    return FAMILIES[model.spec.family].makes_alpha
 
 
 class Machine:
@@ -260,63 +267,42 @@ class Machine:
         face_data: FaceDataWriter | None = None,
     ) -> PictureStages:
         """The same for frames on the host."""
-        makers: dict[str, Callable[[], Any]] = {
-            backend: partial(self._host_networks, backend, model)
-            for backend in ("tensorrt", "cuda", "cpu")
-        }
         self.faces = create_host_faces(config, info.format, self._on_event, face_data)
-        networks: list[Network] = self._choose("infer", makers)
         workers = Workers(self.batch)
+        segmenter: Segmenter = self._choose(
+            "infer",
+            {
+                backend: partial(self._host_segmenter, backend, model, info.format, workers)
+                for backend in ("tensorrt", "cuda", "cpu")
+            },
+        )
         return PictureStages(
             execution=HostExecution(workers),
             reducer=CpuReducer(info.format, workers),
             scenes=CpuSceneProbe(info.format),
             schedule=MaskSchedule(config.segment.mask_every, config.segment.similarity_db),
-            segmenter=SingleShotSegmenter(model.spec, networks, info.format, workers),
-            matter=create_matter(config.matte, info.format, workers),
+            segmenter=segmenter,
+            matter=create_matter(
+                config.matte, info.format, workers, from_alpha=_makes_alpha(model)
+            ),
             compositor=CpuCompositor(config.effect, info.format, workers),
             metrics=metrics,
             on_cut=on_cut,
             faces=self.faces,
         )
 
-    def _host_networks(self, backend: str, model: ResolvedModel) -> list[Network]:
-        """The model for frames on the host: one for each, or on the GPU one for all of a batch."""
-        chosen = model.for_provider(backend, self._config.precision)
-        if backend == "cpu":
-            first = self._cpu_network(chosen, 1)
-            return [first, *(first.sharing() for _ in range(1, self.batch))]
-        from bgsoft.infer.crossing import HostSide
+    def _host_segmenter(
+        self, backend: str, model: ResolvedModel, format: FrameFormat, workers: Workers
+    ) -> Segmenter:
+        device = None if backend == "cpu" else self.device
+        loader = self._loader(model, self._config.precision)
+        return create_host_segmenter(backend, loader, format, workers, device, self._on_event)
 
-        stream = self.device.new_stream()
-        network = self._gpu_network(backend, chosen, stream, self.batch)
-        return [HostSide(network, self.device, stream)]
-
-    def _cpu_network(self, model: ResolvedModel, batch: int) -> CpuNetwork:
-        return CpuNetwork(model.path, network_shapes(model.spec, batch))
-
-    def _gpu_network(
-        self,
-        backend: str,
-        model: ResolvedModel,
-        stream: Any,
-        batch: int,
-        graphs: bool = True,
-        largest_batch: int | None = None,
-    ) -> Network:
-        from bgsoft.infer.cuda import GpuNetwork
-
-        return GpuNetwork(
-            model.path,
-            network_shapes(model.spec, batch),
-            backend=backend,
-            device=self.device,
-            stream=stream,
-            precision=self._config.precision,
-            sha256=model.sha256,
-            graphs=graphs,
-            largest_batch=largest_batch,
-            tell=lambda text: self._on_event(Event(kind="notice", stage="segment", message=text)),
+    def _loader(self, model: ResolvedModel, precision: Precision) -> NetworkLoader:
+        return NetworkLoader(
+            model,
+            precision,
+            lambda text: self._on_event(Event(kind="notice", stage="segment", message=text)),
         )
 
     def _device_stages(
@@ -335,37 +321,35 @@ class Machine:
         from bgsoft.infer.recovering import RecoveringNetwork
         from bgsoft.matte.cuda import create_cuda_matter
         from bgsoft.pipeline.device_execution import DeviceExecution
-        from bgsoft.segment.batched import BatchedSegmenter
 
         device = self.device
         stream = device.new_stream()
 
-        def twin(batch: int = 1, _graphs: bool = False) -> Network:
-            # In fp32 whatever the precision: it also takes over where the GPU fails.
-            return DeviceSide(self._cpu_network(model, batch), device, stream)
-
-        def segmenter(backend: str) -> BatchedSegmenter:
-            chosen = model.for_provider(backend, self._config.precision)
-            # After a fault, a smaller batch goes on with the engine of the whole one.
-            on_gpu = partial(self._gpu_network, backend, chosen, stream, largest_batch=self.batch)
-            make = twin if backend == "cpu" else on_gpu
-            return BatchedSegmenter(model.spec, make, twin, info.format, self.batch, self._on_event)
+        def segmenter(backend: str) -> Segmenter:
+            loader = self._loader(model, self._config.precision)
+            return create_device_segmenter(
+                backend, loader, info.format, self.batch, device, stream, self._on_event
+            )
 
         with device.use(stream):
-            chosen: BatchedSegmenter = self._choose(
+            chosen: Segmenter = self._choose(
                 "infer", {name: partial(segmenter, name) for name in ("tensorrt", "cuda", "cpu")}
             )
             backend = self.choices["infer"].backend
 
             def face_network(face_model: ResolvedModel, batch: int) -> Network:
+                # Small as they are, there is no fp16 file of them; TensorRT makes its own.
+                precision = self._config.precision if backend == "tensorrt" else Precision.FP32
+                loader = self._loader(face_model, precision)
+                wiring = Wiring(inputs=network_shapes(face_model.spec, batch))
+
                 def face_twin() -> Network:
-                    return DeviceSide(self._cpu_network(face_model, batch), device, stream)
+                    (network,) = loader.on_cpu(wiring)
+                    return DeviceSide(network, device, stream)
 
                 if backend == "cpu":
                     return face_twin()
-                # Small as they are, there is no fp16 file of them; TensorRT makes its own.
-                gpu_model = face_model.for_provider(backend, Precision.FP32)
-                network = self._gpu_network(backend, gpu_model, stream, batch)
+                network = loader.on_gpu(wiring, backend, device, stream)
                 return RecoveringNetwork(network, face_twin, stage="face", on_event=self._on_event)
 
             self.faces = create_device_faces(
@@ -381,14 +365,16 @@ class Machine:
             segment = config.segment
             # A similar frame is one like the last that was segmented, so each has to be known
             # before the next is looked at.
-            batch = chosen.batch if segment.similarity_db is None else 1
+            batch = self.batch if segment.similarity_db is None else 1
             return PictureStages(
                 execution=DeviceExecution(device, stream, batch, metrics.observer),
                 reducer=CudaReducer(info.format, batch),
                 scenes=CudaSceneProbe(info.format, batch),
                 schedule=MaskSchedule(segment.mask_every, segment.similarity_db),
                 segmenter=chosen,
-                matter=create_cuda_matter(config.matte, info.format, device, batch),
+                matter=create_cuda_matter(
+                    config.matte, info.format, device, batch, from_alpha=_makes_alpha(model)
+                ),
                 compositor=CudaCompositor(config.effect, info.format, device),
                 metrics=metrics,
                 on_cut=on_cut,

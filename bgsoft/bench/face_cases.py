@@ -10,7 +10,8 @@ from bgsoft.bench.cases import Case, Sampler, repeat
 from bgsoft.bench.network_cases import network_case
 from bgsoft.bench.workshop import Workshop
 from bgsoft.config import Precision
-from bgsoft.infer.base import Network
+from bgsoft.infer.base import Network, Wiring
+from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel, catalog, resolve
 from bgsoft.segment.single import network_shapes
 from bgsoft.selftest.parity import CudaSide, HostSide
@@ -37,7 +38,7 @@ def face_cases(shop: Workshop) -> Iterator[Case]:
                 "face",
                 spec.name,
                 backend,
-                partial(network_case, shop, model, backend, Precision.FP32, 1),
+                partial(network_case, shop, model, backend, Precision.FP32, _wiring(model, 1)),
                 details={"precision": "fp32", "batch": 1},
                 reason=shop.missing("infer", backend),
             )
@@ -73,24 +74,19 @@ def _find_on_host(shop: Workshop, stack: ExitStack) -> Sampler:
     return repeat(once, frames=len(seen), seconds=shop.seconds)
 
 
+def _wiring(model: ResolvedModel, batch: int) -> Wiring:
+    return Wiring(inputs=network_shapes(model.spec, batch))
+
+
 def _find_on_device(shop: Workshop, backend: str, stack: ExitStack) -> Sampler:
     from bgsoft.face.cuda import CudaFaceFinder
-    from bgsoft.infer.cuda import GpuNetwork
 
     device, format = shop.device(), shop.info.format
     stream = device.new_stream()
 
     def make(model: ResolvedModel, batch: int) -> Network:
-        chosen = model.for_provider(backend, Precision.FP32)
-        return GpuNetwork(
-            chosen.path,
-            network_shapes(model.spec, batch),
-            backend=backend,
-            device=device,
-            stream=stream,
-            sha256=chosen.sha256,
-            tell=lambda text: shop.tell(f"{model.spec.name}: {text}"),
-        )
+        loader = NetworkLoader(model, tell=lambda text: shop.tell(f"{model.spec.name}: {text}"))
+        return loader.on_gpu(_wiring(model, batch), backend, device, stream)
 
     stack.enter_context(device.use(stream))
     side = CudaSide(device)

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from bgsoft.bench.cases import Sampler, repeat
 from bgsoft.bench.workshop import Workshop
 from bgsoft.config import Precision
-from bgsoft.infer.base import Network
+from bgsoft.infer.base import Wiring
+from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel
-from bgsoft.segment.single import network_shapes
 
 __all__ = ["network_case"]
 
@@ -19,7 +19,7 @@ def network_case(
     model: ResolvedModel,
     backend: str,
     precision: Precision,
-    batch: int,
+    wiring: Wiring,
     stack: ExitStack,
 ) -> Sampler:
     """Run a model on whatever lies in its input.
@@ -29,33 +29,22 @@ def network_case(
         model: What runs.
         backend: ``cpu``, ``cuda`` or ``tensorrt``.
         precision: Of the arithmetic.
-        batch: Items a run.
+        wiring: How it is loaded.
         stack: Closes the network.
 
     Raises:
         BgsoftError: The network does not load there.
     """
-    chosen = model.for_provider(backend, precision)
-    shapes = network_shapes(model.spec, batch)
+    loader = NetworkLoader(model, precision, lambda text: shop.tell(f"{model.spec.name}: {text}"))
+    loader.check(backend)
     if backend == "cpu":
-        from bgsoft.infer.cpu import CpuNetwork
-
-        network: Network = CpuNetwork(chosen.path, shapes)
-        stack.callback(network.close)
-        return repeat(network.run, frames=batch, seconds=shop.seconds)
-    from bgsoft.infer.cuda import GpuNetwork
-
-    device = shop.device()
-    stream = device.new_stream()
-    network = GpuNetwork(
-        chosen.path,
-        shapes,
-        backend=backend,
-        device=device,
-        stream=stream,
-        precision=precision,
-        sha256=chosen.sha256,
-        tell=lambda text: shop.tell(f"{model.spec.name}: {text}"),
-    )
+        (network,) = loader.on_cpu(wiring)
+        wait = None
+    else:
+        device = shop.device()
+        stream = device.new_stream()
+        network = loader.on_gpu(wiring, backend, device, stream)
+        wait = stream.synchronize
     stack.callback(network.close)
-    return repeat(network.run, stream.synchronize, frames=batch, seconds=shop.seconds)
+    batch = next(iter(wiring.inputs.values()))[0]
+    return repeat(network.run, wait, frames=batch, seconds=shop.seconds)

@@ -30,6 +30,7 @@ def open_session(
     gpu_name: str,
     compute_capability: str,
     tell: Callable[[str], None],
+    source: bytes | None = None,
 ) -> Any:
     """Load a model on a GPU provider.
 
@@ -41,6 +42,7 @@ def open_session(
         gpu_name: As the driver calls it.
         compute_capability: e.g. ``90``.
         tell: Told, in words, before a TensorRT engine is built, and of faults of kept ones.
+        source: What is loaded instead of the file, if it was changed.
 
     Returns:
         An ``onnxruntime.InferenceSession``.
@@ -55,8 +57,9 @@ def open_session(
     preload_libraries()
     # Without it, ONNX Runtime warns of plug-ins that nobody asked for.
     ort.set_default_logger_severity(4)
+    model: str | bytes = str(path) if source is None else source
     if backend != "tensorrt":
-        return _session(path, PROVIDERS[backend], [(PROVIDERS[backend], dict(options))])
+        return _session(path, model, PROVIDERS[backend], [(PROVIDERS[backend], dict(options))])
     key = engine_key(
         model_sha256=sha256,
         options=options,
@@ -69,18 +72,18 @@ def open_session(
 
     def load(cache: dict[str, str]) -> Any:
         wanted = (PROVIDERS["tensorrt"], {**options, **cache})
-        return _session(path, wanted[0], [wanted, (PROVIDERS["cuda"], shared)])
+        return _session(path, model, wanted[0], [wanted, (PROVIDERS["cuda"], shared)])
 
     return with_engines(key, load, tell)
 
 
-def _session(path: Path, provider: str, providers: list[Any]) -> Any:
+def _session(path: Path, model: str | bytes, provider: str, providers: list[Any]) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     try:
         # Its Python would print an error that hides the reason, and take the next provider.
         session = ort.InferenceSession(
-            str(path), sess_options=options, providers=providers, enable_fallback=0
+            model, sess_options=options, providers=providers, enable_fallback=0
         )
     except Exception as exc:  # ONNX Runtime raises types that it does not export
         reason = loader_problem(provider) or " ".join(str(exc).split())

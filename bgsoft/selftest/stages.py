@@ -21,13 +21,15 @@ from bgsoft.encode.codecs import choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.errors import VerificationError
 from bgsoft.frame import Array, Frame, Planes
-from bgsoft.infer.base import Network
+from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.pipeline.ring import FrameRing
-from bgsoft.segment.single import SingleShotSegmenter, network_shapes
+from bgsoft.segment.create import make_host_driver
+from bgsoft.segment.families import FAMILIES
 from bgsoft.selftest.clips import empty_planes, stream_info
+from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -197,7 +199,7 @@ def run_model(
     """Segment one frame.
 
     Args:
-        model: A single-shot model.
+        model: A segmentation model.
         frame: On the host.
         backend: ``tensorrt``, ``cuda`` or ``cpu``.
         device: For the first two.
@@ -208,44 +210,20 @@ def run_model(
         BackendUnavailableError: The provider does not run here, or has no such precision.
         BgsoftError: The model failed.
     """
-    network = _network(model, backend, device, precision)
+    loader = NetworkLoader(model, precision)
+    workers = Workers()
+    driver = make_host_driver(backend, loader, frame.format, workers, device)
     try:
-        segmenter = SingleShotSegmenter(model.spec, [network], frame.format)
+        segmenter = FAMILIES[model.spec.family].on_host(model.spec, frame.format, driver, workers)
         grids = CpuReducer(frame.format).reduce([frame])
         segmenter.start()
         started = time.perf_counter()
         for _ in range(runs):
             (mask,) = segmenter.masks([frame], grids)
         seconds = time.perf_counter() - started
-        return Mask(mask.copy(), network.provider, 1000 * seconds / runs)
+        return Mask(mask.copy(), driver.network.provider, 1000 * seconds / runs)
     finally:
-        network.close()
-
-
-def _network(
-    model: ResolvedModel, backend: str, device: CudaDevice | None, precision: Precision
-) -> Network:
-    shapes = network_shapes(model.spec, 1)
-    if backend == "cpu":
-        from bgsoft.infer.cpu import CpuNetwork
-
-        return CpuNetwork(model.path, shapes)
-    from bgsoft.infer.crossing import HostSide
-    from bgsoft.infer.cuda import GpuNetwork
-
-    assert device is not None
-    chosen = model.for_provider(backend, precision)
-    stream = device.new_stream()
-    network = GpuNetwork(
-        chosen.path,
-        shapes,
-        backend=backend,
-        device=device,
-        stream=stream,
-        precision=precision,
-        sha256=chosen.sha256,
-    )
-    return HostSide(network, device, stream)
+        driver.close()
 
 
 @dataclass(slots=True, eq=False)
