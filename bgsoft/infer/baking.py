@@ -17,7 +17,7 @@ from bgsoft.errors import ModelError
 __all__ = ["bake"]
 
 _MODEL_GRAPH = 7
-_GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT = 5, 11, 12
+_GRAPH_INITIALIZER, _GRAPH_INPUT = 5, 11
 _VALUE_NAME, _VALUE_TYPE = 1, 2
 _TYPE_TENSOR = 1
 _TENSOR_TYPE_ELEMENT, _TENSOR_TYPE_SHAPE = 1, 2
@@ -72,11 +72,6 @@ def _graph(
                 number, value = _GRAPH_INITIALIZER, _constant(name, element, constants[name])
             elif name in shapes:
                 value = _value_info(name, element, shapes[name])
-        elif number == _GRAPH_OUTPUT:
-            # Its shape follows from the inputs'.
-            name = _first(value, _VALUE_NAME).decode()
-            element = _number(_first(_first(value, _VALUE_TYPE), _TYPE_TENSOR))
-            value = _value_info(name, element, None)
         parts.append(_field(number, kind, value))
     return b"".join(parts)
 
@@ -86,12 +81,11 @@ def _number(tensor_type: bytes) -> int:
     return _varint(_first(tensor_type, _TENSOR_TYPE_ELEMENT), 0)[0]
 
 
-def _value_info(name: str, element: int, shape: tuple[int, ...] | None) -> bytes:
+def _value_info(name: str, element: int, shape: tuple[int, ...]) -> bytes:
+    dims = (_field(_DIM_VALUE, _VARINT, _as_varint(size)) for size in shape)
+    packed = b"".join(_field(_SHAPE_DIM, _BYTES, dim) for dim in dims)
     tensor = _field(_TENSOR_TYPE_ELEMENT, _VARINT, _as_varint(element))
-    if shape is not None:
-        dims = (_field(_DIM_VALUE, _VARINT, _as_varint(size)) for size in shape)
-        packed = b"".join(_field(_SHAPE_DIM, _BYTES, dim) for dim in dims)
-        tensor += _field(_TENSOR_TYPE_SHAPE, _BYTES, packed)
+    tensor += _field(_TENSOR_TYPE_SHAPE, _BYTES, packed)
     kind = _field(_TYPE_TENSOR, _BYTES, tensor)
     return _field(_VALUE_NAME, _BYTES, name.encode()) + _field(_VALUE_TYPE, _BYTES, kind)
 
