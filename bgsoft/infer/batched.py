@@ -1,8 +1,8 @@
 """A model on a GPU: a batch in one run, with the rule for faults.
 
-A batch that fails is retried once; if it fails again, it is run at half the size, and so on down
-to single frames, and at last by the CPU twin. Every step is reported. A smaller size that works is
-kept.
+A batch that fails is retried once; if it fails again, the model is loaded anew at half the size and
+without a CUDA graph, and so on down to single frames, and at last as the CPU twin. Every step is
+reported. What works is kept.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class BatchDriver(Driver):
         self._make_twin = make_twin
         self._on_event = on_event
         self._on_cpu = False
+        self._graphs = True
         self._network = make(batch, True)
 
     @property
@@ -95,9 +96,11 @@ class BatchDriver(Driver):
         self._network.set_states(states)
 
     def _smaller(self, frame: Frame | None) -> Network:
-        while self.size > 1:
-            self.size //= 2
-            self._tell("retry", f"the model failed; batch size is {self.size} now", frame)
+        while self.size > 1 or self._graphs:
+            self.size = max(1, self.size // 2)
+            self._graphs = False
+            message = f"the model failed; loading it again, {self.size} at a time"
+            self._tell("retry", message, frame)
             try:
                 return self._make(self.size, False)
             except (BackendUnavailableError, *FAULTS):
