@@ -5,8 +5,8 @@
 
 Groups, in order: environment, memory, decode, inference, parity, mattes, encode, combinations,
 exit. Each row passes, fails or is skipped, with figures or the reason. Whatever has a reference on
-the CPU is compared with it. Skipped is what is not installed or what this GPU's own answer leaves out; what
-should run and does not has failed. Without a GPU the CPU rows still run.
+the CPU is compared with it. Skipped is what is not installed or what this GPU's own answer leaves
+out; what should run and does not has failed. Without a GPU the CPU rows still run.
 
 ``--only mattes --model rvm-mobilenetv3 --clip CLIP.mp4`` compares the mattes that a model makes of
 a clip; unless told, those of all models that are here, on the sample.
