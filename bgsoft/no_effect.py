@@ -169,16 +169,6 @@ _RULES: Mapping[tuple[str, str], tuple[_Rule, ...]] = {
             "a stage on the GPU or on auto",
         ),
     ),
-    ("backends", "batch"): (
-        _Rule(
-            "--batch",
-            lambda config: (
-                config.backends.composite is CompositeBackend.CPU and config.backends.batch != 1
-            ),
-            lambda _config: "--composite cpu, which takes one frame at a time",
-            "--composite cuda or auto",
-        ),
-    ),
     ("encode", "threads"): (
         _Rule(
             "--threads",

@@ -91,7 +91,7 @@ def _device_us(shop: Workshop) -> float | None:
         device = shop.device()
     except BackendUnavailableError:
         return None
-    from bgsoft.cuda.picture import DeviceTimer
+    from bgsoft.pipeline.device_execution import DeviceTimer
 
     timer, clock = DeviceTimer(), StageClock("x")
     spent = 0

@@ -160,8 +160,8 @@ Face = Annotated[
     _choice_flag(
         "--face",
         config.FaceMode,
-        "guard: every face stays sharp. main: only the main person does. anonymize: other people's"
-        " faces are blurred beyond recognition. [default: guard]",
+        "guard: faces that the mask missed stay sharp. main: only the main person does."
+        " anonymize: other people's faces are blurred beyond recognition. [default: guard]",
         FACES,
     ),
 ]
@@ -300,7 +300,7 @@ RequireGpu = Annotated[
 ]
 Batch = Annotated[
     Flag,
-    _flag("--batch", "N", "Frames per run of the model, 1 to 64, or auto. [default: auto]", STAGES),
+    _flag("--batch", "N", "Frames worked on at a time, 1 to 64, or auto. [default: auto]", STAGES),
 ]
 PrecisionFlag = Annotated[
     Flag,

@@ -118,7 +118,7 @@ def _read_tracks(container: InputContainer, facts: FileFacts) -> None:
                 continue
             track.digests.append(hashlib.sha256(bytes(packet)).digest())
             if len(track.early_seconds) < EARLY_PACKETS:
-                pts, tick = packet.pts, packet.time_base
+                pts, tick = packet.pts, exact(packet.time_base)
                 track.early_seconds.append(None if pts is None or not tick else pts * tick)
     except av.FFmpegError:
         pass  # a cut-off end: what came before it is compared, and the decoder reports it

@@ -17,6 +17,7 @@ from av.video.stream import VideoStream
 
 from bgsoft.errors import OpenError
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
 from bgsoft.media.untimed import TimedDecoder
 
@@ -188,7 +189,7 @@ class FrameReader(StreamReader[VideoFrame]):
 
         A container may tell otherwise: only a change of it means something.
         """
-        known = None if self._codec is None else self._codec.sample_aspect_ratio
+        known = None if self._codec is None else exact(self._codec.sample_aspect_ratio)
         return known or Fraction(1)
 
     def frames(self, from_pts: int | None = None) -> Generator[VideoFrame, None, None]:

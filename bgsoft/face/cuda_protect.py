@@ -51,6 +51,8 @@ columns, height, width, shift; whether there is a limit, first outline, number o
 of measured ones."""
 _EDIT_BYTES = _EDIT.size + _MAX_OUTLINES * _OUTLINE.size
 
+_MEASURE_BLOCK = (32, 32, 1)
+"""Threads that measure one face: all that a block may have, as a close-up has 30,000 cells."""
 _TELL_EVERY = 16
 """Frames whose coverage is fetched together."""
 _UNDER_WAY = 3
@@ -183,7 +185,8 @@ class CudaMatteEditor:
             part = outlines[first : first + _MAX_OUTLINES]
             self._write(limit is not None, first, part, measured)
             if part:
-                self._measure_covers((len(part), 1, 1), BLOCK, (*seen, told, self._edit))
+                arguments = (*seen, told, self._edit)
+                self._measure_covers((len(part), 1, 1), _MEASURE_BLOCK, arguments)
             self._edit_matte(self._grid, BLOCK, (*seen, *changed, self._edit))
         # The kernels read a cell's neighbours while they write others.
         size = self._reduced.nbytes

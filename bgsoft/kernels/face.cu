@@ -84,8 +84,8 @@ __device__ __forceinline__ int fill_opacity(int share, float strength)
 //
 // reduced, limit: (rows, columns); limit is not read unless has_limit. strengths: one for each
 // outline of this part. told: the share that the matte covers, 0-1, for each measured outline of
-// all parts. A block of 256 threads an outline.
-extern "C" __global__ void measure_covers(
+// all parts. A block an outline.
+extern "C" __global__ void __launch_bounds__(1024) measure_covers(
     const u8* reduced, const u8* limit, float* strengths, float* told,
     const __grid_constant__ MatteEdit edit)
 {

@@ -237,12 +237,13 @@ def _resolve(path: Path) -> Path:
 def _name_parts(name: str, suffix: str) -> tuple[str, str]:
     """What the temporary names of a target start and end with.
 
-    Long names are cut so that the whole stays within the file system's limit.
+    Long names are cut so that the whole stays within the file system's limit. A name is bytes: it
+    need not be UTF-8, and need not be what the locale can say.
     """
     ending = f"{_MARK}{suffix}"
-    room = _MAX_NAME_BYTES - len(ending.encode()) - _TOKEN_CHARS - 2
-    stem = name.encode()[:room].decode(errors="ignore")
-    return f".{stem}.", ending
+    room = _MAX_NAME_BYTES - len(os.fsencode(ending)) - _TOKEN_CHARS - 2
+    whole = os.fsencode(name)[:room].decode(errors="ignore")  # no half character at the end
+    return f".{os.fsdecode(whole.encode())}.", ending
 
 
 def _sync_folder(folder: Path) -> None:

@@ -28,6 +28,7 @@ from bgsoft.media.copied import CopiedTrack, CoverTrack
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.metadata import chapters_in, stream_tags
 from bgsoft.media.numbered import SteadyTrack
+from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
 from bgsoft.media.splice import SplicedClock
 from bgsoft.media.subtitles import READABLE, TextTrack, add_text_stream
@@ -167,13 +168,14 @@ class SideTracks:
             contextlib.suppress(av.FFmpegError),
         ):
             for packet in source.demux([source.streams[index] for index in waiting]):
-                if not packet.size or packet.pts is None or not packet.time_base:
+                tick = exact(packet.time_base)
+                if not packet.size or packet.pts is None or tick is None:
                     continue
-                start = packet.pts * packet.time_base
-                middle = start + (packet.duration or 0) * packet.time_base / 2
+                start = packet.pts * tick
+                middle = start + (packet.duration or 0) * tick / 2
                 if start < origin <= middle and packet.stream_index in waiting:
-                    tick = self._info.time_base
-                    self._timeline.include(math.floor(start / tick) * tick)
+                    video_tick = self._info.time_base
+                    self._timeline.include(math.floor(start / video_tick) * video_tick)
                 waiting.discard(packet.stream_index)
                 if not waiting or start > origin + 1:
                     return
@@ -293,7 +295,7 @@ class SideTracks:
             contextlib.suppress(av.FFmpegError),
         ):
             for packet in source.demux(source.streams[stream.index]):
-                seconds = (packet.duration or 0) * (packet.time_base or 0)
+                seconds = (packet.duration or 0) * (exact(packet.time_base) or 0)
                 if packet.size and not 0 < seconds < _ENDLESS_SECONDS:
                     return True
         return False

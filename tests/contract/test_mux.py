@@ -30,6 +30,7 @@ from bgsoft.media.subtitles import decode_text, encode_text
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.transcode import TranscodedTrack
 from bgsoft.report import Event
+from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import encode_frames, read_back, video_info
 from tests.synthetic import (
     Plane,
@@ -235,6 +236,17 @@ def test_sound_stays_in_step(tmp_path: Path, codec: str, origin: str, extension:
     source = chirp(tmp_path / f"in{origin}", video=film(), codec=codec)
     target = tmp_path / f"out{extension}"
     rerender(source, target)
+    assert_in_step(source, target)
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mov", ".mkv", ".ts"])
+@pytest.mark.parametrize("origin", [".mp4", ".mov"])
+def test_a_trimmed_film_stays_in_step(tmp_path: Path, origin: str, extension: str) -> None:
+    whole = chirp(tmp_path / "whole.mp4", video=film(), codec="aac")
+    source, target = tmp_path / f"in{origin}", tmp_path / f"out{extension}"
+    ffmpeg("-ss", "0.7", "-i", whole, "-c", "copy", source)
+    muxer, _ = rerender(source, target)
+    assert len(muxer.video_pts) == len(shown_by_ffmpeg(target)) == len(shown_by_ffmpeg(source))
     assert_in_step(source, target)
 
 

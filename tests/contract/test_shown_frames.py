@@ -18,6 +18,7 @@ from av.video.frame import VideoFrame
 from bgsoft.compare.pictures import compare_pictures
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.media.probe import probe
 from bgsoft.pipeline.ring import FrameRing
 from tests.assets import VFR_TIMES
 from tests.fakes import host_planes
@@ -106,15 +107,20 @@ def _boxes(data: bytes, begin: int, end: int) -> Iterator[tuple[bytes, int, int]
         begin += size
 
 
-def _set_edits(path: Path, edits: Sequence[tuple[int, int]]) -> None:
-    """Give an MP4's first track an edit list: (milliseconds, media time or −1)."""
+def _set_edits(path: Path, edits: Sequence[tuple[int, int | None]]) -> None:
+    """Give an MP4's first track an edit list: (length, start or None), milliseconds."""
+    tick = probe(path).time_base
     data = bytearray(path.read_bytes())
     place, inside = [], (0, len(data))
     for kind in (b"moov", b"trak", b"edts"):
         inside = next(box[1:] for box in _boxes(data, *inside) if box[0] == kind)
         place.append(inside)
         inside = (inside[0] + 8, inside[1])
-    body = b"".join(struct.pack(">Iihh", length, start, 1, 0) for length, start in edits)
+    starts = [-1 if start is None else round(start / 1000 / tick) for _, start in edits]
+    body = b"".join(
+        struct.pack(">Iihh", length, start, 1, 0)
+        for (length, _), start in zip(edits, starts, strict=True)
+    )
     body = struct.pack(">I4sII", 16 + len(body), b"elst", 0, len(edits)) + body
     begin, end = place.pop()
     data[begin:end] = struct.pack(">I4s", 8 + len(body), b"edts") + body
@@ -127,18 +133,18 @@ def _set_edits(path: Path, edits: Sequence[tuple[int, int]]) -> None:
 @pytest.mark.parametrize(
     "edits",
     [
-        [(700, -1), (1000, 0)],
-        [(700, -1), (1000, 36_000)],
-        [(600, 36_000), (600, 144_000)],
-        [(600, 90_000), (600, 90_000)],
-        [(510, 46_000)],
+        [(700, None), (1000, 0)],
+        [(700, None), (1000, 400)],
+        [(600, 400), (600, 1600)],
+        [(600, 1000), (600, 1000)],
+        [(510, 511)],
     ],
     ids=["late", "late and trimmed", "two parts", "twice the same", "between frames"],
 )
-def test_edit_lists(edits: list[tuple[int, int]], tmp_path: Path) -> None:
-    # Frames last 3600 ticks; without reordering the first is at media time 0.
+def test_edit_lists(edits: list[tuple[int, int | None]], tmp_path: Path) -> None:
+    # Without reordering, the first frame is at media time 0.
     spec = VideoSpec(times=regular_times(75), options=X264 | {"bf": "0", "g": "20"})
-    path = write_video(tmp_path / "edits.mp4", spec)
+    path = write_video(tmp_path / "edits.mp4", spec, options={"movie_timescale": "1000"})
     _set_edits(path, edits)
     expected = shown_by_ffmpeg(path)
     assert 10 <= len(expected) <= 40

@@ -38,9 +38,7 @@ def test_the_grid_is_the_same(gpu: Any, size: tuple[int, int], layout: PixelLayo
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(11))
     expected = CpuReducer(format).reduce([frame])[0]
-    reducer = CudaReducer(format)
-    own = reducer.reduce([frame_on_device(frame)])[0]
-    for result in (own, reducer.reduce(frame_on_device(frame), reducer.allocate())):
+    for result in CudaReducer(format, batch=2).reduce([frame_on_device(frame)] * 2):
         assert result.factor == expected.factor
         np.testing.assert_array_equal(result.luma.get(), expected.luma)
         np.testing.assert_array_equal(result.chroma.get(), expected.chroma)
@@ -63,7 +61,7 @@ def test_another_format_is_refused(gpu: Any) -> None:
 
     frame = frame_on_device(flat_frame(frame_format((64, 48), PixelLayout.P010), 1, 2, 3))
     with pytest.raises(ValueError, match="uint8"):
-        CudaReducer(frame_format((64, 48))).reduce(frame)
+        CudaReducer(frame_format((64, 48))).reduce([frame])
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))
@@ -106,8 +104,8 @@ def test_cuts_are_the_same(gpu: Any) -> None:
     for luma in (60, 61, 63, 180, 181, 60, 60):
         reduced = CpuReducer(format).reduce([flat_frame(format, luma, 128, 128)])[0]
         grid = grid_on_device(reduced)
-        found.append(host.is_cut(reduced))
-        assert device.is_cut(grid) == found[-1]
+        found += host.cuts([reduced])
+        assert device.cuts([grid]) == found[-1:]
         for min_db in (20.0, 45.0):
             assert device.is_similar(grid, min_db) == host.is_similar(reduced, min_db)
         host.keep(reduced)
@@ -121,8 +119,8 @@ def test_nothing_is_similar_before_something_is_kept(gpu: Any) -> None:
     format = frame_format((64, 48))
     grid = grid_on_device(CpuReducer(format).reduce([flat_frame(format, 9, 9, 9)])[0])
     probe = CudaSceneProbe(format)
-    assert not probe.is_cut(grid)
+    assert probe.cuts([grid]) == [False]
     probe.keep(grid)
     assert not probe.is_similar(grid, 0.0)
-    probe.is_cut(grid)
+    probe.cuts([grid])
     assert probe.is_similar(grid, 99.0)

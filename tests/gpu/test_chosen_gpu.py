@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -20,7 +21,9 @@ CONTEXT_BYTES = 64 << 20
 """Less than any context takes, more than the driver's own bookkeeping."""
 FROM_PYTHON = """
 import sys, bgsoft
-bgsoft.render(sys.argv[1], sys.argv[2], gpu=int(sys.argv[3]), encode="cpu").write_json(sys.argv[4])
+from pathlib import Path
+report = bgsoft.render(sys.argv[1], sys.argv[2], gpu=int(sys.argv[3]), encode="cpu")
+report.write_json(Path(sys.argv[4]))
 """
 
 
@@ -31,6 +34,8 @@ def first_gpu(gpu: Any) -> Any:
 
     if cupy.cuda.runtime.getDeviceCount() < 2:
         pytest.skip("there is one GPU")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        pytest.skip("other tests use GPU 0 at this moment")
     nvml = pytest.importorskip("pynvml")
     nvml.nvmlInit()
     handle = nvml.nvmlDeviceGetHandleByPciBusId(gpu.bus_id)

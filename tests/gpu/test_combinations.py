@@ -102,9 +102,9 @@ def test_all_make_the_same_film(
     up = frame * (decode == "cpu" and composite == "cuda")
     down = frame * (composite == "cuda" or decode == "nvdec")
     if infer != composite:
-        # The model's tensors cross, the input towards the model. On the device side they are
-        # batches of 8, the last one partly empty, and one more run captures or warms up.
-        runs = 1.5 if composite == "cuda" else (spec.frames + 1) / spec.frames
+        # The model's tensors cross, the input towards the model: in batches of up to 8, the last
+        # one partly empty, and one more run captures or warms up.
+        runs = 1.5
         to_model, from_model = SELFIE_INPUT_BYTES, SELFIE_OUTPUT_BYTES
         up_tensors, down_tensors = (
             (from_model, to_model) if composite == "cuda" else (to_model, from_model)

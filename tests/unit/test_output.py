@@ -33,6 +33,25 @@ def test_commit_gives_the_file_its_name_and_leaves_nothing_else(tmp_path: Path) 
     assert names(tmp_path) == ["out.mp4"]
 
 
+@pytest.mark.parametrize("name", [b"b\xff.mp4", "ü.mp4".encode(), b"\xff" * 250 + b".mp4"])
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_name_is_bytes(tmp_path: Path, name: bytes, locale: str) -> None:
+    script = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from bgsoft.media.output import AtomicOutput\n"
+        "with AtomicOutput(Path(os.fsdecode(sys.argv[1]))) as output:\n"
+        "    output.temporary.write_bytes(b'video')\n"
+        "    output.commit()\n"
+    )
+    target = os.fsencode(tmp_path) + b"/" + name
+    # As Python starts where it is told to take the C locale at its word.
+    environment = os.environ | {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", script, target]
+    subprocess.run(command, env=environment, check=True, timeout=60)
+    assert [os.fsencode(path.name) for path in tmp_path.iterdir()] == [name]
+
+
 def test_leaving_without_commit_keeps_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "out.mp4"
     target.write_bytes(b"old")
