@@ -131,9 +131,7 @@ def test_pull_embedded_is_nothing(run: Run) -> None:
     assert "nothing to pull" in outcome.err
 
 
-def test_pull_says_the_licence_and_wants_a_yes(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pull_says_the_licence_and_wants_a_yes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> bool:
         raise AssertionError("pulled without consent")
 
