@@ -94,7 +94,6 @@ class EncodeBackend(StrEnum):
 class Precision(StrEnum):
     FP32 = "fp32"
     FP16 = "fp16"
-    INT8 = "int8"
 
 
 class Codec(StrEnum):

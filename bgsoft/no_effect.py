@@ -62,6 +62,26 @@ def _is_obs_without_threshold(config: RenderConfig) -> bool:
     return _is_obs(config) and config.matte.threshold is None
 
 
+def _model(config: RenderConfig) -> str:
+    return f"--model {config.segment.model}, which makes a matte itself"
+
+
+def _makes_alpha(config: RenderConfig) -> bool:
+    """Whether the model's masks are mattes, which nothing is done to (but in the masks of OBS)."""
+    if _is_obs(config):
+        return False
+    from bgsoft.models.catalog import read_spec
+    from bgsoft.segment.families import FAMILIES
+
+    family = FAMILIES.get(read_spec(config.segment.model).family)
+    return family is not None and family.makes_alpha
+
+
+def _mask_rule(flag: str) -> _Rule:
+    """Of what is done to masks only."""
+    return _Rule(flag, _makes_alpha, _model, "a model that makes masks, like selfie-general")
+
+
 def _looks_for_no_face(config: RenderConfig) -> bool:
     return config.face.mode is FaceMode.OFF and config.face_data is None
 
@@ -121,17 +141,24 @@ _RULES: Mapping[tuple[str, str], tuple[_Rule, ...]] = {
             lambda _config: "--threshold off",
             "a --threshold",
         ),
+        _mask_rule("--softness"),
     ),
-    ("matte", "refine"): (_Rule("--refine", _is_obs, _obs, "another preset than obs"),),
+    ("matte", "refine"): (
+        _Rule("--refine", _is_obs, _obs, "another preset than obs"),
+        _mask_rule("--refine"),
+    ),
+    ("matte", "threshold"): (_mask_rule("--threshold"),),
+    ("matte", "temporal"): (_mask_rule("--temporal"),),
     **{
         ("matte", field): (
             _Rule(flag, _is_obs_without_threshold, _obs_without_threshold, "a --threshold"),
+            *rules,
         )
-        for field, flag in (
-            ("min_area", "--min-area"),
-            ("smooth", "--smooth"),
-            ("expand_pct", "--expand"),
-            ("feather_pct", "--feather"),
+        for field, flag, rules in (
+            ("min_area", "--min-area", (_mask_rule("--min-area"),)),
+            ("smooth", "--smooth", (_mask_rule("--smooth"),)),
+            ("expand_pct", "--expand", ()),
+            ("feather_pct", "--feather", ()),
         )
     },
     ("backends", "gpu"): (

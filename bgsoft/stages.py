@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,8 +32,8 @@ from bgsoft.face.create import create_host_faces
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
-from bgsoft.infer.base import Network
-from bgsoft.infer.cpu import CpuNetwork
+from bgsoft.infer.base import Network, Wiring
+from bgsoft.infer.loading import NetworkLoader
 from bgsoft.matte.create import create_matter
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
@@ -45,7 +44,10 @@ from bgsoft.pipeline.picture import MaskSchedule, PictureStages
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.pipeline.runner import FrameStage
 from bgsoft.report import Event
-from bgsoft.segment.single import SingleShotSegmenter, network_shapes
+from bgsoft.segment.base import Segmenter
+from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
+from bgsoft.segment.families import FAMILIES
+from bgsoft.segment.single import network_shapes
 from bgsoft.startup import Parts, span
 from bgsoft.workers import Workers
 
@@ -99,6 +101,10 @@ def host_planes(format: FrameFormat, slot: int) -> Planes:
     )
 
 
+def _makes_alpha(model: ResolvedModel) -> bool:
+    return FAMILIES[model.spec.family].makes_alpha
+
+
 class StageBuilder:
     """Builds the stages of one render and remembers what was chosen.
 
@@ -126,8 +132,6 @@ class StageBuilder:
         self._device = device
         self._lock = threading.Lock()
         """Around setting up the device."""
-        self._building = threading.Lock()
-        """Around networks on TensorRT: one engine's timings would disturb another's."""
         self.faces: FaceStep | None = None
         """What is done for faces, once the picture stages are made; None: nothing."""
         self.choices: dict[str, Choice] = {}
@@ -309,68 +313,47 @@ class StageBuilder:
         face_data: FaceDataWriter | None = None,
     ) -> PictureStages:
         """The same for frames on the host."""
-        makers: dict[str, Callable[[], Any]] = {
-            backend: partial(self._host_networks, backend, model)
-            for backend in ("tensorrt", "cuda", "cpu")
-        }
         with Parts() as parts:
             faces = parts.begin(
                 "faces",
                 partial(create_host_faces, config, info.format, self._on_event, face_data),
             )
-            networks: list[Network] = self._choose("infer", makers)
+            workers = Workers(self.batch)
+            segmenter: Segmenter = self._choose(
+                "infer",
+                {
+                    name: partial(self._host_segmenter, name, model, info.format, workers)
+                    for name in backends.names("infer")
+                },
+            )
             self.faces = faces.result()
-        workers = Workers(self.batch)
         return PictureStages(
             execution=HostExecution(workers),
             reducer=CpuReducer(info.format, workers),
             scenes=CpuSceneProbe(info.format),
             schedule=MaskSchedule(config.segment.mask_every, config.segment.similarity_db),
-            segmenter=SingleShotSegmenter(model.spec, networks, info.format, workers),
-            matter=create_matter(config.matte, info.format, workers),
+            segmenter=segmenter,
+            matter=create_matter(
+                config.matte, info.format, workers, from_alpha=_makes_alpha(model)
+            ),
             compositor=CpuCompositor(config.effect, info.format, workers),
             metrics=metrics,
             on_cut=on_cut,
             faces=self.faces,
         )
 
-    def _host_networks(self, backend: str, model: ResolvedModel) -> list[Network]:
-        """The model for frames on the host: one for each, or on the GPU one for all of a batch."""
-        chosen = model.for_provider(backend, self._config.precision)
-        if backend == "cpu":
-            first = self._cpu_network(chosen, 1)
-            return [first, *(first.sharing() for _ in range(1, self.batch))]
-        from bgsoft.infer.crossing import HostSide
+    def _host_segmenter(
+        self, backend: str, model: ResolvedModel, format: FrameFormat, workers: Workers
+    ) -> Segmenter:
+        device = None if backend == "cpu" else self.device
+        loader = self._loader(model, self._config.precision)
+        return create_host_segmenter(backend, loader, format, workers, device, self._on_event)
 
-        stream = self.device.new_stream()
-        network = self._gpu_network(backend, chosen, stream, self.batch)
-        return [HostSide(network, self.device, stream)]
-
-    def _cpu_network(self, model: ResolvedModel, batch: int) -> CpuNetwork:
-        return CpuNetwork(model.path, network_shapes(model.spec, batch))
-
-    def _gpu_network(
-        self,
-        backend: str,
-        model: ResolvedModel,
-        stream: Any,
-        batch: int,
-        graphs: bool = True,
-        largest_batch: int | None = None,
-    ) -> Network:
-        from bgsoft.infer.cuda import GpuNetwork
-
-        return GpuNetwork(
-            model.path,
-            network_shapes(model.spec, batch),
-            backend=backend,
-            device=self.device,
-            stream=stream,
-            precision=self._config.precision,
-            sha256=model.sha256,
-            graphs=graphs,
-            largest_batch=largest_batch,
-            tell=lambda text: self._on_event(Event(kind="notice", stage="segment", message=text)),
+    def _loader(self, model: ResolvedModel, precision: Precision) -> NetworkLoader:
+        return NetworkLoader(
+            model,
+            precision,
+            lambda text: self._on_event(Event(kind="notice", stage="segment", message=text)),
         )
 
     def _device_stages(
@@ -389,32 +372,29 @@ class StageBuilder:
         from bgsoft.infer.recovering import RecoveringNetwork
         from bgsoft.matte.cuda import create_cuda_matter
         from bgsoft.pipeline.device_execution import DeviceExecution
-        from bgsoft.segment.batched import BatchedSegmenter
 
         device = self.device
         stream = device.new_stream()
 
-        def twin(batch: int = 1, _graphs: bool = False) -> Network:
-            # In fp32 whatever the precision: it also takes over where the GPU fails.
-            return DeviceSide(self._cpu_network(model, batch), device, stream)
-
-        def segmenter(backend: str) -> BatchedSegmenter:
-            chosen = model.for_provider(backend, self._config.precision)
-            # After a fault, a smaller batch goes on with the engine of the whole one.
-            on_gpu = partial(self._gpu_network, backend, chosen, stream, largest_batch=self.batch)
-            make = twin if backend == "cpu" else on_gpu
-            return BatchedSegmenter(model.spec, make, twin, info.format, self.batch, self._on_event)
+        def segmenter(backend: str) -> Segmenter:
+            loader = self._loader(model, self._config.precision)
+            return create_device_segmenter(
+                backend, loader, info.format, self.batch, device, stream, self._on_event
+            )
 
         def face_network(backend: str, face_model: ResolvedModel, batch: int) -> Network:
+            # Small as they are, there is no fp16 file of them; TensorRT makes its own.
+            precision = self._config.precision if backend == "tensorrt" else Precision.FP32
+            loader = self._loader(face_model, precision)
+            wiring = Wiring(inputs=network_shapes(face_model.spec, batch))
+
             def face_twin() -> Network:
-                return DeviceSide(self._cpu_network(face_model, batch), device, stream)
+                (network,) = loader.on_cpu(wiring)
+                return DeviceSide(network, device, stream)
 
             if backend == "cpu":
                 return face_twin()
-            # Small as they are, there is no fp16 file of them; TensorRT makes its own.
-            network = self.load_network(
-                face_model, backend, batch, precision=Precision.FP32, stream=stream
-            )
+            network = loader.on_gpu(wiring, backend, device, stream)
             return RecoveringNetwork(network, face_twin, stage="face", on_event=self._on_event)
 
         def face_step(backend: str) -> FaceStep | None:
@@ -430,9 +410,9 @@ class StageBuilder:
                     face_data,
                 )
 
-        def choose_segmenter() -> BatchedSegmenter:
+        def choose_segmenter() -> Segmenter:
             with device.use(stream):
-                chosen: BatchedSegmenter = self._choose(
+                chosen: Segmenter = self._choose(
                     "infer", {name: partial(segmenter, name) for name in backends.names("infer")}
                 )
                 return chosen
@@ -452,7 +432,9 @@ class StageBuilder:
             with span("picture kernels"):
                 reducer = CudaReducer(info.format, batch)
                 scenes = CudaSceneProbe(info.format, batch)
-                matter = create_cuda_matter(config.matte, info.format, device, batch)
+                matter = create_cuda_matter(
+                    config.matte, info.format, device, batch, from_alpha=_makes_alpha(model)
+                )
                 compositor = CudaCompositor(config.effect, info.format, device)
             chosen = choosing.result()
             backend = self.choices["infer"].backend
@@ -472,37 +454,6 @@ class StageBuilder:
                 on_cut=on_cut,
                 faces=self.faces,
             )
-
-    def load_network(
-        self,
-        model: ResolvedModel,
-        backend: str,
-        batch: int = 1,
-        *,
-        precision: Precision | None = None,
-        stream: Any = None,
-    ) -> Network:
-        """One network alone, its arrays where it runs.
-
-        Args:
-            model: Of one image input.
-            backend: ``tensorrt``, ``cuda`` or ``cpu``.
-            batch: Items a run.
-            precision: Which of the model's files is loaded; None: the one for the settings'.
-            stream: On the GPU, where its work is put; None: on a new one.
-
-        Raises:
-            BackendUnavailableError: It does not run there, or has no such precision.
-            ModelError: Its file is damaged.
-        """
-        chosen = model.for_provider(backend, precision or self._config.precision)
-        if backend == "cpu":
-            return self._cpu_network(chosen, batch)
-        alone: AbstractContextManager[Any] = nullcontext()
-        if backend == "tensorrt":
-            alone = self._building
-        with alone, span(f"{model.spec.name} session"):
-            return self._gpu_network(backend, chosen, stream or self.device.new_stream(), batch)
 
     def open_encoder(
         self,

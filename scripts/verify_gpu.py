@@ -3,10 +3,13 @@
 
     python scripts/verify_gpu.py [--gpu 0] [--require-gpu] [--json FILE] [--only GROUP ...]
 
-Groups, in order: environment, decode, inference, parity, encode, combinations, memory, exit. Each
-row passes, fails or is skipped, with figures or the reason. Whatever has a reference on the CPU is
-compared with it. Skipped is what is not installed or what this GPU's own answer leaves out; what
-should run and does not has failed. Without a GPU the CPU rows still run.
+Groups, in order: environment, memory, decode, inference, parity, mattes, encode, combinations,
+exit. Each row passes, fails or is skipped, with figures or the reason. Whatever has a reference on
+the CPU is compared with it. Skipped is what is not installed or what this GPU's own answer leaves
+out; what should run and does not has failed. Without a GPU the CPU rows still run.
+
+``--only mattes --model rvm-mobilenetv3 --clip CLIP.mp4`` compares the mattes that a model makes of
+a clip; unless told, those of all models that are here, on the sample.
 
 The exit code is 0 where nothing failed, 4 where the GPU that was named is not there; with
 ``--require-gpu`` a skipped row counts as failed.
@@ -35,7 +38,7 @@ from bgsoft.doctor import examine
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.frame import PixelLayout
 from bgsoft.media.probe import probe
-from bgsoft.models.catalog import catalog, resolve
+from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog, resolve, spec_path
 from bgsoft.report import Progress
 from bgsoft.selftest.clips import CLIPS, ClipSpec, draw_frame, write_clip
 from bgsoft.selftest.parity import mask_tolerance
@@ -52,6 +55,10 @@ LEAST_ENCODED_DB = 34.0
 """PSNR of luma that an encoder must reach at its default quality."""
 LEAST_COMBINATION_DB = 40.0
 """PSNR of luma between any combination of backends and the CPU alone, both after encoding."""
+LEAST_MATTE_DB = {"cuda": 45.0, "tensorrt": 35.0}
+"""PSNR of every matte from the CPU's; TensorRT computes with ten bits of a number's fraction."""
+MATTE_SECONDS = 2.0
+SAMPLE = Path(__file__).parents[1] / "samples" / "person.mp4"
 MEMORY_FRAMES = 2000
 MEMORY_SLACK_BYTES = 16 << 20
 """By how much device memory in use may vary; a leak of one 640x360 frame each would be 691 MB."""
@@ -77,7 +84,11 @@ class Row:
 class Checks:
     """All rows; each method with a group's name yields (row name, what to run)."""
 
-    def __init__(self, gpu: int, folder: Path) -> None:
+    def __init__(
+        self, gpu: int, folder: Path, model: str | None = None, clip: Path = SAMPLE
+    ) -> None:
+        self._model = model
+        self._clip = clip
         self._gpu = gpu
         self._folder = folder
         self._device = None
@@ -229,6 +240,57 @@ class Checks:
 
             yield result.name, judge
 
+    def mattes(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        models = (
+            [self._model]
+            if self._model
+            else [
+                spec.name
+                for spec in catalog().values()
+                if spec.family in SEGMENTATION_FAMILIES and spec_path(spec).is_file()
+            ]
+        )
+        for model, infer, composite in product(models, LEAST_MATTE_DB, ("cuda", "cpu")):
+            yield (
+                f"{Path(model).stem} {infer} {composite}",
+                lambda m=model, i=infer, c=composite: self._mattes(m, i, c),
+            )
+
+    def _mattes(self, model: str, infer: str, composite: str) -> str:
+        self.need("infer", infer)
+        self.need("composite", composite)
+        report, shown = self._render_mattes(model, infer, composite)
+        faults = [e.message for e in report.events if e.kind in ("fault", "retry", "fallback")]
+        assert not faults, faults[0]
+        worst = lowest_psnr_db(shown, self._render_mattes(model, "cpu", "cpu")[1])
+        figures = (
+            f"{worst:.1f} dB to the CPU's, {report.stages['segment'].ms_per_frame:.2f} ms a frame, "
+            f"{report.d2h_bytes:,.0f} bytes back"
+        )
+        assert worst >= LEAST_MATTE_DB[infer], figures
+        return figures
+
+    def _render_mattes(
+        self, model: str, infer: str, composite: str
+    ) -> tuple[bgsoft.RenderReport, list[Shown]]:
+        target = self._folder / f"mattes-{infer}-{composite}.mkv"
+        report = bgsoft.render(
+            self._clip,
+            target,
+            overwrite=True,
+            duration=MATTE_SECONDS,
+            effect="matte",
+            codec="ffv1",
+            face="off",
+            model=model,
+            gpu=None if infer == composite == "cpu" else self._gpu,
+            decode="cpu",
+            infer=infer,
+            composite=composite,
+            encode="cpu",
+        )
+        return report, decode_clip(target)[0]
+
     def encode(self) -> Iterator[tuple[str, Callable[[], str]]]:
         kinds = (
             ("h264", Codec.H264, PixelLayout.NV12),
@@ -351,7 +413,7 @@ class Checks:
 
 GROUPS = (
     # Memory comes early: what other rows leave in the process would blur it.
-    *("environment", "memory", "decode", "inference", "parity"),
+    *("environment", "memory", "decode", "inference", "parity", "mattes"),
     *("encode", "combinations", "exit"),
 )
 
@@ -376,6 +438,8 @@ def main() -> int:
     parser.add_argument("--gpu", type=int, metavar="N")
     parser.add_argument("--require-gpu", action="store_true", help="skipped rows count as failed")
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, metavar="GROUP")
+    parser.add_argument("--model", metavar="NAME", help="of the group mattes; also FILE.onnx")
+    parser.add_argument("--clip", type=Path, default=SAMPLE, metavar="FILE", help="of the same")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks of failures")
     options = parser.parse_args()
@@ -385,7 +449,7 @@ def main() -> int:
         parser.exit(4, f"{exc}\n")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
-        checks = Checks(gpu, Path(name))
+        checks = Checks(gpu, Path(name), options.model, options.clip)
         for group in options.only:
             print(group)
             for title, check in getattr(checks, group)():

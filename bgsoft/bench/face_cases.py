@@ -10,8 +10,10 @@ from bgsoft.bench.cases import Case, Sampler, repeat
 from bgsoft.bench.network_cases import network_case
 from bgsoft.bench.workshop import Workshop
 from bgsoft.config import Precision
-from bgsoft.infer.base import Network
+from bgsoft.infer.base import Network, Wiring
+from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel, catalog, resolve
+from bgsoft.segment.single import network_shapes
 from bgsoft.selftest.parity import CudaSide, HostSide
 
 __all__ = ["face_cases"]
@@ -36,7 +38,7 @@ def face_cases(shop: Workshop) -> Iterator[Case]:
                 "face",
                 spec.name,
                 backend,
-                partial(network_case, shop, model, backend, Precision.FP32, 1),
+                partial(network_case, shop, model, backend, Precision.FP32, _wiring(model, 1)),
                 details={"precision": "fp32", "batch": 1},
                 reason=shop.missing("infer", backend),
             )
@@ -72,14 +74,19 @@ def _find_on_host(shop: Workshop, stack: ExitStack) -> Sampler:
     return repeat(once, frames=len(seen), seconds=shop.seconds)
 
 
+def _wiring(model: ResolvedModel, batch: int) -> Wiring:
+    return Wiring(inputs=network_shapes(model.spec, batch))
+
+
 def _find_on_device(shop: Workshop, backend: str, stack: ExitStack) -> Sampler:
     from bgsoft.face.cuda import CudaFaceFinder
 
     device, format = shop.device(), shop.info.format
-    stream, builder = device.new_stream(), shop.builder(backend)
+    stream = device.new_stream()
 
     def make(model: ResolvedModel, batch: int) -> Network:
-        return builder.load_network(model, backend, batch, stream=stream)
+        loader = NetworkLoader(model, tell=lambda text: shop.tell(f"{model.spec.name}: {text}"))
+        return loader.on_gpu(_wiring(model, batch), backend, device, stream)
 
     stack.enter_context(device.use(stream))
     side = CudaSide(device)

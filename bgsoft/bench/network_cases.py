@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from bgsoft.bench.cases import Sampler, repeat
 from bgsoft.bench.workshop import Workshop
 from bgsoft.config import Precision
+from bgsoft.infer.base import Wiring
+from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel
 
 __all__ = ["network_case"]
@@ -17,7 +19,7 @@ def network_case(
     model: ResolvedModel,
     backend: str,
     precision: Precision,
-    batch: int,
+    wiring: Wiring,
     stack: ExitStack,
 ) -> Sampler:
     """Run a model on whatever lies in its input.
@@ -27,15 +29,22 @@ def network_case(
         model: What runs.
         backend: ``cpu``, ``cuda`` or ``tensorrt``.
         precision: Of the arithmetic.
-        batch: Items a run.
+        wiring: How it is loaded.
         stack: Closes the network.
 
     Raises:
         BgsoftError: The network does not load there.
     """
-    builder = shop.builder(backend, precision)
-    stream = None if backend == "cpu" else shop.device().new_stream()
-    network = builder.load_network(model, backend, batch, stream=stream)
+    loader = NetworkLoader(model, precision, lambda text: shop.tell(f"{model.spec.name}: {text}"))
+    loader.check(backend)
+    if backend == "cpu":
+        (network,) = loader.on_cpu(wiring)
+        wait = None
+    else:
+        device = shop.device()
+        stream = device.new_stream()
+        network = loader.on_gpu(wiring, backend, device, stream)
+        wait = stream.synchronize
     stack.callback(network.close)
-    wait = None if stream is None else stream.synchronize
+    batch = next(iter(wiring.inputs.values()))[0]
     return repeat(network.run, wait, frames=batch, seconds=shop.seconds)

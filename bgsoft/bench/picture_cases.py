@@ -17,6 +17,7 @@ from bgsoft.bench.network_cases import network_case
 from bgsoft.bench.workshop import Workshop
 from bgsoft.config import EffectConfig, EffectKind, MatteConfig, MatteStyle, Precision, Refine
 from bgsoft.frame import Frame
+from bgsoft.segment.families import FAMILIES
 from bgsoft.segment.single import network_shapes
 from bgsoft.selftest.parity import CudaSide, HostSide, Side
 
@@ -39,8 +40,9 @@ def picture_cases(shop: Workshop, *, quick: bool) -> Iterator[Case]:
         quick: Batches of 1 only.
     """
     for place in _PLACES:
-        for name, build in (("reduce", _reduce), ("preprocess", _preprocess)):
-            yield Case("preprocess", name, place, partial(build, shop, place))
+        yield Case("preprocess", "reduce", place, partial(_reduce, shop, place))
+        if shop.model.spec.family == "single-shot":
+            yield Case("preprocess", "preprocess", place, partial(_preprocess, shop, place))
     yield from _segment_cases(shop, _BATCHES[:1] if quick else _BATCHES)
     yield from face_cases(shop)
     for label, matte in _MATTES:
@@ -99,14 +101,19 @@ def _preprocess(shop: Workshop, place: str, stack: ExitStack) -> Sampler:
 
 
 def _segment_cases(shop: Workshop, batches: tuple[int, ...]) -> Iterator[Case]:
+    spec = shop.model.spec
+    family = FAMILIES[spec.family]
+    if family.in_order:
+        batches = (1,)
+    wirings = {batch: family.wiring(spec, shop.info.format, batch) for batch in batches}
     for backend in ("cpu", "cuda", "tensorrt"):
         for precision in Precision:
-            for batch in batches:
+            for batch, wiring in wirings.items():
                 yield Case(
                     "segment",
-                    f"{shop.model.spec.name} {precision} batch {batch}",
+                    f"{spec.name} {precision} batch {batch}",
                     backend,
-                    partial(network_case, shop, shop.model, backend, precision, batch),
+                    partial(network_case, shop, shop.model, backend, precision, wiring),
                     details={"precision": precision.value, "batch": batch},
                     reason=shop.missing("infer", backend),
                 )

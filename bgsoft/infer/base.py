@@ -1,12 +1,33 @@
-"""What a loaded network is to the stages that run one."""
+"""What a loaded network is to the stages that run one, and what drives it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from bgsoft.frame import Array
+from numpy.typing import NDArray
 
-__all__ = ["Network"]
+from bgsoft.frame import Array, Frame
+
+__all__ = ["Driver", "Network", "States", "Step", "Wiring"]
+
+States = Mapping[str, NDArray[Any]]
+"""By input name, on the host: what a network carries from one run to the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """How the inputs and outputs of a model are used."""
+
+    inputs: Mapping[str, tuple[int, ...]]
+    """Shape of every input that is written, the batch first."""
+    outputs: tuple[str, ...] = ()
+    """What is read, where not all is: the rest stays where the network runs."""
+    constants: Mapping[str, float] = field(default_factory=dict)
+    """Inputs of one number that never changes."""
+    loops: Mapping[str, str] = field(default_factory=dict)
+    """Output → the input that takes it in the next run."""
 
 
 class Network(Protocol):
@@ -29,6 +50,61 @@ class Network(Protocol):
         """
         ...
 
+    def states(self) -> States:
+        """A copy of what it carries from run to run; nothing where every run stands alone.
+
+        Raises:
+            InferenceError: It cannot be read any more.
+        """
+        return {}
+
+    def set_states(self, states: States) -> None:
+        """Go on from these; zeros for those that are missing."""
+        return
+
     def close(self) -> None:
         """Free the session; safe to call twice."""
+        ...
+
+
+Step = Callable[[Network, int, int], None]
+"""Called with a network and the first and last but one of some frames: they are the network's items
+0, 1 and so on. Either writes them into its inputs, or takes them from its outputs."""
+
+
+class Driver(Protocol):
+    """Runs a model on the frames of a batch: how many at once, on what, and what if it fails."""
+
+    @property
+    def network(self) -> Network:
+        """The one that runs now, or one of several alike."""
+        ...
+
+    def start(self) -> None:
+        """Run once, in the thread that will call :meth:`run`, while nothing else does.
+
+        Raises:
+            InferenceError: The model failed for good.
+        """
+        ...
+
+    def run(self, frames: Sequence[Frame], write: Step, read: Step) -> None:
+        """Run the model on some frames; every frame is written, run and read once in the end.
+
+        Args:
+            frames: For their number, and for messages.
+            write: Writes frames into a network; called again where an attempt fails.
+            read: Takes what came out.
+
+        Raises:
+            InferenceError: The model failed for good; carries the frame's pts.
+        """
+        ...
+
+    def reset(self) -> None:
+        """Forget earlier frames (scene cut)."""
+        ...
+
+    def close(self) -> None:
+        """Free the networks; safe to call twice."""
         ...

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.errors import BackendUnavailableError, InferenceError, ModelError
+from bgsoft.infer.baking import bake
+from bgsoft.infer.base import Network
 from bgsoft.infer.providers import runtime_problem
 
 _MISSING = runtime_problem()
@@ -24,12 +26,13 @@ __all__ = ["CpuNetwork"]
 _DTYPES: dict[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
-class CpuNetwork:
+class CpuNetwork(Network):
     """One model on the CPU provider.
 
     Args:
         path: ONNX file.
         shapes: Shape of every input, by name, with nothing left dynamic.
+        constants: Further inputs, of one number that never changes.
         threads: Threads inside one run. The pipeline keeps all cores busy already, so one is best
             unless nothing else runs.
 
@@ -41,7 +44,12 @@ class CpuNetwork:
     device = "cpu"
 
     def __init__(
-        self, path: Path, shapes: Mapping[str, tuple[int, ...]], *, threads: int = 1
+        self,
+        path: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        *,
+        constants: Mapping[str, float] | None = None,
+        threads: int = 1,
     ) -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
@@ -49,10 +57,9 @@ class CpuNetwork:
         # Spinning workers would burn the core that the decoder and encoder could use.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4
+        source = bake(path, shapes, constants) if constants else str(path)
         try:
-            session = ort.InferenceSession(
-                str(path), sess_options=options, providers=[self.provider]
-            )
+            session = ort.InferenceSession(source, sess_options=options, providers=[self.provider])
         except Exception as exc:  # ONNX Runtime raises types that it does not export
             raise ModelError(f"cannot load the model {path.name}: {exc}", path=path) from exc
         self._session: Any = session
@@ -88,8 +95,13 @@ class CpuNetwork:
             self._binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
 
     def _allocate_outputs(self, path: Path) -> None:
-        """Run once to learn the output shapes."""
-        names = [node.name for node in self._session.get_outputs()]
+        """Make what the outputs are written to; where their shapes are free, one run tells."""
+        nodes = self._session.get_outputs()
+        if all(isinstance(axis, int) for node in nodes for axis in node.shape):
+            for node in nodes:
+                self.outputs[node.name] = np.zeros(node.shape, _dtype(node.type, path))
+            return
+        names = [node.name for node in nodes]
         try:
             first = self._session.run(names, dict(self.inputs))
         except Exception as exc:
@@ -112,4 +124,4 @@ def _dtype(onnx_type: str, path: Path) -> type[np.generic]:
     try:
         return _DTYPES[onnx_type]
     except KeyError:
-        raise ModelError(f"{path.name} has an input of type {onnx_type}", path=path) from None
+        raise ModelError(f"{path.name} has a tensor of type {onnx_type}", path=path) from None

@@ -18,6 +18,7 @@ import onnxruntime as ort
 from bgsoft.config import Precision
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.errors import InferenceError, ModelError
+from bgsoft.infer.base import Network
 from bgsoft.infer.providers import PROVIDERS, provider_options
 from bgsoft.infer.sessions import open_session
 from bgsoft.startup import span
@@ -30,7 +31,7 @@ _DTYPES: dict[str, type[np.generic]] = {
 }
 
 
-class GpuNetwork:
+class GpuNetwork(Network):
     """One model on one GPU provider.
 
     Args:
@@ -46,6 +47,9 @@ class GpuNetwork:
             first :meth:`run` there, when no other thread may use the device.
         largest_batch: What a TensorRT engine is built for, so that it serves smaller batches too;
             None: the batch of ``shapes``.
+        source: What is loaded instead of the file, if it was changed; ``sha256`` is to tell them
+            apart.
+        output_shapes: By name, of outputs whose shapes the file leaves free beyond the batch.
 
     Raises:
         BackendUnavailableError: The provider does not run here; the message is the reason.
@@ -65,6 +69,8 @@ class GpuNetwork:
         tell: Callable[[str], None] = lambda _text: None,
         graphs: bool = True,
         largest_batch: int | None = None,
+        source: bytes | None = None,
+        output_shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self.provider = PROVIDERS[backend]
         self.device = device.label
@@ -86,6 +92,7 @@ class GpuNetwork:
             gpu_name=device.name,
             compute_capability=cupy.cuda.Device(device.number).compute_capability,
             tell=tell,
+            source=source,
         )
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, Any] = {}
@@ -97,7 +104,7 @@ class GpuNetwork:
         self._binding = self._session.io_binding()
         with device.use(stream):
             self._bind_inputs(path, shapes, device)
-            self._bind_outputs(path, shapes, device)
+            self._bind_outputs(path, shapes, device, output_shapes or {})
         if graphs and backend == "cuda":
             self._prepare()
 
@@ -126,11 +133,15 @@ class GpuNetwork:
             self._binding.bind_input(name, "cuda", device.number, dtype, shape, array.data.ptr)
 
     def _bind_outputs(
-        self, path: Path, shapes: Mapping[str, tuple[int, ...]], device: CudaDevice
+        self,
+        path: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        device: CudaDevice,
+        known: Mapping[str, tuple[int, ...]],
     ) -> None:
         batch = next(iter(shapes.values()))[0]
         for node in self._session.get_outputs():
-            shape = tuple(
+            shape: tuple[int | None, ...] = known.get(node.name) or tuple(
                 axis if isinstance(axis, int) else batch if position == 0 else None
                 for position, axis in enumerate(node.shape)
             )

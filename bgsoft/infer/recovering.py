@@ -12,7 +12,7 @@ from bgsoft.report import Event
 __all__ = ["RecoveringNetwork"]
 
 
-class RecoveringNetwork:
+class RecoveringNetwork(Network):
     """Runs a network; once more if that fails; and then another in its place, for good.
 
     :attr:`inputs` and :attr:`outputs` are those of whichever network runs: read them anew after

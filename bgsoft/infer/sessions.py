@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from bgsoft.infer.providers import (
     preload_libraries,
     tensorrt_version,
 )
+from bgsoft.startup import span
 
 __all__ = ["open_provider", "open_session"]
 
@@ -28,6 +30,9 @@ _TINY_MODEL = (
     b"\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
 )
 """An ONNX file: y = Relu(x), both float32 of shape (1,), opset 17."""
+
+_building = threading.Lock()
+"""One engine's timings would disturb another's."""
 
 
 def open_session(
@@ -39,6 +44,7 @@ def open_session(
     gpu_name: str,
     compute_capability: str,
     tell: Callable[[str], None],
+    source: bytes | None = None,
 ) -> Any:
     """Load a model on a GPU provider.
 
@@ -50,6 +56,7 @@ def open_session(
         gpu_name: As the driver calls it.
         compute_capability: e.g. ``90``.
         tell: Told, in words, before a TensorRT engine is built, and of faults of kept ones.
+        source: What is loaded instead of the file, if it was changed.
 
     Returns:
         An ``onnxruntime.InferenceSession``.
@@ -64,8 +71,9 @@ def open_session(
     preload_libraries()
     # Without it, ONNX Runtime warns of plug-ins that nobody asked for.
     ort.set_default_logger_severity(4)
+    model: str | bytes = str(path) if source is None else source
     if backend != "tensorrt":
-        return _session(path, PROVIDERS[backend], [(PROVIDERS[backend], dict(options))])
+        return _session(path, model, PROVIDERS[backend], [(PROVIDERS[backend], dict(options))])
     key = engine_key(
         model_sha256=sha256,
         options=options,
@@ -78,9 +86,10 @@ def open_session(
 
     def load(cache: dict[str, str]) -> Any:
         wanted = (PROVIDERS["tensorrt"], {**options, **cache})
-        return _session(path, wanted[0], [wanted, (PROVIDERS["cuda"], shared)])
+        return _session(path, model, wanted[0], [wanted, (PROVIDERS["cuda"], shared)])
 
-    return with_engines(key, load, tell)
+    with _building, span(f"TensorRT engine of {path.name}"):
+        return with_engines(key, load, tell)
 
 
 def open_provider(gpu: int) -> None:
@@ -101,13 +110,13 @@ def open_provider(gpu: int) -> None:
         session.run(None, {"x": np.zeros(1, np.float32)})
 
 
-def _session(path: Path, provider: str, providers: list[Any]) -> Any:
+def _session(path: Path, model: str | bytes, provider: str, providers: list[Any]) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     try:
         # Its Python would print an error that hides the reason, and take the next provider.
         session = ort.InferenceSession(
-            str(path), sess_options=options, providers=providers, enable_fallback=0
+            model, sess_options=options, providers=providers, enable_fallback=0
         )
     except Exception as exc:  # ONNX Runtime raises types that it does not export
         reason = loader_problem(provider) or " ".join(str(exc).split())

@@ -24,6 +24,7 @@ from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.base import Matter
 from bgsoft.matte.contour import EdgeShift, Feather
 from bgsoft.matte.cuda_contour import CudaEdgeShift, CudaFeather
+from bgsoft.matte.cuda_direct import CudaDirectMatter
 from bgsoft.matte.cuda_guided import CudaEdgeFitter
 from bgsoft.matte.cuda_islands import CudaIslandFilter
 from bgsoft.matte.cuda_mask import CudaMaskFilter
@@ -147,7 +148,12 @@ class CudaMatter:
 
 
 def create_cuda_matter(
-    config: MatteConfig, format: FrameFormat, device: CudaDevice, batch: int = 1
+    config: MatteConfig,
+    format: FrameFormat,
+    device: CudaDevice,
+    batch: int = 1,
+    *,
+    from_alpha: bool = False,
 ) -> Matter:
     """Make the device's matte stage for the style that the settings ask for.
 
@@ -156,7 +162,10 @@ def create_cuda_matter(
         format: Geometry and sample format of all frames.
         device: Where the frames are.
         batch: Frames at a time.
+        from_alpha: The model's masks are mattes of the frame's size.
     """
     if config.style is MatteStyle.OBS:
         return CudaObsMatter(config, format, device, batch)
+    if from_alpha:
+        return CudaDirectMatter(config, format, batch)
     return CudaMatter(config, format, device, batch)

@@ -99,7 +99,7 @@ def pull(
             hand.
         ModelIntegrityError: What came has another hash.
     """
-    by_hand = f"fetch {url} and save it as {path}"
+    by_hand = f"fetch {url} and save it as {path} ({size_bytes} bytes, SHA-256 {sha256})"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_name(path.name + ".lock")):

@@ -30,6 +30,7 @@ __all__ = [
     "catalog",
     "check_files",
     "find_spec",
+    "read_spec",
     "resolve",
     "spec_path",
 ]
@@ -37,11 +38,10 @@ __all__ = [
 _CATALOG = Path(__file__).with_name("catalog.toml")
 _EMBEDDED = Path(__file__).with_name("data")
 
-SEGMENTATION_FAMILIES = ("single-shot",)
-"""Families that a render can make masks with. Models of others that do are not offered."""
+SEGMENTATION_FAMILIES = ("single-shot", "recurrent")
+"""Families that a render can make masks with; :mod:`bgsoft.segment.families` has the code."""
 
-_FACE_FAMILIES = ("face-detector", "face-landmarks")
-_FAMILIES = ("single-shot", "recurrent", *_FACE_FAMILIES)
+_FAMILIES = (*SEGMENTATION_FAMILIES, "face-detector", "face-landmarks")
 _LAYOUTS = ("NCHW", "NHWC")
 _COLORS = ("RGB", "BGR")
 _ACTIVATIONS = ("none", "sigmoid", "softmax")
@@ -51,9 +51,19 @@ _CATALOG_ONLY = (
     *("gpu_file", "gpu_bytes", "gpu_sha256"),
 )
 """Keys that a sidecar cannot set."""
+_RECURRENT: Mapping[str, Any] = {
+    "input": {"name": "src"},
+    "outputs": [{"name": "pha", "channel": 0}],
+    "state": {
+        "inputs": ["r1i", "r2i", "r3i", "r4i"],
+        "outputs": ["r1o", "r2o", "r3o", "r4o"],
+    },
+    "downsample_ratio": {"name": "downsample_ratio"},
+}
+"""The contract of Robust Video Matting: what a recurrent model's table leaves out is as there."""
 _SIDECAR_KEYS = (
     'family = "single-shot", [input] name, width, height (and layout, color, mean, std), '
-    "[[outputs]] name (and channel, activation)"
+    '[[outputs]] name (and channel, activation); or family = "recurrent"'
 )
 
 
@@ -106,6 +116,10 @@ class ModelSpec:
     """Which channel of the output is the person."""
     activation: str = "none"
     """What turns the output into a probability: ``none``, ``sigmoid`` or ``softmax``."""
+    loops: tuple[tuple[str, str], ...] = ()
+    """Of recurrent models: output, and the input that takes it on the next frame."""
+    ratio_input: str = ""
+    """Of recurrent models: input for the factor by which they reduce the frame inside."""
 
     @property
     def embedded(self) -> bool:
@@ -140,12 +154,10 @@ class ResolvedModel:
             raise BackendUnavailableError(
                 f"--precision {precision} needs GPU inference; the CPU runs fp32"
             )
-        if precision is Precision.FP32 or (precision, backend) == (Precision.FP16, "tensorrt"):
+        if precision is Precision.FP32 or backend == "tensorrt":
             if spec.gpu_file is None or spec.gpu_sha256 is None:
                 return self
             return self._beside(spec.gpu_file, spec.gpu_bytes, spec.gpu_sha256)
-        if precision is not Precision.FP16:
-            raise BackendUnavailableError(f"no {precision} version of {spec.name}")
         if spec.fp16_file is None or spec.fp16_sha256 is None:
             raise BackendUnavailableError(f"no fp16 version of {spec.name}; TensorRT makes its own")
         return self._beside(spec.fp16_file, spec.fp16_bytes, spec.fp16_sha256)
@@ -157,19 +169,13 @@ class ResolvedModel:
         return replace(self, path=path, sha256=sha256)
 
 
+@functools.cache
 def catalog() -> Mapping[str, ModelSpec]:
     """The models that can be named, in the catalogue's order.
 
     Raises:
         ModelError: The catalogue is damaged.
     """
-    usable = (*SEGMENTATION_FAMILIES, *_FACE_FAMILIES)
-    return {name: spec for name, spec in _entries().items() if spec.family in usable}
-
-
-@functools.cache
-def _entries() -> Mapping[str, ModelSpec]:
-    """All of the catalogue."""
     try:
         tables = tomllib.loads(_CATALOG.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
@@ -181,15 +187,30 @@ def find_spec(name: str) -> ModelSpec:
     """Look a model up by its catalogue name.
 
     Raises:
-        ConfigError: No model has this name, or nothing can be done with it yet.
+        ConfigError: No model has this name.
     """
     models = catalog()
     if name not in models:
-        if name in _entries():
-            family = _entries()[name].family
-            raise ConfigError(f"model {name} is {family}; bgsoft cannot render with those yet")
         raise ConfigError(f"unknown model {name!r}{did_you_mean(name, models)}")
     return models[name]
+
+
+def read_spec(name_or_path: str) -> ModelSpec:
+    """The contract of a model, whether its file is here or not.
+
+    Args:
+        name_or_path: Catalogue name, or path of an ONNX file with a sidecar TOML.
+
+    Raises:
+        ConfigError: No such model or file, or a bad sidecar.
+    """
+    if _is_path(name_or_path):
+        return _read_sidecar(Path(name_or_path))
+    return find_spec(name_or_path)
+
+
+def _is_path(name_or_path: str) -> bool:
+    return name_or_path.lower().endswith(".onnx")
 
 
 def spec_path(spec: ModelSpec) -> Path:
@@ -226,12 +247,8 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
         ModelError: The model has not been pulled yet, or its file cannot be read.
         ModelIntegrityError: The file is not what the catalogue says.
     """
-    if name_or_path.lower().endswith(".onnx"):
-        path = Path(name_or_path)
-        spec = _read_sidecar(path)
-    else:
-        spec = find_spec(name_or_path)
-        path = spec_path(spec)
+    spec = read_spec(name_or_path)
+    path = Path(name_or_path) if _is_path(name_or_path) else spec_path(spec)
     families = families or SEGMENTATION_FAMILIES
     if spec.family not in families:
         raise ConfigError(
@@ -271,6 +288,8 @@ def _read_sidecar(path: Path) -> ModelSpec:
 
 def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
     """One table of the catalogue, or a whole sidecar; raises ConfigError naming ``where``."""
+    if table.get("family") == "recurrent":
+        table = {**_RECURRENT, **table}
     image, outputs = table.get("input"), table.get("outputs")
     if not isinstance(image, Mapping) or not isinstance(outputs, list) or not outputs:
         raise ConfigError(f"{where}: model {name} needs {_SIDECAR_KEYS}")
@@ -303,6 +322,8 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
         output=reader.text(output, "name"),
         output_channel=reader.whole(output, "channel"),
         activation=reader.choice(output, "activation", _ACTIVATIONS, "none"),
+        loops=reader.loops(table.get("state", {})),
+        ratio_input=reader.text(table.get("downsample_ratio", {}), "name", ""),
     )
 
 
@@ -331,6 +352,14 @@ class _Reader:
                 f"{self._where}: unknown {key} {value!r}{did_you_mean(value, choices)}"
             )
         return value
+
+    def loops(self, table: Any) -> tuple[tuple[str, str], ...]:
+        """Pairs of state output and state input."""
+        states = table if isinstance(table, Mapping) else {}
+        made, taken = (states.get(key, []) for key in ("outputs", "inputs"))
+        if not all(isinstance(names, list) for names in (made, taken)) or len(made) != len(taken):
+            raise ConfigError(f"{self._where}: [state] needs as many inputs as outputs")
+        return tuple((str(one), str(other)) for one, other in zip(made, taken, strict=True))
 
     def whole(self, table: Mapping[str, Any], key: str) -> int:
         value = table.get(key, 0)

@@ -28,9 +28,12 @@ class CudaPreprocessor:
         spec: Input size, channel order, layout and normalisation.
         format: Format of the frames.
         batch: Items of the tensor.
+        whole_frame: What is written is the frame itself, not its grid.
     """
 
-    def __init__(self, spec: ModelSpec, format: FrameFormat, batch: int = 1) -> None:
+    def __init__(
+        self, spec: ModelSpec, format: FrameFormat, batch: int = 1, *, whole_frame: bool = False
+    ) -> None:
         self._bits = 8 * format.bytes_per_sample
         self._batch = batch
         self._size = (spec.height, spec.width)
@@ -38,8 +41,11 @@ class CudaPreprocessor:
         channels = (*self._size, 3) if channels_last else (3, *self._size)
         self.shape = (batch, *channels)
         """Of the tensor: (B, 3, H, W) or (B, H, W, 3) by the model's layout."""
-        luma_shape = grid_shape(format.width, format.height)
-        factor = grid_factor(format.width, format.height)
+        luma_shape = format.luma_shape
+        factor = 1
+        if not whole_frame:
+            luma_shape = grid_shape(format.width, format.height)
+            factor = grid_factor(format.width, format.height)
         chroma_shape = luma_shape if factor > 1 else format.chroma_shape[:2]
         luma_tables, chroma_tables = map(self._resampling, (luma_shape, chroma_shape))
         self._luma_pitch = np.int32(luma_shape[1])

@@ -1,21 +1,23 @@
-"""Segmentation by models that look at one frame at a time, on the CPU."""
+"""Segmentation by models that look at one frame at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.errors import InferenceError, ModelError
+from bgsoft.errors import ModelError
 from bgsoft.frame import Array, Frame, FrameFormat, Reduced
-from bgsoft.infer.base import Network
+from bgsoft.infer.base import Driver, Network, Wiring
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.segment.base import Family, Segmenter
 from bgsoft.segment.preprocess import CpuPreprocessor
 from bgsoft.workers import Workers
 
-__all__ = ["SingleShotSegmenter", "network_shapes"]
+__all__ = ["SINGLE_SHOT", "SingleShotSegmenter", "network_shapes", "to_mask"]
 
 _MAX_LOGIT = 60.0
 """Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
@@ -36,114 +38,93 @@ def network_shapes(spec: ModelSpec, batch: int = 1) -> dict[str, tuple[int, ...]
     return {spec.input: (batch, spec.height, spec.width, 3)}
 
 
-class SingleShotSegmenter:
-    """Runs a network on every frame it is given, those of a batch side by side.
+class SingleShotSegmenter(Segmenter):
+    """Runs a network on every frame it is given; what surrounds it is done side by side.
 
     Args:
         spec: The model's contract.
-        networks: The model, loaded with :func:`network_shapes`: one for each lane of the workers,
-            or a single one that takes a frame for each lane in one run.
+        driver: Runs the network, loaded with :func:`network_shapes`, its arrays on the host.
         format: Format of the frames.
-        workers: What runs them.
+        workers: What prepares and reads; a lane a frame.
 
     Raises:
         ModelError: The network's output is not what the contract says.
     """
 
     def __init__(
-        self,
-        spec: ModelSpec,
-        networks: Sequence[Network],
-        format: FrameFormat,
-        workers: Workers | None = None,
+        self, spec: ModelSpec, driver: Driver, format: FrameFormat, workers: Workers | None = None
     ) -> None:
         self.name = spec.name
+        self._spec = spec
+        self._driver = driver
         self._workers = workers or Workers()
-        self._networks = networks
-        self._together = len(networks) < self._workers.lanes
-        self._lanes = [
-            _Lane(spec, networks[0], lane, format)
-            if self._together
-            else _Lane(spec, networks[lane], 0, format)
-            for lane in range(self._workers.lanes)
-        ]
+        lanes = range(self._workers.lanes)
+        self._preprocessors = [CpuPreprocessor(spec, format) for _ in lanes]
+        shape = _channels(driver.network, spec, 0).shape[1:]
+        self._masks = [np.empty(shape, np.float32) for _ in lanes]
 
     def start(self) -> None:
-        self._networks[0].run()
+        self._driver.start()
 
     def masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[Array]:
         """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
-        if not self._together:
-            return self._workers.map(self._mask, frames, grids)
-        self._workers.map(self._write, grids)
-        _run(self._networks[0], frames[0])
-        return self._workers.map(self._read, frames)
+        self._driver.run(frames, partial(self._write, grids), self._read)
+        return self._masks[: len(frames)]
 
-    def _mask(self, index: int, frame: Frame, grid: Reduced) -> Array:
-        self._lanes[index].write(grid)
-        _run(self._networks[index], frame)
-        return self._lanes[index].read()
+    def _write(self, grids: Sequence[Reduced], network: Network, start: int, stop: int) -> None:
+        tensor = network.inputs[self._spec.input]
 
-    def _write(self, index: int, grid: Reduced) -> None:
-        self._lanes[index].write(grid)
+        def write(item: int, index: int) -> None:
+            self._preprocessors[index].write(grids[index], tensor[item])
 
-    def _read(self, index: int, _frame: Frame) -> Array:
-        return self._lanes[index].read()
+        self._workers.map(write, range(start, stop))
 
-    def reset(self) -> None:
-        """Nothing to forget: every frame stands alone."""
+    def _read(self, network: Network, start: int, stop: int) -> None:
+        def read(item: int, index: int) -> None:
+            to_mask(_channels(network, self._spec, item), self._spec, self._masks[index])
+
+        self._workers.map(read, range(start, stop))
 
     def close(self) -> None:
-        for network in self._networks:
-            network.close()
+        self._driver.close()
 
 
-def _run(network: Network, frame: Frame) -> None:
-    try:
-        network.run()
-    except InferenceError as exc:
-        exc.pts = frame.pts
-        raise
+def _channels(network: Network, spec: ModelSpec, item: int) -> NDArray[Any]:
+    """View (C, h, w) of one item of the model's main output; raises ModelError if it is no mask."""
+    output = network.outputs.get(spec.output)
+    if output is None:
+        raise ModelError(
+            f"model {spec.name} has no output {spec.output!r}, only {', '.join(network.outputs)}"
+        )
+    channels = _channels_first(output[item], spec)
+    if not 0 <= spec.output_channel < channels.shape[0]:
+        raise ModelError(f"model {spec.name} has no output channel {spec.output_channel}")
+    return channels
 
 
-class _Lane:
-    """What fills a network's input with one frame, and what reads its output."""
+def to_mask(channels: NDArray[Any], spec: ModelSpec, mask: NDArray[np.float32]) -> None:
+    """Write the person's probability.
 
-    def __init__(self, spec: ModelSpec, network: Network, item: int, format: FrameFormat) -> None:
-        self._preprocessor = CpuPreprocessor(spec, format)
-        self._tensor = network.inputs[spec.input][item]
-        output = network.outputs.get(spec.output)
-        if output is None:
-            raise ModelError(
-                f"model {spec.name} has no output {spec.output!r}, only "
-                f"{', '.join(network.outputs)}"
-            )
-        self._channels = _channels_first(output[item], spec)
-        self._channel = spec.output_channel
-        if not 0 <= self._channel < self._channels.shape[0]:
-            raise ModelError(f"model {spec.name} has no output channel {self._channel}")
-        self._activation = spec.activation
-        self._mask = np.empty(self._channels.shape[1:], np.float32)
-
-    def write(self, grid: Reduced) -> None:
-        self._preprocessor.write(grid, self._tensor)
-
-    def read(self) -> NDArray[np.float32]:
-        raw = self._channels[self._channel]
-        if self._activation == "sigmoid":
-            np.clip(raw, -_MAX_LOGIT, _MAX_LOGIT, out=self._mask, casting="unsafe")
-            np.negative(self._mask, out=self._mask)
-            np.exp(self._mask, out=self._mask)
-            self._mask += 1.0
-            np.reciprocal(self._mask, out=self._mask)
-        elif self._activation == "softmax":
-            shifted = np.exp(self._channels - self._channels.max(axis=0))
-            np.divide(shifted[self._channel], shifted.sum(axis=0), out=self._mask)
-        else:
-            np.copyto(self._mask, raw, casting="unsafe")
-        np.nan_to_num(self._mask, copy=False, nan=0.0, posinf=1.0, neginf=0.0)
-        np.clip(self._mask, 0.0, 1.0, out=self._mask)
-        return self._mask
+    Args:
+        channels: (C, h, w), a model's raw output.
+        spec: Says which channel is the person, and what its values are.
+        mask: (h, w) float32; filled with values in [0, 1].
+    """
+    raw = channels[spec.output_channel]
+    if spec.activation == "sigmoid":
+        np.clip(raw, -_MAX_LOGIT, _MAX_LOGIT, out=mask, casting="unsafe")
+        np.negative(mask, out=mask)
+        np.exp(mask, out=mask)
+        mask += 1.0
+        np.reciprocal(mask, out=mask)
+    elif spec.activation == "softmax":
+        shifted = np.exp(channels - channels.max(axis=0))
+        np.divide(shifted[spec.output_channel], shifted.sum(axis=0), out=mask)
+    else:
+        np.copyto(mask, raw, casting="unsafe")
+    # What is no number becomes 0.
+    np.fmax(mask, np.float32(0.0), out=mask)
+    np.fmin(mask, np.float32(1.0), out=mask)
 
 
 def _channels_first(item: NDArray[Any], spec: ModelSpec) -> NDArray[Any]:
@@ -154,3 +135,26 @@ def _channels_first(item: NDArray[Any], spec: ModelSpec) -> NDArray[Any]:
         raise ModelError(f"model {spec.name}: output of shape {item.shape} is no mask")
     # Masks are small planes of one or two channels: the short axis is the channel axis.
     return item if item.shape[0] <= item.shape[-1] else np.moveaxis(item, -1, 0)
+
+
+class _SingleShot(Family):
+    in_order = False
+    makes_alpha = False
+
+    def wiring(self, spec: ModelSpec, format: FrameFormat, batch: int) -> Wiring:
+        return Wiring(inputs=network_shapes(spec, batch))
+
+    def on_host(
+        self, spec: ModelSpec, format: FrameFormat, driver: Driver, workers: Workers
+    ) -> Segmenter:
+        return SingleShotSegmenter(spec, driver, format, workers)
+
+    def on_device(
+        self, spec: ModelSpec, format: FrameFormat, driver: Driver, batch: int
+    ) -> Segmenter:
+        from bgsoft.segment.batched import BatchedSegmenter
+
+        return BatchedSegmenter(spec, driver, format, batch)
+
+
+SINGLE_SHOT = _SingleShot()

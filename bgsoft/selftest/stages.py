@@ -18,12 +18,15 @@ from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import VerificationError
 from bgsoft.frame import Array, Frame, Planes
+from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
-from bgsoft.segment.single import SingleShotSegmenter
+from bgsoft.segment.create import make_host_driver
+from bgsoft.segment.families import FAMILIES
 from bgsoft.selftest.clips import stream_info
 from bgsoft.stages import StageBuilder
+from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -183,7 +186,7 @@ def run_model(
     """Segment one frame.
 
     Args:
-        model: A single-shot model.
+        model: A segmentation model.
         frame: On the host.
         backend: ``tensorrt``, ``cuda`` or ``cpu``.
         device: For the first two.
@@ -194,27 +197,20 @@ def run_model(
         BackendUnavailableError: The provider does not run here, or has no such precision.
         BgsoftError: The model failed.
     """
-    builder = _builder(device, precision)
-    if backend == "cpu":
-        network = builder.load_network(model, backend)
-    else:
-        from bgsoft.infer.crossing import HostSide
-
-        assert device is not None
-        stream = device.new_stream()
-        loaded = builder.load_network(model, backend, stream=stream)
-        network = HostSide(loaded, device, stream)
+    loader = NetworkLoader(model, precision)
+    workers = Workers()
+    driver = make_host_driver(backend, loader, frame.format, workers, device)
     try:
-        segmenter = SingleShotSegmenter(model.spec, [network], frame.format)
+        segmenter = FAMILIES[model.spec.family].on_host(model.spec, frame.format, driver, workers)
         grids = CpuReducer(frame.format).reduce([frame])
         segmenter.start()
         started = time.perf_counter()
         for _ in range(runs):
             (mask,) = segmenter.masks([frame], grids)
         seconds = time.perf_counter() - started
-        return Mask(mask.copy(), network.provider, 1000 * seconds / runs)
+        return Mask(mask.copy(), driver.network.provider, 1000 * seconds / runs)
     finally:
-        network.close()
+        driver.close()
 
 
 def _builder(device: CudaDevice | None, precision: Precision = Precision.FP32) -> StageBuilder:

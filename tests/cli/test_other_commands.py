@@ -56,34 +56,13 @@ def test_presets_show_unknown(run: Run) -> None:
     assert "did you mean soft?" in outcome.error_line
 
 
-@pytest.fixture
-def recurrent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offers the one model that has to be pulled."""
-    monkeypatch.setattr(catalog, "SEGMENTATION_FAMILIES", ("single-shot", "recurrent"))
+def test_completion_offers_what_renders() -> None:
+    embedded = ["selfie-general", "selfie-landscape"]
+    assert flags._complete_model("") == [*embedded, "rvm-mobilenetv3", "rvm-resnet50"]
+    assert models_command._complete("rvm") == ["rvm-mobilenetv3", "rvm-resnet50"]
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["models", "pull", "rvm-mobilenetv3", "--yes"],
-        ["models", "verify", "rvm-mobilenetv3"],
-        ["render", str(SAMPLE), "out.mp4", "--model", "rvm-mobilenetv3"],
-    ],
-)
-def test_what_cannot_render_yet_is_not_offered(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    outcome = run(*argv)
-    assert outcome.code == 2
-    assert "cannot render with those yet" in outcome.error_line
-    assert "rvm" not in run("models", "list").out
-    assert "rvm" not in run("models", "verify").out
-    assert flags._complete_model("") == ["selfie-general", "selfie-landscape"]
-    assert models_command._complete("rvm") == []
-
-
-def test_models_list(run: Run, recurrent: None) -> None:
+def test_models_list(run: Run) -> None:
     lines = run("models", "list").out.splitlines()
     assert [line.split()[0] for line in lines] == list(catalog.catalog())
     assert any("embedded" in line and "Apache-2.0" in line for line in lines)
@@ -95,7 +74,7 @@ def test_models_path(run: Run) -> None:
     assert path.stat().st_size == catalog.find_spec("selfie-general").bytes
 
 
-def test_models_path_not_pulled(run: Run, recurrent: None) -> None:
+def test_models_path_not_pulled(run: Run) -> None:
     outcome = run("models", "path", "rvm-mobilenetv3")
     assert outcome.code == 4
     assert "bgsoft models pull rvm-mobilenetv3" in outcome.error_line
@@ -107,14 +86,14 @@ def test_models_unknown(run: Run) -> None:
     assert "did you mean selfie-general?" in outcome.error_line
 
 
-def test_models_verify(run: Run, recurrent: None) -> None:
+def test_models_verify(run: Run) -> None:
     outcome = run("models", "verify")
     assert outcome.code == 0
     assert "rvm-mobilenetv3   not pulled" in outcome.out.splitlines()
-    assert outcome.out.count(" ok ") == len(catalog.catalog()) - 1
+    assert outcome.out.count(" ok ") == len(catalog.catalog()) - 2
 
 
-def test_models_verify_finds_a_damaged_file(run: Run, recurrent: None) -> None:
+def test_models_verify_finds_a_damaged_file(run: Run) -> None:
     spec = catalog.find_spec("rvm-mobilenetv3")
     path = catalog.spec_path(spec)
     path.parent.mkdir(parents=True)
@@ -142,7 +121,7 @@ def test_a_damaged_file_for_gpus_is_found(
     assert f"{spec.gpu_file} is damaged" in str(bad[0].reason)
 
 
-def test_models_verify_of_a_named_model_that_is_not_here(run: Run, recurrent: None) -> None:
+def test_models_verify_of_a_named_model_that_is_not_here(run: Run) -> None:
     assert run("models", "verify", "rvm-mobilenetv3").code == 4
 
 
@@ -152,9 +131,7 @@ def test_pull_embedded_is_nothing(run: Run) -> None:
     assert "nothing to pull" in outcome.err
 
 
-def test_pull_says_the_licence_and_wants_a_yes(
-    run: Run, monkeypatch: pytest.MonkeyPatch, recurrent: None
-) -> None:
+def test_pull_says_the_licence_and_wants_a_yes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> bool:
         raise AssertionError("pulled without consent")
 
@@ -166,7 +143,7 @@ def test_pull_says_the_licence_and_wants_a_yes(
     assert "--yes" in last
 
 
-def test_pull_with_consent(run: Run, monkeypatch: pytest.MonkeyPatch, recurrent: None) -> None:
+def test_pull_with_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, object] = {}
 
     def pull(url: str, path: Path, **options: object) -> bool:

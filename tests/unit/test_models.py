@@ -94,7 +94,7 @@ def test_embedded_segmentation_models_resolve(name: str) -> None:
     assert spec.width == 256
 
 
-def test_catalogue_entries_are_whole(recurrent: None) -> None:
+def test_catalogue_entries_are_whole() -> None:
     for name, spec in catalog.catalog().items():
         assert spec.name == name
         assert len(spec.sha256 or "") == 64
@@ -155,25 +155,12 @@ def test_face_models_make_no_masks() -> None:
     assert catalog.resolve("face-mesh", ("face-landmarks",)).path.is_file()
 
 
-def test_models_that_cannot_be_rendered_with_are_not_offered() -> None:
-    assert "rvm-mobilenetv3" not in catalog.catalog()
-    for use in (catalog.find_spec, catalog.resolve):
-        with pytest.raises(ConfigError, match="is recurrent; bgsoft cannot render with those yet"):
-            use("rvm-mobilenetv3")
-
-
-@pytest.fixture
-def recurrent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offers the one model that has to be pulled."""
-    monkeypatch.setattr(catalog, "SEGMENTATION_FAMILIES", ("single-shot", "recurrent"))
-
-
-def test_model_that_was_not_pulled(recurrent: None) -> None:
+def test_model_that_was_not_pulled() -> None:
     with pytest.raises(ModelError, match="bgsoft models pull rvm-mobilenetv3"):
         catalog.resolve("rvm-mobilenetv3")
 
 
-def test_pulled_file_that_is_damaged(recurrent: None, cache_folder: Path) -> None:
+def test_pulled_file_that_is_damaged(cache_folder: Path) -> None:
     spec = catalog.find_spec("rvm-mobilenetv3")
     cache_folder.mkdir(parents=True)
     (cache_folder / spec.file).write_bytes(b"short")

@@ -100,9 +100,3 @@ def test_a_model_without_one(model: ResolvedModel) -> None:
 def test_the_cpu_runs_fp32(model: ResolvedModel) -> None:
     with pytest.raises(BackendUnavailableError, match="--precision fp16 needs GPU inference"):
         model.for_provider("cpu", Precision.FP16)
-
-
-@pytest.mark.parametrize("backend", ["cuda", "tensorrt"])
-def test_nobody_has_int8(model: ResolvedModel, backend: str) -> None:
-    with pytest.raises(BackendUnavailableError, match="no int8 version of selfie-general"):
-        model.for_provider(backend, Precision.INT8)

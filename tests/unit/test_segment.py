@@ -7,9 +7,12 @@ import pytest
 
 from bgsoft.errors import InferenceError, ModelError
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout, Planes, Reduced
+from bgsoft.infer.base import Network
+from bgsoft.infer.lanes import LanesDriver
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import CpuPreprocessor, yuv_to_rgb_matrix
 from bgsoft.segment.single import SingleShotSegmenter, network_shapes
+from bgsoft.workers import Workers
 
 
 def spec(**changes: object) -> ModelSpec:
@@ -92,7 +95,7 @@ def test_the_inverse_matrix_is_the_inverse() -> None:
     np.testing.assert_allclose(rgb, 255 * np.eye(3), atol=2.5)
 
 
-class FakeNetwork:
+class FakeNetwork(Network):
     provider = "fake"
     device = "cpu"
 
@@ -112,9 +115,14 @@ class FakeNetwork:
 FORMAT = FrameFormat(width=192, height=108)
 
 
+def make_segmenter(model: ModelSpec, network: Network) -> SingleShotSegmenter:
+    workers = Workers()
+    return SingleShotSegmenter(model, LanesDriver([network], workers), FORMAT, workers)
+
+
 def segment(raw: np.ndarray, **changes: object) -> np.ndarray:
     model = spec(**changes)
-    segmenter = SingleShotSegmenter(model, [FakeNetwork(network_shapes(model), raw)], FORMAT)
+    segmenter = make_segmenter(model, FakeNetwork(network_shapes(model), raw))
     reduced = flat(FORMAT, (100, 128, 128), (27, 48))
     frame = Frame(
         planes=Planes(0, reduced.luma, reduced.chroma, None),
@@ -162,7 +170,7 @@ def test_a_failure_names_the_frame() -> None:
     model = spec()
     network = FakeNetwork(network_shapes(model), np.zeros((1, 1, 8, 16)))
     network.fail = True
-    segmenter = SingleShotSegmenter(model, [network], FORMAT)
+    segmenter = make_segmenter(model, network)
     reduced = flat(FORMAT, (100, 128, 128), (27, 48))
     frame = Frame(Planes(0, reduced.luma, reduced.chroma, None), FORMAT, 0, 77, Fraction(1, 30))
     with pytest.raises(InferenceError) as caught:

@@ -12,7 +12,6 @@ from bgsoft.config import (
     InferBackend,
 )
 from bgsoft.errors import BackendUnavailableError
-from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
 from bgsoft.stages import StageBuilder
 from tests.pictures import frame_format
@@ -34,15 +33,6 @@ def test_the_ring_has_room_for_frames_that_are_held_back(
     )
     builder = StageBuilder(config, lambda _event: None)
     assert builder.make_ring(frame_format((16, 8)), held).size == slots
-
-
-def test_a_network_alone_takes_a_batch() -> None:
-    model = resolve("selfie-general")
-    builder = StageBuilder(BackendConfig(composite=CompositeBackend.CPU), fail, alone=True)
-    network = builder.load_network(model, "cpu", 3)
-    assert network.inputs[model.spec.input].shape[0] == 3
-    network.run()
-    network.close()
 
 
 def fail(event: Event) -> None:

@@ -59,7 +59,7 @@ def test_without_a_gpu_the_cpu_rows_pass(main: Main, capsys: pytest.CaptureFixtu
             assert row["detail"] == "no NVIDIA GPU found"
     assert len([row for row in rows if row["group"] == "combinations"]) == 24
     assert {row["group"] for row in rows} == {
-        *("environment", "decode", "inference", "parity"),
+        *("environment", "decode", "inference", "parity", "mattes"),
         *("encode", "combinations", "memory", "exit"),
     }
 

@@ -1,0 +1,157 @@
+"""Loads one model wherever it is to run, in the precision that was asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bgsoft.config import Precision
+from bgsoft.errors import BackendUnavailableError, ModelError
+from bgsoft.infer.baking import bake
+from bgsoft.infer.base import Network, Wiring
+from bgsoft.infer.cpu import CpuNetwork
+from bgsoft.infer.looping import LoopingNetwork
+from bgsoft.models.catalog import ResolvedModel
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+__all__ = ["NetworkLoader"]
+
+_FRESH_STATE = (1, 1, 1, 1)
+"""What recurrent networks take on their first frame; it stands for zeros of the full shape."""
+
+
+class NetworkLoader:
+    """Makes networks of one model.
+
+    Args:
+        model: The model.
+        precision: Of what runs on a GPU.
+        tell: Told, in words, before a TensorRT engine is built, which takes about a minute.
+    """
+
+    def __init__(
+        self,
+        model: ResolvedModel,
+        precision: Precision = Precision.FP32,
+        tell: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self.model = model
+        self._precision = precision
+        self._tell = tell
+
+    def check(self, backend: str) -> None:
+        """Raise BackendUnavailableError where a backend has no such precision of this model."""
+        self.model.for_provider(backend, self._precision)
+
+    def on_cpu(self, wiring: Wiring, lanes: int = 1, threads: int = 1) -> list[Network]:
+        """Load the model on the CPU, in fp32 whatever the precision: it also takes over from GPUs.
+
+        Args:
+            wiring: How it is used.
+            lanes: Networks that may run side by side; they share what they can.
+            threads: Threads of one run.
+
+        Raises:
+            ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
+        """
+        states = self._state_shapes(wiring, self._output_shapes(wiring))
+        first = CpuNetwork(
+            self.model.path,
+            {**wiring.inputs, **states},
+            constants=wiring.constants,
+            threads=threads,
+        )
+        networks: list[Network] = [first, *(first.sharing() for _ in range(1, lanes))]
+        if wiring.loops:
+            return [LoopingNetwork(network, wiring) for network in networks]
+        return networks
+
+    def on_gpu(
+        self,
+        wiring: Wiring,
+        backend: str,
+        device: CudaDevice,
+        stream: Any,
+        *,
+        graphs: bool = True,
+        largest_batch: int | None = None,
+    ) -> Network:
+        """Load the model on a GPU.
+
+        Args:
+            wiring: How it is used.
+            backend: ``tensorrt`` or ``cuda``.
+            device: The GPU.
+            stream: CuPy stream of every run.
+            graphs: Replay it as a CUDA graph, where it can be captured.
+            largest_batch: See :class:`bgsoft.infer.cuda.GpuNetwork`.
+
+        Raises:
+            BackendUnavailableError: The provider does not run here, or has no such precision.
+            ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
+        """
+        from bgsoft.infer.cuda import GpuNetwork
+
+        chosen = self.model.for_provider(backend, self._precision)
+        outputs = self._output_shapes(wiring)
+        shapes = {**wiring.inputs, **self._state_shapes(wiring, outputs)}
+        sha256 = chosen.sha256
+        source = None
+        if wiring.constants:
+            source = bake(chosen.path, shapes, wiring.constants)
+            sha256 += f" {dict(wiring.constants)}"
+
+        def load(graphs: bool) -> Network:
+            return GpuNetwork(
+                chosen.path,
+                shapes,
+                backend=backend,
+                device=device,
+                stream=stream,
+                precision=self._precision,
+                sha256=sha256,
+                tell=self._tell,
+                graphs=graphs,
+                largest_batch=largest_batch,
+                source=source,
+                output_shapes=outputs,
+            )
+
+        try:
+            network = load(graphs)
+        except BackendUnavailableError as exc:
+            # ONNX Runtime's words where a part of a model has to run on the host.
+            if not graphs or "graph capture" not in exc.message:
+                raise
+            network = load(False)
+        return LoopingNetwork(network, wiring) if wiring.loops else network
+
+    def _output_shapes(self, wiring: Wiring) -> dict[str, tuple[int, ...]]:
+        """The shape of every output, of a model with loops: its states' are known by them alone."""
+        if not wiring.loops:
+            return {}
+        fresh = dict.fromkeys(wiring.loops.values(), _FRESH_STATE)
+        network = CpuNetwork(
+            self.model.path,
+            {**wiring.inputs, **fresh},
+            constants=wiring.constants,
+            threads=len(os.sched_getaffinity(0)),
+        )
+        shapes = {name: array.shape for name, array in network.outputs.items()}
+        network.close()
+        return shapes
+
+    def _state_shapes(
+        self, wiring: Wiring, outputs: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, tuple[int, ...]]:
+        missing = wiring.loops.keys() - outputs.keys()
+        if missing:
+            raise ModelError(
+                f"model {self.model.spec.name} has no output {min(missing)!r}, only "
+                f"{', '.join(outputs)}",
+                path=self.model.path,
+            )
+        return {into: outputs[made] for made, into in wiring.loops.items()}

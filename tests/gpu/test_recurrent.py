@@ -1,0 +1,211 @@
+"""Models that remember, on the GPU: the CPU's alphas, and states that stay, or go along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bgsoft
+from bgsoft.config import MatteConfig
+from bgsoft.frame import Frame, FrameFormat, PixelLayout, Reduced
+from bgsoft.infer.loading import NetworkLoader
+from bgsoft.matte.create import create_matter
+from bgsoft.models.catalog import ModelSpec, ResolvedModel
+from bgsoft.report import Event
+from bgsoft.segment.base import Segmenter
+from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
+from bgsoft.segment.preprocess import CpuPreprocessor
+from bgsoft.workers import Workers
+from tests.gpu.device_frames import frame_on_device
+from tests.pictures import frame_format, random_frame
+from tests.recurrent_model import recurrent_model
+from tests.rendering import psnr, read_back
+
+pytestmark = pytest.mark.gpu
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
+FORMAT = frame_format((641, 359))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ResolvedModel:
+    return recurrent_model(tmp_path)
+
+
+@pytest.fixture
+def stream(gpu: Any) -> Iterator[Any]:
+    """The current one, as in a render."""
+    made = gpu.new_stream()
+    with gpu.use(made):
+        yield made
+
+
+def noise(count: int, format: FrameFormat = FORMAT) -> list[Frame]:
+    rng = np.random.default_rng(11)
+    return [random_frame(format, rng, 40 * index) for index in range(count)]
+
+
+def expected(model: ResolvedModel, frames: list[Frame], cuts: tuple[int, ...]) -> list[np.ndarray]:
+    segmenter = create_host_segmenter(
+        "cpu", NetworkLoader(model), FORMAT, Workers(), None, lambda _event: None
+    )
+    segmenter.start()
+    alphas = []
+    for index, frame in enumerate(frames):
+        if index in cuts:
+            segmenter.reset()
+        alphas.append(segmenter.masks([frame], [])[0].copy())
+    segmenter.close()
+    return alphas
+
+
+def on_device(
+    model: ResolvedModel, backend: str, gpu: Any, stream: Any, events: list[Event]
+) -> Segmenter:
+    made = create_device_segmenter(
+        backend, NetworkLoader(model), FORMAT, 4, gpu, stream, events.append
+    )
+    made.start()
+    return made
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cpu"])
+def test_the_device_sees_what_the_host_sees(
+    gpu: Any, stream: Any, model: ResolvedModel, backend: str
+) -> None:
+    events: list[Event] = []
+    segmenter = on_device(model, backend, gpu, stream, events)
+    frames = noise(7)
+    placed = [frame_on_device(frame) for frame in frames]
+    masks = [mask.get() for mask in segmenter.masks(placed[:4], [])]
+    segmenter.reset()
+    masks += [mask.get() for mask in segmenter.masks(placed[4:], [])]
+    for mask, alpha in zip(masks, expected(model, frames, (4,)), strict=True):
+        np.testing.assert_allclose(mask, alpha, atol=1e-5)
+    assert events == []
+    segmenter.close()
+
+
+def test_the_host_can_have_its_network_on_the_device(gpu: Any, model: ResolvedModel) -> None:
+    segmenter = create_host_segmenter(
+        "cuda", NetworkLoader(model), FORMAT, Workers(3), gpu, lambda _event: None
+    )
+    segmenter.start()
+    gpu.copies.h2d_bytes = gpu.copies.d2h_bytes = 0
+    frames = noise(3)
+    masks = [mask.copy() for mask in segmenter.masks(frames, [])]
+    for mask, alpha in zip(masks, expected(model, frames, ()), strict=True):
+        np.testing.assert_allclose(mask, alpha, atol=1e-5)
+    # The picture goes there, alpha comes back, the states and the foreground stay.
+    assert gpu.copies.h2d_bytes == 3 * 3 * 641 * 359 * 4
+    assert gpu.copies.d2h_bytes == 3 * 641 * 359 * 4
+    segmenter.close()
+
+
+def test_states_go_along_where_a_network_fails(gpu: Any, stream: Any, model: ResolvedModel) -> None:
+    events: list[Event] = []
+    segmenter = on_device(model, "cuda", gpu, stream, events)
+    frames = noise(6)
+    placed = [frame_on_device(frame) for frame in frames]
+    masks = []
+    for start in (0, 2, 4):
+        masks += [mask.get() for mask in segmenter.masks(placed[start : start + 2], [])]
+        segmenter._driver.network._network._session = None  # type: ignore[attr-defined]
+    for mask, alpha in zip(masks, expected(model, frames, ()), strict=True):
+        np.testing.assert_allclose(mask, alpha, atol=1e-5)
+    assert [event.kind for event in events] == ["retry", "retry", "retry", "fallback"]
+    segmenter.close()
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("size", [(641, 359), (1026, 770), (1920, 1080), (3, 2), (1, 1)])
+def test_the_whole_frame_as_a_tensor(
+    gpu: Any, stream: Any, size: tuple[int, int], layout: PixelLayout
+) -> None:
+    import cupy
+
+    from bgsoft.segment.cuda import CudaPreprocessor
+
+    format = frame_format(size, layout)
+    (frame,) = noise(1, format)
+    width, height = size
+    spec = ModelSpec(
+        name="x", family="recurrent", file="x", input="src", output="pha",
+        width=width, height=height,
+    )  # fmt: skip
+    want = np.empty((3, height, width), np.float32)
+    CpuPreprocessor(spec, format).write(Reduced(1, frame.luma, frame.chroma), want)
+    placed = frame_on_device(frame)
+    got = cupy.empty((1, 3, height, width), np.float32)
+    preprocessor = CudaPreprocessor(spec, format, whole_frame=True)
+    preprocessor.write(Reduced(1, placed.luma, placed.chroma), got)
+    codes = np.abs(got[0].get() - want) * 255
+    assert (codes <= 0.2).mean() > (0.9999 if layout is PixelLayout.NV12 else 0.99)
+    assert codes.max() <= 2.5
+
+
+@pytest.mark.parametrize("size", [(65, 47), (641, 359), (1026, 770), (1920, 1080), (1, 1)])
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        ({}, 0),
+        ({"expand_pct": 1.3}, 1),
+        ({"expand_pct": -0.4}, 1),
+        ({"feather_pct": 3.0, "expand_pct": 0.5}, 2),
+    ],
+)
+def test_the_matte_is_the_hosts(
+    gpu: Any, stream: Any, size: tuple[int, int], settings: dict[str, float], allowed: int
+) -> None:
+    import cupy
+
+    from bgsoft.matte.cuda import create_cuda_matter
+
+    format, config = frame_format(size), MatteConfig(**settings)  # type: ignore[arg-type]
+    rng = np.random.default_rng(3)
+    masks = [rng.random(format.luma_shape, dtype=np.float32) for _ in range(2)]
+    frames = noise(4, format)
+    placed = [frame_on_device(frame) for frame in frames]
+    host = create_matter(config, format, Workers(3), from_alpha=True)
+    device = create_cuda_matter(config, format, gpu, 3, from_alpha=True)
+    wanted = host.refine([masks[0], None, masks[1]], frames[:3], [])
+    wanted += host.refine([None], frames[3:], [])
+    on_gpu = [cupy.asarray(mask) for mask in masks]
+    got = device.refine([on_gpu[0], None, on_gpu[1]], placed[:3], [])
+    got += device.refine([None], placed[3:], [])
+    for one, other in zip(got[1:], wanted[1:], strict=True):
+        assert one.held == other.held
+        for plane in ("alpha", "reduced"):
+            found = getattr(one, plane).get().astype(int) - getattr(other, plane)
+            assert np.abs(found).max() <= allowed
+
+
+@pytest.mark.parametrize(
+    ("infer", "composite"), [("cuda", "cuda"), ("cpu", "cuda"), ("cuda", "cpu")]
+)
+def test_renders_agree(
+    gpu: Any, model: ResolvedModel, tmp_path: Path, infer: str, composite: str
+) -> None:
+    shown = []
+    for name, backends in (
+        ("cpu", {"infer": "cpu", "composite": "cpu"}),
+        ("gpu", {"infer": infer, "composite": composite}),
+    ):
+        target = tmp_path / f"{name}.mkv"
+        bgsoft.render(
+            SAMPLE,
+            target,
+            effect="matte",
+            codec="ffv1",
+            duration=0.5,
+            model=str(model.path),
+            decode="cpu",
+            encode="cpu",
+            **backends,
+        )
+        shown.append([frame.planes[0] for frame in read_back(target)])
+    assert min(psnr(one, other, 8) for one, other in zip(*shown, strict=True)) >= 45
