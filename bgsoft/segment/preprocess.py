@@ -83,8 +83,9 @@ class CpuPreprocessor:
             reduced: The frame on the analysis grid.
             tensor: (3, H, W) or (H, W, 3) float32 by the model's layout; overwritten.
         """
-        self._resize(reduced.luma, self._luma)
-        self._resize(reduced.chroma, self._chroma)
+        picture = reduced.for_networks
+        self._resize(picture.luma, self._luma)
+        self._resize(picture.chroma, self._chroma)
         if not self._eight_bit:
             # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
             cv2.convertScaleAbs(self._luma, self._luma8, 1 / 256)
