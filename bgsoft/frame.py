@@ -203,6 +203,13 @@ class Reduced:
     """(h, w) = (⌈H/factor⌉, ⌈W/factor⌉), the frame's dtype and code values."""
     chroma: Array
     """(h, w, 2) for factor ≥ 2, otherwise the frame's own chroma shape; the frame's dtype."""
+    detail: Reduced | None = None
+    """The same on a finer grid (or the frame's own planes), where networks need one."""
+
+    @property
+    def for_networks(self) -> Reduced:
+        """What networks look at."""
+        return self.detail or self
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape
 from bgsoft.frame import Frame, FrameFormat, Reduced
 from bgsoft.workers import Workers
 
@@ -134,25 +134,42 @@ class _Lane:
     """The buffers of one frame."""
 
     def __init__(self, format: FrameFormat) -> None:
-        self._format = format
+        size = (format.width, format.height)
+        factor, detail = grid_factor(*size), detail_factor(*size)
+        self._grid = _Grid(format, factor)
+        self._detail = _Grid(format, detail) if 1 < detail < factor else None
+        self._detail_is_frame = detail == 1 < factor
+
+    def reduce(self, frame: Frame) -> Reduced:
+        reduced = self._grid.reduce(frame)
+        if self._detail is not None:
+            reduced.detail = self._detail.reduce(frame)
+        elif self._detail_is_frame:
+            reduced.detail = Reduced(1, frame.luma, frame.chroma)
+        return reduced
+
+
+class _Grid:
+    """A grid of one size and what it takes to fill it."""
+
+    def __init__(self, format: FrameFormat, factor: int) -> None:
         height, width = format.luma_shape
-        factor = grid_factor(width, height)
-        rows, columns = grid_shape(width, height)
+        shape = grid_shape(width, height, factor)
         chroma_rows, chroma_columns, _ = format.chroma_shape
-        chroma_shape = (rows, columns, 2) if factor > 1 else format.chroma_shape
+        chroma_shape = (*shape, 2) if factor > 1 else format.chroma_shape
         self._reduced = Reduced(
             factor=factor,
-            luma=np.empty((rows, columns), format.dtype),
+            luma=np.empty(shape, format.dtype),
             chroma=np.empty(chroma_shape, format.dtype),
         )
         self._luma = AreaReducer(height, width, factor, format.dtype)
         # OpenCV's area average is slow on interleaved channels (0.4 ms against 0.05 ms for two
         # planes at 1080p, the splitting included), so chroma is taken apart for it.
         self._chroma: AreaReducer | None = None
-        if factor > 1:
+        if factor > 2:
             self._chroma = AreaReducer(chroma_rows, chroma_columns, factor // 2, format.dtype)
             self._split = [np.empty((chroma_rows, chroma_columns), format.dtype) for _ in "br"]
-            self._cells = [np.empty((rows, columns), format.dtype) for _ in "br"]
+            self._cells = [np.empty(shape, format.dtype) for _ in "br"]
 
     def reduce(self, frame: Frame) -> Reduced:
         reduced = self._reduced

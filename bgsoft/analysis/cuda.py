@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.frame import Array, Frame, FrameFormat, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
@@ -26,7 +26,7 @@ _MAX_FACTOR = 64
 class CudaReducer:
     """Reduces frames of one format on the device, bit for bit as :class:`CpuReducer` does.
 
-    One launch a frame on the current stream.
+    One launch a frame on the current stream, or two where networks need a finer grid.
 
     Args:
         format: Format of every frame.
@@ -38,35 +38,54 @@ class CudaReducer:
 
     def __init__(self, format: FrameFormat, batch: int = 1) -> None:
         self._format = format
-        height, width = format.luma_shape
-        self._factor = grid_factor(width, height)
-        if self._factor > _MAX_FACTOR:
-            raise ValueError(f"frames of {width}x{height} are too large to reduce")
-        self._shape = grid_shape(width, height)
-        bits = 8 * format.bytes_per_sample
-        self._kernel = kernel("analysis", f"reduce_{self._factor}", sample_bits=bits)
-        self._grid = blocks(self._shape[1], self._shape[0])
-        self._sizes = tuple(map(np.int32, (height, width, *self._shape)))
-        self._grids = [self._allocate() for _ in range(batch)]
-
-    def _allocate(self) -> Reduced:
-        rows, columns = self._shape
-        chroma = (rows, columns, 2) if self._factor > 1 else self._format.chroma_shape
-        return Reduced(
-            factor=self._factor,
-            luma=cupy.empty(self._shape, self._format.dtype),
-            chroma=cupy.empty(chroma, self._format.dtype),
-        )
+        size = (format.width, format.height)
+        factor, detail = grid_factor(*size), detail_factor(*size)
+        if factor > _MAX_FACTOR:
+            raise ValueError(f"frames of {size[0]}x{size[1]} are too large to reduce")
+        self._grids = _Grids(format, factor, batch)
+        self._details = _Grids(format, detail, batch) if 1 < detail < factor else None
+        self._detail_is_frame = detail == 1 < factor
 
     def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
         """See :meth:`bgsoft.analysis.base.Reducer.reduce`; frames are on the device."""
-        grids = self._grids[: len(frames)]
-        for frame, grid in zip(frames, grids, strict=True):
+        reduced = []
+        for index, frame in enumerate(frames):
             _check(frame.luma, self._format.luma_shape, self._format.dtype)
             _check(frame.chroma, self._format.chroma_shape, self._format.dtype)
-            planes = (frame.luma, frame.chroma, grid.luma, grid.chroma)
-            self._kernel(self._grid, BLOCK, (*planes, *self._sizes))
-        return grids
+            grid = self._grids.reduce(frame, index)
+            if self._details is not None:
+                grid.detail = self._details.reduce(frame, index)
+            elif self._detail_is_frame:
+                grid.detail = Reduced(1, frame.luma, frame.chroma)
+            reduced.append(grid)
+        return reduced
+
+
+class _Grids:
+    """Grids of one size for the frames of a batch."""
+
+    def __init__(self, format: FrameFormat, factor: int, batch: int) -> None:
+        height, width = format.luma_shape
+        shape = grid_shape(width, height, factor)
+        bits = 8 * format.bytes_per_sample
+        self._kernel = kernel("analysis", f"reduce_{factor}", sample_bits=bits)
+        self._grid = blocks(shape[1], shape[0])
+        self._sizes = tuple(map(np.int32, (height, width, *shape)))
+        chroma_shape = (*shape, 2) if factor > 1 else format.chroma_shape
+        self._reduced = [
+            Reduced(
+                factor=factor,
+                luma=cupy.empty(shape, format.dtype),
+                chroma=cupy.empty(chroma_shape, format.dtype),
+            )
+            for _ in range(batch)
+        ]
+
+    def reduce(self, frame: Frame, index: int) -> Reduced:
+        grid = self._reduced[index]
+        planes = (frame.luma, frame.chroma, grid.luma, grid.chroma)
+        self._kernel(self._grid, BLOCK, (*planes, *self._sizes))
+        return grid
 
 
 def _check(plane: Array, shape: tuple[int, ...], dtype: str) -> None:

@@ -76,6 +76,7 @@ class Blender:
 
     def __init__(self, format: FrameFormat, *, keeps_partial: bool = False) -> None:
         self._format = format
+        self._dtype = np.dtype(format.dtype)
         self._kept = np.empty(format.luma_shape, np.uint8) if keeps_partial else None
         height, width = format.luma_shape
         strips, tiles = -(-height // STRIP_ROWS), -(-width // TILE_COLUMNS)
@@ -140,8 +141,8 @@ class Blender:
             raise ValueError(
                 f"luma, chroma and alpha are {shapes} but frames are {wanted.width}x{wanted.height}"
             )
-        dtypes = (str(frame.luma.dtype), str(frame.chroma.dtype), str(alpha.dtype))
-        if dtypes != (wanted.dtype, wanted.dtype, "uint8"):
+        dtypes = (frame.luma.dtype, frame.chroma.dtype, alpha.dtype)
+        if dtypes != (self._dtype, self._dtype, np.dtype(np.uint8)):
             raise ValueError(f"luma, chroma and alpha are {dtypes} but frames are {wanted.layout}")
 
     def _plan(self, alpha: NDArray[np.uint8]) -> list[list[_Run]]:

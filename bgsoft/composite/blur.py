@@ -15,7 +15,7 @@ from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 __all__ = ["BlurBackground", "blur_factor"]
 
 _MIN_SIGMA_CELLS = 1.25
-_MIN_SIGMA_COARSE_CELLS = 2.5
+_MIN_SIGMA_COARSE_CELLS = 2.25
 """Standard deviation of the blur in cells: enough of them that bilinear enlargement leaves no
 traces (it is off by 1 / 8σ² of the local contrast), few enough that kernels stay small."""
 _MIN_CHROMA_SIGMA_CELLS = 0.75

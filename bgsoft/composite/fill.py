@@ -30,6 +30,8 @@ _PERSON_ALPHA = 40
 _LAST_RESORT = 1e-4
 """Weight of the whole picture's mean against that of the background; decides only where (almost)
 no background is to be seen."""
+_REST_OF_WEIGHT = np.array([[0, 0, 0, -1, 1]] * 4, np.float32)
+"""For ``cv2.transform``: one less the fourth channel, in each channel."""
 
 
 class PushPull:
@@ -41,12 +43,15 @@ class PushPull:
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.weighted = np.empty((4, *shape), np.float32)
-        """Input: three planes, each times the weight, and the weight in [0, 1]; overwritten."""
-        self._levels = [self.weighted]
+        """Input: three planes, each times the weight, and the weight in [0, 1]."""
+        self._result = np.empty((4, *shape), np.float32)
+        # The four interleaved: most levels are so small that every call counts.
+        self._levels = [np.empty((*shape, 4), np.float32)]
         while max(shape) > 2:
             shape = ((shape[0] + 1) // 2, (shape[1] + 1) // 2)
-            self._levels.append(np.empty((4, *shape), np.float32))
-        self._filled = [np.empty((3, *level.shape[1:]), np.float32) for level in self._levels]
+            self._levels.append(np.empty((*shape, 4), np.float32))
+        self._filled = [np.empty_like(level) for level in self._levels]
+        self._rest = [np.empty_like(level) for level in self._levels]
 
     def fill(self, last_resort: tuple[float, ...]) -> NDArray[np.float32]:
         """Fill :attr:`weighted` where its weight is below one.
@@ -57,32 +62,33 @@ class PushPull:
         Returns:
             (3, h, w) float32; overwritten by the next call.
         """
+        cv2.merge([*self.weighted], self._levels[0])
         # Push: weighted values and weight over ever larger cells.
         for fine, coarse in pairwise(self._levels):
-            size = coarse.shape[:0:-1]
-            for source, target in zip(fine, coarse, strict=True):
-                # Of 2×2 samples this is the mean; odd sizes stretch a little.
-                cv2.resize(source, size, dst=target, interpolation=cv2.INTER_LINEAR)
+            # Of 2×2 samples this is the mean; odd sizes stretch a little.
+            size = coarse.shape[1::-1]
+            cv2.resize(fine, size, dst=coarse, interpolation=cv2.INTER_LINEAR)
         # Pull: lay each level over the coarser one, which shows where the weight is below one.
-        top, filled = self._levels[-1], self._filled[-1]
-        total = float(top[3].mean()) + _LAST_RESORT
-        for plane, weighted, last in zip(filled, top, last_resort, strict=False):
-            plane.fill((float(weighted.mean()) + _LAST_RESORT * last) / total)
-        _lay_over(top, filled)
+        *means, weight = cv2.mean(self._levels[-1])
+        total = weight + _LAST_RESORT
+        mixed = zip(means, last_resort, strict=True)
+        color = [(mean + _LAST_RESORT * last) / total for mean, last in mixed]
+        self._filled[-1][:] = (*color, 1)
+        self._lay_over(-1)
         for index in range(len(self._levels) - 2, -1, -1):
-            coarse_filled, filled = filled, self._filled[index]
-            size = filled.shape[:0:-1]
-            for source, target in zip(coarse_filled, filled, strict=True):
-                cv2.resize(source, size, dst=target, interpolation=cv2.INTER_LINEAR)
-            _lay_over(self._levels[index], filled)
-        return filled
+            filled = self._filled[index]
+            size = filled.shape[1::-1]
+            cv2.resize(self._filled[index + 1], size, dst=filled, interpolation=cv2.INTER_LINEAR)
+            self._lay_over(index)
+        cv2.split(self._filled[0], [*self._result])
+        return self._result[:3]
 
-
-def _lay_over(weighted: NDArray[np.float32], below: NDArray[np.float32]) -> None:
-    """``below ← weighted + (1 − weight) · below``."""
-    np.subtract(1, weighted[3], out=weighted[3])
-    np.multiply(below, weighted[3], out=below)
-    np.add(below, weighted[:3], out=below)
+    def _lay_over(self, index: int) -> None:
+        """``filled ← weighted + (1 − weight) · filled``, whose weight is and stays one."""
+        weighted, filled, rest = self._levels[index], self._filled[index], self._rest[index]
+        cv2.transform(weighted, _REST_OF_WEIGHT, dst=rest)
+        cv2.multiply(filled, rest, dst=filled)
+        cv2.add(filled, weighted, dst=filled)
 
 
 class BackgroundFill:
@@ -171,9 +177,10 @@ class BackgroundFill:
             return False
         for target, cells in zip(weighted, self.cells, strict=False):
             np.multiply(cells, weight, out=target)
-        last = self._last_resort or tuple(float(cells.mean()) for cells in self.cells)
-        for filled, cells in zip(self._push_pull.fill(last), self.cells, strict=True):
-            # Adding a half makes the cut-off a rounding.
-            np.add(filled, 0.5, out=filled)
-            np.copyto(cells, filled, casting="unsafe")
+        last = self._last_resort or tuple(cv2.mean(cells)[0] for cells in self.cells)
+        filled = self._push_pull.fill(last)
+        # Adding a half makes the cut-off a rounding.
+        np.add(filled, 0.5, out=filled)
+        for plane, cells in zip(filled, self.cells, strict=True):
+            np.copyto(cells, plane, casting="unsafe")
         return True

@@ -124,7 +124,7 @@ class PixelateBackground(Background):
         np.maximum(sums[3], self._least_weight, out=sums[3])
         np.divide(sums[:3], sums[3], out=weighted[:3])
         np.multiply(weighted[:3], known, out=weighted[:3])
-        means = tuple(float(cells.mean()) for cells in self._cells)
+        means = tuple(cv2.mean(cells)[0] for cells in self._cells)
         colors = self._push_pull.fill(means)
         code = 1 << self._shift
         np.divide(colors, code, out=colors)

@@ -32,7 +32,7 @@ def finder_settings(config: FaceConfig, *, writes_data: bool) -> FinderSettings:
     return FinderSettings(
         detect_every=config.effective_detect_every,
         small_faces=config.small_faces or anonymize or config.mode is FaceMode.MAIN,
-        rest_every=2 if rests else 1,
+        rest_every=3 if rests else 1,
         **small,  # so often that a face found late is hidden from its first frame on
     )
 

@@ -217,10 +217,16 @@ def overlap(boxes: NDArray[np.floating], box: NDArray[np.floating]) -> NDArray[n
     """
     low = np.maximum(boxes[:, :2], box[:2])
     high = np.minimum(boxes[:, 2:], box[2:])
-    shared = np.prod(np.clip(high - low, 0.0, None), axis=1, dtype=np.float64)
-    sizes = np.prod(np.clip(boxes[:, 2:] - boxes[:, :2], 0.0, None), axis=1, dtype=np.float64)
-    size = float(np.prod(np.clip(box[2:] - box[:2], 0.0, None)))
-    union = sizes + size - shared
+    shared, sizes = _areas(high - low), _areas(boxes[:, 2:] - boxes[:, :2])
+    left, top, right, bottom = box.tolist()
+    union = sizes + max(right - left, 0.0) * max(bottom - top, 0.0) - shared
     parts = np.zeros(len(boxes))
     np.divide(shared, union, out=parts, where=union > 0)
     return parts
+
+
+def _areas(sides: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Of boxes with these sides, (N, 2); 0 where one is negative."""
+    positive: NDArray[np.float64] = np.maximum(sides, 0.0, dtype=np.float64)
+    areas: NDArray[np.float64] = positive[:, 0] * positive[:, 1]
+    return areas

@@ -169,5 +169,7 @@ def _roi(left: float, top: float, right: float, bottom: float, across: float, do
 
 def presence(logits: NDArray[np.floating]) -> NDArray[np.float64]:
     """How probably each square holds a face, (N,) in [0, 1]; 0 where the logit is no number."""
-    finite = np.nan_to_num(np.asarray(logits, np.float64).reshape(-1), nan=-MAX_LOGIT)
-    return 1.0 / (1.0 + np.exp(-np.clip(finite, -MAX_LOGIT, MAX_LOGIT)))
+    values = np.asarray(logits, np.float64).reshape(-1)
+    finite = np.where(np.isnan(values), -MAX_LOGIT, values).clip(-MAX_LOGIT, MAX_LOGIT)
+    probabilities: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-finite))
+    return probabilities

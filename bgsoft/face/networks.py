@@ -132,6 +132,8 @@ class CpuFaceNetworks(Closing):
 
     def landmarks(self, asked: Sequence[AskedFace]) -> Meshes:
         """See :class:`FaceNetworks`."""
+        if not asked:
+            return Meshes.joined(())
         size = self._landmarker.size
         points = np.empty((len(asked), LANDMARKS, 3), np.float32)
         presence = np.empty(len(asked), np.float32)

@@ -140,7 +140,8 @@ class CpuWarper:
             # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
             luma = cv2.convertScaleAbs(luma, self._luma8, 1 / 256)
             chroma = cv2.convertScaleAbs(chroma, self._chroma8, 1 / 256)
-        cv2.mixChannels([luma, chroma], [self._yuv], [0, 0, 1, 1, 2, 2])
+        cv2.split(chroma, self._planes[1:])
+        cv2.merge([luma, *self._planes[1:]], self._yuv)
         cv2.transform(self._yuv, self._matrix, self._rgb)  # saturates to 0–255
         cv2.split(self._rgb, self._planes)
         for channel, plane in enumerate(self._planes):

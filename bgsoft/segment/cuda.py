@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import detail_factor, grid_shape
 from bgsoft.analysis.cuda_resize import Resampling, resampling
 from bgsoft.frame import Array, FrameFormat, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
@@ -41,11 +41,8 @@ class CudaPreprocessor:
         channels = (*self._size, 3) if channels_last else (3, *self._size)
         self.shape = (batch, *channels)
         """Of the tensor: (B, 3, H, W) or (B, H, W, 3) by the model's layout."""
-        luma_shape = format.luma_shape
-        factor = 1
-        if not whole_frame:
-            luma_shape = grid_shape(format.width, format.height)
-            factor = grid_factor(format.width, format.height)
+        factor = 1 if whole_frame else detail_factor(format.width, format.height)
+        luma_shape = grid_shape(format.width, format.height, factor)
         chroma_shape = luma_shape if factor > 1 else format.chroma_shape[:2]
         luma_tables, chroma_tables = map(self._resampling, (luma_shape, chroma_shape))
         self._luma_pitch = np.int32(luma_shape[1])
@@ -84,8 +81,9 @@ class CudaPreprocessor:
                 f"expected item {index} of {self.shape} float32 or float16, "
                 f"not {tensor.shape} {tensor.dtype}"
             )
-        picture = (reduced.luma, self._luma_pitch, reduced.chroma)
-        args = (*picture, *self._after_chroma, tensor, *self._places[index])
+        picture = reduced.for_networks
+        planes = (picture.luma, self._luma_pitch, picture.chroma)
+        args = (*planes, *self._after_chroma, tensor, *self._places[index])
         run(self._grid, BLOCK, args)
 
     def _resampling(self, source: tuple[int, int]) -> Resampling:

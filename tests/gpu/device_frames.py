@@ -30,4 +30,5 @@ def grid_on_device(reduced: Reduced) -> Reduced:
         factor=reduced.factor,
         luma=cupy.asarray(reduced.luma),
         chroma=cupy.asarray(reduced.chroma),
+        detail=None if reduced.detail is None else grid_on_device(reduced.detail),
     )

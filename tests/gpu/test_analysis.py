@@ -38,10 +38,11 @@ def test_the_grid_is_the_same(gpu: Any, size: tuple[int, int], layout: PixelLayo
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(11))
     expected = CpuReducer(format).reduce([frame])[0]
-    for result in CudaReducer(format, batch=2).reduce([frame_on_device(frame)] * 2):
-        assert result.factor == expected.factor
-        np.testing.assert_array_equal(result.luma.get(), expected.luma)
-        np.testing.assert_array_equal(result.chroma.get(), expected.chroma)
+    for made in CudaReducer(format, batch=2).reduce([frame_on_device(frame)] * 2):
+        for result, wanted in ((made, expected), (made.for_networks, expected.for_networks)):
+            assert result.factor == wanted.factor
+            np.testing.assert_array_equal(result.luma.get(), wanted.luma)
+            np.testing.assert_array_equal(result.chroma.get(), wanted.chroma)
 
 
 @pytest.mark.parametrize("size", [(8195, 4099), (4096, 2160)])

@@ -101,6 +101,28 @@ def test_the_grid_survives_compositing_of_the_frame() -> None:
     assert (reduced.chroma == (60, 70)).all()
 
 
+@pytest.mark.parametrize(
+    ("size", "factors"),
+    [
+        ((480, 300), (1, 1)),
+        ((640, 360), (2, 1)),
+        ((1280, 720), (4, 2)),
+        ((1920, 1080), (4, 4)),
+        ((2560, 1440), (8, 4)),
+        ((3840, 2160), (8, 8)),
+    ],
+)
+def test_networks_see_enough(size: tuple[int, int], factors: tuple[int, int]) -> None:
+    format = frame_format(size)
+    frame = random_frame(format, np.random.default_rng(1))
+    reduced = CpuReducer(format).reduce([frame])[0]
+    seen = reduced.for_networks
+    assert (reduced.factor, seen.factor) == factors
+    assert seen.luma.shape == grid_shape(*size, seen.factor)
+    cells = cell_means(seen.luma, reduced.factor // seen.factor)
+    assert np.abs(reduced.luma - cells).max() <= 2
+
+
 def test_another_format_is_refused() -> None:
     format = frame_format((64, 48))
     other = frame_format((64, 48), PixelLayout.P010)

@@ -203,7 +203,8 @@ def test_mattes_of_a_batch_are_sent_for_first() -> None:
     for people in shown:
         matte = matte_of(0)
         for person in people:
-            matte.alpha[person] = matte.reduced[person] = 255
+            matte.alpha[person] = 255
+        matte.reduced[:] = matte.alpha[::2, ::2]
         mattes.append(matte)
     frames = frames_of(4)
     grids = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
