@@ -56,9 +56,8 @@ def test_tf32_needs_a_tolerance_of_its_own_and_keeps_it() -> None:
     for index in (0, 7, 20):
         frame = draw_frame(index, 1280, 720)
         tensor: NDArray[np.float32] = np.empty((3, spec.height, spec.width), np.float32)
-        CpuPreprocessor(spec, frame.format).write(
-            CpuReducer(frame.format).reduce([frame])[0], tensor
-        )
+        (grid,) = CpuReducer(frame.format).reduce([frame])
+        CpuPreprocessor(spec, frame.format).write(grid, tensor)
         one, other = (s.run([spec.output], {spec.input: tensor[None]})[0] for s in (exact, tf32))
         worst = max(worst, float(np.abs(one - other).max()))
     assert mask_tolerance("cuda", Precision.FP32) < worst
