@@ -124,7 +124,11 @@ class Parts:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._pool.shutdown()
+        try:
+            for part in self._begun:  # which may begin others meanwhile
+                part.exception()
+        finally:
+            self._pool.shutdown()
         failed = (part.exception() for part in self._begun)
         first = next((error for error in failed if error is not None), None)
         if first is None and exc is None:

@@ -54,6 +54,21 @@ def test_the_body_tells_its_own_error_where_no_part_failed() -> None:
     assert made.closed == 1
 
 
+def test_a_part_may_begin_another_after_the_body_has_failed() -> None:
+    failed, made = threading.Event(), Made()
+
+    def make() -> None:
+        failed.wait(5)
+        time.sleep(0.02)
+        parts.begin("inner", lambda: made)
+
+    with pytest.raises(EncodeError), Parts() as parts:
+        parts.begin("outer", make)
+        failed.set()
+        raise EncodeError("x")
+    assert made.closed == 1
+
+
 def test_an_error_taken_by_the_body_is_raised_once() -> None:
     with pytest.raises(InferenceError) as caught, Parts() as parts:
         parts.begin("stages", failing(InferenceError("x"))).result()
