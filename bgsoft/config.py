@@ -271,11 +271,6 @@ class EncodeConfig:
     """The encoder's own constant-quality value (CRF, CQ, ProRes qscale); None: its default here."""
     speed: str | None = None
     """The encoder's own preset: an x264/x265 name, an SVT-AV1 or VP9 number, or NVENC P1–P7."""
-    threads: int = 0
-    """Threads of a CPU encoder, 1–256; 0: the encoder's choice."""
-
-    def __post_init__(self) -> None:
-        _check("--threads", self.threads, 0, 256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,12 +285,15 @@ class BackendConfig:
     """CUDA device number; it has to be there. None: the first, where there is one."""
     require_gpu: bool = False
     batch: int | None = None
-    """Frames per inference, 1–64; None: chosen by the backend."""
+    """Frames worked on at a time, 1–64; None: chosen by the backend."""
     precision: Precision = Precision.FP32
     ring_slots: int | None = None
     """Frame slots, a power of two from 4 to 256; None: chosen by the device."""
+    threads: int = 0
+    """Cores that decoder, picture stages and encoder are planned for, 1–256; 0: all there are."""
 
     def __post_init__(self) -> None:
+        _check("--threads", self.threads, 0, 256)
         if self.gpu is not None:
             _check("--gpu", self.gpu, 0, 63)
         if self.batch is not None:

@@ -169,14 +169,6 @@ _RULES: Mapping[tuple[str, str], tuple[_Rule, ...]] = {
             "a stage on the GPU or on auto",
         ),
     ),
-    ("encode", "threads"): (
-        _Rule(
-            "--threads",
-            lambda config: config.backends.encode is EncodeBackend.NVENC,
-            lambda _config: "--encode nvenc",
-            "--encode cpu or auto",
-        ),
-    ),
 }
 """Section and field → rules."""
 

@@ -46,7 +46,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "codec": ("encode", "codec"),
     "quality": ("encode", "quality"),
     "speed": ("encode", "speed"),
-    "threads": ("encode", "threads"),
+    "threads": ("backends", "threads"),
 }
 """Option → (section, field) of the setting. The flag is ``--option``, with dashes."""
 

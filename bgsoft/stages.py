@@ -77,18 +77,18 @@ class ClosingStage(FrameStage, Protocol):
         ...
 
 
-def _decode_threads() -> int:
+def _decode_threads(cores: int) -> int:
     """Threads of the CPU decoder: half the cores.
 
     The encoder and the picture stages have work for all of them; with FFmpeg's own choice (one
     more than there are cores) a render of 1080p on two cores was 2.5 % slower.
     """
-    return max(1, min(_MAX_DECODE_THREADS, len(os.sched_getaffinity(0)) // 2))
+    return max(1, min(_MAX_DECODE_THREADS, cores // 2))
 
 
-def _host_batch() -> int:
+def _host_batch(cores: int) -> int:
     """Frames that are worked on side by side on the host: one a core, within reason."""
-    return max(1, min(_MAX_HOST_BATCH, len(os.sched_getaffinity(0))))
+    return min(_MAX_HOST_BATCH, cores)
 
 
 def host_planes(format: FrameFormat, slot: int) -> Planes:
@@ -127,6 +127,7 @@ class StageBuilder:
         alone: bool = False,
     ) -> None:
         self._config = config
+        self._cores = config.threads or len(os.sched_getaffinity(0))
         self._gpu = backends.chosen_gpu(config.gpu) if device is None else device.number
         self._on_event = on_event
         self._device = device
@@ -169,7 +170,7 @@ class StageBuilder:
     @property
     def batch(self) -> int:
         """Frames that go through the picture stages at a time."""
-        return self._config.batch or (_DEVICE_BATCH if self.on_device else _host_batch())
+        return self._config.batch or (_DEVICE_BATCH if self.on_device else _host_batch(self._cores))
 
     def _choose(self, stage: str, makers: dict[str, Callable[[], Any]]) -> Any:
         config = self._config
@@ -241,7 +242,9 @@ class StageBuilder:
             BackendUnavailableError: It cannot decode this; the message is the reason.
         """
         if backend == "cpu":
-            return CpuDecoder(path, replace(settings, threads=_decode_threads()), info=info)
+            return CpuDecoder(
+                path, replace(settings, threads=_decode_threads(self._cores)), info=info
+            )
         from bgsoft.decode.nvdec import NvdecDecoder
 
         return NvdecDecoder(path, settings, device=self.device, info=info)
@@ -508,7 +511,7 @@ class StageBuilder:
         if backend == "cpu":
             choice = choose_encoder(config, muxer.container, info, kind)
             self._notice(*choice.notices)
-            return CpuEncoder(muxer, choice, info.format, info, kind, config.threads)
+            return CpuEncoder(muxer, choice, info.format, info, kind, self._config.threads)
         from bgsoft.encode.nv_settings import choose_nvenc
         from bgsoft.encode.nvenc import NvencEncoder
 

@@ -16,7 +16,7 @@ from bgsoft.errors import BgsoftError
 
 __all__ = ["candidates", "chosen_preset", "tune"]
 
-_SECTIONS = {"threads": "encode", "ring_slots": "backends", "batch": "backends"}
+_SECTIONS = {"threads": "backends", "ring_slots": "backends", "batch": "backends"}
 """In the order they are tried, what matters most first."""
 _RING_SLOTS = (4, 8, 16, 32)
 _BATCHES = (1, 2, 4, 8, 16)

@@ -346,8 +346,8 @@ Threads = Annotated[
     _flag(
         "--threads",
         "N",
-        "Threads of a CPU encoder, 1 to 256; 0 is the encoder's choice."
-        f" [default: {config.EncodeConfig().threads}]",
+        "Cores to plan for: decoder, picture and encoder, 1 to 256; 0 is all there are."
+        f" [default: {config.BackendConfig().threads}]",
         STAGES,
     ),
 ]

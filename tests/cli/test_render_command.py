@@ -157,7 +157,6 @@ def test_no_subjects_hides_everybody(
         ("--model rvm-mobilenetv3 --min-area 0", "--min-area selfie-general"),
         ("--model rvm-resnet50 --smooth 0", "--smooth selfie-general"),
         ("--model rvm-resnet50 --softness 0", "--softness selfie-general"),
-        ("--encode nvenc --threads 2", "--threads --encode cpu or auto"),
         ("--decode cpu --infer cpu --composite cpu --encode cpu --gpu 1", "--gpu auto"),
     ],
 )

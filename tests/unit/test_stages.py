@@ -35,6 +35,12 @@ def test_the_ring_has_room_for_frames_that_are_held_back(
     assert builder.make_ring(frame_format((16, 8)), held).size == slots
 
 
+@pytest.mark.parametrize(("threads", "frames"), [(1, 1), (3, 3), (64, 8)])
+def test_frames_side_by_side_are_as_many_as_threads(threads: int, frames: int) -> None:
+    config = BackendConfig(composite=CompositeBackend.CPU, threads=threads)
+    assert StageBuilder(config, fail, alone=True).batch == frames
+
+
 def fail(event: Event) -> None:
     raise AssertionError(event.message)
 
