@@ -130,7 +130,7 @@ def test_the_settings_of_a_run_are_all_in_its_preset(tmp_path: Path) -> None:
         tmp_path / "in.mp4",
         tmp_path / "out.mp4",
         preset="obs",
-        flags={"encode": {"threads": 3}, "backends": {"precision": Precision.FP16}},
+        flags={"backends": {"precision": Precision.FP16, "threads": 3}},
     )
     path = tmp_path / "settings.toml"
     path.write_text(preset_text(config))
@@ -229,7 +229,7 @@ def report(gpu: bool) -> dict[str, Any]:
 def test_tuning_takes_what_is_faster_by_more_than_noise(tmp_path: Path) -> None:
     def fake(config: RenderConfig, _folder: Path) -> Run:
         frames = 1001
-        if config.encode.threads == 1:
+        if config.backends.threads == 1:
             frames += 300
         if config.backends.ring_slots == 16:
             frames += 5  # within the noise
@@ -265,7 +265,7 @@ def test_the_tuned_preset_can_be_loaded(tmp_path: Path) -> None:
     path = tmp_path / "tuned.toml"
     path.write_text(chosen_preset("obs", {"threads": 2, "ring_slots": None, "batch": 4}))
     preset = load_preset(str(path))
-    assert preset.settings["encode"]["threads"] == 2
+    assert preset.settings["backends"]["threads"] == 2
     assert preset.settings["backends"]["ring_slots"] is None
     assert preset.settings["backends"]["batch"] == 4
     assert preset.settings["matte"] == load_preset("obs").settings["matte"]
