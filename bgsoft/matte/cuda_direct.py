@@ -82,7 +82,7 @@ class CudaDirectMatter(Matter):
         planes = [*self._planes, matte.alpha]
         args = (mask, planes[0], np.int32(self._count))
         self._opacity(self._opacity_grid, (_THREADS, 1, 1), args)
-        for step, source, target in zip(self._steps, planes, planes[1:], strict=True):
+        for step, source, target in zip(self._steps, planes, planes[1:], strict=False):
             step.apply(source, target)
         self._reduce(self._reduce_grid, BLOCK, (matte.alpha, matte.reduced, *self._sizes))
 
