@@ -27,6 +27,7 @@ class CopiedTrack:
         timeline: Shift and kept part.
         keep_lead_in: Keep packets that end before zero: a codec's priming, which an edit list
             hides. Where there are none, they would move all other tracks.
+        lead_in: Seconds to keep before the kept part: players skip as much of the track.
         fine_clock: Count sound in samples where the input's clock is coarser.
     """
 
@@ -37,6 +38,7 @@ class CopiedTrack:
         timeline: Timeline,
         *,
         keep_lead_in: bool = True,
+        lead_in: Fraction = Fraction(0),
         fine_clock: bool = False,
     ) -> None:
         self.done = False
@@ -45,7 +47,7 @@ class CopiedTrack:
         self._tick = exact(source.time_base) or Fraction(1, av.time_base)
         self._timeline = timeline
         self._shift: int | None = None
-        self._begin = None if timeline.begin is None else timeline.begin / self._tick
+        self._begin = None if timeline.begin is None else (timeline.begin - lead_in) / self._tick
         self._end = None if timeline.end is None else timeline.end / self._tick
         self._clock = _SampleClock.of(source) if fine_clock else None
         self._clips = isinstance(source, SubtitleStream)

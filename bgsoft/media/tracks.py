@@ -141,18 +141,24 @@ class SideTracks:
         target = output.add_stream_from_template(stream, opaque=True)
         _describe(target, stream)
         # A codec's priming lies before zero. MP4 hides it with an edit list. Matroska has a field
-        # for its length, which FFmpeg fills from its own demuxer and from Opus headers only.
+        # for its length, and players skip as much of whatever comes first; up to FFmpeg 8 it is
+        # filled from Matroska and from Opus headers only.
         # Numbered packets are fitted to the picture by SteadyTrack.
         keep = self._container.edit_lists or self._container.numbers_frames
-        keep = keep or (
-            self._container.muxer in ("matroska", "webm")
-            and (self._info.container.startswith("matroska") or _codec_name(stream) == "opus")
-            and not self._timeline.is_part
-        )
+        skipped = Fraction(0)
+        if self._container.muxer in ("matroska", "webm"):
+            skipped = _priming(stream)
+            known = self._info.container.startswith("matroska") or _codec_name(stream) == "opus"
+            keep = skipped > 0 or (known and not self._timeline.is_part)
         if isinstance(stream, AudioStream) and not keep and not self._timeline.is_part:
             self._cut_at_zero.add(stream.index)
         return CopiedTrack(
-            stream, target, self._timeline, keep_lead_in=keep, fine_clock=self._container.edit_lists
+            stream,
+            target,
+            self._timeline,
+            keep_lead_in=keep,
+            lead_in=skipped,
+            fine_clock=self._container.edit_lists,
         )
 
     def _make_room(self) -> None:
@@ -451,6 +457,14 @@ def _holds(container: Container, stream: Stream) -> bool:
     return _accepts(
         container, lambda scratch: scratch.add_stream_from_template(stream, opaque=True)
     )
+
+
+def _priming(stream: Stream) -> Fraction:
+    """Seconds that a demuxer says players skip of a track; 0 where PyAV does not tell (18)."""
+    if not isinstance(stream, AudioStream) or not stream.codec_context.sample_rate:
+        return Fraction(0)
+    samples = getattr(stream.codec_context, "initial_padding", 0)
+    return Fraction(max(0, samples), stream.codec_context.sample_rate)
 
 
 def _encodes(container: Container, encoder: str, source: AudioStream) -> bool:
