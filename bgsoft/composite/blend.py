@@ -142,7 +142,7 @@ class Blender:
                 f"luma, chroma and alpha are {shapes} but frames are {wanted.width}x{wanted.height}"
             )
         dtypes = (frame.luma.dtype, frame.chroma.dtype, alpha.dtype)
-        if dtypes != (self._dtype, self._dtype, np.uint8):
+        if dtypes != (self._dtype, self._dtype, np.dtype(np.uint8)):
             raise ValueError(f"luma, chroma and alpha are {dtypes} but frames are {wanted.layout}")
 
     def _plan(self, alpha: NDArray[np.uint8]) -> list[list[_Run]]:

@@ -171,4 +171,5 @@ def presence(logits: NDArray[np.floating]) -> NDArray[np.float64]:
     """How probably each square holds a face, (N,) in [0, 1]; 0 where the logit is no number."""
     values = np.asarray(logits, np.float64).reshape(-1)
     finite = np.where(np.isnan(values), -MAX_LOGIT, values).clip(-MAX_LOGIT, MAX_LOGIT)
-    return 1.0 / (1.0 + np.exp(-finite))
+    probabilities: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-finite))
+    return probabilities
