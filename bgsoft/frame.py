@@ -204,7 +204,7 @@ class Reduced:
     chroma: Array
     """(h, w, 2) for factor ≥ 2, otherwise the frame's own chroma shape; the frame's dtype."""
     detail: Reduced | None = None
-    """The same on a finer grid (or the frame's own planes), where networks need one."""
+    """The same on a finer grid, or as the frame itself until it is composited, for networks."""
 
     @property
     def for_networks(self) -> Reduced:

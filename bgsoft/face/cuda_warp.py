@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import detail_factor, grid_shape
 from bgsoft.cuda.pinned import pinned_array
 from bgsoft.errors import ModelError
 from bgsoft.face.networks import AskedView
@@ -102,7 +102,8 @@ class CudaWarper:
         for frame, grid, view in asked:
             index = frames.setdefault(id(frame), len(frames))
             if index == len(planes):
-                arrays = (frame.luma, frame.chroma, grid.luma, grid.chroma)
+                seen = grid.for_networks
+                arrays = (frame.luma, frame.chroma, seen.luma, seen.chroma)
                 planes.append([array.data.ptr for array in arrays])
             t = view.frame_from_input
             rows.append(((t.xx, t.xy, t.x0, t.yx, t.yy, t.y0), index, view.repeat_edges))
@@ -142,13 +143,14 @@ class CudaWarper:
 def _layout(format: FrameFormat) -> Any:
     """One element of :data:`_LAYOUT`; CuPy passes it by value."""
     black, neutral = format.luma_range[0], format.chroma_neutral
+    factor = detail_factor(format.width, format.height)
     return np.array(
         [
             (
                 *format.luma_shape,
                 *format.chroma_shape[:2],
-                *grid_shape(format.width, format.height),
-                grid_factor(format.width, format.height),
+                *grid_shape(format.width, format.height, factor),
+                factor,
                 *(MIN_GRID_SAMPLES, MAX_SPACING, MAX_TAPS, black, neutral),
             )
         ],

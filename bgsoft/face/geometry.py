@@ -227,6 +227,6 @@ def overlap(boxes: NDArray[np.floating], box: NDArray[np.floating]) -> NDArray[n
 
 def _areas(sides: NDArray[np.floating]) -> NDArray[np.float64]:
     """Of boxes with these sides, (N, 2); 0 where one is negative."""
-    positive: NDArray[np.float64] = np.maximum(sides, 0.0, dtype=np.float64)
+    positive = np.maximum(sides, 0.0, dtype=np.float64)
     areas: NDArray[np.float64] = positive[:, 0] * positive[:, 1]
     return areas

@@ -68,10 +68,11 @@ class Source:
 
 
 def choose_source(frame: Frame, reduced: Reduced, view: View) -> Source:
-    """The analysis grid where it is sharp enough for a view, else the frame's own planes."""
-    factor = reduced.factor
+    """The grid for networks where it is sharp enough for a view, else the frame's own planes."""
+    grid = reduced.for_networks
+    factor = grid.factor
     if factor > 1 and view.frame_from_input.scale / factor >= MIN_GRID_SAMPLES:
-        return Source(reduced.luma, reduced.chroma, factor, factor)
+        return Source(grid.luma, grid.chroma, factor, factor)
     return Source(frame.luma, frame.chroma, 1.0, 2.0)
 
 
