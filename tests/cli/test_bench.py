@@ -102,7 +102,7 @@ def test_options_reach_the_measurement(run: Run, measured: list[Any], movie: Pat
     assert options.input == movie
     assert (options.phases, options.stages, options.tune) == (False, True, True)
     assert (options.effort.seconds, options.effort.rounds) == (3.0, 5)
-    assert options.flags == {"effect": {"kind": "dim"}, "encode": {"threads": 2}}
+    assert options.flags == {"effect": {"kind": "dim"}, "backends": {"threads": 2}}
 
 
 @pytest.mark.parametrize(("percent", "code"), [("10", 1), ("15", 0)])
