@@ -77,7 +77,7 @@ def assert_same_alpha(found: np.ndarray, wanted: np.ndarray) -> None:
     """But for samples whose picture is a code value off: see the last test of tensors."""
     off = np.abs(found - wanted)
     assert off.max() <= 3 / 255
-    assert (off > 1e-5).mean() < 0.01
+    assert (off > 1e-5).mean() < 0.02
 
 
 @pytest.mark.parametrize("backend", ["cuda", "cpu"])
