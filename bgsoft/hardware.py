@@ -47,6 +47,11 @@ HARDWARE_RUNS = (
         how="every kernel against its CPU reference",
     ),
     HardwareRun(
+        part="recurrent models on CUDA",
+        ran_on=_H100,
+        how="mattes of rvm-mobilenetv3 and of a small model of its contract against the CPU's",
+    ),
+    HardwareRun(
         part="faces on the GPU",
         ran_on=_H100,
         how="finder and effects against the CPU's",
