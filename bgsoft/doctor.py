@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
-import os
 import platform
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from bgsoft.errors import BgsoftError
 from bgsoft.hardware import HARDWARE_RUNS, HardwareRun
 from bgsoft.infer.providers import runtime_clash
 from bgsoft.models.catalog import catalog, check_files, spec_path
+from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
     from bgsoft.selftest.gpu_info import DecodeCaps, EncodeCaps, GpuInfo
@@ -142,7 +142,7 @@ def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
         encode_caps=_encode_caps(gpu) if video else [],
         parity=parity,
         models=models,
-        cpu_count=_cpu_count(),
+        cpu_count=usable_cores(),
         gpu_driver=driver,
         problems=_problems(versions, import_errors, encoders, stages, models),
         gpu_problems=_gpu_problems(stages, parity, obstacle),
@@ -282,13 +282,6 @@ def _check_models() -> list[ModelCheck]:
             ModelCheck(name=spec.name, embedded=spec.embedded, ok=reason is None, reason=reason)
         )
     return checks
-
-
-def _cpu_count() -> int:
-    # A container or taskset may leave fewer than the machine has.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _problems(

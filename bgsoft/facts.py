@@ -12,9 +12,10 @@ import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
+from bgsoft.beside import write_whole
+from bgsoft.errors import OutputError
 from bgsoft.models.cache import cache_root
 
 __all__ = ["Facts"]
@@ -80,13 +81,6 @@ def _read() -> dict[str, Any]:
 def _write(facts: Mapping[str, Any]) -> None:
     """Replace the file; of two processes at once, the later one's facts stay."""
     path = _path()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, OutputError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile("w", dir=path.parent, prefix=".facts-", delete=False) as file:
-            written = Path(file.name)
-            try:
-                json.dump(facts, file)
-                file.close()
-                written.replace(path)
-            finally:
-                written.unlink(missing_ok=True)
+        write_whole(path, "facts", json.dumps(facts))

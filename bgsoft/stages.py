@@ -7,7 +7,6 @@ the first frame; the methods of one builder may be called from several threads a
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,7 +48,7 @@ from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.segment.families import FAMILIES
 from bgsoft.segment.single import network_shapes
 from bgsoft.startup import Parts, span
-from bgsoft.workers import Workers
+from bgsoft.workers import Workers, usable_cores
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -127,7 +126,7 @@ class StageBuilder:
         alone: bool = False,
     ) -> None:
         self._config = config
-        self._cores = config.threads or len(os.sched_getaffinity(0))
+        self._cores = config.threads or usable_cores()
         self._gpu = backends.chosen_gpu(config.gpu) if device is None else device.number
         self._on_event = on_event
         self._device = device
@@ -191,8 +190,7 @@ class StageBuilder:
         for stage in backends.STAGES:
             wanted: str = getattr(config, stage)
             if wanted != "auto" or config.require_gpu or stage == "infer":
-                names = ("nvdec", "tensorrt", "cuda", "nvenc", "cpu")
-                makers = dict.fromkeys(names, lambda: None)
+                makers = dict.fromkeys(backends.names(stage), lambda: None)
                 backends.create(
                     stage, wanted, makers, gpu=self._gpu, require_gpu=config.require_gpu
                 )

@@ -7,15 +7,23 @@ lane, and no two frames under way share any.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from bgsoft.closing import Closing
 
-__all__ = ["Workers"]
+__all__ = ["Workers", "usable_cores"]
 
 R = TypeVar("R")
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on: a container or taskset may leave fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Workers(Closing):

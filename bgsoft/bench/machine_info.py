@@ -10,6 +10,7 @@ from typing import Any
 
 from bgsoft.cuda.driver import driver_problem, driver_version
 from bgsoft.versions import library_versions
+from bgsoft.workers import usable_cores
 
 __all__ = ["hardware", "versions"]
 
@@ -38,7 +39,7 @@ def hardware(gpu: int) -> dict[str, Any]:
     return {
         "cpu": _cpu_name(),
         "cores": os.cpu_count() or 1,
-        "usable_cores": len(os.sched_getaffinity(0)),
+        "usable_cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "os": f"{platform.system()} {platform.release()}",
         "gpu": device,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from bgsoft.config import Codec, RenderConfig
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.presets import Layer, build_config
+from bgsoft.workers import usable_cores
 
 __all__ = ["BenchOptions", "Effort", "run_bench"]
 
@@ -139,7 +139,7 @@ def _measure(
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
     effort = options.effort
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     results: dict[str, Any] = {
         "schema": baselines.SCHEMA,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

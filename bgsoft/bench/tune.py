@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from bgsoft.bench.process import Run, run_render
 from bgsoft.bench.sampling import MIN_NOISE, interleaved, median, noise
 from bgsoft.config import RenderConfig
 from bgsoft.errors import BgsoftError
+from bgsoft.workers import usable_cores
 
 __all__ = ["candidates", "chosen_preset", "tune"]
 
@@ -65,7 +65,7 @@ def tune(
     Raises:
         BgsoftError: A render failed with every setting left to the program.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     config = replace(config, output=folder / f"tune{config.output.suffix}")
     first = measure(config, folder)  # warm-up, and which backends run
     on_gpu = first.report["stages"]["composite"]["backend"] == "cuda"

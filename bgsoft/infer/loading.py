@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from bgsoft.infer.base import Network, Wiring
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.infer.looping import LoopingNetwork
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -138,7 +138,7 @@ class NetworkLoader:
             self.model.path,
             {**wiring.inputs, **fresh},
             constants=wiring.constants,
-            threads=len(os.sched_getaffinity(0)),
+            threads=usable_cores(),
         )
         shapes = {name: array.shape for name, array in network.outputs.items()}
         network.close()

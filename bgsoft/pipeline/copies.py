@@ -28,18 +28,17 @@ class PlaneCopier:
 
     Args:
         stream: CuPy stream of the copies.
-        kind: :attr:`HOST_TO_DEVICE` or :attr:`DEVICE_TO_HOST`.
-        color: Copy luma and chroma.
-        alpha: Copy alpha.
+        direction: :attr:`HOST_TO_DEVICE` or :attr:`DEVICE_TO_HOST`.
+        kind: Which planes the receiver reads; no others are copied.
     """
 
     HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
 
-    def __init__(self, stream: Any, kind: int, *, color: bool, alpha: bool) -> None:
+    def __init__(self, stream: Any, direction: int, kind: PictureKind) -> None:
         self.stream = stream
-        self._kind = kind
-        self._color = color
-        self._alpha = alpha
+        self._direction = direction
+        self._color = kind is not PictureKind.MATTE
+        self._alpha = kind is not PictureKind.COLOR
 
     def copy(self, source: Planes, target: Planes) -> int:
         """Launch the copies; returns the bytes they move."""
@@ -52,7 +51,7 @@ class PlaneCopier:
             if one.shape != other.shape or one.dtype != other.dtype:
                 raise ValueError(f"a plane of {one.shape} does not fit one of {other.shape}")
             cupy.cuda.runtime.memcpyAsync(
-                _address(other), _address(one), one.nbytes, self._kind, self.stream.ptr
+                _address(other), _address(one), one.nbytes, self._direction, self.stream.ptr
             )
         return sum(int(one.nbytes) for one, _ in pairs)
 
@@ -67,7 +66,7 @@ class DeviceUpload:
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
         self.stream = device.new_stream()
-        self._copier = PlaneCopier(self.stream, PlaneCopier.HOST_TO_DEVICE, color=True, alpha=False)
+        self._copier = PlaneCopier(self.stream, PlaneCopier.HOST_TO_DEVICE, PictureKind.COLOR)
 
     def start(self, source: Planes, target: Planes, done: Any, after: Any = None) -> None:
         """Launch an upload.
@@ -96,12 +95,7 @@ class HostDownload:
     def __init__(self, device: CudaDevice, format: FrameFormat, kind: PictureKind) -> None:
         self._device = device
         self.stream = device.new_stream()
-        self._copier = PlaneCopier(
-            self.stream,
-            PlaneCopier.DEVICE_TO_HOST,
-            color=kind is not PictureKind.MATTE,
-            alpha=kind is not PictureKind.COLOR,
-        )
+        self._copier = PlaneCopier(self.stream, PlaneCopier.DEVICE_TO_HOST, kind)
         self._slots = [pinned_planes(format, slot) for slot in range(2)]
         self._done = [cupy.cuda.Event(disable_timing=True) for _ in range(2)]
         self._turn = 0

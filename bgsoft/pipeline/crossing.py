@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import cupy
@@ -111,15 +112,7 @@ class DownloadingEncoder:
         self._device.make_current()
         turn = self._download.start(frame)
         self._encode_waiting()
-        self._waiting = Frame(
-            planes=self._download.finish(turn),
-            format=frame.format,
-            index=frame.index,
-            pts=frame.pts,
-            time_base=frame.time_base,
-            duration=frame.duration,
-            concealed=frame.concealed,
-        )
+        self._waiting = replace(frame, planes=self._download.finish(turn), ready=None)
         self.frames += 1
 
     def _encode_waiting(self) -> None:
@@ -157,7 +150,7 @@ class DownloadingDecoder(Closing):
         """See :meth:`bgsoft.decode.base.Decoder.frames`; the slots should be pinned."""
         self._device.make_current()
         stream = self._device.new_stream()
-        copier = PlaneCopier(stream, PlaneCopier.DEVICE_TO_HOST, color=True, alpha=False)
+        copier = PlaneCopier(stream, PlaneCopier.DEVICE_TO_HOST, PictureKind.COLOR)
         done = cupy.cuda.Event(disable_timing=True)
         format = self.info.format
         # NVDEC is ahead of the copy by what fits in here.
@@ -206,12 +199,7 @@ class UploadingEncoder:
         self._encoder = encoder
         self._device = device
         self._stream = device.new_stream()
-        self._copier = PlaneCopier(
-            self._stream,
-            PlaneCopier.HOST_TO_DEVICE,
-            color=kind is not PictureKind.MATTE,
-            alpha=kind is not PictureKind.COLOR,
-        )
+        self._copier = PlaneCopier(self._stream, PlaneCopier.HOST_TO_DEVICE, kind)
         self._slots = [device_planes(format, slot) for slot in range(2)]
         self._done = [cupy.cuda.Event(disable_timing=True) for _ in range(2)]
         self._turn = 0
@@ -223,18 +211,7 @@ class UploadingEncoder:
         self._device.copies.add_h2d(self._copier.copy(source, self._slots[turn]))
         self._done[turn].record(self._stream)
         self._done[turn].synchronize()
-        self._encoder.encode(
-            Frame(
-                planes=self._slots[turn],
-                format=frame.format,
-                index=frame.index,
-                pts=frame.pts,
-                time_base=frame.time_base,
-                duration=frame.duration,
-                concealed=frame.concealed,
-                ready=self._done[turn],
-            )
-        )
+        self._encoder.encode(replace(frame, planes=self._slots[turn], ready=self._done[turn]))
         self.frames += 1
 
     def finish(self) -> None:

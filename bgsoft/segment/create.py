@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES
-from bgsoft.workers import Workers
+from bgsoft.workers import Workers, usable_cores
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -111,7 +110,7 @@ def create_device_segmenter(
     family = FAMILIES[spec.family]
     loader.check(backend)
     largest = 1 if family.in_order else batch
-    threads = len(os.sched_getaffinity(0)) if family.in_order else 1
+    threads = usable_cores() if family.in_order else 1
 
     def on_cpu(size: int) -> Network:
         (network,) = loader.on_cpu(family.wiring(spec, format, size), threads=threads)
