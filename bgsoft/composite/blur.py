@@ -9,7 +9,7 @@ import numpy as np
 
 from bgsoft.analysis.base import grid_factor
 from bgsoft.composite.picture import FilledPicture
-from bgsoft.composite.upsample import GridBackground, HeldCells
+from bgsoft.composite.upsample import GridBackground
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 
 __all__ = ["BlurBackground", "blur_factor"]
@@ -46,32 +46,38 @@ class BlurBackground(GridBackground):
     Args:
         format: Format of every frame.
         sigma_px: Standard deviation, frame pixels, above 0.
-        held: See :class:`bgsoft.composite.upsample.GridBackground`.
+        shared: See :class:`bgsoft.composite.upsample.GridBackground`.
     """
 
-    def __init__(self, format: FrameFormat, sigma_px: float, held: HeldCells | None = None) -> None:
+    def __init__(
+        self, format: FrameFormat, sigma_px: float, shared: BlurBackground | None = None
+    ) -> None:
         grid = grid_factor(format.width, format.height)
         factor = blur_factor(sigma_px, grid)
         chroma_factor = max(2, factor)
         if factor <= grid and sigma_px >= _MIN_CHROMA_SIGMA_CELLS * 2 * factor:
             chroma_factor = 2 * factor
         self._picture = FilledPicture(format, factor, chroma_factor)
-        super().__init__(format, factor, chroma_factor, held)
+        super().__init__(format, factor, chroma_factor, shared)
         chroma_sigma = _sigma_cells(sigma_px, chroma_factor, native=2)
         self._sigmas = (_sigma_cells(sigma_px, factor, native=1), chroma_sigma, chroma_sigma)
-        self._unblurred = [np.empty(shape, np.float32) for shape in self._picture.shapes]
-        self._blurred = [np.empty(shape, np.float32) for shape in self._picture.shapes]
+        shapes = self._picture.shapes
+        self._unblurred = [np.empty(shape, np.float32) for shape in shapes]
+        self._blurred = [np.empty(shape, np.float32) for shape in shapes]
+        self._chroma = [np.empty(shape, np.uint16) for shape in shapes[1:]]
 
     def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         planes = self._picture.update(frame, matte, reduced)
-        for index, plane in enumerate(planes):
+        luma, chroma = self.cells
+        for index, (plane, target) in enumerate(zip(planes, (luma, *self._chroma), strict=True)):
             cells, blurred = self._unblurred[index], self._blurred[index]
             np.copyto(cells, plane)
             sigma = self._sigmas[index]
             size = 2 * math.ceil(3 * sigma) + 1
             cv2.GaussianBlur(cells, (size, size), sigma, dst=blurred, borderType=cv2.BORDER_REFLECT)
             np.add(blurred, 0.5, out=blurred)
-            np.copyto(self.cells[index], blurred, casting="unsafe")
+            np.copyto(target, blurred, casting="unsafe")
+        cv2.merge(self._chroma, chroma)
 
 
 def _sigma_cells(sigma_px: float, cell: int, native: int) -> float:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor
 from bgsoft.composite.picture import FilledPicture
-from bgsoft.composite.upsample import GridBackground, HeldCells
+from bgsoft.composite.upsample import GridBackground
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 
 __all__ = ["BokehBackground", "bokeh_factor", "disc_kernel"]
@@ -105,7 +105,7 @@ class BokehBackground(GridBackground):
         radius_px: Radius of the disc that a point becomes (circle of confusion), frame pixels,
             above 0.
         highlights: How much highlights bloom, 0–1.
-        held: See :class:`bgsoft.composite.upsample.GridBackground`.
+        shared: See :class:`bgsoft.composite.upsample.GridBackground`.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class BokehBackground(GridBackground):
         format: FrameFormat,
         radius_px: float,
         highlights: float,
-        held: HeldCells | None = None,
+        shared: BokehBackground | None = None,
     ) -> None:
         factor = bokeh_factor(radius_px, grid_factor(format.width, format.height))
         self._picture = FilledPicture(format, factor, max(factor, 2))
-        super().__init__(format, factor, max(factor, 2), held)
+        super().__init__(format, factor, max(factor, 2), shared)
         self._gain = highlights * _HIGHLIGHT_GAIN
         scale = 1 << (8 if format.bytes_per_sample == 1 else 0)
         black, white = (sample * scale for sample in format.luma_range)
@@ -134,6 +134,7 @@ class BokehBackground(GridBackground):
             self._weight if self._same_shape else np.empty(chroma_shape, np.float32)
         )
         self._idle = np.zeros(chroma_shape, np.float32)
+        self._chroma = [np.empty(chroma_shape, np.uint16) for _ in "br"]
 
     def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         cells = self._picture.update(frame, matte, reduced)
@@ -160,7 +161,9 @@ class BokehBackground(GridBackground):
         np.multiply(weight, 1 / _FULL_SCALE, out=weight)
         if not self._same_shape:
             self._chroma_disc.average(chroma_weight, self._idle)
-        for plane, by, target in zip(self._weighted, weights, self.cells, strict=True):
+        targets = (self.cells[0], *self._chroma)
+        for plane, by, target in zip(self._weighted, weights, targets, strict=True):
             np.divide(plane, by, out=plane)
             np.add(plane, 0.5, out=plane)
             np.copyto(target, plane, casting="unsafe")
+        cv2.merge(self._chroma, self.cells[1])

@@ -289,11 +289,8 @@ class ClipBackground(Background):
             np.copyto(self._chroma, player.chroma)
             self._version = player.version
 
-    def luma(self, start: int, stop: int) -> Samples:
-        return self._luma[start:stop]
-
-    def chroma(self, start: int, stop: int) -> Samples:
-        return self._chroma[start:stop]
+    def planes(self) -> tuple[Samples, Samples]:
+        return self._luma, self._chroma
 
     def close(self) -> None:
         self._player.close()

@@ -73,11 +73,11 @@ def _make_backgrounds(
     match effect.kind:
         case EffectKind.BLUR if length_px:
             blur = BlurBackground(format, length_px)
-            return [blur, *(BlurBackground(format, length_px, blur.held) for _ in range(1, lanes))]
+            return [blur, *(BlurBackground(format, length_px, blur) for _ in range(1, lanes))]
         case EffectKind.BOKEH if length_px:
             make = partial(BokehBackground, format, length_px, effect.highlights)
             bokeh = make()
-            return [bokeh, *(make(bokeh.held) for _ in range(1, lanes))]
+            return [bokeh, *(make(bokeh) for _ in range(1, lanes))]
         case EffectKind.PIXELATE if length_px:
             return [PixelateBackground(format, length_px) for _ in range(lanes)]
         case EffectKind.DIM if effect.effective_strength:

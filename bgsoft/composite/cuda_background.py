@@ -7,8 +7,7 @@ from typing import Any, Protocol
 import cupy
 import numpy as np
 
-from bgsoft.composite.blend import STRIP_ROWS
-from bgsoft.composite.upsample import HOLD_STEPS, dither_pattern
+from bgsoft.composite.upsample import DITHER_ROWS, HOLD_STEPS, dither_pattern
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
 from bgsoft.kernels.loader import kernel
 
@@ -85,7 +84,7 @@ class DeviceCells:
         self._fresh = True
         levels = 1 << (16 - format.bit_depth)
         # Chroma's pattern is the upper left part of luma's. At most 239, so bytes hold it.
-        pattern = dither_pattern(min(STRIP_ROWS, height), width, levels).astype(np.uint8)
+        pattern = dither_pattern(DITHER_ROWS, width, levels).astype(np.uint8)
         logs = factor.bit_length() - 1, chroma_factor.bit_length() - 1
         plan = device_ints(rows, columns, chroma_rows, chroma_columns, *logs, *self.offsets)
         self.blend_arguments: tuple[Any, ...] = (plan, self._shown, cupy.asarray(pattern))

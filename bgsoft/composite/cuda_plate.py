@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.composite.clip import ClipPlayer
-from bgsoft.composite.dim import DimBackground
+from bgsoft.composite.dim import darken
 from bgsoft.composite.plate import color_plate, image_plate
 from bgsoft.cuda.device import CopyMeter
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Planes, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
 
 __all__ = ["DeviceClip", "DeviceColor", "DeviceDim", "DeviceImage"]
 
@@ -41,8 +39,8 @@ class DeviceColor(_Still):
     blend_kernel = "blend_flat"
 
     def __init__(self, background: str | None, format: FrameFormat) -> None:
-        plate = color_plate(background, format)
-        samples = (plate.luma(0, 1)[0, 0], *plate.chroma(0, 2)[0, 0])
+        luma, chroma = color_plate(background, format).planes()
+        samples = (luma[0, 0], *chroma[0, 0])
         self.blend_arguments: tuple[Any, ...] = tuple(np.uint32(sample) for sample in samples)
 
 
@@ -52,8 +50,7 @@ class DeviceImage(_Still):
     blend_kernel = "blend_plate"
 
     def __init__(self, path: Path, format: FrameFormat) -> None:
-        plate = image_plate(path, format)
-        planes = (plate.luma(0, format.height), plate.chroma(0, format.height))
+        planes = image_plate(path, format).planes()
         self.blend_arguments: tuple[Any, ...] = tuple(cupy.asarray(plane) for plane in planes)
 
 
@@ -64,24 +61,13 @@ class DeviceDim(_Still):
 
     def __init__(self, format: FrameFormat, percent: float) -> None:
         count = 1 << format.bit_depth
-        # A picture of all code values: luma in its row, Cb and Cr alike in theirs.
-        ramp_format = replace(format, width=2 * count, height=2)
-        ramp = (np.arange(2 * count) % count << format.shift).astype(format.dtype)
-        luma = np.stack((ramp, ramp))
-        chroma = np.repeat(ramp[:count], 2).reshape(ramp_format.chroma_shape)
-        planes = Planes(slot=0, luma=luma, chroma=chroma, alpha=None)
-        frame = Frame(
-            planes=planes, format=ramp_format, index=0, pts=0, time_base=Fraction(1, 1000)
-        )
-        dim = DimBackground(ramp_format, percent)
-        nobody = np.zeros(ramp_format.luma_shape, np.uint8)
-        grid = Reduced(factor=1, luma=luma, chroma=chroma)
-        dim.prepare(frame, Matte(alpha=nobody, reduced=nobody), grid)
-        tables = (dim.luma(0, 2)[0, :count], dim.chroma(0, 1)[0, :, 0])
-        dim.close()
-        self.blend_arguments: tuple[Any, ...] = tuple(
-            cupy.asarray(np.ascontiguousarray(table)) for table in tables
-        )
+        ramp = (np.arange(count) << format.shift).astype(format.dtype)[None]
+        tables = []
+        for towards in (format.luma_range[0], format.chroma_neutral):
+            table = np.empty_like(ramp)
+            darken(ramp, towards, percent, table)
+            tables.append(cupy.asarray(table[0]))
+        self.blend_arguments: tuple[Any, ...] = tuple(tables)
 
 
 class DeviceClip:

@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 
 from bgsoft.analysis.cpu import Samples
-from bgsoft.composite.blend import STRIP_ROWS, Background
-from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout, Reduced
+from bgsoft.composite.blend import Background
+from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 
-__all__ = ["DimBackground"]
+__all__ = ["DimBackground", "darken"]
 
 
 class DimBackground(Background):
@@ -24,46 +24,36 @@ class DimBackground(Background):
     """
 
     def __init__(self, format: FrameFormat, percent: float) -> None:
-        self._keep = 1 - percent / 100
-        self._black = format.luma_range[0]
-        self._neutral = format.chroma_neutral
-        self._eight_bit = format.layout is PixelLayout.NV12
-        rows = min(STRIP_ROWS, format.height)
-        half_rows, half_columns = (rows + 1) // 2, format.chroma_shape[1]
-        self._luma: Samples = np.empty((rows, format.width), format.dtype)
-        self._chroma: Samples = np.empty((half_rows, half_columns, 2), format.dtype)
-        self._frame: Frame | None = None
+        self._percent = percent
+        self._black, self._neutral = format.luma_range[0], format.chroma_neutral
+        self._luma: Samples = np.empty(format.luma_shape, format.dtype)
+        self._chroma: Samples = np.empty(format.chroma_shape, format.dtype)
 
     def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
-        self._frame = frame
+        darken(frame.luma, self._black, self._percent, self._luma)
+        rows = len(frame.chroma)
+        chroma, target = frame.chroma.reshape(rows, -1), self._chroma.reshape(rows, -1)
+        darken(chroma, self._neutral, self._percent, target)
 
-    def luma(self, start: int, stop: int) -> Samples:
-        assert self._frame is not None, "prepare() comes first"
-        target = self._luma[: stop - start]
-        self._scale(self._frame.luma[start:stop], self._black, target)
-        return target
+    def planes(self) -> tuple[Samples, Samples]:
+        return self._luma, self._chroma
 
-    def chroma(self, start: int, stop: int) -> Samples:
-        assert self._frame is not None, "prepare() comes first"
-        target = self._chroma[: stop - start]
-        rows = stop - start
-        self._scale(
-            self._frame.chroma[start:stop].reshape(rows, -1),
-            self._neutral,
-            target.reshape(rows, -1),
-        )
-        return target
 
-    def _scale(self, source: Samples, towards: int, target: Samples) -> None:
-        """``target ← towards + keep · (source − towards)``, rounded to code values."""
-        offset = towards * (1 - self._keep)
-        if self._eight_bit:
-            # Never negative, so the absolute value that it takes is the value.
-            cv2.convertScaleAbs(source, dst=target, alpha=self._keep, beta=offset)
-        else:
-            # Half a code value more makes the cut-off a rounding.
-            cv2.addWeighted(source, self._keep, source, 0, offset + 32, dst=target)
-            np.bitwise_and(target, 0xFFC0, out=target)
+def darken(source: Samples, towards: int, percent: float, target: Samples) -> None:
+    """``target ← source + (towards − source) · percent / 100``, rounded to code values.
 
-    def close(self) -> None:
-        self._frame = None
+    Args:
+        source: (h, w) uint8, or uint16 with 10 bits in the high ones.
+        towards: The sample that no light leaves: black, or neutral chroma.
+        percent: Light taken away, 0–100.
+        target: As ``source``, overwritten.
+    """
+    keep = 1 - percent / 100
+    offset = towards * (1 - keep)
+    if source.dtype == np.uint8:
+        # Never negative, so the absolute value that it takes is the value.
+        cv2.convertScaleAbs(source, dst=target, alpha=keep, beta=offset)
+    else:
+        # Half a code value more makes the cut-off a rounding.
+        cv2.addWeighted(source, keep, source, 0, offset + 32, dst=target)
+        np.bitwise_and(target, 0xFFC0, out=target)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cpu import AreaReducer, Samples
-from bgsoft.composite.blend import STRIP_ROWS, Background
+from bgsoft.composite.blend import Background
 from bgsoft.composite.fill import CLEAR_ALPHA, PushPull
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 
 __all__ = ["PixelateBackground", "block_edge_px"]
+
+Indices = NDArray[np.intp]
 
 
 def block_edge_px(length_px: float) -> int:
@@ -44,7 +47,7 @@ class PixelateBackground(Background):
         self._luma_reducer = AreaReducer(height, width, factor, format.dtype)
         self._chroma_reducer = AreaReducer(half_height, half_width, factor // 2, format.dtype)
         rows, columns = shape = self._luma_reducer.shape
-        self._chroma = [np.empty((half_height, half_width), format.dtype) for _ in "br"]
+        self._split = [np.empty((half_height, half_width), format.dtype) for _ in "br"]
         self._cells: list[Samples] = [np.empty(shape, format.dtype) for _ in range(3)]
 
         per_block = block // factor
@@ -74,16 +77,13 @@ class PixelateBackground(Background):
         self._column_block = (np.arange(width) + left * factor) // block
         self._half_row_block = (np.arange(half_height) * 2 + top * factor) // block
         self._half_column_block = (np.arange(half_width) * 2 + left * factor) // block
-        self._luma_wide: Samples = np.empty((block_shape[0], width), format.dtype)
-        self._chroma_wide: Samples = np.empty((block_shape[0], half_width, 2), format.dtype)
-        strip = min(STRIP_ROWS, height)
-        self._luma_strip: Samples = np.empty((strip, width), format.dtype)
-        self._chroma_strip: Samples = np.empty(((strip + 1) // 2, half_width, 2), format.dtype)
+        self._luma: Samples = np.empty(format.luma_shape, format.dtype)
+        self._chroma: Samples = np.empty(format.chroma_shape, format.dtype)
 
     def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         self._luma_reducer.reduce(frame.luma, self._cells[0])
-        cv2.split(frame.chroma, self._chroma)
-        for plane, cells in zip(self._chroma, self._cells[1:], strict=True):
+        cv2.split(frame.chroma, self._split)
+        for plane, cells in zip(self._split, self._cells[1:], strict=True):
             self._chroma_reducer.reduce(plane, cells)
         weight = self._inner[3]
         self._weigh(matte)
@@ -93,14 +93,11 @@ class PixelateBackground(Background):
         for source, target in zip(self._padded, self._sums, strict=True):
             cv2.resize(source, size, dst=target, interpolation=cv2.INTER_AREA)
         self._average()
-        np.take(self._luma_blocks, self._column_block, axis=1, out=self._luma_wide, mode="clip")
-        np.take(
-            self._chroma_blocks,
-            self._half_column_block,
-            axis=1,
-            out=self._chroma_wide,
-            mode="clip",
-        )
+        _spread(self._luma_blocks, self._row_block, self._column_block, self._luma)
+        _spread(self._chroma_blocks, self._half_row_block, self._half_column_block, self._chroma)
+
+    def planes(self) -> tuple[Samples, Samples]:
+        return self._luma, self._chroma
 
     def _weigh(self, matte: Matte) -> None:
         """Weight 1 for cells away from people, 0 for others."""
@@ -134,14 +131,7 @@ class PixelateBackground(Background):
         np.copyto(self._chroma_blocks[..., 0], colors[1], casting="unsafe")
         np.copyto(self._chroma_blocks[..., 1], colors[2], casting="unsafe")
 
-    def luma(self, start: int, stop: int) -> Samples:
-        strip = self._luma_strip[: stop - start]
-        blocks = self._row_block[start:stop]
-        np.take(self._luma_wide, blocks, axis=0, out=strip, mode="clip")
-        return strip
 
-    def chroma(self, start: int, stop: int) -> Samples:
-        strip = self._chroma_strip[: stop - start]
-        blocks = self._half_row_block[start:stop]
-        np.take(self._chroma_wide, blocks, axis=0, out=strip, mode="clip")
-        return strip
+def _spread(blocks: Samples, rows: Indices, columns: Indices, target: Samples) -> None:
+    """Give each sample of ``target`` the colour of its block."""
+    np.take(blocks.take(columns, axis=1), rows, axis=0, out=target, mode="clip")

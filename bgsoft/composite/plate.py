@@ -32,11 +32,8 @@ class PlateBackground(Background):
     def __init__(self, luma: Samples, chroma: Samples) -> None:
         self._luma, self._chroma = luma, chroma
 
-    def luma(self, start: int, stop: int) -> Samples:
-        return self._luma[start:stop]
-
-    def chroma(self, start: int, stop: int) -> Samples:
-        return self._chroma[start:stop]
+    def planes(self) -> tuple[Samples, Samples]:
+        return self._luma, self._chroma
 
 
 def color_plate(background: str | None, format: FrameFormat) -> PlateBackground:

@@ -12,17 +12,20 @@ saves enlarging a still plane again. On a 1080p webcam clip it cut the encoder's
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import Samples
-from bgsoft.composite.blend import STRIP_ROWS, Background
+from bgsoft.composite.blend import Background
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 
 __all__ = [
+    "DITHER_ROWS",
     "HOLD_STEPS",
     "GridBackground",
     "HeldCells",
@@ -32,6 +35,9 @@ __all__ = [
 ]
 
 Plane16 = NDArray[np.uint16]
+
+DITHER_ROWS = 128
+"""Luma rows after which the dither repeats; chroma's repeats after half of them."""
 
 _DEAD_ZONE = 1 / 16
 """Part of a code value around whole ones that dithering leaves alone, so that flat areas stay."""
@@ -93,25 +99,32 @@ class HeldCells:
     """What is shown of a background on its cells, from frame to frame.
 
     Args:
-        shapes: (h, w) of luma, Cb and Cr cells.
+        shapes: (h, w) of luma cells and (h, w, 2) of chroma cells.
         steps: Least change that is followed, 16-bit full scale.
     """
 
-    def __init__(self, shapes: Sequence[tuple[int, int]], steps: int) -> None:
+    def __init__(self, shapes: Sequence[tuple[int, ...]], steps: int) -> None:
         self._steps = steps
         self.planes = [np.empty(shape, np.uint16) for shape in shapes]
-        """Luma, Cb and Cr, (h, w) uint16, 16-bit full scale."""
-        self.versions = [0, 0, 0]
+        """Luma and chroma cells, 16-bit full scale."""
+        self.versions = [0, 0]
         """How often each has changed."""
-        self._changed = [np.empty(shape, np.uint8) for shape in shapes]
-        self._difference = [np.empty(shape, np.uint16) for shape in shapes]
+        flat = [(shape[0], math.prod(shape[1:])) for shape in shapes]
+        self._changed = [np.empty(shape, np.uint8) for shape in flat]
+        self._difference = [np.empty(shape, np.uint16) for shape in flat]
 
     def follow(self, cells: Sequence[Plane16]) -> None:
         """Take in the next frame's cells, in presentation order."""
         for index, (shown, plane) in enumerate(zip(self.planes, cells, strict=True)):
             if self.versions[index] == 0:
                 np.copyto(shown, plane)
-            elif not hold(plane, shown, self._steps, self._changed[index], self._difference[index]):
+            elif not hold(
+                _flat(plane),
+                _flat(shown),
+                self._steps,
+                self._changed[index],
+                self._difference[index],
+            ):
                 continue
             self.versions[index] += 1
 
@@ -123,52 +136,45 @@ class GridBackground(Background):
         format: Format of every frame.
         factor: Luma pixels per luma cell, each way, a power of two.
         chroma_factor: Luma pixels per chroma cell, each way, a power of two, 2 or more.
-        held: What is shown, shared with the backgrounds of other frames of a batch; None: made.
+        shared: The background of another frame of the same batch, with which this one shares what
+            is held and the dither; None: the first.
     """
 
     def __init__(
-        self, format: FrameFormat, factor: int, chroma_factor: int, held: HeldCells | None = None
+        self,
+        format: FrameFormat,
+        factor: int,
+        chroma_factor: int,
+        shared: GridBackground | None = None,
     ) -> None:
-        self._shift = 8 if format.layout is PixelLayout.NV12 else 6
         height, width = format.luma_shape
         half_height, half_width, _ = format.chroma_shape
-        shape = -(-height // factor), -(-width // factor)
-        chroma_factor //= 2  # from here on in chroma samples
-        chroma_shape = -(-half_height // chroma_factor), -(-half_width // chroma_factor)
-        self.cells: tuple[Plane16, Plane16, Plane16] = (
-            np.empty(shape, np.uint16),
-            np.empty(chroma_shape, np.uint16),
-            np.empty(chroma_shape, np.uint16),
-        )
-        """Luma, Cb and Cr cells, 16-bit full scale; to be filled by :meth:`prepare`."""
-        self.held = held or HeldCells([c.shape for c in self.cells], HOLD_STEPS[format.bit_depth])
-        """Shared with others."""
+        chroma_scale = chroma_factor // 2
+        cells = -(-height // factor), -(-width // factor)
+        chroma_cells = -(-half_height // chroma_scale), -(-half_width // chroma_scale)
+        self.cells = np.empty(cells, np.uint16), np.empty((*chroma_cells, 2), np.uint16)
+        """Luma and chroma cells, 16-bit full scale; to be filled by :meth:`prepare`."""
+        if shared is None:
+            self._held = HeldCells([c.shape for c in self.cells], HOLD_STEPS[format.bit_depth])
+            self._dithers = _dithers(format)
+        else:
+            self._held, self._dithers = shared._held, shared._dithers
         self._shown = [np.empty_like(cells) for cells in self.cells]
-        self._versions = [0, 0, 0]
-        self._stale = [False, False, False]
-        scales = (factor, chroma_factor, chroma_factor)
-        self._planes = [
-            cells
-            if scale == 1
-            else np.empty((cells.shape[0] * scale, cells.shape[1] * scale), np.uint16)
-            for cells, scale in zip(self._shown, scales, strict=True)
+        self._versions = [0, 0]
+        self._stale = [False, False]
+        self._enlarged = [
+            np.empty((c.shape[0] * scale, c.shape[1] * scale, *c.shape[2:]), np.uint16)
+            for c, scale in zip(self.cells, (factor, chroma_scale), strict=True)
         ]
-        self._size = (height, width)
-        self._half_size = (half_height, half_width)
-        levels = 1 << (16 - format.bit_depth)
-        self._mask = (0xFFFF // levels) * levels & 0xFFFF
-        strip = min(STRIP_ROWS, height)
-        self._dither = dither_pattern(strip, width, levels)
-        self._half_dither = dither_pattern((strip + 1) // 2, half_width, levels)
-        self._wide = np.empty((strip, width), np.uint16)
-        self._half_wide = [np.empty(self._half_dither.shape, np.uint16) for _ in range(2)]
-        self._eight_bit = format.bit_depth == 8
-        self._luma_strip: Samples = np.empty((strip, width), format.dtype)
-        self._low_bytes = np.empty((strip, width), np.uint8)
-        self._chroma_strip: Samples = np.empty((*self._half_dither.shape, 2), format.dtype)
+        self._planes: tuple[Samples, Samples] = (
+            np.empty(format.luma_shape, format.dtype),
+            np.empty(format.chroma_shape, format.dtype),
+        )
+        self._low_bytes = np.empty((height, 2 * half_width), np.uint8)
+        self._code_mask = 0x10000 - (1 << (16 - format.bit_depth))
 
     def settle(self, frame: Frame) -> None:
-        held = self.held
+        held = self._held
         held.follow(self.cells)
         for index, version in enumerate(held.versions):
             if self._versions[index] != version:
@@ -176,40 +182,43 @@ class GridBackground(Background):
                 self._versions[index] = version
                 self._stale[index] = True
 
-    def _enlarged(self, index: int) -> Plane16:
-        """A plane at the frame's size, brought up to date."""
-        shown, plane = self._shown[index], self._planes[index]
-        if self._stale[index] and plane is not shown:
-            cv2.resize(shown, plane.shape[::-1], dst=plane, interpolation=cv2.INTER_LINEAR)
-        self._stale[index] = False
-        return plane
+    def planes(self) -> tuple[Samples, Samples]:
+        for index, stale in enumerate(self._stale):
+            if stale:
+                self._enlarge(index)
+                self._stale[index] = False
+        return self._planes
 
-    def luma(self, start: int, stop: int) -> Samples:
-        rows, width = stop - start, self._size[1]
-        strip = self._luma_strip[:rows]
-        wide = self._wide[:rows]
-        np.add(self._enlarged(0)[start:stop, :width], self._dither[:rows], out=wide)
-        if self._eight_bit:
+    def _enlarge(self, index: int) -> None:
+        """Bring a plane up to date with the cells that are shown."""
+        plane, enlarged = self._planes[index], self._enlarged[index]
+        size = enlarged.shape[1::-1]
+        cv2.resize(self._shown[index], size, dst=enlarged, interpolation=cv2.INTER_LINEAR)
+        samples = _flat(plane)
+        rows, columns = samples.shape
+        wide = _flat(enlarged)[:rows, :columns]
+        np.add(wide, self._dithers[index], out=wide)
+        if samples.dtype == np.uint8:
             # The high byte of each sample, by OpenCV's vectorised de-interleaving.
-            pairs = wide.view(np.uint8).reshape(rows, width, 2)
-            cv2.split(pairs, (self._low_bytes[:rows], strip))
+            pairs = wide.view(np.uint8).reshape(rows, columns, 2)
+            low = self._low_bytes[:rows, :columns]
+            cv2.split(pairs, (low, samples))
         else:
-            np.bitwise_and(wide, self._mask, out=strip)
-        return strip
+            np.bitwise_and(wide, self._code_mask, out=samples)
 
-    def chroma(self, start: int, stop: int) -> Samples:
-        rows, width = stop - start, self._half_size[1]
-        strip = self._chroma_strip[:rows]
-        dither = self._half_dither[:rows]
-        cb, cr = (plane[:rows] for plane in self._half_wide)
-        np.add(self._enlarged(1)[start:stop, :width], dither, out=cb)
-        np.add(self._enlarged(2)[start:stop, :width], dither, out=cr)
-        np.bitwise_and(cr, self._mask, out=cr)
-        if self._eight_bit:
-            # Little-endian: Cb is the first byte of the pair.
-            np.right_shift(cb, 8, out=cb)
-            np.bitwise_or(cb, cr, out=strip.view(np.uint16)[..., 0])
-        else:
-            np.bitwise_and(cb, self._mask, out=cb)
-            cv2.merge((cb, cr), strip)
-        return strip
+
+def _flat(plane: NDArray[Any]) -> NDArray[Any]:
+    """A plane with the samples of a row side by side, whatever their channels."""
+    return plane.reshape(len(plane), -1)
+
+
+def _dithers(format: FrameFormat) -> tuple[Plane16, Plane16]:
+    """Thresholds for each sample of luma and of chroma, whose pairs have theirs in common."""
+    height, width = format.luma_shape
+    half_height, half_width, _ = format.chroma_shape
+    pattern = dither_pattern(DITHER_ROWS, width, 1 << (16 - format.bit_depth))
+    half_pattern = np.repeat(pattern[: DITHER_ROWS // 2, :half_width], 2, axis=1)
+    return (
+        np.take(pattern, np.arange(height) % len(pattern), axis=0),
+        np.take(half_pattern, np.arange(half_height) % len(half_pattern), axis=0),
+    )
