@@ -10,6 +10,7 @@ before the edge is fitted, so that the fit has less to work on and no removed no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Event
 
 import cv2
 import numpy as np
@@ -21,7 +22,7 @@ from bgsoft.matte.contour import ContourSmoother, EdgeShift, Feather
 from bgsoft.matte.geometry import FrameUpsampler, MaskResampler
 from bgsoft.matte.islands import IslandFilter
 from bgsoft.matte.refine import GuidedRefiner
-from bgsoft.matte.temporal import TemporalFilter
+from bgsoft.matte.temporal import Moment, TemporalFilter
 from bgsoft.matte.threshold import SoftThreshold
 from bgsoft.workers import Workers
 
@@ -36,8 +37,8 @@ _STILL_VARIANCE = 6.5
 class CpuMatter:
     """Style soft, with NumPy and OpenCV. All buffers are made before the second frame.
 
-    What follows earlier frames (smoothing over time, islands) is done in order, the rest of a
-    batch side by side.
+    Only the smoothing over time is done in order. Everything else is done side by side: what
+    comes before it for all frames of a batch, then what comes after it.
 
     Where the mask is held while the picture moves on, the edge is fitted anew to the new picture
     (if ``refine`` is guided): the steps before the fit are skipped. Where the picture stands still
@@ -54,24 +55,18 @@ class CpuMatter:
     ) -> None:
         shape = grid_shape(format.width, format.height)
         self._temporal = TemporalFilter(config.temporal)
-        self._threshold = SoftThreshold(config.threshold, config.softness)
-        self._to_grid = MaskResampler(format)
-        self._islands = IslandFilter(shape, config.min_area) if config.min_area > 0 else None
         self._refits = config.refine is Refine.GUIDED
-        self._opacity: Array = np.empty((0, 0), np.uint8)
-        self._coarse = np.empty(shape, np.uint8)
-        self._fitted_luma = np.empty(shape, np.uint8)
-        self._has_mask = False
         self._workers = workers or Workers()
-        self._lanes = [_Lane(config, format) for _ in range(self._workers.lanes)]
-        self._last = np.empty(shape, np.uint8)
-        """The matte of the last frame of the last call, on the grid."""
+        self._lanes = [_Lane(config, format, self._temporal) for _ in range(self._workers.lanes)]
+        # What the next batch goes on from: the last mask's opacity, the picture last fitted, and
+        # the matte last given out.
+        self._last = _Opacity(config, format, self._temporal)
+        self._has_mask = False
+        self._fitted_luma = np.empty(shape, np.uint8)
+        self._last_matte = np.empty(shape, np.uint8)
 
     def reset(self) -> None:
         """Forget earlier frames (scene cut)."""
-        self._temporal.reset()
-        if self._islands is not None:
-            self._islands.reset()
         self._has_mask = False
 
     def refine(
@@ -79,62 +74,119 @@ class CpuMatter:
     ) -> list[Matte]:
         """Make the mattes of some frames; see :meth:`bgsoft.matte.base.Matter.refine`."""
         lanes = self._lanes[: len(frames)]
-        fitted = [
-            self._follow(mask, lane, grid)
-            for mask, lane, grid in zip(masks, lanes, grids, strict=True)
-        ]
-        made = self._workers.map(self._make, frames, grids, fitted)
+        self._workers.map(self._see, masks, grids)
+        self._follow(masks, lanes)
+        self._workers.map(self._make, masks, frames, grids)
         mattes: list[Matte] = []
-        for mask, lane, frame, is_made in zip(masks, lanes, frames, made, strict=True):
-            if not is_made:
-                np.copyto(lane.matte, mattes[-1].reduced if mattes else self._last)
+        for mask, lane, frame in zip(masks, lanes, frames, strict=True):
+            if lane.source is None:
+                np.copyto(lane.matte, mattes[-1].reduced if mattes else self._last_matte)
                 lane.enlarge(frame)
             alpha = frame.planes.alpha
             mattes.append(Matte(alpha=alpha, reduced=lane.matte, held=mask is None))
-        np.copyto(self._last, mattes[-1].reduced)
+        self._remember(masks, lanes)
         return mattes
 
-    def _follow(self, mask: Array | None, lane: _Lane, grid: Reduced) -> bool:
-        """Take in the next frame; whether its matte differs from the last one."""
-        luma = lane.see(grid)
+    def _see(self, index: int, mask: Array | None, grid: Reduced) -> None:
+        self._lanes[index].see(mask, grid)
+
+    def _follow(self, masks: Sequence[Array | None], lanes: Sequence[_Lane]) -> None:
+        """Smooth over time, and say for each frame which opacity its matte is made from."""
+        last = self._last if self._has_mask else None
+        fitted_luma = self._fitted_luma
+        for mask, lane in zip(masks, lanes, strict=True):
+            if mask is not None:
+                lane.opacity.follow(mask, last)
+                lane.source = last = lane.opacity
+            elif last is None:
+                raise ValueError("no mask to hold: the first frame must be segmented")
+            elif self._refits and _has_moved(lane.luma, fitted_luma):
+                lane.source = last
+            else:
+                lane.source = None
+            if lane.source is not None:
+                fitted_luma = lane.luma
+
+    def _make(self, index: int, mask: Array | None, frame: Frame, grid: Reduced) -> None:
+        lane = self._lanes[index]
         if mask is not None:
-            self._make_coarse(mask, luma)
-            self._has_mask = True
-        elif not self._has_mask:
-            raise ValueError("no mask to hold: the first frame must be segmented")
-        elif not self._refits or not self._has_moved(luma):
-            return False
-        np.copyto(lane.matte, self._coarse)
-        if self._refits:
-            np.copyto(self._fitted_luma, luma)
-        return True
-
-    def _make_coarse(self, mask: Array, luma: Array) -> None:
-        """From the raw mask to clean opacity on the grid."""
-        if self._opacity.shape != mask.shape:
-            self._opacity = np.empty(mask.shape, np.uint8)
-        self._threshold.apply(self._temporal.apply(mask, luma), self._opacity)
-        self._to_grid.apply(self._opacity, self._coarse)
-        if self._islands is not None:
-            self._islands.apply(self._coarse)
-
-    def _has_moved(self, luma: Array) -> bool:
-        """Whether the picture differs by more than noise from the one last fitted."""
-        squares = cv2.norm(luma, self._fitted_luma, cv2.NORM_L2SQR)
-        return bool(squares > _STILL_VARIANCE * luma.size)
-
-    def _make(self, index: int, frame: Frame, grid: Reduced, is_fitted: bool) -> bool:
-        if is_fitted:
-            lane = self._lanes[index]
-            lane.fit(grid)
+            lane.opacity.clean()
+        if lane.source is not None:
+            lane.fit(lane.source.wait(), grid)
             lane.enlarge(frame)
-        return is_fitted
+
+    def _remember(self, masks: Sequence[Array | None], lanes: Sequence[_Lane]) -> None:
+        """Keep what the next batch goes on from, while the lanes are used again."""
+        np.copyto(self._last_matte, lanes[-1].matte)
+        fitted = [lane for lane in lanes if lane.source is not None]
+        if fitted and self._refits:
+            np.copyto(self._fitted_luma, fitted[-1].luma)
+        segmented = [lane for mask, lane in zip(masks, lanes, strict=True) if mask is not None]
+        if segmented:
+            lane = segmented[-1]
+            lane.opacity, self._last = self._last, lane.opacity
+            self._has_mask = True
+
+
+def _has_moved(luma: Array, fitted_luma: Array) -> bool:
+    """Whether a picture differs by more than noise from the one last fitted."""
+    return bool(cv2.norm(luma, fitted_luma, cv2.NORM_L2SQR) > _STILL_VARIANCE * luma.size)
+
+
+class _Opacity:
+    """The way of one mask to clean opacity on the grid, with its buffers."""
+
+    def __init__(self, config: MatteConfig, format: FrameFormat, temporal: TemporalFilter) -> None:
+        shape = grid_shape(format.width, format.height)
+        self._temporal = temporal
+        self._threshold = SoftThreshold(config.threshold, config.softness)
+        self._to_grid = MaskResampler(format)
+        self._islands = IslandFilter(shape, config.min_area) if config.min_area > 0 else None
+        self._moment = Moment((0, 0))
+        self._small: Array = np.empty((0, 0), np.uint8)
+        self._plane = np.empty(shape, np.uint8)
+        self._before: _Opacity | None = None
+        self._is_clean = Event()
+
+    def see(self, mask: Array, luma: Array) -> None:
+        """Look at the picture that the mask belongs to: (gh, gw) uint8."""
+        if self._moment.shape != mask.shape:
+            self._moment = Moment(mask.shape)
+            self._small = np.empty(mask.shape, np.uint8)
+        self._temporal.see(luma, self._moment)
+
+    def follow(self, mask: Array, before: _Opacity | None) -> None:
+        """Smooth the mask over time, in order; ``before`` is the last mask's, if that counts."""
+        self._is_clean.clear()
+        self._before = before
+        self._temporal.apply(mask, self._moment, before._moment if before else None)
+
+    def clean(self) -> None:
+        """From the smoothed mask to clean opacity; may wait for that of the mask before."""
+        try:
+            self._threshold.apply(self._moment.state, self._small)
+            self._to_grid.apply(self._small, self._plane)
+            if self._islands is not None:
+                before = self._before
+                self._islands.apply(self._plane, before._cleaned_islands if before else None)
+        finally:
+            self._is_clean.set()
+
+    def _cleaned_islands(self) -> IslandFilter:
+        assert self._islands is not None
+        self._is_clean.wait()
+        return self._islands
+
+    def wait(self) -> Array:
+        """The clean opacity, once it is made: (gh, gw) uint8."""
+        self._is_clean.wait()
+        return self._plane
 
 
 class _Lane:
     """The steps that need nothing of earlier frames, with the buffers of one frame."""
 
-    def __init__(self, config: MatteConfig, format: FrameFormat) -> None:
+    def __init__(self, config: MatteConfig, format: FrameFormat, temporal: TemporalFilter) -> None:
         shape = grid_shape(format.width, format.height)
         cells_per_pct = format.height / grid_factor(format.width, format.height) / 100.0
         self._refiner = GuidedRefiner(shape) if config.refine is Refine.GUIDED else None
@@ -145,24 +197,31 @@ class _Lane:
         self._feather = Feather(shape, rim) if rim > 0 else None
         self._to_frame = FrameUpsampler(format)
         self._is_deep = format.bit_depth > 8
-        self._luma: Array = np.empty(shape, np.uint8)
         self._chroma: Array = np.empty((0, 0, 2), np.uint8)
+        self.luma: Array = np.empty(shape, np.uint8)
+        """(gh, gw): the picture."""
+        self.opacity = _Opacity(config, format, temporal)
+        """For the frame's own mask."""
+        self.source: _Opacity | None = None
+        """What the matte is made from; None: the frame gets the matte of the frame before."""
         self.matte = np.empty(shape, np.uint8)
-        """(gh, gw): clean opacity, and after :meth:`fit` the matte."""
+        """(gh, gw)."""
 
-    def see(self, grid: Reduced) -> Array:
-        """The grid's luma in 8 bits: (gh, gw) uint8."""
+    def see(self, mask: Array | None, grid: Reduced) -> None:
+        """Look at the frame, before anything else is done for it."""
         if self._is_deep:
-            cv2.convertScaleAbs(grid.luma, dst=self._luma, alpha=_DEEP_TO_BYTE)
+            cv2.convertScaleAbs(grid.luma, dst=self.luma, alpha=_DEEP_TO_BYTE)
         else:
-            self._luma = grid.luma
-        return self._luma
+            self.luma = grid.luma
+        if mask is not None:
+            self.opacity.see(mask, self.luma)
 
-    def fit(self, grid: Reduced) -> None:
-        """From clean opacity to the matte, of the frame last seen."""
+    def fit(self, opacity: Array, grid: Reduced) -> None:
+        """From clean opacity to the matte."""
         alpha = self.matte
+        np.copyto(alpha, opacity)
         if self._refiner is not None:
-            self._refiner.apply(alpha, self._luma, self._chroma8(grid))
+            self._refiner.apply(alpha, self.luma, self._chroma8(grid))
         if self._smoother is not None:
             self._smoother.apply(alpha)
         if self._shift is not None:

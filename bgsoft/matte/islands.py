@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import cv2
 import numpy as np
 
@@ -24,6 +26,9 @@ class IslandFilter:
     Regions are those of the plane cut at one half, on half the grid. Soft alpha is kept within a
     skirt around the regions that stay; beyond it the plane becomes exactly 0 or 255, so haze in
     the background and thin spots deep inside a person go too.
+
+    A filter has the buffers and the regions of one frame. What the frame before kept is asked for
+    only where it counts: for regions about as large as the limit.
     """
 
     def __init__(self, shape: tuple[int, int], min_area: float) -> None:
@@ -44,47 +49,43 @@ class IslandFilter:
         self._small = np.empty(half, np.uint8)
         self._binary = np.empty(half, np.uint8)
         self._labels = np.empty(half, np.int32)
-        self._person = np.empty(half, np.uint8)
-        self._background = np.empty(half, np.uint8)
+        self._regions = np.empty((2, *half), np.uint8)
+        """Of the person and of the background, those that stay."""
         self._near = np.empty(half, np.uint8)
         self._soft = np.empty(half, np.uint8)
         # Twice the half grid: where a side of the grid is odd, one cell more than that.
         self._limit = np.empty((2 * half[0], 2 * half[1]), np.uint8)
-        self._fresh = True
 
-    def reset(self) -> None:
-        """Forget which regions were kept."""
-        self._fresh = True
-
-    def apply(self, alpha: Array) -> None:
+    def apply(self, alpha: Array, before: Callable[[], IslandFilter] | None = None) -> None:
         """Clean a plane in place.
 
         Args:
             alpha: (gh, gw) uint8; replaced.
+            before: Gives the filter of the frame before, another than this. None: there is none.
         """
         rows, columns = alpha.shape
+        person, background = self._regions
         halve(alpha, self._small)
         cv2.threshold(self._small, 127, 255, cv2.THRESH_BINARY, dst=self._binary)
-        self._keep_large(self._binary, self._person, connectivity=8)
-        if self._exceeds(self._small, self._binary, self._person):
+        self._keep_large(0, before)
+        if self._exceeds(self._small, self._binary, person):
             cv2.min(alpha, self._limit[:rows, :columns], dst=alpha)
-        cv2.bitwise_not(self._person, dst=self._binary)
-        self._keep_large(self._binary, self._background, connectivity=4)
+        cv2.bitwise_not(person, dst=self._binary)
+        self._keep_large(1, before)
         cv2.bitwise_not(self._small, dst=self._small)
-        if self._exceeds(self._small, self._binary, self._background):
+        if self._exceeds(self._small, self._binary, background):
             cv2.bitwise_not(self._limit, dst=self._limit)
             cv2.max(alpha, self._limit[:rows, :columns], dst=alpha)
-        self._fresh = False
 
-    def _keep_large(self, binary: Array, region: Array, connectivity: int) -> None:
-        """Find the large components of a plane.
+    def _keep_large(self, side: int, before: Callable[[], IslandFilter] | None) -> None:
+        """Find the components of the binary plane that stay, and write their region.
 
         Args:
-            binary: (h, w) uint8, 0 or 255.
-            region: (h, w) uint8, the result of the last frame; replaced by 255 where ``binary``
-                belongs to a large component, 0 elsewhere.
-            connectivity: 4 or 8.
+            side: Whose components they are: 0, the person's; 1, the background's.
+            before: Gives the filter of the frame before.
         """
+        binary, region = self._binary, self._regions[side]
+        connectivity = (8, 4)[side]
         count, _ = cv2.connectedComponents(
             binary, labels=self._labels, connectivity=connectivity, ltype=cv2.CV_32S
         )
@@ -97,8 +98,9 @@ class IslandFilter:
         keep = areas >= self._min_cells
         unsure = (areas * _HYSTERESIS >= self._min_cells) & (areas < self._min_cells * _HYSTERESIS)
         unsure[0] = keep[0] = False
-        if unsure.any() and not self._fresh:
-            was_kept = np.bincount(labels, weights=region.ravel(), minlength=count) / 255.0
+        if unsure.any() and before is not None:
+            kept_before = before()._regions[side].ravel()
+            was_kept = np.bincount(labels, weights=kept_before, minlength=count) / 255.0
             keep[unsure] = (2.0 * was_kept >= areas)[unsure]
         if keep[1:].all():
             np.copyto(region, binary)

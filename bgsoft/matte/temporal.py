@@ -7,7 +7,7 @@ import numpy as np
 
 from bgsoft.frame import Array
 
-__all__ = ["TemporalFilter"]
+__all__ = ["Moment", "TemporalFilter"]
 
 _WINDOW = 5
 """Side of the box, in mask samples, over which changes are averaged: single samples are noise."""
@@ -24,6 +24,23 @@ def _ramp(low: float, high: float) -> Array:
     """256-entry uint8 table rising smoothly from 0 at ``low`` to 255 at ``high``."""
     x = np.clip((np.arange(256) - low) / (high - low), 0.0, 1.0)
     return np.rint(255.0 * x * x * (3.0 - 2.0 * x)).astype(np.uint8)
+
+
+class Moment:
+    """What the temporal filter keeps of one mask, until the next one has been averaged.
+
+    Args:
+        shape: (h, w) of the mask.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        self.state: Array = np.empty(shape, np.float32)
+        """(h, w): the smoothed mask."""
+        self.luma: Array = np.empty(shape, np.uint8)
+        """(h, w): the picture at the mask's size."""
+        self.luma_sums: Array = np.empty(shape, np.uint16)
+        """(h, w): sums of its luma over the window."""
 
 
 class TemporalFilter:
@@ -44,73 +61,60 @@ class TemporalFilter:
         self._floor = 1.0 - strength
         self._mask_ramp = _ramp(_MASK_CHANGE[0] * 255.0, _MASK_CHANGE[1] * 255.0)
         self._luma_ramp = _ramp(*(_LUMA_STEPS * change for change in _LUMA_CHANGE))
+        scale, floor = np.float32((1.0 - self._floor) / 255.0), np.float32(self._floor)
+        self._mask_weights = self._mask_ramp * scale + floor
+        self._luma_weights = self._luma_ramp * scale + floor
         self._shape: tuple[int, int] | None = None
-        self._luma: Array = np.empty((0, 0), np.uint16)
-        self._last_luma: Array = np.empty((0, 0), np.uint16)
-        self._fresh = True
 
-    def reset(self) -> None:
-        """Forget earlier masks; the next one is taken as it is."""
-        self._fresh = True
+    def see(self, luma: Array, moment: Moment) -> None:
+        """Take the picture's window sums. Needs nothing of earlier frames, unlike :meth:`apply`.
 
-    def apply(self, mask: Array, luma: Array) -> Array:
-        """Average one mask into the state.
+        Args:
+            luma: (gh, gw) uint8, the picture the mask belongs to.
+            moment: Its sums are filled.
+        """
+        if self._floor < 1.0:
+            size = moment.shape[::-1]
+            cv2.resize(luma, size, dst=moment.luma, interpolation=cv2.INTER_LINEAR)
+            window = (_WINDOW, _WINDOW)
+            cv2.boxFilter(moment.luma, cv2.CV_16U, window, dst=moment.luma_sums, normalize=False)
+
+    def apply(self, mask: Array, moment: Moment, last: Moment | None) -> None:
+        """Average one mask with those before it.
 
         Args:
             mask: (h, w) float32 in [0, 1].
-            luma: (gh, gw) uint8, the picture the mask belongs to.
-
-        Returns:
-            (h, w) float32, the smoothed mask; overwritten by the next call.
+            moment: Its picture was seen; its state is filled.
+            last: That of the mask before; None: the mask is taken as it is.
         """
-        if self._shape != mask.shape:
-            self._allocate(mask.shape)
-        if self._floor < 1.0:
-            self._see(luma)
-        if self._fresh or self._floor >= 1.0:
-            np.copyto(self._state, mask)
-            self._fresh = False
+        if last is None or self._floor >= 1.0:
+            np.copyto(moment.state, mask)
         else:
-            self._blend(mask)
+            self._blend(mask, moment, last)
         # A model that overflows must not spoil every frame after.
-        cv2.patchNaNs(self._state, 0.0)
-        return self._state
+        cv2.patchNaNs(moment.state, 0.0)
 
-    def _see(self, luma: Array) -> None:
-        """Keep the last picture's window sums and take this one's."""
-        self._luma, self._last_luma = self._last_luma, self._luma
-        height, width = self._small_luma.shape
-        cv2.resize(luma, (width, height), dst=self._small_luma, interpolation=cv2.INTER_LINEAR)
-        window = (_WINDOW, _WINDOW)
-        cv2.boxFilter(self._small_luma, cv2.CV_16U, window, dst=self._luma, normalize=False)
-
-    def _blend(self, mask: Array) -> None:
+    def _blend(self, mask: Array, moment: Moment, last: Moment) -> None:
         """Move the state towards the mask: much where something happens, little elsewhere."""
-        window = (_WINDOW, _WINDOW)
-        cv2.subtract(mask, self._state, dst=self._delta)
-        cv2.convertScaleAbs(self._delta, dst=self._change, alpha=255.0)
-        cv2.blur(self._change, window, dst=self._change)
-        cv2.LUT(self._change, self._mask_ramp, dst=self._change)
-        cv2.absdiff(self._luma, self._last_luma, dst=self._luma_delta)
+        if self._shape != moment.shape:
+            self._allocate(moment.shape)
+        delta, change, weight = self._delta, self._change, self._weight
+        cv2.absdiff(moment.luma_sums, last.luma_sums, dst=self._luma_delta)
         steps = _LUMA_STEPS / (_WINDOW * _WINDOW)
-        cv2.convertScaleAbs(self._luma_delta, dst=self._motion, alpha=steps)
-        cv2.LUT(self._motion, self._luma_ramp, dst=self._motion)
-        cv2.max(self._change, self._motion, dst=self._change)
-        scale = (1.0 - self._floor) / 255.0
-        np.multiply(self._change, np.float32(scale), out=self._weight)
-        np.add(self._weight, np.float32(self._floor), out=self._weight)
-        cv2.multiply(self._delta, self._weight, dst=self._delta)
-        cv2.add(self._state, self._delta, dst=self._state)
+        cv2.convertScaleAbs(self._luma_delta, dst=change, alpha=steps)
+        cv2.LUT(change, self._luma_weights, dst=self._luma_weight)
+        cv2.subtract(mask, last.state, dst=delta)
+        cv2.convertScaleAbs(delta, dst=change, alpha=255.0)
+        cv2.blur(change, (_WINDOW, _WINDOW), dst=change)
+        cv2.LUT(change, self._mask_weights, dst=weight)
+        cv2.max(weight, self._luma_weight, dst=weight)
+        cv2.multiply(delta, weight, dst=delta)
+        cv2.add(last.state, delta, dst=moment.state)
 
     def _allocate(self, shape: tuple[int, int]) -> None:
         self._shape = shape
-        self._state = np.empty(shape, np.float32)
         self._delta = np.empty(shape, np.float32)
         self._weight = np.empty(shape, np.float32)
-        self._small_luma = np.empty(shape, np.uint8)
-        self._luma = np.empty(shape, np.uint16)
-        self._last_luma = np.empty(shape, np.uint16)
+        self._luma_weight = np.empty(shape, np.float32)
         self._luma_delta = np.empty(shape, np.uint16)
         self._change = np.empty(shape, np.uint8)
-        self._motion = np.empty(shape, np.uint8)
-        self._fresh = True

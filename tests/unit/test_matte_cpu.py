@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.config import MatteConfig, MatteStyle, Refine
 from bgsoft.frame import Frame, Matte, PixelLayout
 from bgsoft.matte.cpu import CpuMatter
 from bgsoft.matte.create import create_matter
 from bgsoft.matte.obs import ObsMatter
+from bgsoft.workers import Workers
 from tests.unit.matte_scenes import Plane, blank_frame, discs, reduce
 
 PERSON = (0.5, 0.55, 0.35)
@@ -222,6 +224,32 @@ def test_a_person_who_leaves_leaves_no_ghost() -> None:
         matter.refine([discs((256, 256), PERSON)], [frame], [reduce(frame)])
     empty = np.zeros((256, 256), np.float32)
     assert not matter.refine([empty], [frame], [reduce(frame)])[0].alpha.any()
+
+
+def test_the_number_of_workers_changes_nothing() -> None:
+    """Not even where frames of one batch need each other: held masks, islands about the limit."""
+    rng = np.random.default_rng(7)
+    pictures = [rng.integers(40, 200, ODD[::-1]) for _ in range(3)]
+    masks: list[Plane | None] = [
+        discs((256, 256), PERSON, (0.9, 0.1, radius))
+        for radius in (0.11, 0.09, 0.1, 0.085, 0.11, 0)
+    ]
+    masks[2:2] = [None, None]
+
+    def mattes(lanes: int) -> list[Plane]:
+        with Workers(lanes) as workers:
+            frames = [blank_frame(*ODD, luma=pictures[index // 3]) for index in range(len(masks))]
+            matter = CpuMatter(MatteConfig(min_area=0.03), frames[0].format, workers)
+            for start in range(0, len(frames), lanes):
+                batch = frames[start : start + lanes]
+                grids = CpuReducer(batch[0].format, workers).reduce(batch)
+                matter.refine(masks[start : start + lanes], batch, grids)
+        return [frame.planes.alpha for frame in frames]
+
+    alone = mattes(1)
+    assert [alpha[36, 577] for alpha in alone] == [255] * 6 + [255, 0]
+    for lanes in (3, 8):
+        np.testing.assert_array_equal(mattes(lanes), alone)
 
 
 def test_ten_bits_give_the_matte_of_eight() -> None:
