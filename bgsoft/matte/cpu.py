@@ -1,10 +1,11 @@
-"""The soft matte on the host: the reference for every other implementation.
+"""Mattes on the host: the reference for every other implementation.
 
-Order: temporal smoothing of the raw mask, soft threshold, enlargement to the analysis grid, islands
-and holes, fit of the edge to the picture, contour smoothing, expansion, feather, enlargement to
-the frame. The mask is smoothed over time before it is thresholded, because there a change still
-has its true size; after the threshold's steep step noise would look like movement. Islands go
-before the edge is fitted, so that the fit has less to work on and no removed noise in its windows.
+The soft matte's order: temporal smoothing of the raw mask, soft threshold, enlargement to the
+analysis grid, islands and holes, fit of the edge to the picture, contour smoothing, expansion,
+feather, enlargement to the frame. The mask is smoothed over time before it is thresholded, because
+there a change still has its true size; after the threshold's steep step noise would look like
+movement. Islands go before the edge is fitted, so that the fit has less to work on and no removed
+noise in its windows.
 """
 
 from __future__ import annotations
@@ -16,25 +17,52 @@ import cv2
 import numpy as np
 
 from bgsoft.analysis.base import grid_factor, grid_shape
-from bgsoft.config import MatteConfig, Refine
+from bgsoft.analysis.cpu import AreaReducer
+from bgsoft.config import MatteConfig, MatteStyle
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
-from bgsoft.matte.contour import ContourSmoother, EdgeShift, Feather
-from bgsoft.matte.geometry import FrameUpsampler, MaskResampler
-from bgsoft.matte.islands import IslandFilter
-from bgsoft.matte.refine import GuidedRefiner
-from bgsoft.matte.temporal import Moment, TemporalFilter
-from bgsoft.matte.threshold import SoftThreshold
+from bgsoft.matte.base import DirectMatte, MatteStage
+from bgsoft.matte.edge import ContourSmoother, GuidedFilter, contour_steps
+from bgsoft.matte.mask import (
+    FrameUpsampler,
+    IslandFilter,
+    Moment,
+    SoftThreshold,
+    TemporalFilter,
+    to_grid,
+)
+from bgsoft.matte.obs import CpuObsMatte
+from bgsoft.matte.plan import STILL_VARIANCE, MattePlan, frame_contour
 from bgsoft.workers import Workers
 
-__all__ = ["CpuMatter"]
+__all__ = ["CpuDirectMatte", "CpuSoftMatte", "create_matte_stage"]
 
 _DEEP_TO_BYTE = 1.0 / 256.0
 """10 bits in the high bits of 16: the top byte is the 8-bit value."""
-_STILL_VARIANCE = 6.5
-"""Mean squared difference of 8-bit luma (40 dB) below which two pictures differ in noise only."""
 
 
-class CpuMatter:
+def create_matte_stage(
+    config: MatteConfig,
+    format: FrameFormat,
+    workers: Workers | None = None,
+    *,
+    from_alpha: bool = False,
+) -> MatteStage:
+    """Make the host's matte stage for the style that the settings ask for.
+
+    Args:
+        config: The matte settings.
+        format: Geometry and sample format of all frames.
+        workers: What does it; a lane a frame.
+        from_alpha: The model's masks are mattes of the frame's size.
+    """
+    if config.style is MatteStyle.OBS:
+        return CpuObsMatte(config, format, workers)
+    if from_alpha:
+        return CpuDirectMatte(config, format, workers)
+    return CpuSoftMatte(config, format, workers)
+
+
+class CpuSoftMatte(MatteStage):
     """Style soft, with NumPy and OpenCV. All buffers are made before the second frame.
 
     Only the smoothing over time is done in order. Everything else is done side by side: what
@@ -53,26 +81,20 @@ class CpuMatter:
     def __init__(
         self, config: MatteConfig, format: FrameFormat, workers: Workers | None = None
     ) -> None:
-        shape = grid_shape(format.width, format.height)
-        self._temporal = TemporalFilter(config.temporal)
-        self._refits = config.refine is Refine.GUIDED
+        plan = MattePlan(config, format)
+        temporal = TemporalFilter(plan.temporal)
+        self._refits = plan.guided is not None
         self._workers = workers or Workers()
-        self._lanes = [_Lane(config, format, self._temporal) for _ in range(self._workers.lanes)]
+        self._lanes = [_Lane(plan, temporal) for _ in range(self._workers.lanes)]
         # What the next batch goes on from: the last mask's opacity, the picture last fitted, and
         # the matte last given out.
-        self._last = _Opacity(config, format, self._temporal)
-        self._has_mask = False
-        self._fitted_luma = np.empty(shape, np.uint8)
-        self._last_matte = np.empty(shape, np.uint8)
+        self._last = _Opacity(plan, temporal)
+        self._fitted_luma = np.empty(plan.shape, np.uint8)
+        self._last_matte = np.empty(plan.shape, np.uint8)
 
-    def reset(self) -> None:
-        """Forget earlier frames (scene cut)."""
-        self._has_mask = False
-
-    def refine(
+    def _refine(
         self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
     ) -> list[Matte]:
-        """Make the mattes of some frames; see :meth:`bgsoft.matte.base.Matter.refine`."""
         lanes = self._lanes[: len(frames)]
         self._workers.map(self._see, masks, grids)
         self._follow(masks, lanes)
@@ -98,12 +120,9 @@ class CpuMatter:
             if mask is not None:
                 lane.opacity.follow(mask, last)
                 lane.source = last = lane.opacity
-            elif last is None:
-                raise ValueError("no mask to hold: the first frame must be segmented")
-            elif self._refits and _has_moved(lane.luma, fitted_luma):
-                lane.source = last
             else:
-                lane.source = None
+                needs_fit = self._refits and _has_moved(lane.luma, fitted_luma)
+                lane.source = last if needs_fit else None
             if lane.source is not None:
                 fitted_luma = lane.luma
 
@@ -118,33 +137,31 @@ class CpuMatter:
     def _remember(self, masks: Sequence[Array | None], lanes: Sequence[_Lane]) -> None:
         """Keep what the next batch goes on from, while the lanes are used again."""
         np.copyto(self._last_matte, lanes[-1].matte)
-        fitted = [lane for lane in lanes if lane.source is not None]
-        if fitted and self._refits:
-            np.copyto(self._fitted_luma, fitted[-1].luma)
-        segmented = [lane for mask, lane in zip(masks, lanes, strict=True) if mask is not None]
-        if segmented:
-            lane = segmented[-1]
-            lane.opacity, self._last = self._last, lane.opacity
-            self._has_mask = True
+        for mask, lane in zip(reversed(masks), reversed(lanes), strict=True):
+            if mask is not None:
+                lane.opacity, self._last = self._last, lane.opacity
+                break
+        for lane in reversed(lanes):
+            if lane.source is not None and self._refits:
+                np.copyto(self._fitted_luma, lane.luma)
+                break
 
 
 def _has_moved(luma: Array, fitted_luma: Array) -> bool:
     """Whether a picture differs by more than noise from the one last fitted."""
-    return bool(cv2.norm(luma, fitted_luma, cv2.NORM_L2SQR) > _STILL_VARIANCE * luma.size)
+    return bool(cv2.norm(luma, fitted_luma, cv2.NORM_L2SQR) > STILL_VARIANCE * luma.size)
 
 
 class _Opacity:
     """The way of one mask to clean opacity on the grid, with its buffers."""
 
-    def __init__(self, config: MatteConfig, format: FrameFormat, temporal: TemporalFilter) -> None:
-        shape = grid_shape(format.width, format.height)
+    def __init__(self, plan: MattePlan, temporal: TemporalFilter) -> None:
+        self._plan = plan
         self._temporal = temporal
-        self._threshold = SoftThreshold(config.threshold, config.softness)
-        self._to_grid = MaskResampler(format)
-        self._islands = IslandFilter(shape, config.min_area) if config.min_area > 0 else None
+        self._threshold = SoftThreshold(plan.threshold)
+        self._islands = IslandFilter(plan.islands) if plan.islands else None
         self._moment = Moment((0, 0))
-        self._small: Array = np.empty((0, 0), np.uint8)
-        self._plane = np.empty(shape, np.uint8)
+        self._plane = np.empty(plan.shape, np.uint8)
         self._before: _Opacity | None = None
         self._is_clean = Event()
 
@@ -153,6 +170,7 @@ class _Opacity:
         if self._moment.shape != mask.shape:
             self._moment = Moment(mask.shape)
             self._small = np.empty(mask.shape, np.uint8)
+            self._scale = self._plan.mask_scale(mask.shape)
         self._temporal.see(luma, self._moment)
 
     def follow(self, mask: Array, before: _Opacity | None) -> None:
@@ -165,7 +183,7 @@ class _Opacity:
         """From the smoothed mask to clean opacity; may wait for that of the mask before."""
         try:
             self._threshold.apply(self._moment.state, self._small)
-            self._to_grid.apply(self._small, self._plane)
+            to_grid(self._small, self._scale, self._plane)
             if self._islands is not None:
                 before = self._before
                 self._islands.apply(self._plane, before._cleaned_islands if before else None)
@@ -186,25 +204,22 @@ class _Opacity:
 class _Lane:
     """The steps that need nothing of earlier frames, with the buffers of one frame."""
 
-    def __init__(self, config: MatteConfig, format: FrameFormat, temporal: TemporalFilter) -> None:
-        shape = grid_shape(format.width, format.height)
-        cells_per_pct = format.height / grid_factor(format.width, format.height) / 100.0
-        self._refiner = GuidedRefiner(shape) if config.refine is Refine.GUIDED else None
-        self._smoother = ContourSmoother(shape, config.smooth) if config.smooth > 0 else None
-        shift = config.expand_pct * cells_per_pct
-        self._shift = EdgeShift(shape, shift) if shift else None
-        rim = config.feather_pct * cells_per_pct
-        self._feather = Feather(shape, rim) if rim > 0 else None
-        self._to_frame = FrameUpsampler(format)
-        self._is_deep = format.bit_depth > 8
+    def __init__(self, plan: MattePlan, temporal: TemporalFilter) -> None:
+        self._guided = GuidedFilter(plan.guided) if plan.guided else None
+        self._steps = [
+            *([ContourSmoother(plan.smooth)] if plan.smooth else []),
+            *contour_steps(plan.contour, plan.shape),
+        ]
+        self._to_frame = FrameUpsampler(plan)
+        self._is_deep = plan.format.bit_depth > 8
         self._chroma: Array = np.empty((0, 0, 2), np.uint8)
-        self.luma: Array = np.empty(shape, np.uint8)
+        self.luma: Array = np.empty(plan.shape, np.uint8)
         """(gh, gw): the picture."""
-        self.opacity = _Opacity(config, format, temporal)
+        self.opacity = _Opacity(plan, temporal)
         """For the frame's own mask."""
         self.source: _Opacity | None = None
         """What the matte is made from; None: the frame gets the matte of the frame before."""
-        self.matte = np.empty(shape, np.uint8)
+        self.matte = np.empty(plan.shape, np.uint8)
         """(gh, gw)."""
 
     def see(self, mask: Array | None, grid: Reduced) -> None:
@@ -218,16 +233,11 @@ class _Lane:
 
     def fit(self, opacity: Array, grid: Reduced) -> None:
         """From clean opacity to the matte."""
-        alpha = self.matte
-        np.copyto(alpha, opacity)
-        if self._refiner is not None:
-            self._refiner.apply(alpha, self.luma, self._chroma8(grid))
-        if self._smoother is not None:
-            self._smoother.apply(alpha)
-        if self._shift is not None:
-            self._shift.apply(alpha)
-        if self._feather is not None:
-            self._feather.apply(alpha)
+        np.copyto(self.matte, opacity)
+        if self._guided is not None:
+            self._guided.apply(self.matte, self.luma, self._chroma8(grid))
+        for step in self._steps:
+            step.apply(self.matte)
 
     def enlarge(self, frame: Frame) -> None:
         """Write the matte into the frame's alpha plane."""
@@ -241,3 +251,42 @@ class _Lane:
             self._chroma = np.empty(grid.chroma.shape, np.uint8)
         cv2.convertScaleAbs(grid.chroma, dst=self._chroma, alpha=_DEEP_TO_BYTE)
         return self._chroma
+
+
+class CpuDirectMatte(DirectMatte):
+    """Takes masks of the frame's size as they are, with NumPy and OpenCV.
+
+    Args:
+        config: Of which expansion and feather count.
+        format: Geometry of all frames.
+        workers: What does it; a lane a frame.
+    """
+
+    def __init__(
+        self, config: MatteConfig, format: FrameFormat, workers: Workers | None = None
+    ) -> None:
+        shape, grid = format.luma_shape, grid_shape(format.width, format.height)
+        self._workers = workers or Workers()
+        lanes = range(self._workers.lanes)
+        super().__init__(
+            [np.empty(grid, np.uint8) for _ in lanes],
+            (np.empty(shape, np.uint8), np.empty(grid, np.uint8)),
+        )
+        self._steps = [contour_steps(frame_contour(config, format), shape) for _ in lanes]
+        factor = grid_factor(format.width, format.height)
+        self._reducers = [AreaReducer(*shape, factor, "uint8") for _ in lanes]
+
+    def _make(self, masks: Sequence[Array | None], mattes: Sequence[Matte]) -> None:
+        self._workers.map(self._make_one, masks, mattes)
+
+    def _make_one(self, lane: int, mask: Array | None, matte: Matte) -> None:
+        if mask is None:
+            return
+        cv2.convertScaleAbs(mask, dst=matte.alpha, alpha=255.0)
+        for step in self._steps[lane]:
+            step.apply(matte.alpha)
+        self._reducers[lane].reduce(matte.alpha, matte.reduced)
+
+    def _copy(self, source: tuple[Array, Array], target: tuple[Array, Array]) -> None:
+        for plane, copy in zip(source, target, strict=True):
+            np.copyto(copy, plane)

@@ -16,8 +16,8 @@ from bgsoft.composite.base import Compositor
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.config import EffectConfig, EffectKind, MatteConfig, Precision
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Planes, Reduced
-from bgsoft.matte.base import Matter
-from bgsoft.matte.create import create_matter
+from bgsoft.matte.base import MatteStage
+from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import CpuPreprocessor
 from bgsoft.selftest.clips import draw_frame
@@ -104,7 +104,7 @@ class Side(Protocol):
         """The model's input, (3, H, W) or (H, W, 3) float32."""
         ...
 
-    def matter(self, config: MatteConfig, format: FrameFormat) -> Matter: ...
+    def matte_stage(self, config: MatteConfig, format: FrameFormat) -> MatteStage: ...
 
     def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor: ...
 
@@ -140,8 +140,8 @@ class HostSide:
         CpuPreprocessor(spec, format).write(reduced, tensor)
         return tensor
 
-    def matter(self, config: MatteConfig, format: FrameFormat) -> Matter:
-        return create_matter(config, format)
+    def matte_stage(self, config: MatteConfig, format: FrameFormat) -> MatteStage:
+        return create_matte_stage(config, format)
 
     def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor:
         return CpuCompositor(config, format)
@@ -180,10 +180,10 @@ class CudaSide:
         preprocessor.write(reduced, tensor)
         return tensor[0]
 
-    def matter(self, config: MatteConfig, format: FrameFormat) -> Matter:
-        from bgsoft.matte.cuda import create_cuda_matter
+    def matte_stage(self, config: MatteConfig, format: FrameFormat) -> MatteStage:
+        from bgsoft.matte.cuda import create_cuda_matte_stage
 
-        return create_cuda_matter(config, format, self._device)
+        return create_cuda_matte_stage(config, format, self._device)
 
     def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor:
         from bgsoft.composite.cuda import CudaCompositor
@@ -277,7 +277,7 @@ def _matte(ours: Side, reference: Side, frames: list[Frame], bits: int) -> Parit
     config = MatteConfig(expand_pct=0.3, feather_pct=1.0)
     alphas = []
     for side in (ours, reference):
-        matter, reducer = side.matter(config, format), side.reducer(format)
+        matter, reducer = side.matte_stage(config, format), side.reducer(format)
         for index, frame in enumerate(frames):
             placed = side.place(frame)
             mask = side.place_array(_mask(index))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.config import MatteConfig, MatteStyle, Refine
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
-from bgsoft.matte.create import create_matter
+from bgsoft.matte.cpu import create_matte_stage
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import codes, frame_format, make_frame
 from tests.unit.matte_scenes import discs
@@ -77,11 +77,11 @@ def assert_same_mattes(
     """Run both on a moving person and compare frame by frame."""
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matter
+    from bgsoft.matte.cuda import create_cuda_matte_stage
 
     rng = np.random.default_rng(31)
-    host = create_matter(config, format)
-    device = create_cuda_matter(config, format, gpu)
+    host = create_matte_stage(config, format)
+    device = create_cuda_matte_stage(config, format, gpu)
     reducer = CpuReducer(format)
     seen = set()
     for index in range(frames):
@@ -168,7 +168,7 @@ def test_components_are_those_of_opencv(gpu: Any, seed: int) -> None:
     """Random blobs of every size, nested and touching at corners, over three frames."""
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matter
+    from bgsoft.matte.cuda import create_cuda_matte_stage
 
     rng = np.random.default_rng(seed)
     size = [(131, 97), (200, 150), (33, 65), (500, 260)][seed % 4]
@@ -180,7 +180,7 @@ def test_components_are_those_of_opencv(gpu: Any, seed: int) -> None:
         threshold=None,
         min_area=[0.0005, 0.01][seed // 4],
     )
-    host, device = create_matter(config, format), create_cuda_matter(config, format, gpu)
+    host, device = create_matte_stage(config, format), create_cuda_matte_stage(config, format, gpu)
     for _ in range(3):
         frame = make_frame(
             format, np.full(format.luma_shape, 99, np.uint8), np.zeros(format.chroma_shape, "u1")
@@ -198,10 +198,10 @@ def test_components_are_those_of_opencv(gpu: Any, seed: int) -> None:
 def test_a_bad_mask_does_not_stay(gpu: Any) -> None:
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matter
+    from bgsoft.matte.cuda import create_cuda_matte_stage
 
     format = frame_format((641, 359))
-    matter = create_cuda_matter(MatteConfig(), format, gpu)
+    matter = create_cuda_matte_stage(MatteConfig(), format, gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     for value, code in ((np.nan, None), (1.0, 255), (0.0, 0)):
@@ -215,10 +215,10 @@ def test_a_bad_mask_does_not_stay(gpu: Any) -> None:
 def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matter
+    from bgsoft.matte.cuda import create_cuda_matte_stage
 
     format = frame_format((64, 64))
-    matter = create_cuda_matter(MatteConfig(style=style), format, gpu)
+    matter = create_cuda_matte_stage(MatteConfig(style=style), format, gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     with pytest.raises(ValueError, match="no mask to hold"):
@@ -232,11 +232,11 @@ def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
 def test_frames_after_the_first_allocate_nothing(gpu: Any) -> None:
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matter
+    from bgsoft.matte.cuda import create_cuda_matte_stage
 
     format = frame_format((1280, 720))
     config = MatteConfig(expand_pct=0.7, feather_pct=1)
-    matter = create_cuda_matter(config, format, gpu)
+    matter = create_cuda_matte_stage(config, format, gpu)
     frame, mask = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     on_device = cupy.asarray(mask)

@@ -13,7 +13,7 @@ import bgsoft
 from bgsoft.config import MatteConfig
 from bgsoft.frame import Frame, FrameFormat, PixelLayout, Reduced
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.matte.create import create_matter
+from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
@@ -172,15 +172,15 @@ def test_the_matte_is_the_hosts(
 ) -> None:
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matter
+    from bgsoft.matte.cuda import create_cuda_matte_stage
 
     format, config = frame_format(size), MatteConfig(**settings)  # type: ignore[arg-type]
     rng = np.random.default_rng(3)
     masks = [rng.random(format.luma_shape, dtype=np.float32) for _ in range(2)]
     frames = noise(4, format)
     placed = [frame_on_device(frame) for frame in frames]
-    host = create_matter(config, format, Workers(3), from_alpha=True)
-    device = create_cuda_matter(config, format, gpu, 3, from_alpha=True)
+    host = create_matte_stage(config, format, Workers(3), from_alpha=True)
+    device = create_cuda_matte_stage(config, format, gpu, 3, from_alpha=True)
     wanted = host.refine([masks[0], None, masks[1]], frames[:3], [])
     wanted += host.refine([None], frames[3:], [])
     on_gpu = [cupy.asarray(mask) for mask in masks]

@@ -141,8 +141,8 @@ class FaultySide(HostSide):
             tensor[1, 5, 5] += 3 / 255
         return tensor
 
-    def matter(self, config: Any, format: FrameFormat) -> Any:
-        matter = super().matter(config, format)
+    def matte_stage(self, config: Any, format: FrameFormat) -> Any:
+        matter = super().matte_stage(config, format)
         if self._fault != "matte":
             return matter
 
