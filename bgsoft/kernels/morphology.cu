@@ -1,4 +1,4 @@
-// Moving and feathering edges of uint8 planes. Counterparts: EdgeShift and Feather in
+// Moving and feathering edges of uint8 planes. Counterparts: Dilation and Feather in
 // bgsoft/matte/edge.py.
 
 #include "matte.cuh"
