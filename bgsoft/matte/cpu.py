@@ -26,8 +26,8 @@ from bgsoft.matte.mask import (
     FrameUpsampler,
     IslandFilter,
     Moment,
-    SoftThreshold,
     TemporalFilter,
+    threshold_mask,
     to_grid,
 )
 from bgsoft.matte.obs import CpuObsMatte
@@ -81,14 +81,14 @@ class CpuSoftMatte(MatteStage):
     def __init__(
         self, config: MatteConfig, format: FrameFormat, workers: Workers | None = None
     ) -> None:
-        plan = MattePlan(config, format)
+        plan = MattePlan.of(config, format)
         temporal = TemporalFilter(plan.temporal)
         self._refits = plan.guided is not None
         self._workers = workers or Workers()
         self._lanes = [_Lane(plan, temporal) for _ in range(self._workers.lanes)]
-        # What the next batch goes on from: the last mask's opacity, the picture last fitted, and
+        # What the next batch goes on from: the lane of the last mask, the picture last fitted, and
         # the matte last given out.
-        self._last = _Opacity(plan, temporal)
+        self._last = _Lane(plan, temporal)
         self._fitted_luma = np.empty(plan.shape, np.uint8)
         self._last_matte = np.empty(plan.shape, np.uint8)
 
@@ -118,8 +118,8 @@ class CpuSoftMatte(MatteStage):
         fitted_luma = self._fitted_luma
         for mask, lane in zip(masks, lanes, strict=True):
             if mask is not None:
-                lane.opacity.follow(mask, last)
-                lane.source = last = lane.opacity
+                lane.follow(mask, last)
+                lane.source = last = lane
             else:
                 needs_fit = self._refits and _has_moved(lane.luma, fitted_luma)
                 lane.source = last if needs_fit else None
@@ -129,22 +129,21 @@ class CpuSoftMatte(MatteStage):
     def _make(self, index: int, mask: Array | None, frame: Frame, grid: Reduced) -> None:
         lane = self._lanes[index]
         if mask is not None:
-            lane.opacity.clean()
+            lane.clean()
         if lane.source is not None:
-            lane.fit(lane.source.wait(), grid)
+            lane.fit(lane.source, grid)
             lane.enlarge(frame)
 
     def _remember(self, masks: Sequence[Array | None], lanes: Sequence[_Lane]) -> None:
         """Keep what the next batch goes on from, while the lanes are used again."""
         np.copyto(self._last_matte, lanes[-1].matte)
-        for mask, lane in zip(reversed(masks), reversed(lanes), strict=True):
-            if mask is not None:
-                lane.opacity, self._last = self._last, lane.opacity
-                break
-        for lane in reversed(lanes):
-            if lane.source is not None and self._refits:
-                np.copyto(self._fitted_luma, lane.luma)
-                break
+        fitted = [lane for lane in lanes if lane.source is not None]
+        if fitted and self._refits:
+            np.copyto(self._fitted_luma, fitted[-1].luma)
+        segmented = [index for index, mask in enumerate(masks) if mask is not None]
+        if segmented:
+            index = segmented[-1]
+            self._lanes[index], self._last = self._last, lanes[index]
 
 
 def _has_moved(luma: Array, fitted_luma: Array) -> bool:
@@ -152,73 +151,30 @@ def _has_moved(luma: Array, fitted_luma: Array) -> bool:
     return bool(cv2.norm(luma, fitted_luma, cv2.NORM_L2SQR) > STILL_VARIANCE * luma.size)
 
 
-class _Opacity:
-    """The way of one mask to clean opacity on the grid, with its buffers."""
+class _Lane:
+    """One frame on its way from the raw mask to the matte, with all buffers."""
 
     def __init__(self, plan: MattePlan, temporal: TemporalFilter) -> None:
         self._plan = plan
         self._temporal = temporal
-        self._threshold = SoftThreshold(plan.threshold)
-        self._islands = IslandFilter(plan.islands) if plan.islands else None
         self._moment = Moment((0, 0))
-        self._plane = np.empty(plan.shape, np.uint8)
-        self._before: _Opacity | None = None
-        self._is_clean = Event()
-
-    def see(self, mask: Array, luma: Array) -> None:
-        """Look at the picture that the mask belongs to: (gh, gw) uint8."""
-        if self._moment.shape != mask.shape:
-            self._moment = Moment(mask.shape)
-            self._small = np.empty(mask.shape, np.uint8)
-            self._scale = self._plan.mask_scale(mask.shape)
-        self._temporal.see(luma, self._moment)
-
-    def follow(self, mask: Array, before: _Opacity | None) -> None:
-        """Smooth the mask over time, in order; ``before`` is the last mask's, if that counts."""
-        self._is_clean.clear()
-        self._before = before
-        self._temporal.apply(mask, self._moment, before._moment if before else None)
-
-    def clean(self) -> None:
-        """From the smoothed mask to clean opacity; may wait for that of the mask before."""
-        try:
-            self._threshold.apply(self._moment.state, self._small)
-            to_grid(self._small, self._scale, self._plane)
-            if self._islands is not None:
-                before = self._before
-                self._islands.apply(self._plane, before._cleaned_islands if before else None)
-        finally:
-            self._is_clean.set()
-
-    def _cleaned_islands(self) -> IslandFilter:
-        assert self._islands is not None
-        self._is_clean.wait()
-        return self._islands
-
-    def wait(self) -> Array:
-        """The clean opacity, once it is made: (gh, gw) uint8."""
-        self._is_clean.wait()
-        return self._plane
-
-
-class _Lane:
-    """The steps that need nothing of earlier frames, with the buffers of one frame."""
-
-    def __init__(self, plan: MattePlan, temporal: TemporalFilter) -> None:
+        self._islands = IslandFilter(plan.islands) if plan.islands else None
         self._guided = GuidedFilter(plan.guided) if plan.guided else None
         self._steps = [
             *([ContourSmoother(plan.smooth)] if plan.smooth else []),
-            *contour_steps(plan.contour, plan.shape),
+            *contour_steps(plan.contour),
         ]
         self._to_frame = FrameUpsampler(plan)
         self._is_deep = plan.format.bit_depth > 8
         self._chroma: Array = np.empty((0, 0, 2), np.uint8)
+        self._opacity = np.empty(plan.shape, np.uint8)
+        """(gh, gw), clean; of the frame's own mask."""
+        self._is_clean = Event()
+        self._before: _Lane | None = None
         self.luma: Array = np.empty(plan.shape, np.uint8)
         """(gh, gw): the picture."""
-        self.opacity = _Opacity(plan, temporal)
-        """For the frame's own mask."""
-        self.source: _Opacity | None = None
-        """What the matte is made from; None: the frame gets the matte of the frame before."""
+        self.source: _Lane | None = None
+        """Whose opacity the matte is made from; None: it is that of the frame before."""
         self.matte = np.empty(plan.shape, np.uint8)
         """(gh, gw)."""
 
@@ -228,12 +184,40 @@ class _Lane:
             cv2.convertScaleAbs(grid.luma, dst=self.luma, alpha=_DEEP_TO_BYTE)
         else:
             self.luma = grid.luma
-        if mask is not None:
-            self.opacity.see(mask, self.luma)
+        if mask is None:
+            return
+        if self._moment.shape != mask.shape:
+            self._moment = Moment(mask.shape)
+            self._small = np.empty(mask.shape, np.uint8)
+            self._scale = self._plan.mask_scale(mask.shape)
+        self._temporal.see(self.luma, self._moment)
 
-    def fit(self, opacity: Array, grid: Reduced) -> None:
-        """From clean opacity to the matte."""
-        np.copyto(self.matte, opacity)
+    def follow(self, mask: Array, before: _Lane | None) -> None:
+        """Smooth the mask over time, in order; ``before`` had the last mask, if that counts."""
+        self._is_clean.clear()
+        self._before = before
+        self._temporal.apply(mask, self._moment, before._moment if before else None)
+
+    def clean(self) -> None:
+        """From the smoothed mask to clean opacity; may wait for that of the mask before."""
+        try:
+            threshold_mask(self._moment.state, self._plan.threshold, self._small)
+            to_grid(self._small, self._scale, self._opacity)
+            if self._islands is not None:
+                before = self._before
+                self._islands.apply(self._opacity, before._cleaned_islands if before else None)
+        finally:
+            self._is_clean.set()
+
+    def _cleaned_islands(self) -> IslandFilter:
+        assert self._islands is not None
+        self._is_clean.wait()
+        return self._islands
+
+    def fit(self, source: _Lane, grid: Reduced) -> None:
+        """From clean opacity, once it is made, to the matte."""
+        source._is_clean.wait()
+        np.copyto(self.matte, source._opacity)
         if self._guided is not None:
             self._guided.apply(self.matte, self.luma, self._chroma8(grid))
         for step in self._steps:
@@ -272,7 +256,7 @@ class CpuDirectMatte(DirectMatte):
             [np.empty(grid, np.uint8) for _ in lanes],
             (np.empty(shape, np.uint8), np.empty(grid, np.uint8)),
         )
-        self._steps = [contour_steps(frame_contour(config, format), shape) for _ in lanes]
+        self._steps = [contour_steps(frame_contour(config, format)) for _ in lanes]
         factor = grid_factor(format.width, format.height)
         self._reducers = [AreaReducer(*shape, factor, "uint8") for _ in lanes]
 

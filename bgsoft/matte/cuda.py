@@ -71,14 +71,14 @@ class CudaSoftMatte(MatteStage):
     """
 
     def __init__(self, config: MatteConfig, format: FrameFormat, batch: int = 1) -> None:
-        plan = MattePlan(config, format)
+        plan = MattePlan.of(config, format)
         self._format = format
         shape, factor = plan.shape, plan.factor
         self._state = state = CudaGridState(shape)
         self._mask_filter = CudaMaskFilter(plan, state)
         self._islands = CudaIslandFilter(plan.islands, state) if plan.islands else None
         self._refits = plan.guided is not None
-        self._steps = cuda_contour_steps(plan.contour, shape)
+        self._steps = cuda_contour_steps(plan.contour)
         # The fitter's result, then one plane for each step.
         self._planes = [cupy.empty(shape, np.uint8) for _ in range(len(self._steps) + 1)]
         self._made = [cupy.empty(shape, np.uint8) for _ in range(batch)]
@@ -165,7 +165,7 @@ class CudaDirectMatte(DirectMatte):
             [cupy.empty(grid, np.uint8) for _ in range(batch)],
             (cupy.empty(shape, np.uint8), cupy.empty(grid, np.uint8)),
         )
-        self._steps = cuda_contour_steps(frame_contour(config, format), shape)
+        self._steps = cuda_contour_steps(frame_contour(config, format))
         # What the steps read; the last of them writes the frame's own plane.
         self._planes = [cupy.empty(shape, np.uint8) for _ in self._steps]
         self._opacity = kernel("matte_direct", "opacity")

@@ -49,7 +49,7 @@ class CudaEdgeFitter:
     def __init__(self, plan: MattePlan, state: CudaGridState, out: Array) -> None:
         rows, columns = state.shape
         self._guides = plan.guided is not None
-        guided = plan.guided or GuidedPlan(state.shape)
+        guided = plan.guided or GuidedPlan.of(state.shape)
         if guided.radius > _MAX_RADIUS:
             raise ValueError(f"the kernel's window holds {_MAX_RADIUS}, not {guided.radius}")
         self._fit = kernel("matte_guided", "fit_guided")
@@ -125,18 +125,16 @@ class CudaDilation:
     """Grey dilation or erosion by a fractional number of cells; one launch.
 
     All steps are one window, an octagon; that gives what they give one after the other.
-
-    Args:
-        plan: How far.
-        shape: (rows, columns) of the planes.
     """
 
-    def __init__(self, plan: DilationPlan, shape: tuple[int, int]) -> None:
+    def __init__(self, plan: DilationPlan) -> None:
         self._shift = kernel("morphology", "shift_edge")
-        self._grid = blocks(shape[1], shape[0])
+        rows, columns = plan.shape
+        self._grid = blocks(columns, rows)
+        steps = len(plan.kernels) - 1
         self._args = (
-            *(cupy.asarray(plan.octagons), np.int32(plan.steps), np.float32(plan.fraction)),
-            *map(np.int32, (plan.cells > 0, *shape)),
+            *(cupy.asarray(plan.octagons), np.int32(steps), np.float32(plan.fraction)),
+            *map(np.int32, (plan.outwards, rows, columns)),
         )
 
     def apply(self, plane: Array, out: Array) -> None:
@@ -145,15 +143,11 @@ class CudaDilation:
 
 
 class CudaFeather:
-    """A soft rim outside the person; four launches, five where the rim is wide.
-
-    Args:
-        plan: How wide, and the planes' shape.
-    """
+    """A soft rim outside the person; four launches, five where the rim is wide."""
 
     def __init__(self, plan: FeatherPlan) -> None:
-        shape, small = plan.shape, plan.small_shape
-        self._dilation = CudaDilation(plan.dilation, small)
+        shape, small = plan.shape, plan.dilation.shape
+        self._dilation = CudaDilation(plan.dilation)
         self._planes = [cupy.empty(small, np.uint8) for _ in range(2)]
         self._resize = kernel("morphology", "resize_plane")
         self._blur = kernel("morphology", "box_blur")
@@ -181,11 +175,6 @@ class CudaFeather:
         self._resize(self._grid, BLOCK, (first, *self._enlarge_args, alpha, out, *self._sizes))
 
 
-def cuda_contour_steps(
-    plans: Sequence[ContourPlan], shape: tuple[int, int]
-) -> list[CudaDilation | CudaFeather]:
-    """What moves the edge on purpose, of planes of this shape."""
-    return [
-        CudaDilation(plan, shape) if isinstance(plan, DilationPlan) else CudaFeather(plan)
-        for plan in plans
-    ]
+def cuda_contour_steps(plans: Sequence[ContourPlan]) -> list[CudaDilation | CudaFeather]:
+    """What moves the edge on purpose."""
+    return [CudaDilation(p) if isinstance(p, DilationPlan) else CudaFeather(p) for p in plans]

@@ -43,7 +43,7 @@ class CudaObsMatte(MatteStage):
         self, config: MatteConfig, format: FrameFormat, device: CudaDevice, batch: int = 1
     ) -> None:
         self._device = device
-        self._plan = plan = ObsPlan(config, format)
+        self._plan = plan = ObsPlan.of(config, format)
         self._host = ObsMask(plan)
         shape = format.luma_shape
         self._frame_shape = shape

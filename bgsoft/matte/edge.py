@@ -210,31 +210,26 @@ class ContourSmoother:
 
 
 class Dilation:
-    """Grey dilation, or erosion, by a fractional number of cells.
+    """Grey dilation, or erosion, by a fractional number of cells."""
 
-    Args:
-        plan: How far.
-        shape: (rows, columns) of the planes.
-    """
-
-    def __init__(self, plan: DilationPlan, shape: tuple[int, int]) -> None:
-        self._morph = cv2.dilate if plan.cells > 0 else cv2.erode
-        self._fraction = plan.fraction
-        self._kernels = [plan.kernel(step) for step in range(plan.steps + 1)]
-        self._buffers = np.empty((2, *shape), np.uint8)
+    def __init__(self, plan: DilationPlan) -> None:
+        self._plan = plan
+        self._morph = cv2.dilate if plan.outwards else cv2.erode
+        self._buffers = np.empty((2, *plan.shape), np.uint8)
 
     def apply(self, alpha: Array) -> None:
         """Move the edge of a plane in place: (rows, columns) uint8."""
-        *whole, last = self._kernels
+        *whole, last = self._plan.kernels
+        fraction = self._plan.fraction
         source = alpha
         for step, kernel in enumerate(whole):
             target = self._buffers[step % 2]
             self._morph(source, kernel, dst=target)
             source = target
-        if self._fraction > 0.0:
+        if fraction > 0.0:
             target = self._buffers[len(whole) % 2]
             self._morph(source, last, dst=target)
-            cv2.addWeighted(source, 1.0 - self._fraction, target, self._fraction, 0.0, dst=alpha)
+            cv2.addWeighted(source, 1.0 - fraction, target, fraction, 0.0, dst=alpha)
         elif source is not alpha:
             np.copyto(alpha, source)
 
@@ -243,10 +238,9 @@ class Feather:
     """A soft rim outside the person; nothing inside is lowered."""
 
     def __init__(self, plan: FeatherPlan) -> None:
-        small = plan.small_shape
-        self._dilation = Dilation(plan.dilation, small)
+        self._dilation = Dilation(plan.dilation)
         self._window = (2 * plan.radius + 1, 2 * plan.radius + 1)
-        self._small, self._scratch = np.empty((2, *small), np.uint8)
+        self._small, self._scratch = np.empty((2, *plan.dilation.shape), np.uint8)
         self._rim = np.empty(plan.shape, np.uint8)
 
     def apply(self, alpha: Array) -> None:
@@ -261,8 +255,6 @@ class Feather:
         cv2.max(alpha, self._rim, dst=alpha)
 
 
-def contour_steps(plans: Sequence[ContourPlan], shape: tuple[int, int]) -> list[Dilation | Feather]:
-    """What moves the edge on purpose, of planes of this shape."""
-    return [
-        Dilation(plan, shape) if isinstance(plan, DilationPlan) else Feather(plan) for plan in plans
-    ]
+def contour_steps(plans: Sequence[ContourPlan]) -> list[Dilation | Feather]:
+    """What moves the edge on purpose."""
+    return [Dilation(p) if isinstance(p, DilationPlan) else Feather(p) for p in plans]

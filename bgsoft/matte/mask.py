@@ -9,9 +9,16 @@ import numpy as np
 
 from bgsoft.analysis.cpu import halve
 from bgsoft.frame import Array
-from bgsoft.matte.plan import IslandPlan, MattePlan, TemporalPlan, ThresholdPlan, half_shape
+from bgsoft.matte.plan import IslandPlan, MattePlan, TemporalPlan, ThresholdPlan
 
-__all__ = ["FrameUpsampler", "IslandFilter", "Moment", "SoftThreshold", "TemporalFilter", "to_grid"]
+__all__ = [
+    "FrameUpsampler",
+    "IslandFilter",
+    "Moment",
+    "TemporalFilter",
+    "threshold_mask",
+    "to_grid",
+]
 
 
 class Moment:
@@ -101,18 +108,12 @@ class TemporalFilter:
         self._change = np.empty(shape, np.uint8)
 
 
-class SoftThreshold:
-    """From mask values to opacity."""
-
-    def __init__(self, plan: ThresholdPlan) -> None:
-        self._scale, self._offset, self._curve = plan.scale, plan.offset, plan.curve
-
-    def apply(self, mask: Array, out: Array) -> None:
-        """Write the opacity, (h, w) uint8, of a mask, (h, w) float32 in [0, 1]."""
-        # addWeighted saturates below 0 as well, unlike convertScaleAbs.
-        cv2.addWeighted(mask, self._scale, mask, 0.0, self._offset, dst=out, dtype=cv2.CV_8U)
-        if self._curve is not None:
-            cv2.LUT(out, self._curve, dst=out)
+def threshold_mask(mask: Array, plan: ThresholdPlan, out: Array) -> None:
+    """Write the opacity, (h, w) uint8, of a mask, (h, w) float32 in [0, 1]."""
+    # addWeighted saturates below 0 as well, unlike convertScaleAbs.
+    cv2.addWeighted(mask, plan.scale, mask, 0.0, plan.offset, dst=out, dtype=cv2.CV_8U)
+    if plan.curve is not None:
+        cv2.LUT(out, plan.curve, dst=out)
 
 
 def to_grid(plane: Array, scale: tuple[float, float] | None, out: Array) -> None:
@@ -149,9 +150,8 @@ class IslandFilter:
     """
 
     def __init__(self, plan: IslandPlan) -> None:
-        half = half_shape(plan.shape)
+        half = plan.shape
         self._plan = plan
-        self._skirt = plan.skirt
         self._rim = np.ones((3, 3), np.uint8)
         self._small = np.empty(half, np.uint8)
         self._binary = np.empty(half, np.uint8)
@@ -227,7 +227,7 @@ class IslandFilter:
             region: (h, w) uint8, those that stay.
         """
         near = self._near
-        cv2.dilate(region, self._skirt, dst=near)
+        cv2.dilate(region, self._plan.skirt, dst=near)
         cv2.subtract(binary, region, dst=binary)
         if cv2.countNonZero(binary):
             # A component that goes must not survive in the skirt of one that stays.

@@ -47,7 +47,6 @@ class ObsMask:
 
     def __init__(self, plan: ObsPlan) -> None:
         self._plan = plan
-        self._threshold = plan.config.threshold
         self._shape: tuple[int, int] | None = None
         self._has_last = False
 
@@ -64,14 +63,14 @@ class ObsMask:
         current, last = self._current, self._last
         # 1. Binary background, or the inverted mask where no threshold is set.
         cv2.convertScaleAbs(mask, dst=current, alpha=255.0)
-        if self._threshold is None:
+        if self._plan.threshold is None:
             cv2.bitwise_not(current, dst=current)
         else:
             # "fg < limit" is "not fg > limit − 1".
-            limit = int(self._threshold * 255)
+            limit = int(self._plan.threshold * 255)
             cv2.threshold(current, limit - 1, 255, cv2.THRESH_BINARY_INV, dst=current)
         # 2. Recursive average; kept before the contours are filtered.
-        share = self._plan.history_share
+        share = self._plan.share
         if share is not None:
             if self._has_last:
                 cv2.addWeighted(current, share, last, 1.0 - share, 0.0, dst=current)
@@ -106,10 +105,10 @@ class CpuObsMatte(MatteStage):
     def __init__(
         self, config: MatteConfig, format: FrameFormat, workers: Workers | None = None
     ) -> None:
-        plan = ObsPlan(config, format)
+        plan = ObsPlan.of(config, format)
         self._mask = ObsMask(plan)
         self._workers = workers or Workers()
-        self._lanes = [_Lane(plan) for _ in range(self._workers.lanes)]
+        self._lanes = [_Lane(plan, format) for _ in range(self._workers.lanes)]
 
     def reset(self) -> None:
         super().reset()
@@ -135,10 +134,10 @@ class CpuObsMatte(MatteStage):
 class _Lane:
     """Steps 5 to 7, with the full-frame buffers of one frame."""
 
-    def __init__(self, plan: ObsPlan) -> None:
+    def __init__(self, plan: ObsPlan, format: FrameFormat) -> None:
         self._plan = plan
         self._kernel = np.ones((3, 3), np.uint8)
-        height, width = shape = plan.format.luma_shape
+        height, width = shape = format.luma_shape
         self._background, self._scratch = np.empty((2, *shape), np.uint8)
         self._reducer = AreaReducer(height, width, grid_factor(width, height), "uint8")
         self._reduced = np.empty(self._reducer.shape, np.uint8)

@@ -1,13 +1,15 @@
 """The numbers that the matte's steps work with, for the host's and the device's alike.
 
-Each plan follows from the settings and the size of the planes. Both implementations of a step are
-built from the same plan. Lengths are in cells of the analysis grid, where nothing else is said.
+Each plan follows from the settings and the size of the planes; both implementations of a step are
+built from it. Lengths are in cells of the analysis grid, where nothing else is said. Filter sizes
+are given for the grid of a 1080-line frame, 270 rows, and cover the same part of any picture.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import cv2
 import numpy as np
@@ -37,19 +39,37 @@ Shape = tuple[int, int]
 
 STILL_VARIANCE = 6.5
 """Mean squared difference of 8-bit luma (40 dB) below which two pictures differ in noise only."""
+_TEMPORAL_WINDOW = 5
+"""Side of the box, in mask samples, over which changes are averaged: single samples are noise."""
+_MASK_CHANGE = (0.15, 0.40)
+"""Mean change of the mask at which following starts, and at which it is immediate."""
+_LUMA_CHANGE = (1.0, 3.5)
+"""Change of the mean of 8-bit luma likewise: where the picture moves, the mask may. The mean of
+the window moves with an edge, while noise and fine texture cancel out in it."""
+_LUMA_STEPS = 32.0
+"""Steps per code value in which that change is counted."""
+_SKIRT = 8.0
+"""How far soft alpha may reach from the half-opaque contour."""
 _HYSTERESIS = 1.5
 """A region that was kept in the last frame may shrink by this factor before it goes; one that was
 not must be larger by it to come. Without it, regions about as large as the limit flicker."""
-_REFERENCE_SIDE = 270.0
-"""Short side of the grid of a 1080-line frame; filter sizes are given for it."""
+_GUIDED_RADIUS = 2.0
+"""Box radius in cells of the half grid."""
+_EPSILON = 5e-5
+"""Variance of the guide, with samples scaled to 0–1, below which it counts as flat: a standard
+deviation of 1.8 code values of 8 bits, just above the noise that is left in a cell."""
+_STEEPEN = 2.0
+"""Slope applied to the guided filter's result around one half: it leaves a faint rim as wide as its
+windows beside an edge that it has found."""
+_SMOOTH_SIGMA = 2.4
+"""Gaussian at smooth = 1; it grows with the square of smooth."""
+_EDGE_WIDTH = 4.0
+"""Width of an edge's ramp that smoothing keeps."""
 
 
 def _unit(shape: Shape) -> float:
-    """How many cells of this grid make one cell of the 270-row grid of a 1080-line frame.
-
-    Filter sizes in cells are multiplied by it, so they cover the same part of any picture.
-    """
-    return min(shape) / _REFERENCE_SIDE
+    """How many cells of this grid make one cell of the 270-row grid."""
+    return min(shape) / 270.0
 
 
 def half_shape(shape: Shape) -> Shape:
@@ -68,123 +88,92 @@ def _smoothstep(x: Array) -> Array:
     return np.rint(255.0 * x * x * (3.0 - 2.0 * x)).astype(np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class TemporalPlan:
-    """Averaging of masks over time."""
-
-    strength: float
-    """0 (off)–1; at 1 a steady place keeps its value until something changes."""
-    window: int = 5
-    """Side of the box, in mask samples, over which changes are averaged: single samples are
-    noise."""
-
-    @property
-    def floor(self) -> float:
-        """Weight of a new mask where nothing happens; 1: earlier masks don't count."""
-        return 1.0 - self.strength
-
-    @property
-    def mask_ramp(self) -> Array:
-        """(256,) uint8: weight, in 1/255, for each mean change of the mask, in 1/255.
-
-        Following starts at a change of 0.15, and is immediate at 0.4.
-        """
-        return _ramp(0.15 * 255.0, 0.40 * 255.0)
-
-    @property
-    def luma_ramp(self) -> Array:
-        """(256,) uint8: the same for each change of the mean of 8-bit luma, in 1/32.
-
-        Where the picture moves, the mask may: from 1 code value on, fully at 3.5. The mean of the
-        window moves with an edge, while noise and fine texture cancel out in it.
-        """
-        return _ramp(32.0 * 1.0, 32.0 * 3.5)
-
-    @property
-    def luma_scale(self) -> float:
-        """From a difference of the window's sums of luma to steps of :attr:`luma_ramp`."""
-        return 32.0 / self.window**2
-
-
 def _ramp(low: float, high: float) -> Array:
+    """(256,) uint8: 0 up to index ``low``, 255 from ``high`` on."""
     return _smoothstep(np.clip((np.arange(256) - low) / (high - low), 0.0, 1.0))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class TemporalPlan:
+    """Averaging of masks over time."""
+
+    floor: float
+    """Weight of a new mask where nothing happens; 1: earlier masks don't count."""
+    window: int
+    """Side of the box over which changes are averaged, mask samples."""
+    mask_ramp: Array
+    """(256,) uint8: weight, in 1/255, for each mean change of the mask, in 1/255."""
+    luma_ramp: Array
+    """(256,) uint8: the same for each change of the mean of luma, in steps."""
+    luma_scale: float
+    """Steps that a difference of 1 of the window's sums of luma makes."""
+
+    @classmethod
+    def of(cls, strength: float) -> Self:
+        """0 (off)–1; at 1 a steady place keeps its value until something changes."""
+        return cls(
+            floor=1.0 - strength,
+            window=_TEMPORAL_WINDOW,
+            mask_ramp=_ramp(*(change * 255.0 for change in _MASK_CHANGE)),
+            luma_ramp=_ramp(*(_LUMA_STEPS * change for change in _LUMA_CHANGE)),
+            luma_scale=_LUMA_STEPS / _TEMPORAL_WINDOW**2,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ThresholdPlan:
-    """The smooth step from mask values to opacity.
+    """The smooth step from mask values to opacity: ``curve[scale · value + offset]``.
 
     It runs from ``threshold - h`` to ``threshold + h`` as 3x² − 2x³, where ``h`` is ``softness``
     times the distance from the threshold to the nearer end of [0, 1]: below it the result is
     exactly 0, above it exactly 255, at the threshold one half.
     """
 
-    threshold: float | None
-    """Mask value of half opacity, 0–1; None: opacity is the mask value."""
-    softness: float
-    """Width of the step, 0 (hard)–1 (as wide as the range allows)."""
+    scale: float
+    offset: float
+    curve: Array | None
+    """(256,) uint8; None: straight."""
 
-    @property
-    def scale(self) -> float:
-        """Steps of :attr:`curve` over the mask's range."""
-        return 255.0 / (2.0 * self._half_width)
-
-    @property
-    def offset(self) -> float:
-        """The step of :attr:`curve` at mask value 0; below 0."""
-        middle = 0.5 if self.threshold is None else self.threshold
-        return -(middle - self._half_width) * self.scale
-
-    @property
-    def curve(self) -> Array | None:
-        """(256,) uint8: opacity at each place of the step; None: straight."""
-        return None if self.threshold is None else _smoothstep(np.arange(256) / 255.0)
-
-    @property
-    def _half_width(self) -> float:
-        if self.threshold is None:
-            return 0.5
+    @classmethod
+    def of(cls, threshold: float | None, softness: float) -> Self:
+        """Without a threshold opacity is the mask value."""
+        middle = 0.5 if threshold is None else threshold
+        half = 0.5 if threshold is None else softness * min(threshold, 1.0 - threshold)
         # At least 1/256 of the range wide, so that the scale stays finite for a hard step.
-        return max(self.softness * min(self.threshold, 1.0 - self.threshold), 1.0 / 512.0)
+        half = max(half, 1.0 / 512.0)
+        scale = 255.0 / (2.0 * half)
+        curve = None if threshold is None else _smoothstep(np.arange(256) / 255.0)
+        return cls(scale, -(middle - half) * scale, curve)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class IslandPlan:
     """Removal of small islands of person and of holes in one, on half the grid."""
 
     shape: Shape
-    """Of the grid."""
-    min_area: float
-    """Smallest region that is kept, as a fraction of the frame."""
+    """(rows, columns) of half the grid."""
+    sure: int
+    """Cells of the smallest region that is kept where no frame before counts."""
+    low: int
+    """Cells of the smallest region that is kept if it was kept in the frame before."""
+    high: int
+    """Cells of the smallest region that is kept if it was not."""
+    skirt: Array
+    """Disc, (side, side) uint8, over which soft alpha may reach from a region."""
 
-    @property
-    def sure(self) -> int:
-        """Smallest region that is kept where no frame before counts, in cells of half the grid."""
-        return math.ceil(self._min_cells)
-
-    @property
-    def low(self) -> int:
-        """Smallest region that may stay if it was kept in the frame before."""
-        return math.ceil(self._min_cells / _HYSTERESIS)
-
-    @property
-    def high(self) -> int:
-        """Regions below it go if they were not kept in the frame before."""
-        return math.ceil(self._min_cells * _HYSTERESIS)
-
-    @property
-    def _min_cells(self) -> float:
-        half = half_shape(self.shape)
-        return self.min_area * half[0] * half[1]
-
-    @property
-    def skirt(self) -> Array:
-        """Disc, (side, side) uint8, over which soft alpha may reach from the half-opaque contour.
-
-        Its radius is 8 cells of a 270-row grid.
-        """
-        side = 2 * max(1, round(8.0 / 2.0 * _unit(self.shape))) + 1
-        return np.asarray(cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side)))
+    @classmethod
+    def of(cls, shape: Shape, min_area: float) -> Self:
+        """From the grid's shape and the smallest region, a fraction of the frame."""
+        half = half_shape(shape)
+        cells = min_area * half[0] * half[1]
+        side = 2 * max(1, round(_SKIRT / 2.0 * _unit(shape))) + 1
+        return cls(
+            shape=half,
+            sure=math.ceil(cells),
+            low=math.ceil(cells / _HYSTERESIS),
+            high=math.ceil(cells * _HYSTERESIS),
+            skirt=cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,28 +181,22 @@ class GuidedPlan:
     """Fit of the edge to the picture by a guided filter on half the grid."""
 
     shape: Shape
-    """Of the grid."""
-    epsilon: float = 5e-5
-    """Variance of the guide, with samples scaled to 0–1, below which it counts as flat: a standard
-    deviation of 1.8 code values of 8 bits, just above the noise that is left in a cell."""
-    steepen: float = 2.0
-    """Slope applied to the result around one half: the filter leaves a faint rim as wide as its
-    windows beside an edge that it has found."""
+    """(rows, columns) of the grid."""
+    radius: int
+    """Of the box, in cells of half the grid."""
+    epsilon: float = _EPSILON
+    steepen: float = _STEEPEN
+    offset: float = 127.5 * (1.0 - _STEEPEN)
+    """Added after steepening."""
 
-    @property
-    def radius(self) -> int:
-        """Of the box, in cells of half the grid: 2 for a 270-row grid."""
-        return max(1, round(2.0 * _unit(self.shape)))
+    @classmethod
+    def of(cls, shape: Shape) -> Self:
+        return cls(shape, max(1, round(_GUIDED_RADIUS * _unit(shape))))
 
     @property
     def margin(self) -> int:
         """The filter changes nothing beyond so many cells from the last uneven one."""
         return 2 * self.radius + 1
-
-    @property
-    def offset(self) -> float:
-        """Added after :attr:`steepen`."""
-        return 127.5 * (1.0 - self.steepen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,34 +204,26 @@ class SmoothPlan:
     """Rounding of ragged contours: a Gaussian, then a ramp that restores the edge's width."""
 
     shape: Shape
-    """Of the grid."""
-    amount: float
-    """Above 0 to 1."""
+    """(rows, columns) of the grid."""
+    sigma: float
+    radius: int
+    """Where the Gaussian is cut off."""
+    slope: float
+    """Of the ramp."""
+    offset: float
+    """Added after it."""
 
-    @property
-    def sigma(self) -> float:
-        """Of the Gaussian: 2.4 cells of a 270-row grid at most."""
-        return self.amount * self.amount * 2.4 * _unit(self.shape)
-
-    @property
-    def radius(self) -> int:
-        """Where the Gaussian is cut off."""
-        return max(1, math.ceil(2.5 * self.sigma))
-
-    @property
-    def slope(self) -> float:
-        """Of the ramp that makes an edge as wide as it was: 4 cells of a 270-row grid."""
+    @classmethod
+    def of(cls, shape: Shape, amount: float) -> Self:
+        """The amount is above 0 to 1."""
+        sigma = amount * amount * _SMOOTH_SIGMA * _unit(shape)
         # A ramp of width w has the variance w²/12; the Gaussian adds its own.
-        width = 4.0 * _unit(self.shape)
-        return math.sqrt(width * width + 12.0 * self.sigma**2) / width
-
-    @property
-    def offset(self) -> float:
-        """Added after :attr:`slope`."""
-        return 127.5 * (1.0 - self.slope)
+        width = _EDGE_WIDTH * _unit(shape)
+        slope = math.sqrt(width * width + 12.0 * sigma**2) / width
+        return cls(shape, sigma, max(1, math.ceil(2.5 * sigma)), slope, 127.5 * (1.0 - slope))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DilationPlan:
     """Grey dilation, or erosion, by a fractional number of cells.
 
@@ -256,38 +231,42 @@ class DilationPlan:
     direction (an octagon); the fraction is a blend of the two nearest whole numbers of steps.
     """
 
-    cells: float
-    """How far the edge moves; below 0 inwards (erosion)."""
+    shape: Shape
+    """(rows, columns) of the planes."""
+    outwards: bool
+    """Dilation rather than erosion."""
+    kernels: list[Array]
+    """(3, 3) uint8: the cross or the square of each whole step, and of one more."""
+    fraction: float
+    """Part that the step more has in the result."""
 
-    @property
-    def steps(self) -> int:
-        """Whole steps."""
-        return int(abs(self.cells))
-
-    @property
-    def fraction(self) -> float:
-        """Part of one step more."""
-        return abs(self.cells) % 1.0
-
-    def kernel(self, step: int) -> Array:
-        """(3, 3) uint8: the cross or the square of a step."""
+    @classmethod
+    def of(cls, shape: Shape, cells: float) -> Self:
+        """How far the edge moves; below 0 inwards (erosion)."""
+        whole, fraction = divmod(abs(cells), 1.0)
         # A regular octagon needs the share sqrt(2) − 1 of its steps to be squares.
         share = math.sqrt(2.0) - 1.0
-        is_square = math.floor((step + 1) * share) > math.floor(step * share)
-        kind = cv2.MORPH_RECT if is_square else cv2.MORPH_CROSS
-        return np.asarray(cv2.getStructuringElement(kind, (3, 3)))
+        kinds = [
+            math.floor((step + 1) * share) > math.floor(step * share)
+            for step in range(int(whole) + 1)
+        ]
+        cross, square = (
+            cv2.getStructuringElement(kind, (3, 3)) for kind in (cv2.MORPH_CROSS, cv2.MORPH_RECT)
+        )
+        kernels = [square if is_square else cross for is_square in kinds]
+        return cls(shape, cells > 0, kernels, fraction)
 
     @property
     def octagons(self) -> Array:
-        """(2, 2·steps + 3) int32: :func:`half_widths` of all steps in one, and of one step more."""
-        side = 2 * self.steps + 3
+        """(2, 2·steps + 3) int32: :func:`half_widths` of all whole steps, and of one more."""
+        side = 2 * len(self.kernels) + 1
         window: Array = np.zeros((side, side), np.uint8)
         window[side // 2, side // 2] = 1
-        for step in range(self.steps):
-            window = cv2.dilate(window, self.kernel(step))
-        return np.stack(
-            [half_widths(window), half_widths(cv2.dilate(window, self.kernel(self.steps)))]
-        )
+        spans = [half_widths(window)]
+        for kernel in self.kernels:
+            window = cv2.dilate(window, kernel)
+            spans.append(half_widths(window))
+        return np.stack(spans[-2:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,35 +279,33 @@ class FeatherPlan:
     """
 
     shape: Shape
-    """Of the planes."""
-    cells: float
-    """Width of the rim, from the contour to where it ends."""
+    """(rows, columns) of the planes."""
+    dilation: DilationPlan
+    """On the coarser grid, or the planes' own."""
+    radius: int
+    """Of the box there; it is applied twice."""
 
-    @property
-    def _coarse(self) -> int:
+    @classmethod
+    def of(cls, shape: Shape, cells: float) -> Self:
+        """Width of the rim, from the contour to where it ends."""
         coarse = 1
-        while self.cells / coarse > 8.0:
+        while cells / coarse > 8.0:
             coarse *= 2
-        return coarse
-
-    @property
-    def small_shape(self) -> Shape:
-        """Of the coarser grid, or the planes' own."""
-        rows, columns = self.shape
-        return -(-rows // self._coarse), -(-columns // self._coarse)
-
-    @property
-    def dilation(self) -> DilationPlan:
-        """On the coarser grid."""
-        return DilationPlan(self.cells / self._coarse / 2.0)
-
-    @property
-    def radius(self) -> int:
-        """Of the box on the coarser grid; it is applied twice."""
-        return max(1, round(self.dilation.cells / 2.0))
+        small = (-(-shape[0] // coarse), -(-shape[1] // coarse))
+        reach = cells / coarse / 2.0
+        return cls(shape, DilationPlan.of(small, reach), max(1, round(reach / 2.0)))
 
 
 ContourPlan = DilationPlan | FeatherPlan
+
+
+def _contour(shape: Shape, expand: float, feather: float) -> list[ContourPlan]:
+    plans: list[ContourPlan] = []
+    if expand:
+        plans.append(DilationPlan.of(shape, expand))
+    if feather > 0:
+        plans.append(FeatherPlan.of(shape, feather))
+    return plans
 
 
 def frame_contour(config: MatteConfig, format: FrameFormat) -> list[ContourPlan]:
@@ -337,58 +314,40 @@ def frame_contour(config: MatteConfig, format: FrameFormat) -> list[ContourPlan]
     return _contour(format.luma_shape, expand_px, config.feather_pct * format.height / 100.0)
 
 
-def _contour(shape: Shape, expand: float, feather: float) -> list[ContourPlan]:
-    plans: list[ContourPlan] = []
-    if expand:
-        plans.append(DilationPlan(expand))
-    if feather > 0:
-        plans.append(FeatherPlan(shape, feather))
-    return plans
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MattePlan:
     """The soft matte of frames of one format; steps that are off are None."""
 
-    config: MatteConfig
     format: FrameFormat
+    factor: int
+    """Frame pixels per cell of the grid, each way."""
+    shape: Shape
+    """(gh, gw) of the grid."""
+    temporal: TemporalPlan
+    threshold: ThresholdPlan
+    islands: IslandPlan | None
+    guided: GuidedPlan | None
+    smooth: SmoothPlan | None
+    contour: list[ContourPlan]
+    """What moves the edge on purpose, in order."""
 
-    @property
-    def factor(self) -> int:
-        """Frame pixels per cell of the grid, each way."""
-        return grid_factor(self.format.width, self.format.height)
-
-    @property
-    def shape(self) -> Shape:
-        """(gh, gw) of the grid."""
-        return grid_shape(self.format.width, self.format.height)
-
-    @property
-    def temporal(self) -> TemporalPlan:
-        return TemporalPlan(self.config.temporal)
-
-    @property
-    def threshold(self) -> ThresholdPlan:
-        return ThresholdPlan(self.config.threshold, self.config.softness)
-
-    @property
-    def islands(self) -> IslandPlan | None:
-        area = self.config.min_area
-        return IslandPlan(self.shape, area) if area > 0 else None
-
-    @property
-    def guided(self) -> GuidedPlan | None:
-        return GuidedPlan(self.shape) if self.config.refine is Refine.GUIDED else None
-
-    @property
-    def smooth(self) -> SmoothPlan | None:
-        return SmoothPlan(self.shape, self.config.smooth) if self.config.smooth > 0 else None
-
-    @property
-    def contour(self) -> list[ContourPlan]:
-        cells_per_pct = self.format.height / self.factor / 100.0
-        expand = self.config.expand_pct * cells_per_pct
-        return _contour(self.shape, expand, self.config.feather_pct * cells_per_pct)
+    @classmethod
+    def of(cls, config: MatteConfig, format: FrameFormat) -> Self:
+        factor = grid_factor(format.width, format.height)
+        shape = grid_shape(format.width, format.height)
+        cells_per_pct = format.height / factor / 100.0
+        expand, feather = config.expand_pct * cells_per_pct, config.feather_pct * cells_per_pct
+        return cls(
+            format=format,
+            factor=factor,
+            shape=shape,
+            temporal=TemporalPlan.of(config.temporal),
+            threshold=ThresholdPlan.of(config.threshold, config.softness),
+            islands=IslandPlan.of(shape, config.min_area) if config.min_area > 0 else None,
+            guided=GuidedPlan.of(shape) if config.refine is Refine.GUIDED else None,
+            smooth=SmoothPlan.of(shape, config.smooth) if config.smooth > 0 else None,
+            contour=_contour(shape, expand, feather),
+        )
 
     def mask_scale(self, mask_shape: Shape) -> tuple[float, float] | None:
         """(vertical, horizontal) mask samples per cell, where the grid reaches over the frame.
@@ -405,43 +364,35 @@ class MattePlan:
 
 @dataclass(frozen=True, slots=True)
 class ObsPlan:
-    """The matte of style obs for frames of one format. Without a threshold no edge is shaped."""
+    """The matte of style obs. Without a threshold no edge is shaped."""
 
-    config: MatteConfig
-    format: FrameFormat
+    threshold: float | None
+    share: float | None
+    """Weight of a new mask against the earlier ones; None: they don't count."""
+    contour_share: float = 0.0
+    """Part of the mask that a contour must enclose; 0: all stay."""
+    smooth_side: int = 0
+    """Side of the contour's blur, mask samples; 0: none."""
+    dilation_px: int = 0
+    """By how much the person grows, frame pixels; below 0: shrinks."""
+    feather_side: int = 0
+    """Side of the feather's box, frame pixels; 0: none."""
 
-    @property
-    def history_share(self) -> float | None:
-        """Weight of a new mask against the earlier ones; None: they don't count."""
-        share = 1.0 - self.config.temporal
-        return max(share, self.config.threshold or 0.0) if 0.0 < share < 1.0 else None
-
-    @property
-    def contour_share(self) -> float:
-        """Part of the mask that a contour must enclose; 0: all stay."""
-        return self.config.min_area if self._shapes_edge and self.config.min_area < 1.0 else 0.0
-
-    @property
-    def smooth_side(self) -> int:
-        """Side of the contour's blur, mask samples; 0: none."""
-        smooth = self.config.smooth
-        return _odd(3 + 11 * smooth) if self._shapes_edge and smooth > 0 else 0
-
-    @property
-    def dilation_px(self) -> int:
-        """By how much the person grows, frame pixels; below 0: shrinks."""
-        pixels = round(self.config.expand_pct * self.format.height / 100.0)
-        return pixels if self._shapes_edge else 0
-
-    @property
-    def feather_side(self) -> int:
-        """Side of the feather's box, frame pixels; 0: none."""
-        pixels = self.config.feather_pct * self.format.height / 100.0
-        return _odd(pixels) if self._shapes_edge and pixels > 0 else 0
-
-    @property
-    def _shapes_edge(self) -> bool:
-        return self.config.threshold is not None
+    @classmethod
+    def of(cls, config: MatteConfig, format: FrameFormat) -> Self:
+        share = 1.0 - config.temporal
+        keeps_history = 0.0 < share < 1.0
+        if config.threshold is None:
+            return cls(None, share if keeps_history else None)
+        feather_px = config.feather_pct * format.height / 100.0
+        return cls(
+            threshold=config.threshold,
+            share=max(share, config.threshold) if keeps_history else None,
+            contour_share=config.min_area if config.min_area < 1.0 else 0.0,
+            smooth_side=_odd(3 + 11 * config.smooth) if config.smooth > 0 else 0,
+            dilation_px=round(config.expand_pct * format.height / 100.0),
+            feather_side=_odd(feather_px) if feather_px > 0 else 0,
+        )
 
 
 def _odd(value: float) -> int:

@@ -265,10 +265,11 @@ def test_results_go_to_the_same_arrays_every_time() -> None:
     frame = blank_frame(1280, 720)
     matter = CpuSoftMatte(MatteConfig(expand_pct=0.7, feather_pct=1), frame.format)
     mask = discs((256, 256), PERSON)
-    first = matter.refine([mask], [frame], [reduce(frame)])[0]
-    second = matter.refine([np.zeros_like(mask)], [frame], [reduce(frame)])[0]
-    assert first.reduced is second.reduced
-    assert not first.reduced.any()
+    given = (mask, np.zeros_like(mask), mask, np.zeros_like(mask))
+    planes = [matter.refine([each], [frame], [reduce(frame)])[0].reduced for each in given]
+    assert planes[0] is planes[2]
+    assert planes[1] is planes[3]
+    assert not planes[3].any()
 
 
 def test_the_style_chooses_the_stage() -> None:

@@ -16,8 +16,8 @@ from bgsoft.matte.mask import (
     FrameUpsampler,
     IslandFilter,
     Moment,
-    SoftThreshold,
     TemporalFilter,
+    threshold_mask,
     to_grid,
 )
 from bgsoft.matte.plan import (
@@ -47,7 +47,7 @@ def as_bytes(mask: Plane) -> Plane:
 def test_threshold_follows_its_formula(threshold: float, softness: float) -> None:
     mask = np.linspace(0, 1, 1001, dtype=np.float32)[None, :].repeat(3, axis=0)
     out = np.full(mask.shape, 9, np.uint8)
-    SoftThreshold(ThresholdPlan(threshold, softness)).apply(mask, out)
+    threshold_mask(mask, ThresholdPlan.of(threshold, softness), out)
     half = max(softness * min(threshold, 1 - threshold), 1 / 512)
     x = np.clip((mask.astype(np.float64) - threshold + half) / (2 * half), 0, 1)
     # Two roundings, of which the first is steepened by at most 1.5.
@@ -59,7 +59,7 @@ def test_threshold_follows_its_formula(threshold: float, softness: float) -> Non
 def test_no_threshold_takes_the_mask_as_it_is() -> None:
     mask = np.linspace(0, 1, 256, dtype=np.float32)[None, :].copy()
     out = np.empty(mask.shape, np.uint8)
-    SoftThreshold(ThresholdPlan(None, 0.5)).apply(mask, out)
+    threshold_mask(mask, ThresholdPlan.of(None, 0.5), out)
     assert np.array_equal(out[0], np.arange(256))
 
 
@@ -70,7 +70,7 @@ class Smoother:
     """The temporal filter on one mask after another."""
 
     def __init__(self, strength: float) -> None:
-        self._filter = TemporalFilter(TemporalPlan(strength))
+        self._filter = TemporalFilter(TemporalPlan.of(strength))
         self.last: Moment | None = None
 
     def apply(self, mask: Plane, luma: Plane) -> Plane:
@@ -160,7 +160,7 @@ def test_planes_keep_their_place_between_sizes(size: tuple[int, int]) -> None:
     width = size[0]
     x = (np.arange(256) + 0.5) / 256
     mask = (250 * x).astype(np.float32)[None, :].repeat(256, axis=0)
-    plan = MattePlan(MatteConfig(), fmt)
+    plan = MattePlan.of(MatteConfig(), fmt)
     rows, columns = plan.shape
     factor = -(-width // columns)
     grid = np.empty((rows, columns), np.float32)
@@ -219,7 +219,7 @@ def test_refinement_is_the_guided_filter() -> None:
     chroma = rng.integers(0, 256, (rows // 2, columns // 2, 2)).astype(np.uint8)
     alpha = as_bytes(discs((rows, columns), (0.5, 0.5, 0.3)))
     refined = alpha.copy()
-    GuidedFilter(GuidedPlan((rows, columns))).apply(refined, luma, chroma)
+    GuidedFilter(GuidedPlan.of((rows, columns))).apply(refined, luma, chroma)
 
     def halved(plane: Plane) -> Plane:
         blocks = plane.reshape(rows // 2, 2, columns // 2, 2).astype(np.float64)
@@ -250,7 +250,7 @@ def test_refinement_leaves_flat_planes_and_flat_pictures_alone() -> None:
     rng = np.random.default_rng(10)
     luma = rng.integers(0, 256, GRID).astype(np.uint8)
     chroma = rng.integers(0, 256, (*GRID, 2)).astype(np.uint8)
-    refiner = GuidedFilter(GuidedPlan(GRID))
+    refiner = GuidedFilter(GuidedPlan.of(GRID))
     for value in (0, 255):
         alpha = np.full(GRID, value, np.uint8)
         refiner.apply(alpha, luma, chroma)
@@ -266,7 +266,7 @@ def test_islands_go_and_holes_close_but_large_ones_stay() -> None:
     speck = discs(GRID, (0.1, 0.2, 0.03))
     alpha = as_bytes(np.clip(np.maximum(person - holes, speck), 0, 1))
     before = alpha.copy()
-    IslandFilter(IslandPlan(GRID, 0.005)).apply(alpha)
+    IslandFilter(IslandPlan.of(GRID, 0.005)).apply(alpha)
     row = [int(0.55 * 270), int(0.6 * 270)]
     assert alpha[54, 48] == 0
     assert not alpha[30:80, 20:80].any()
@@ -285,14 +285,14 @@ def test_an_island_beside_a_person_goes_too() -> None:
     speck = discs(GRID, (0.4 + (0.3 + 6 / 270 + 0.03) * 270 / 480, 0.5, 0.03), ramp=2.0)
     alpha = as_bytes(np.maximum(person, speck))
     before = alpha.copy()
-    IslandFilter(IslandPlan(GRID, 0.005)).apply(alpha)
+    IslandFilter(IslandPlan.of(GRID, 0.005)).apply(alpha)
     assert np.all(alpha[speck > 0.5] < 26)
     assert np.array_equal(alpha[person > 0.5], before[person > 0.5])
 
 
 def test_haze_far_from_anyone_goes() -> None:
     alpha = as_bytes(np.maximum(discs(GRID, (0.3, 0.5, 0.2)), 0.3 * discs(GRID, (0.8, 0.5, 0.2))))
-    IslandFilter(IslandPlan(GRID, 0.001)).apply(alpha)
+    IslandFilter(IslandPlan.of(GRID, 0.001)).apply(alpha)
     assert not alpha[:, 300:].any()
 
 
@@ -304,7 +304,10 @@ def test_regions_about_as_large_as_the_limit_do_not_flicker() -> None:
     x, y = int(0.8 * 480), 135
     # Starting large, it survives getting slightly too small; starting small, the reverse.
     for radii, kept in (((0.11, 0.09), 255), ((0.09, 0.11), 0)):
-        first, second = IslandFilter(IslandPlan(GRID, limit)), IslandFilter(IslandPlan(GRID, limit))
+        first, second = (
+            IslandFilter(IslandPlan.of(GRID, limit)),
+            IslandFilter(IslandPlan.of(GRID, limit)),
+        )
         first.apply(scene(radii[0]))
         alpha = scene(radii[1])
         second.apply(alpha, lambda first=first: first)
@@ -318,7 +321,10 @@ def test_regions_about_as_large_as_the_limit_do_not_flicker() -> None:
 @pytest.mark.parametrize("value", [0, 255])
 def test_flat_planes_stay_flat(shape: tuple[int, int], value: int) -> None:
     alpha = np.full(shape, value, np.uint8)
-    first, second = IslandFilter(IslandPlan(shape, 0.01)), IslandFilter(IslandPlan(shape, 0.01))
+    first, second = (
+        IslandFilter(IslandPlan.of(shape, 0.01)),
+        IslandFilter(IslandPlan.of(shape, 0.01)),
+    )
     first.apply(alpha)
     assert np.all(alpha == value)
     second.apply(alpha, lambda: first)
@@ -334,7 +340,7 @@ def test_smoothing_rounds_notches_and_keeps_the_edge_narrow() -> None:
     level = 135 + 2 * ((x // 2) % 2)
     rows = np.arange(270)[:, None]
     alpha = as_bytes(np.clip((rows - level[None, :]) / 3 + 0.5, 0, 1))
-    smoother = ContourSmoother(SmoothPlan(GRID, 1.0))
+    smoother = ContourSmoother(SmoothPlan.of(GRID, 1.0))
     smooth = alpha.copy()
     smoother.apply(smooth)
     ragged = np.ptp((alpha > 127).sum(axis=0))
@@ -362,7 +368,7 @@ def slow_shift(alpha: Plane, cells: float) -> Plane:
 def test_shift_is_nearly_a_dilation_by_a_disc(cells: float) -> None:
     alpha = as_bytes(discs((90, 120), (0.5, 0.5, 0.2), ramp=4.0))
     shifted = alpha.copy()
-    Dilation(DilationPlan(cells), alpha.shape).apply(shifted)
+    Dilation(DilationPlan.of(alpha.shape, cells)).apply(shifted)
     assert np.all(slow_shift(alpha, cells - 0.5) <= slow_shift(shifted, 0.75))
     assert np.all(shifted <= slow_shift(alpha, cells * 1.12 + 0.5))
     assert abs(int((shifted > 127).sum()) - int((slow_shift(alpha, cells) > 127).sum())) < (
@@ -373,8 +379,8 @@ def test_shift_is_nearly_a_dilation_by_a_disc(cells: float) -> None:
 def test_inwards_is_outwards_of_the_background() -> None:
     alpha = as_bytes(discs((90, 120), (0.5, 0.5, 0.3)))
     inwards, background = alpha.copy(), 255 - alpha
-    Dilation(DilationPlan(-2.4), alpha.shape).apply(inwards)
-    Dilation(DilationPlan(2.4), alpha.shape).apply(background)
+    Dilation(DilationPlan.of(alpha.shape, -2.4)).apply(inwards)
+    Dilation(DilationPlan.of(alpha.shape, 2.4)).apply(background)
     assert np.abs(inwards.astype(int) - (255 - background.astype(int))).max() <= 1
 
 
@@ -383,7 +389,7 @@ def test_feather_falls_smoothly_to_nothing(cells: float) -> None:
     alpha = np.zeros(GRID, np.uint8)
     alpha[:, :200] = 255
     before = alpha.copy()
-    Feather(FeatherPlan(GRID, cells)).apply(alpha)
+    Feather(FeatherPlan.of(GRID, cells)).apply(alpha)
     profile = alpha[135].astype(int)
     assert np.all(alpha >= before)
     assert np.all(np.diff(profile) <= 0)
@@ -412,6 +418,6 @@ def test_enlarging_a_part_is_enlarging_the_whole(size: tuple[int, int], place: s
     }[place]
     plane[y, x] = rng.integers(1, 256, plane[y, x].shape)
     out = np.full(format.luma_shape, 77, np.uint8)
-    FrameUpsampler(MattePlan(MatteConfig(), format)).apply(plane, out)
+    FrameUpsampler(MattePlan.of(MatteConfig(), format)).apply(plane, out)
     whole = cv2.resize(plane, (columns * factor, rows * factor), interpolation=cv2.INTER_LINEAR)
     np.testing.assert_array_equal(out, whole[: size[1], : size[0]])
