@@ -33,7 +33,7 @@ from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.infer.base import Network, Wiring
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.matte.create import create_matter
+from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
@@ -334,7 +334,7 @@ class StageBuilder:
             scenes=CpuSceneProbe(info.format),
             schedule=MaskSchedule(config.segment.mask_every, config.segment.similarity_db),
             segmenter=segmenter,
-            matter=create_matter(
+            matte=create_matte_stage(
                 config.matte, info.format, workers, from_alpha=_makes_alpha(model)
             ),
             compositor=CpuCompositor(config.effect, info.format, workers),
@@ -371,7 +371,7 @@ class StageBuilder:
         from bgsoft.face.cuda_create import create_device_faces
         from bgsoft.infer.crossing import DeviceSide
         from bgsoft.infer.recovering import RecoveringNetwork
-        from bgsoft.matte.cuda import create_cuda_matter
+        from bgsoft.matte.cuda import create_cuda_matte_stage
         from bgsoft.pipeline.device_execution import DeviceExecution
 
         device = self.device
@@ -433,7 +433,7 @@ class StageBuilder:
             with span("picture kernels"):
                 reducer = CudaReducer(info.format, batch)
                 scenes = CudaSceneProbe(info.format, batch)
-                matter = create_cuda_matter(
+                matte = create_cuda_matte_stage(
                     config.matte, info.format, device, batch, from_alpha=_makes_alpha(model)
                 )
                 compositor = CudaCompositor(config.effect, info.format, device)
@@ -449,7 +449,7 @@ class StageBuilder:
                 scenes=scenes,
                 schedule=MaskSchedule(segment.mask_every, segment.similarity_db),
                 segmenter=chosen,
-                matter=matter,
+                matte=matte,
                 compositor=compositor,
                 metrics=metrics,
                 on_cut=on_cut,

@@ -22,7 +22,7 @@ from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
 from bgsoft.config import MatteConfig, MatteStyle, Refine
 from bgsoft.cuda.device import CudaDevice, device_planes
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
-from bgsoft.matte.cuda import create_cuda_matter
+from bgsoft.matte.cuda import create_cuda_matte_stage
 from bgsoft.models.catalog import find_spec
 from bgsoft.segment.cuda import CudaPreprocessor
 
@@ -142,7 +142,7 @@ def bench_size(size: tuple[int, int], layout: PixelLayout, device: CudaDevice) -
         report("scene probe", stream, measure)
         report("preprocess", stream, preprocess)
         for name, config in {**MATTES, "matte obs": OBS}.items():
-            matter = create_cuda_matter(config, format, device)
+            matter = create_cuda_matte_stage(config, format, device)
 
             def matte(matter: Any = matter) -> None:
                 for frame, grid, mask in zip(frames, grids, masks, strict=True):

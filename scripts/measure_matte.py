@@ -34,8 +34,8 @@ import onnxruntime as ort
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.config import MatteConfig, MatteStyle, Refine
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Planes
-from bgsoft.matte.base import Matter
-from bgsoft.matte.create import create_matter
+from bgsoft.matte.base import MatteStage
+from bgsoft.matte.cpu import create_matte_stage
 
 Image = npt.NDArray[Any]
 """uint8, (H, W, 3) BGR or (H, W)."""
@@ -76,7 +76,7 @@ class Bench:
         height, width = shape[:2]
         self._format = FrameFormat(width=width, height=height, color=_FULL_RANGE_BT601)
         self._reducer = CpuReducer(self._format)
-        self._matter: Matter = create_matter(config, self._format)
+        self._stage: MatteStage = create_matte_stage(config, self._format)
         self._count = 0
         self.seconds: list[float] = []
         """Time of this thread in the matte stage, one entry a frame."""
@@ -104,7 +104,7 @@ class Bench:
         self._count += 1
         reduced = self._reducer.reduce([frame])[0]
         start = time.thread_time()
-        alpha: Image = self._matter.refine([mask], [frame], [reduced])[0].alpha
+        alpha: Image = self._stage.refine([mask], [frame], [reduced])[0].alpha
         self.seconds.append(time.thread_time() - start)
         return alpha
 

@@ -123,7 +123,7 @@ def _matte(shop: Workshop, place: str, config: MatteConfig, stack: ExitStack) ->
     side = _side(shop, place, stack)
     format = shop.info.format
     frame, mask = side.place(shop.frames[0]), side.place_array(shop.mask)
-    reduced, matter = side.reducer(format).reduce([frame])[0], side.matter(config, format)
+    reduced, matter = side.reducer(format).reduce([frame])[0], side.matte_stage(config, format)
     return _sampler(shop, place, lambda: matter.refine([mask], [frame], [reduced])[0])
 
 
@@ -132,7 +132,7 @@ def _effect(shop: Workshop, place: str, kind: EffectKind, stack: ExitStack) -> S
     format = shop.info.format
     frame, mask = side.place(shop.frames[0]), side.place_array(shop.mask)
     reduced = side.reducer(format).reduce([frame])[0]
-    matte = side.matter(MatteConfig(), format).refine([mask], [frame], [reduced])[0]
+    matte = side.matte_stage(MatteConfig(), format).refine([mask], [frame], [reduced])[0]
     config = EffectConfig(kind=kind, background=_background(shop, kind))
     compositor = side.compositor(config, format)
     stack.callback(compositor.close)

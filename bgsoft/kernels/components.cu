@@ -1,6 +1,6 @@
 // Large connected components on the half grid, and the limits that they set to alpha.
-// Counterpart: bgsoft/matte/islands.py. Every block is 32 x 8 cells, a warp along a row, and
-// x % 32 is the lane: initial labels are runs within such stretches of a row.
+// Counterpart: IslandFilter in bgsoft/matte/mask.py. Every block is 32 x 8 cells, a warp along a
+// row, and x % 32 is the lane: initial labels are runs within such stretches of a row.
 //
 // flags: see matte.cuh.
 

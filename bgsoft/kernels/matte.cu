@@ -1,5 +1,5 @@
 // The soft matte from the raw mask to clean opacity on the grid, and from there to the frame.
-// Counterparts: bgsoft/matte/temporal.py, threshold.py, geometry.py, islands.py (last step).
+// Counterparts: bgsoft/matte/mask.py.
 
 #include "matte.cuh"
 #include "union_find.cuh"

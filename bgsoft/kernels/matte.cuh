@@ -3,7 +3,7 @@
 
 #include "resample.cuh"
 
-// The matte's state that lives on the device, int32 each; names as in bgsoft/matte/cuda.py.
+// The matte's state that lives on the device, int32 each; names as in bgsoft/matte/cuda_mask.py.
 enum MatteFlag {
     FLAG_FRESH = 0,             // 1: no earlier frame counts
     FLAG_PARITY = 1,            // which of the two temporal states is the last
@@ -16,7 +16,7 @@ enum MatteFlag {
     FLAG_SQUARES = 8,           // two int32: unsigned 64-bit sum of squared luma differences
 };
 
-// Cells around a component that goes in which nothing of it may survive (islands.py: three
+// Cells around a component that goes in which nothing of it may survive (IslandFilter: three
 // dilations by 3 x 3).
 #define LOST_RIM 3
 

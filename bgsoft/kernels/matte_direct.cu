@@ -1,4 +1,5 @@
-// The matte of a model that makes one at the frame's size. Counterpart: bgsoft/matte/direct.py.
+// The matte of a model that makes one at the frame's size. Counterpart: CpuDirectMatte in
+// bgsoft/matte/cpu.py.
 // Rounding, as there: opacity half to even, cells as those of the analysis grid.
 
 #include "cells.cuh"

@@ -1,5 +1,5 @@
 // Guided filter on half the grid, evaluated on the grid, and contour smoothing.
-// Counterparts: bgsoft/matte/refine.py and ContourSmoother in contour.py.
+// Counterparts: GuidedFilter and ContourSmoother in bgsoft/matte/edge.py.
 // Window sums are whole numbers here, so nothing is lost to cancellation; the rest is float32.
 
 #include "matte.cuh"

@@ -1,5 +1,5 @@
-// Moving and feathering edges of uint8 planes. Counterparts: EdgeShift and Feather in
-// bgsoft/matte/contour.py.
+// Moving and feathering edges of uint8 planes. Counterparts: Dilation and Feather in
+// bgsoft/matte/edge.py.
 
 #include "matte.cuh"
 

@@ -1,43 +1,72 @@
-"""The soft matte on the host: the reference for every other implementation.
+"""Mattes on the host: the reference for every other implementation.
 
-Order: temporal smoothing of the raw mask, soft threshold, enlargement to the analysis grid, islands
-and holes, fit of the edge to the picture, contour smoothing, expansion, feather, enlargement to
-the frame. The mask is smoothed over time before it is thresholded, because there a change still
-has its true size; after the threshold's steep step noise would look like movement. Islands go
-before the edge is fitted, so that the fit has less to work on and no removed noise in its windows.
+The soft matte's order: temporal smoothing of the raw mask, soft threshold, enlargement to the
+analysis grid, islands and holes, fit of the edge to the picture, contour smoothing, expansion,
+feather, enlargement to the frame. The mask is smoothed over time before it is thresholded, because
+there a change still has its true size; after the threshold's steep step noise would look like
+movement. Islands go before the edge is fitted, so that the fit has less to work on and no removed
+noise in its windows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Event
 
 import cv2
 import numpy as np
 
 from bgsoft.analysis.base import grid_factor, grid_shape
-from bgsoft.config import MatteConfig, Refine
+from bgsoft.analysis.cpu import AreaReducer
+from bgsoft.config import MatteConfig, MatteStyle
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
-from bgsoft.matte.contour import ContourSmoother, EdgeShift, Feather
-from bgsoft.matte.geometry import FrameUpsampler, MaskResampler
-from bgsoft.matte.islands import IslandFilter
-from bgsoft.matte.refine import GuidedRefiner
-from bgsoft.matte.temporal import TemporalFilter
-from bgsoft.matte.threshold import SoftThreshold
+from bgsoft.matte.base import DirectMatte, MatteStage
+from bgsoft.matte.edge import ContourSmoother, GuidedFilter, contour_steps
+from bgsoft.matte.mask import (
+    FrameUpsampler,
+    IslandFilter,
+    Moment,
+    TemporalFilter,
+    threshold_mask,
+    to_grid,
+)
+from bgsoft.matte.obs import CpuObsMatte
+from bgsoft.matte.plan import STILL_VARIANCE, MattePlan, frame_contour
 from bgsoft.workers import Workers
 
-__all__ = ["CpuMatter"]
+__all__ = ["CpuDirectMatte", "CpuSoftMatte", "create_matte_stage"]
 
 _DEEP_TO_BYTE = 1.0 / 256.0
 """10 bits in the high bits of 16: the top byte is the 8-bit value."""
-_STILL_VARIANCE = 6.5
-"""Mean squared difference of 8-bit luma (40 dB) below which two pictures differ in noise only."""
 
 
-class CpuMatter:
+def create_matte_stage(
+    config: MatteConfig,
+    format: FrameFormat,
+    workers: Workers | None = None,
+    *,
+    from_alpha: bool = False,
+) -> MatteStage:
+    """Make the host's matte stage for the style that the settings ask for.
+
+    Args:
+        config: The matte settings.
+        format: Geometry and sample format of all frames.
+        workers: What does it; a lane a frame.
+        from_alpha: The model's masks are mattes of the frame's size.
+    """
+    if config.style is MatteStyle.OBS:
+        return CpuObsMatte(config, format, workers)
+    if from_alpha:
+        return CpuDirectMatte(config, format, workers)
+    return CpuSoftMatte(config, format, workers)
+
+
+class CpuSoftMatte(MatteStage):
     """Style soft, with NumPy and OpenCV. All buffers are made before the second frame.
 
-    What follows earlier frames (smoothing over time, islands) is done in order, the rest of a
-    batch side by side.
+    Only the smoothing over time is done in order. Everything else is done side by side: what
+    comes before it for all frames of a batch, then what comes after it.
 
     Where the mask is held while the picture moves on, the edge is fitted anew to the new picture
     (if ``refine`` is guided): the steps before the fit are skipped. Where the picture stands still
@@ -52,123 +81,147 @@ class CpuMatter:
     def __init__(
         self, config: MatteConfig, format: FrameFormat, workers: Workers | None = None
     ) -> None:
-        shape = grid_shape(format.width, format.height)
-        self._temporal = TemporalFilter(config.temporal)
-        self._threshold = SoftThreshold(config.threshold, config.softness)
-        self._to_grid = MaskResampler(format)
-        self._islands = IslandFilter(shape, config.min_area) if config.min_area > 0 else None
-        self._refits = config.refine is Refine.GUIDED
-        self._opacity: Array = np.empty((0, 0), np.uint8)
-        self._coarse = np.empty(shape, np.uint8)
-        self._fitted_luma = np.empty(shape, np.uint8)
-        self._has_mask = False
+        plan = MattePlan.of(config, format)
+        temporal = TemporalFilter(plan.temporal)
+        self._refits = plan.guided is not None
         self._workers = workers or Workers()
-        self._lanes = [_Lane(config, format) for _ in range(self._workers.lanes)]
-        self._last = np.empty(shape, np.uint8)
-        """The matte of the last frame of the last call, on the grid."""
+        self._lanes = [_Lane(plan, temporal) for _ in range(self._workers.lanes)]
+        # What the next batch goes on from: the lane of the last mask, the picture last fitted, and
+        # the matte last given out.
+        self._last = _Lane(plan, temporal)
+        self._fitted_luma = np.empty(plan.shape, np.uint8)
+        self._last_matte = np.empty(plan.shape, np.uint8)
 
-    def reset(self) -> None:
-        """Forget earlier frames (scene cut)."""
-        self._temporal.reset()
-        if self._islands is not None:
-            self._islands.reset()
-        self._has_mask = False
-
-    def refine(
+    def _refine(
         self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
     ) -> list[Matte]:
-        """Make the mattes of some frames; see :meth:`bgsoft.matte.base.Matter.refine`."""
         lanes = self._lanes[: len(frames)]
-        fitted = [
-            self._follow(mask, lane, grid)
-            for mask, lane, grid in zip(masks, lanes, grids, strict=True)
-        ]
-        made = self._workers.map(self._make, frames, grids, fitted)
+        self._workers.map(self._see, masks, grids)
+        self._follow(masks, lanes)
+        self._workers.map(self._make, masks, frames, grids)
         mattes: list[Matte] = []
-        for mask, lane, frame, is_made in zip(masks, lanes, frames, made, strict=True):
-            if not is_made:
-                np.copyto(lane.matte, mattes[-1].reduced if mattes else self._last)
+        for mask, lane, frame in zip(masks, lanes, frames, strict=True):
+            if lane.source is None:
+                np.copyto(lane.matte, mattes[-1].reduced if mattes else self._last_matte)
                 lane.enlarge(frame)
             alpha = frame.planes.alpha
             mattes.append(Matte(alpha=alpha, reduced=lane.matte, held=mask is None))
-        np.copyto(self._last, mattes[-1].reduced)
+        self._remember(masks, lanes)
         return mattes
 
-    def _follow(self, mask: Array | None, lane: _Lane, grid: Reduced) -> bool:
-        """Take in the next frame; whether its matte differs from the last one."""
-        luma = lane.see(grid)
+    def _see(self, index: int, mask: Array | None, grid: Reduced) -> None:
+        self._lanes[index].see(mask, grid)
+
+    def _follow(self, masks: Sequence[Array | None], lanes: Sequence[_Lane]) -> None:
+        """Smooth over time, and say for each frame which opacity its matte is made from."""
+        last = self._last if self._has_mask else None
+        fitted_luma = self._fitted_luma
+        for mask, lane in zip(masks, lanes, strict=True):
+            if mask is not None:
+                lane.follow(mask, last)
+                lane.source = last = lane
+            else:
+                needs_fit = self._refits and _has_moved(lane.luma, fitted_luma)
+                lane.source = last if needs_fit else None
+            if lane.source is not None:
+                fitted_luma = lane.luma
+
+    def _make(self, index: int, mask: Array | None, frame: Frame, grid: Reduced) -> None:
+        lane = self._lanes[index]
         if mask is not None:
-            self._make_coarse(mask, luma)
-            self._has_mask = True
-        elif not self._has_mask:
-            raise ValueError("no mask to hold: the first frame must be segmented")
-        elif not self._refits or not self._has_moved(luma):
-            return False
-        np.copyto(lane.matte, self._coarse)
-        if self._refits:
-            np.copyto(self._fitted_luma, luma)
-        return True
-
-    def _make_coarse(self, mask: Array, luma: Array) -> None:
-        """From the raw mask to clean opacity on the grid."""
-        if self._opacity.shape != mask.shape:
-            self._opacity = np.empty(mask.shape, np.uint8)
-        self._threshold.apply(self._temporal.apply(mask, luma), self._opacity)
-        self._to_grid.apply(self._opacity, self._coarse)
-        if self._islands is not None:
-            self._islands.apply(self._coarse)
-
-    def _has_moved(self, luma: Array) -> bool:
-        """Whether the picture differs by more than noise from the one last fitted."""
-        squares = cv2.norm(luma, self._fitted_luma, cv2.NORM_L2SQR)
-        return bool(squares > _STILL_VARIANCE * luma.size)
-
-    def _make(self, index: int, frame: Frame, grid: Reduced, is_fitted: bool) -> bool:
-        if is_fitted:
-            lane = self._lanes[index]
-            lane.fit(grid)
+            lane.clean()
+        if lane.source is not None:
+            lane.fit(lane.source, grid)
             lane.enlarge(frame)
-        return is_fitted
+
+    def _remember(self, masks: Sequence[Array | None], lanes: Sequence[_Lane]) -> None:
+        """Keep what the next batch goes on from, while the lanes are used again."""
+        np.copyto(self._last_matte, lanes[-1].matte)
+        fitted = [lane for lane in lanes if lane.source is not None]
+        if fitted and self._refits:
+            np.copyto(self._fitted_luma, fitted[-1].luma)
+        segmented = [index for index, mask in enumerate(masks) if mask is not None]
+        if segmented:
+            index = segmented[-1]
+            self._lanes[index], self._last = self._last, lanes[index]
+
+
+def _has_moved(luma: Array, fitted_luma: Array) -> bool:
+    """Whether a picture differs by more than noise from the one last fitted."""
+    return bool(cv2.norm(luma, fitted_luma, cv2.NORM_L2SQR) > STILL_VARIANCE * luma.size)
 
 
 class _Lane:
-    """The steps that need nothing of earlier frames, with the buffers of one frame."""
+    """One frame on its way from the raw mask to the matte, with all buffers."""
 
-    def __init__(self, config: MatteConfig, format: FrameFormat) -> None:
-        shape = grid_shape(format.width, format.height)
-        cells_per_pct = format.height / grid_factor(format.width, format.height) / 100.0
-        self._refiner = GuidedRefiner(shape) if config.refine is Refine.GUIDED else None
-        self._smoother = ContourSmoother(shape, config.smooth) if config.smooth > 0 else None
-        shift = config.expand_pct * cells_per_pct
-        self._shift = EdgeShift(shape, shift) if shift else None
-        rim = config.feather_pct * cells_per_pct
-        self._feather = Feather(shape, rim) if rim > 0 else None
-        self._to_frame = FrameUpsampler(format)
-        self._is_deep = format.bit_depth > 8
-        self._luma: Array = np.empty(shape, np.uint8)
+    def __init__(self, plan: MattePlan, temporal: TemporalFilter) -> None:
+        self._plan = plan
+        self._temporal = temporal
+        self._moment = Moment((0, 0))
+        self._islands = IslandFilter(plan.islands) if plan.islands else None
+        self._guided = GuidedFilter(plan.guided) if plan.guided else None
+        self._steps = [
+            *([ContourSmoother(plan.smooth)] if plan.smooth else []),
+            *contour_steps(plan.contour),
+        ]
+        self._to_frame = FrameUpsampler(plan)
+        self._is_deep = plan.format.bit_depth > 8
         self._chroma: Array = np.empty((0, 0, 2), np.uint8)
-        self.matte = np.empty(shape, np.uint8)
-        """(gh, gw): clean opacity, and after :meth:`fit` the matte."""
+        self._opacity = np.empty(plan.shape, np.uint8)
+        """(gh, gw), clean; of the frame's own mask."""
+        self._is_clean = Event()
+        self._before: _Lane | None = None
+        self.luma: Array = np.empty(plan.shape, np.uint8)
+        """(gh, gw): the picture."""
+        self.source: _Lane | None = None
+        """Whose opacity the matte is made from; None: it is that of the frame before."""
+        self.matte = np.empty(plan.shape, np.uint8)
+        """(gh, gw)."""
 
-    def see(self, grid: Reduced) -> Array:
-        """The grid's luma in 8 bits: (gh, gw) uint8."""
+    def see(self, mask: Array | None, grid: Reduced) -> None:
+        """Look at the frame, before anything else is done for it."""
         if self._is_deep:
-            cv2.convertScaleAbs(grid.luma, dst=self._luma, alpha=_DEEP_TO_BYTE)
+            cv2.convertScaleAbs(grid.luma, dst=self.luma, alpha=_DEEP_TO_BYTE)
         else:
-            self._luma = grid.luma
-        return self._luma
+            self.luma = grid.luma
+        if mask is None:
+            return
+        if self._moment.shape != mask.shape:
+            self._moment = Moment(mask.shape)
+            self._small = np.empty(mask.shape, np.uint8)
+            self._scale = self._plan.mask_scale(mask.shape)
+        self._temporal.see(self.luma, self._moment)
 
-    def fit(self, grid: Reduced) -> None:
-        """From clean opacity to the matte, of the frame last seen."""
-        alpha = self.matte
-        if self._refiner is not None:
-            self._refiner.apply(alpha, self._luma, self._chroma8(grid))
-        if self._smoother is not None:
-            self._smoother.apply(alpha)
-        if self._shift is not None:
-            self._shift.apply(alpha)
-        if self._feather is not None:
-            self._feather.apply(alpha)
+    def follow(self, mask: Array, before: _Lane | None) -> None:
+        """Smooth the mask over time, in order; ``before`` had the last mask, if that counts."""
+        self._is_clean.clear()
+        self._before = before
+        self._temporal.apply(mask, self._moment, before._moment if before else None)
+
+    def clean(self) -> None:
+        """From the smoothed mask to clean opacity; may wait for that of the mask before."""
+        try:
+            threshold_mask(self._moment.state, self._plan.threshold, self._small)
+            to_grid(self._small, self._scale, self._opacity)
+            if self._islands is not None:
+                before = self._before
+                self._islands.apply(self._opacity, before._cleaned_islands if before else None)
+        finally:
+            self._is_clean.set()
+
+    def _cleaned_islands(self) -> IslandFilter:
+        assert self._islands is not None
+        self._is_clean.wait()
+        return self._islands
+
+    def fit(self, source: _Lane, grid: Reduced) -> None:
+        """From clean opacity, once it is made, to the matte."""
+        source._is_clean.wait()
+        np.copyto(self.matte, source._opacity)
+        if self._guided is not None:
+            self._guided.apply(self.matte, self.luma, self._chroma8(grid))
+        for step in self._steps:
+            step.apply(self.matte)
 
     def enlarge(self, frame: Frame) -> None:
         """Write the matte into the frame's alpha plane."""
@@ -182,3 +235,42 @@ class _Lane:
             self._chroma = np.empty(grid.chroma.shape, np.uint8)
         cv2.convertScaleAbs(grid.chroma, dst=self._chroma, alpha=_DEEP_TO_BYTE)
         return self._chroma
+
+
+class CpuDirectMatte(DirectMatte):
+    """Takes masks of the frame's size as they are, with NumPy and OpenCV.
+
+    Args:
+        config: Of which expansion and feather count.
+        format: Geometry of all frames.
+        workers: What does it; a lane a frame.
+    """
+
+    def __init__(
+        self, config: MatteConfig, format: FrameFormat, workers: Workers | None = None
+    ) -> None:
+        shape, grid = format.luma_shape, grid_shape(format.width, format.height)
+        self._workers = workers or Workers()
+        lanes = range(self._workers.lanes)
+        super().__init__(
+            [np.empty(grid, np.uint8) for _ in lanes],
+            (np.empty(shape, np.uint8), np.empty(grid, np.uint8)),
+        )
+        self._steps = [contour_steps(frame_contour(config, format)) for _ in lanes]
+        factor = grid_factor(format.width, format.height)
+        self._reducers = [AreaReducer(*shape, factor, "uint8") for _ in lanes]
+
+    def _make(self, masks: Sequence[Array | None], mattes: Sequence[Matte]) -> None:
+        self._workers.map(self._make_one, masks, mattes)
+
+    def _make_one(self, lane: int, mask: Array | None, matte: Matte) -> None:
+        if mask is None:
+            return
+        cv2.convertScaleAbs(mask, dst=matte.alpha, alpha=255.0)
+        for step in self._steps[lane]:
+            step.apply(matte.alpha)
+        self._reducers[lane].reduce(matte.alpha, matte.reduced)
+
+    def _copy(self, source: tuple[Array, Array], target: tuple[Array, Array]) -> None:
+        for plane, copy in zip(source, target, strict=True):
+            np.copyto(copy, plane)

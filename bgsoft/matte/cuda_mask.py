@@ -1,70 +1,110 @@
-"""From the raw mask to opacity on the analysis grid, on a CUDA device.
+"""From the raw mask to clean opacity on the analysis grid, on a CUDA device.
 
-Parameters are those of the host's classes, which are the references.
+References: :mod:`bgsoft.matte.mask`. Components are found by union-find with atomics: one launch
+each to merge labels, to count cells and to decide, for the person's components and then for the
+background's.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import cupy
 import numpy as np
 
-from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cuda_resize import Resampling, aligned_resampling, resampling
-from bgsoft.config import MatteConfig
-from bgsoft.frame import Array, FrameFormat
+from bgsoft.frame import Array
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
-from bgsoft.matte.cuda_state import GridState
-from bgsoft.matte.temporal import _LUMA_STEPS, _WINDOW, TemporalFilter
-from bgsoft.matte.threshold import SoftThreshold
+from bgsoft.matte.plan import IslandPlan, MattePlan, half_shape, half_widths
 
-__all__ = ["CudaMaskFilter", "mask_resampling"]
+__all__ = ["CudaGridState", "CudaIslandFilter", "CudaMaskFilter"]
 
 _MAX_WINDOW_RADIUS = 4
 """``MAX_WINDOW_RADIUS`` in ``matte.cu``."""
+_MAX_SKIRT_RADIUS = 14
+"""One less than ``MAX_HALO`` in ``components.cu``."""
 
 
-def mask_resampling(mask_shape: tuple[int, int], format: FrameFormat) -> Resampling:
-    """Tables that take model-sized uint8 planes to the grid; see ``MaskResampler``."""
-    shape = grid_shape(format.width, format.height)
-    factor = grid_factor(format.width, format.height)
-    if format.height % factor == 0 and format.width % factor == 0:
-        return resampling(mask_shape, shape, area=False, fixed_point=True)
-    scale = (
-        mask_shape[0] * factor / format.height,
-        mask_shape[1] * factor / format.width,
-    )
-    return aligned_resampling(mask_shape, shape, scale)
+class MatteFlag(IntEnum):
+    """Places in the flags, as in ``bgsoft/kernels/matte.cuh``."""
+
+    FRESH = 0
+    PARITY = 1
+    PERSON_EXCEEDS = 2
+    BACKGROUND_EXCEEDS = 3
+    LEFT = 4
+    TOP = 5
+    RIGHT = 6
+    BOTTOM = 7
+    SQUARES = 8
+
+
+_FLAG_COUNT = 10
+
+
+class CudaGridState:
+    """Planes on the grid and on half of it, and what the kernels decide for each other.
+
+    The flags stay on the device, so that the host never waits and a captured CUDA graph needs no
+    arguments of its own.
+
+    Args:
+        shape: (gh, gw) of the grid.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        self.half = half = half_shape(shape)
+        self.half_grid = blocks(half[1], half[0])
+        """Thread blocks that cover the half grid."""
+        self.flags = cupy.zeros(_FLAG_COUNT, np.int32)
+        self._fresh = self.flags[MatteFlag.FRESH : MatteFlag.FRESH + 1]
+        self.coarse = cupy.empty(shape, np.uint8)
+        """(gh, gw): clean opacity, before the edge is fitted."""
+        self.small = cupy.empty(half, np.uint8)
+        """Opacity on the half grid, islands included."""
+        self.labels = cupy.empty(half, np.int32)
+        """Components of the person."""
+        self.counters = cupy.empty((4, *half), np.int32)
+        """Per component: cells and those kept before, of the person, then of the background."""
+        self.limits = cupy.empty((2, *half), np.uint8)
+        """What alpha must not exceed, and what opacity of the background must not."""
+        self.packed = cupy.empty((*half, 4), np.uint8)
+        """Alpha, luma, Cb, Cr on the half grid."""
+        self.fits = cupy.empty((*half, 2), np.float32)
+        """Guided filter: factor of luma, and the rest."""
+        self.make_fresh()
+
+    def make_fresh(self) -> None:
+        """Make the next mask the first of its scene."""
+        self._fresh.fill(1)
 
 
 class CudaMaskFilter:
     """Temporal filter, soft threshold and enlargement to the grid; two launches a mask.
 
     Args:
-        config: The matte settings.
-        format: Geometry of all frames.
+        plan: What to do.
         state: Buffers and flags of the matte stage.
     """
 
-    def __init__(self, config: MatteConfig, format: FrameFormat, state: GridState) -> None:
-        self._format = format
+    def __init__(self, plan: MattePlan, state: CudaGridState) -> None:
+        self._plan = plan
         self._state = state
-        temporal = TemporalFilter(config.temporal)
-        threshold = SoftThreshold(config.threshold, config.softness)
-        radius = _WINDOW // 2
+        temporal, threshold = plan.temporal, plan.threshold
+        radius = temporal.window // 2
         if radius > _MAX_WINDOW_RADIUS:
             raise ValueError(f"the kernel's window holds {_MAX_WINDOW_RADIUS}, not {radius}")
-        ramps = np.concatenate([temporal._mask_ramp, temporal._luma_ramp])
-        curve = threshold._curve
-        self._ramps = cupy.asarray(ramps)
+        curve = threshold.curve
+        self._ramps = cupy.asarray(np.concatenate([temporal.mask_ramp, temporal.luma_ramp]))
         self._curve = cupy.asarray(np.arange(256, dtype=np.uint8) if curve is None else curve)
         self._scalars = (
             np.int32(radius),
-            np.float32(temporal._floor),
-            np.float32(_LUMA_STEPS / _WINDOW**2),
-            np.float32(threshold._scale),
-            np.float32(threshold._offset),
+            np.float32(temporal.floor),
+            np.float32(temporal.luma_scale),
+            np.float32(threshold.scale),
+            np.float32(threshold.offset),
         )
         self._filter = kernel("matte", "temporal_threshold")
         self._enlarge = kernel("matte", "opacity_to_grid")
@@ -91,7 +131,6 @@ class CudaMaskFilter:
         self._sums = cupy.zeros(shape, np.uint16)
         self._opacity = cupy.empty(shape, np.uint8)
         to_mask = resampling(state.shape, shape, area=False, fixed_point=True)
-        to_grid = mask_resampling(shape, self._format)
         self._filter_args: tuple[Any, ...] = (
             np.int32(columns),
             *to_mask.args,
@@ -107,7 +146,7 @@ class CudaMaskFilter:
         self._enlarge_args: tuple[Any, ...] = (
             self._opacity,
             np.int32(shape[1]),
-            *to_grid.args,
+            *self._to_grid(shape).args,
             state.coarse,
             state.small,
             state.labels,
@@ -117,3 +156,57 @@ class CudaMaskFilter:
             np.int32(columns),
         )
         state.make_fresh()
+
+    def _to_grid(self, shape: tuple[int, int]) -> Resampling:
+        scale = self._plan.mask_scale(shape)
+        if scale is None:
+            return resampling(shape, self._plan.shape, area=False, fixed_point=True)
+        return aligned_resampling(shape, self._plan.shape, scale)
+
+
+class CudaIslandFilter:
+    """Makes the limits that keep large components; six launches a mask.
+
+    Args:
+        plan: What stays.
+        state: Buffers and flags of the matte stage; its opacity is on the half grid already.
+    """
+
+    def __init__(self, plan: IslandPlan, state: CudaGridState) -> None:
+        spans = half_widths(plan.skirt)
+        radius = len(spans) // 2
+        if radius > _MAX_SKIRT_RADIUS:
+            raise ValueError(f"the kernel's skirt holds {_MAX_SKIRT_RADIUS} cells, not {radius}")
+        spans_device = cupy.asarray(spans)
+        limits = tuple(map(np.int32, (radius, plan.sure, plan.low, plan.high)))
+        sizes = tuple(map(np.int32, state.half))
+        self._grid = state.half_grid
+        self._regions = cupy.zeros((2, *state.half), np.uint8)
+        background_labels = cupy.empty(state.half, np.int32)
+        self._merge = kernel("components", "merge_components")
+        self._count = kernel("components", "count_components")
+        self._decide = kernel("components", "decide_components")
+        self._passes: list[tuple[tuple[Any, ...], ...]] = []
+        for index, labels, following, flag in (
+            (0, state.labels, background_labels, MatteFlag.PERSON_EXCEEDS),
+            (1, background_labels, np.uint64(0), MatteFlag.BACKGROUND_EXCEEDS),
+        ):
+            areas, kept = state.counters[2 * index], state.counters[2 * index + 1]
+            region = self._regions[index]
+            merge = (labels, *sizes, np.int32(index == 0))
+            count = (labels, region, areas, kept, *sizes)
+            decide = (
+                *(labels, areas, kept, region, spans_device),
+                *limits,
+                *(state.small, np.int32(index), state.limits[index], state.flags),
+                *(np.int32(flag), following),
+                *sizes,
+            )
+            self._passes.append((merge, count, decide))
+
+    def apply(self) -> None:
+        """Write the limits and whether they are exceeded into the state."""
+        for merge, count, decide in self._passes:
+            self._merge(self._grid, BLOCK, merge)
+            self._count(self._grid, BLOCK, count)
+            self._decide(self._grid, BLOCK, decide)

@@ -16,15 +16,17 @@ from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.pinned import pinned_array
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
-from bgsoft.matte.obs import ObsMatter
+from bgsoft.matte.base import MatteStage
+from bgsoft.matte.obs import ObsMask
+from bgsoft.matte.plan import ObsPlan
 
-__all__ = ["CudaObsMatter"]
+__all__ = ["CudaObsMatte"]
 
 _RUN = 32
 """Samples that one thread of the box filter makes."""
 
 
-class CudaObsMatter:
+class CudaObsMatte(MatteStage):
     """Style obs. Steps 1 to 4, which follow contours on the small mask, are done on the host.
 
     So every mask crosses PCIe twice (256 kB down and 64 kB up for a mask of 256×256, counted in
@@ -41,8 +43,8 @@ class CudaObsMatter:
         self, config: MatteConfig, format: FrameFormat, device: CudaDevice, batch: int = 1
     ) -> None:
         self._device = device
-        self._host = ObsMatter(config, format)
-        self._binarises = config.threshold is not None and self._host.plan.smooth_side > 0
+        self._plan = plan = ObsPlan.of(config, format)
+        self._host = ObsMask(plan)
         shape = format.luma_shape
         self._frame_shape = shape
         self._sizes = tuple(map(np.int32, shape))
@@ -58,36 +60,24 @@ class CudaObsMatter:
         self._extreme = kernel("matte_obs", "obs_extreme")
         self._row_sums = kernel("matte_obs", "obs_row_sums")
         self._column_means = kernel("matte_obs", "obs_column_means")
-        # The host skips everything after the enlargement where no threshold is set.
-        shapes_edge = config.threshold is not None
-        self._shift_px = self._host.plan.shift_px if shapes_edge else 0
-        self._feather_side = self._host.plan.feather_side if shapes_edge else 0
-        self._sums = cupy.empty(shape if self._feather_side else (0, 0), np.int32)
+        self._sums = cupy.empty(shape if plan.feather_side else (0, 0), np.int32)
         self._copied = cupy.cuda.Event(disable_timing=True)
         self._mask_shape: tuple[int, int] | None = None
-        self._has_mask = False
 
     def reset(self) -> None:
-        """Forget earlier frames (scene cut)."""
+        super().reset()
         self._host.reset()
-        self._has_mask = False
 
-    def refine(
+    def _refine(
         self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
     ) -> list[Matte]:
-        """Make the mattes of some frames; see :meth:`bgsoft.matte.base.Matter.refine`.
+        each = zip(masks, frames, self._made, strict=False)
+        return [self._refine_one(*one) for one in each]
 
-        Waits for each mask. A held frame gets the last matte unchanged.
-        """
-        return [self._refine(*each) for each in zip(masks, frames, self._made, strict=False)]
-
-    def _refine(self, mask: Array | None, frame: Frame, reduced: Array) -> Matte:
+    def _refine_one(self, mask: Array | None, frame: Frame, reduced: Array) -> Matte:
         if mask is not None:
-            self._upload(self._host.small_mask(self._download(mask)))
+            self._upload(self._host.apply(self._download(mask)))
             self._to_frame()
-            self._has_mask = True
-        elif not self._has_mask:
-            raise ValueError("no mask to hold: the first frame must be segmented")
         alpha = frame.planes.alpha
         planes = (self._background, alpha, reduced)
         self._finish(self._finish_grid, BLOCK, (*planes, *self._finish_sizes))
@@ -114,15 +104,14 @@ class CudaObsMatter:
 
     def _to_frame(self) -> None:
         """Steps 5 to 7: fill the full-size background mask."""
-        out = self._background
-        binarise = np.int32(self._binarises)
-        args: tuple[Any, ...] = (self._small, *self._tables, out, binarise, *self._sizes)
-        self._enlarge(self._grid, BLOCK, args)
-        if self._shift_px:
-            self._morph(abs(self._shift_px), largest=self._shift_px < 0)
-        if self._feather_side:
-            self._morph(self._feather_side // 3, largest=True)
-            self._blur(self._feather_side // 2)
+        plan = self._plan
+        args: tuple[Any, ...] = (self._small, *self._tables, self._background)
+        binarise = np.int32(plan.smooth_side > 0)
+        self._enlarge(self._grid, BLOCK, (*args, binarise, *self._sizes))
+        self._morph(abs(plan.dilation_px), largest=plan.dilation_px < 0)
+        if plan.feather_side:
+            self._morph(plan.feather_side // 3, largest=True)
+            self._blur(plan.feather_side // 2)
 
     def _morph(self, reach: int, *, largest: bool) -> None:
         """Extreme over squares: iterated 3×3 is one square, and that is rows, then columns."""

@@ -31,46 +31,70 @@ from bgsoft.analysis.base import grid_factor
 from bgsoft.analysis.cpu import AreaReducer
 from bgsoft.config import MatteConfig
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
+from bgsoft.matte.base import MatteStage
+from bgsoft.matte.plan import ObsPlan
 from bgsoft.workers import Workers
 
-__all__ = ["ObsMatter", "ObsPlan"]
+__all__ = ["CpuObsMatte", "ObsMask"]
 
 
-def _odd(value: float) -> int:
-    """``int(value)``, one more where that is even."""
-    return int(value) | 1
-
-
-class ObsPlan:
-    """What the settings come to, for one frame format.
+class ObsMask:
+    """Steps 1 to 4, on masks of the model's size, one after the other.
 
     Args:
-        config: The settings.
-        format: Geometry of all frames.
+        plan: What to do.
     """
 
-    def __init__(self, config: MatteConfig, format: FrameFormat) -> None:
-        self.threshold = config.threshold
-        share = 1.0 - config.temporal
-        self.keeps_history = 0.0 < share < 1.0
-        """Whether earlier masks count."""
-        if config.threshold is not None:
-            share = max(share, config.threshold)
-        self.share = share
-        """Weight of a new mask against the earlier ones."""
-        self.contour_share = config.min_area
-        """Part of the mask that a contour must enclose."""
-        self.smooth_side = _odd(3 + 11 * config.smooth) if config.smooth > 0 else 0
-        """Side of the contour's blur, mask samples; 0: none."""
-        self.shift_px = round(config.expand_pct * format.height / 100.0)
-        """By how much the person grows, frame pixels."""
-        feather_px = config.feather_pct * format.height / 100.0
-        self.feather_side = _odd(feather_px) if feather_px > 0 else 0
-        """Side of the feather's kernel, frame pixels; 0: none."""
+    def __init__(self, plan: ObsPlan) -> None:
+        self._plan = plan
+        self._shape: tuple[int, int] | None = None
+        self._has_last = False
+
+    def reset(self) -> None:
+        """Forget earlier masks."""
+        self._has_last = False
+
+    def apply(self, mask: Array) -> Array:
+        """The background mask of a raw mask: (h, w) uint8; overwritten by the next call."""
+        if self._shape != mask.shape:
+            self._shape = mask.shape
+            self._current, self._last, self._blurred = np.empty((3, *mask.shape), np.uint8)
+            self._has_last = False
+        current, last = self._current, self._last
+        # 1. Binary background, or the inverted mask where no threshold is set.
+        cv2.convertScaleAbs(mask, dst=current, alpha=255.0)
+        if self._plan.threshold is None:
+            cv2.bitwise_not(current, dst=current)
+        else:
+            # "fg < limit" is "not fg > limit − 1".
+            limit = int(self._plan.threshold * 255)
+            cv2.threshold(current, limit - 1, 255, cv2.THRESH_BINARY_INV, dst=current)
+        # 2. Recursive average; kept before the contours are filtered.
+        share = self._plan.share
+        if share is not None:
+            if self._has_last:
+                cv2.addWeighted(current, share, last, 1.0 - share, 0.0, dst=current)
+            np.copyto(last, current)
+            self._has_last = True
+        # 3. Only large outer contours of whatever is not zero, filled.
+        if self._plan.contour_share > 0.0:
+            contours, _ = cv2.findContours(current, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+            minimum = self._plan.contour_share * current.size
+            large = [contour for contour in contours if cv2.contourArea(contour) > minimum]
+            current.fill(0)
+            cv2.drawContours(current, large, -1, 255, cv2.FILLED)
+        # 4. Smoother contour.
+        side = self._plan.smooth_side
+        if not side:
+            return current
+        cv2.stackBlur(current, (side, side), dst=self._blurred)
+        return self._blurred
 
 
-class ObsMatter:
+class CpuObsMatte(MatteStage):
     """Style obs, with NumPy and OpenCV. Steps 1 to 4 in order, the rest of a batch side by side.
+
+    A held frame gets the last matte unchanged.
 
     Args:
         config: What to do; ``softness`` and ``refine`` have no meaning here.
@@ -81,32 +105,22 @@ class ObsMatter:
     def __init__(
         self, config: MatteConfig, format: FrameFormat, workers: Workers | None = None
     ) -> None:
-        self.plan = ObsPlan(config, format)
+        plan = ObsPlan.of(config, format)
+        self._mask = ObsMask(plan)
         self._workers = workers or Workers()
-        self._lanes = [_Lane(self.plan, format) for _ in range(self._workers.lanes)]
-        self._mask_shape: tuple[int, int] | None = None
-        self._has_last = False
-        self._has_mask = False
+        self._lanes = [_Lane(plan, format) for _ in range(self._workers.lanes)]
 
     def reset(self) -> None:
-        """Forget earlier frames (scene cut)."""
-        self._has_last = False
-        self._has_mask = False
+        super().reset()
+        self._mask.reset()
 
-    def refine(
+    def _refine(
         self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
     ) -> list[Matte]:
-        """Make the mattes of some frames; see :meth:`bgsoft.matte.base.Matter.refine`.
-
-        A held frame gets the last matte unchanged.
-        """
         for mask, lane in zip(masks, self._lanes, strict=False):
             if mask is not None:
-                self._held = self.small_mask(mask)
-                self._has_mask = True
-            elif not self._has_mask:
-                raise ValueError("no mask to hold: the first frame must be segmented")
-            lane.take(self._held)
+                self._held = self._mask.apply(mask)
+            lane.mask = self._held.copy()
         reduced = self._workers.map(self._finish, frames)
         return [
             Matte(alpha=frame.planes.alpha, reduced=matte, held=mask is None)
@@ -116,49 +130,6 @@ class ObsMatter:
     def _finish(self, lane: int, frame: Frame) -> Array:
         return self._lanes[lane].finish(frame.planes.alpha)
 
-    def small_mask(self, mask: Array) -> Array:
-        """Steps 1 to 4: (h, w) uint8 background mask at model size."""
-        if self._mask_shape != mask.shape:
-            self._allocate(mask.shape)
-        current, last = self._current, self._last
-        # 1. Binary background, or the inverted mask where no threshold is set.
-        cv2.convertScaleAbs(mask, dst=current, alpha=255.0)
-        if self.plan.threshold is None:
-            cv2.bitwise_not(current, dst=current)
-        else:
-            limit = int(self.plan.threshold * 255)
-            # "fg < limit" is "not fg > limit − 1".
-            cv2.threshold(current, limit - 1, 255, cv2.THRESH_BINARY_INV, dst=current)
-        # 2. Recursive average; kept before the contours are filtered.
-        if self.plan.keeps_history:
-            if self._has_last:
-                share = self.plan.share
-                cv2.addWeighted(current, share, last, 1.0 - share, 0.0, dst=current)
-            np.copyto(last, current)
-            self._has_last = True
-        if self.plan.threshold is None:
-            return current
-        # 3. Only large outer contours of whatever is not zero, filled.
-        if 0.0 < self.plan.contour_share < 1.0:
-            contours, _ = cv2.findContours(current, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
-            minimum = self.plan.contour_share * current.size
-            large = [contour for contour in contours if cv2.contourArea(contour) > minimum]
-            current.fill(0)
-            cv2.drawContours(current, large, -1, 255, cv2.FILLED)
-        # 4. Smoother contour.
-        if self.plan.smooth_side:
-            side = (self.plan.smooth_side, self.plan.smooth_side)
-            cv2.stackBlur(current, side, dst=self._blurred)
-            return self._blurred
-        return current
-
-    def _allocate(self, shape: tuple[int, int]) -> None:
-        self._mask_shape = shape
-        self._current = np.empty(shape, np.uint8)
-        self._last = np.empty(shape, np.uint8)
-        self._blurred = np.empty(shape, np.uint8)
-        self._has_last = False
-
 
 class _Lane:
     """Steps 5 to 7, with the full-frame buffers of one frame."""
@@ -166,47 +137,39 @@ class _Lane:
     def __init__(self, plan: ObsPlan, format: FrameFormat) -> None:
         self._plan = plan
         self._kernel = np.ones((3, 3), np.uint8)
-        height, width = format.luma_shape
-        self._frame_size = (width, height)
-        self._small: Array = np.empty((0, 0), np.uint8)
-        self._background = np.empty((height, width), np.uint8)
-        self._scratch = np.empty((height, width), np.uint8)
+        height, width = shape = format.luma_shape
+        self._background, self._scratch = np.empty((2, *shape), np.uint8)
         self._reducer = AreaReducer(height, width, grid_factor(width, height), "uint8")
         self._reduced = np.empty(self._reducer.shape, np.uint8)
-
-    def take(self, mask: Array) -> None:
-        """Keep a mask of :meth:`ObsMatter.small_mask`."""
-        if self._small.shape != mask.shape:
-            self._small = np.empty(mask.shape, np.uint8)
-        np.copyto(self._small, mask)
+        self.mask: Array
+        """(h, w) uint8, the background mask of the model's size."""
 
     def finish(self, alpha: Array) -> Array:
         """Write the frame's matte; returns it on the grid."""
-        self._to_frame()
+        plan, background = self._plan, self._background
+        # 5. Enlarge; a smoothed mask becomes binary again.
+        size = background.shape[::-1]
+        cv2.resize(self.mask, size, dst=background, interpolation=cv2.INTER_LINEAR)
+        if plan.smooth_side:
+            cv2.threshold(background, 128, 255, cv2.THRESH_BINARY, dst=background)
+        # 6. Grow the person by eroding the background, or the other way round.
+        grow = cv2.MORPH_ERODE if plan.dilation_px > 0 else cv2.MORPH_DILATE
+        self._morph(grow, abs(plan.dilation_px))
+        # 7. Feather: grow the background by a third of the kernel, then average over it.
+        side = plan.feather_side
+        if side:
+            self._morph(cv2.MORPH_DILATE, side // 3)
+            cv2.blur(self._background, (side, side), dst=self._scratch)
+            self._swap()
         cv2.bitwise_not(self._background, dst=alpha)
         self._reducer.reduce(alpha, self._reduced)
         return self._reduced
 
-    def _to_frame(self) -> None:
-        """Steps 5 to 7: fill the full-size background mask."""
-        background, scratch = self._background, self._scratch
-        # 5. Enlarge; a smoothed mask becomes binary again.
-        cv2.resize(self._small, self._frame_size, dst=background, interpolation=cv2.INTER_LINEAR)
-        if self._plan.threshold is None:
-            return
-        if self._plan.smooth_side:
-            cv2.threshold(background, 128, 255, cv2.THRESH_BINARY, dst=background)
-        # 6. Grow the person by eroding the background, or the other way round.
-        if self._plan.shift_px:
-            morph = cv2.erode if self._plan.shift_px > 0 else cv2.dilate
-            morph(background, self._kernel, dst=scratch, iterations=abs(self._plan.shift_px))
-            background, scratch = scratch, background
-        # 7. Feather: grow the background by a third of the kernel, then average over it.
-        if self._plan.feather_side:
-            side = self._plan.feather_side
-            if side // 3:
-                cv2.dilate(background, self._kernel, dst=scratch, iterations=side // 3)
-                background, scratch = scratch, background
-            cv2.blur(background, (side, side), dst=scratch)
-            background, scratch = scratch, background
-        self._background, self._scratch = background, scratch
+    def _morph(self, operation: int, times: int) -> None:
+        if times:
+            background, scratch = self._background, self._scratch
+            cv2.morphologyEx(background, operation, self._kernel, dst=scratch, iterations=times)
+            self._swap()
+
+    def _swap(self) -> None:
+        self._background, self._scratch = self._scratch, self._background

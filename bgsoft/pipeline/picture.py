@@ -15,7 +15,7 @@ from bgsoft.analysis.base import Reducer
 from bgsoft.composite.base import Compositor
 from bgsoft.face.step import FaceStep, FoundFaces
 from bgsoft.frame import Array, Frame, Matte, Reduced
-from bgsoft.matte.base import Matter
+from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.execution import Execution
 from bgsoft.pipeline.metrics import Metrics, observed
 from bgsoft.segment.base import Segmenter
@@ -85,7 +85,7 @@ class PictureStages:
         scenes: Sees scene cuts.
         schedule: Says which frames are segmented.
         segmenter: Makes the masks.
-        matter: Makes the mattes.
+        matte: Makes the mattes.
         compositor: Replaces the background.
         metrics: Where the clocks are.
         on_cut: Told of each frame that begins a new scene.
@@ -100,7 +100,7 @@ class PictureStages:
         scenes: SceneProbe,
         schedule: MaskSchedule,
         segmenter: Segmenter,
-        matter: Matter,
+        matte: MatteStage,
         compositor: Compositor,
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
@@ -115,7 +115,7 @@ class PictureStages:
         self._scenes = scenes
         self._schedule = schedule
         self._segmenter = segmenter
-        self._matter = matter
+        self._matte = matte
         self._compositor = compositor
         self._faces = faces
         self._on_cut = on_cut
@@ -196,7 +196,7 @@ class PictureStages:
         with measure(self._segment_clock):
             masks = self._masks(frames, grids)
         with measure(self._matte_clock):
-            mattes = self._matter.refine(masks, frames, grids)
+            mattes = self._matte.refine(masks, frames, grids)
         if faces is not None:
             faces.fetch_mattes(mattes)
             faces_of = found()
@@ -232,7 +232,7 @@ class PictureStages:
         """Forget what was before this frame, which begins a new scene."""
         self._schedule.reset()
         self._segmenter.reset()
-        self._matter.reset()
+        self._matte.reset()
         if self._faces is not None:
             self._faces.reset()
         self._on_cut(frame)

@@ -117,7 +117,7 @@ class _Bench:
         source = self._frame()
         format = source.format
         frame = side.place(source)
-        reducer, matter = side.reducer(format), side.matter(MatteConfig(), format)
+        reducer, matter = side.reducer(format), side.matte_stage(MatteConfig(), format)
         compositor = side.compositor(EffectConfig(), format)
         mask = side.place_array(np.full((256, 256), 0.5, np.float32))
         wait: Callable[[], None] = (lambda: None) if backend == "cpu" else self.device.synchronize

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.config import MatteConfig, MatteStyle, Refine
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
-from bgsoft.matte.create import create_matter
+from bgsoft.selftest.parity import CudaSide, compare_mattes
 from tests.gpu.device_frames import frame_on_device, grid_on_device
-from tests.pictures import codes, frame_format, make_frame
+from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
 from tests.unit.matte_scenes import discs
 
 pytestmark = pytest.mark.gpu
@@ -65,7 +65,7 @@ def person_at(format: FrameFormat, rng: np.random.Generator, x: float) -> tuple[
     return frame, mask
 
 
-def assert_same_mattes(
+def check(
     gpu: Any,
     config: MatteConfig,
     format: FrameFormat,
@@ -74,50 +74,17 @@ def assert_same_mattes(
     cuts: tuple[int, ...] = (),
     frames: int = 4,
 ) -> None:
-    """Run both on a moving person and compare frame by frame."""
-    import cupy
-
-    from bgsoft.matte.cuda import create_cuda_matter
-
+    """Compare the mattes of a moving person."""
     rng = np.random.default_rng(31)
-    host = create_matter(config, format)
-    device = create_cuda_matter(config, format, gpu)
-    reducer = CpuReducer(format)
-    seen = set()
-    for index in range(frames):
-        frame, mask = person_at(format, rng, 0.45 + 0.02 * index)
-        twin = frame_on_device(frame)
-        reduced = reducer.reduce([frame])[0]
-        if index in cuts:
-            host.reset()
-            device.reset()
-        has_mask = index not in held
-        expected = host.refine([mask if has_mask else None], [frame], [reduced])[0]
-        on_device = cupy.asarray(mask) if has_mask else None
-        result = device.refine([on_device], [twin], [grid_on_device(reduced)])[0]
-        assert result.alpha is twin.planes.alpha
-        assert result.held is expected.held
-        for ours, theirs in (
-            (result.alpha.get(), expected.alpha),
-            (result.reduced.get(), expected.reduced),
-        ):
-            assert ours.dtype == np.uint8
-            assert ours.shape == theirs.shape
-            difference = np.abs(ours.astype(int) - theirs)
-            assert (difference > 2).mean() <= 0.001
-            assert difference.mean() < 0.1
-            # Where the reference is flat, inside and outside are exact.
-            for end in (0, 255):
-                core = cv2.erode((theirs == end).astype(np.uint8), np.ones((9, 9)))
-                assert (ours[core.reshape(ours.shape) > 0] == end).all()
-        seen |= set(np.unique(expected.alpha)[[0, -1]].tolist())
-    if min(format.luma_shape) > 16:
-        assert seen == {0, 255}
+    scene = [person_at(format, rng, 0.45 + 0.02 * index) for index in range(frames)]
+    masks = [None if index in held else mask for index, (_, mask) in enumerate(scene)]
+    found = compare_mattes(CudaSide(gpu), config, [frame for frame, _ in scene], masks, cuts=cuts)
+    assert found.ok, found
 
 
-@pytest.mark.parametrize("settings", SOFT_SETTINGS)
+@pytest.mark.parametrize("settings", SOFT_SETTINGS, ids=str)
 def test_soft(gpu: Any, settings: dict[str, Any]) -> None:
-    assert_same_mattes(gpu, MatteConfig(**settings), frame_format((1280, 720)), held=(3,))
+    check(gpu, MatteConfig(**settings), frame_format((1280, 720)), held=(3,))
 
 
 @pytest.mark.parametrize("settings", [{}, {"expand_pct": 1.0, "feather_pct": 3.0}])
@@ -128,17 +95,16 @@ def test_soft(gpu: Any, settings: dict[str, Any]) -> None:
 def test_soft_at_any_size(
     gpu: Any, size: tuple[int, int], layout: PixelLayout, settings: dict[str, Any]
 ) -> None:
-    format = frame_format(size, layout)
-    assert_same_mattes(gpu, MatteConfig(**settings), format, held=(2,))
+    check(gpu, MatteConfig(**settings), frame_format(size, layout), held=(2,))
 
 
 def test_soft_at_2160_lines(gpu: Any) -> None:
-    assert_same_mattes(gpu, MatteConfig(), frame_format((3840, 2160)), frames=2)
+    check(gpu, MatteConfig(), frame_format((3840, 2160)), frames=2)
 
 
 def test_cuts_and_held_frames(gpu: Any) -> None:
     format = frame_format((1280, 720))
-    assert_same_mattes(gpu, MatteConfig(), format, held=(1, 2, 5), cuts=(3,), frames=7)
+    check(gpu, MatteConfig(), format, held=(1, 2, 5), cuts=(3,), frames=7)
 
 
 @pytest.mark.parametrize(
@@ -159,17 +125,13 @@ def test_obs(gpu: Any, size: tuple[int, int], settings: dict[str, Any]) -> None:
         **{"style": MatteStyle.OBS, "min_area": 0.05, "temporal": 0.15, **settings}
     )
     before = gpu.copies.d2h_bytes
-    assert_same_mattes(gpu, config, frame_format(size), held=(2,))
+    check(gpu, config, frame_format(size), held=(2,))
     assert gpu.copies.d2h_bytes - before == 3 * 256 * 256 * 4
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_components_are_those_of_opencv(gpu: Any, seed: int) -> None:
     """Random blobs of every size, nested and touching at corners, over three frames."""
-    import cupy
-
-    from bgsoft.matte.cuda import create_cuda_matter
-
     rng = np.random.default_rng(seed)
     size = [(131, 97), (200, 150), (33, 65), (500, 260)][seed % 4]
     format = frame_format(size)
@@ -180,28 +142,46 @@ def test_components_are_those_of_opencv(gpu: Any, seed: int) -> None:
         threshold=None,
         min_area=[0.0005, 0.01][seed // 4],
     )
-    host, device = create_matter(config, format), create_cuda_matter(config, format, gpu)
+    masks = []
     for _ in range(3):
-        frame = make_frame(
-            format, np.full(format.luma_shape, 99, np.uint8), np.zeros(format.chroma_shape, "u1")
-        )
-        reduced = CpuReducer(format).reduce([frame])[0]
         noise = rng.random(format.luma_shape).astype(np.float32)
         mask = cv2.GaussianBlur(noise, (0, 0), 0.8 + seed % 3)
-        mask = np.clip((mask - mask.mean()) / mask.std() * 0.25 + 0.5, 0, 1).astype(np.float32)
-        expected = host.refine([mask], [frame], [reduced])[0].alpha
-        twin = frame_on_device(frame)
-        result = device.refine([cupy.asarray(mask)], [twin], [grid_on_device(reduced)])[0]
-        np.testing.assert_array_equal(result.alpha.get(), expected)
+        mask = np.clip((mask - mask.mean()) / mask.std() * 0.25 + 0.5, 0, 1)
+        masks.append(mask.astype(np.float32))
+    frames = [flat_frame(format, 99, 0, 0)] * 3
+    assert compare_mattes(CudaSide(gpu), config, frames, masks).max_difference == 0
+
+
+@pytest.mark.parametrize("size", [(65, 47), (641, 359), (1026, 770), (1920, 1080), (1, 1)])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"expand_pct": 1.3}, {"expand_pct": -0.4}, {"feather_pct": 3.0, "expand_pct": 0.5}],
+)
+def test_mattes_of_the_frames_size(
+    gpu: Any, size: tuple[int, int], settings: dict[str, float]
+) -> None:
+    format = frame_format(size)
+    rng = np.random.default_rng(3)
+    frames = [random_frame(format, rng) for _ in range(4)]
+    masks = [rng.random(format.luma_shape, dtype=np.float32) for _ in range(2)]
+    found = compare_mattes(
+        CudaSide(gpu),
+        MatteConfig(**settings),
+        frames,
+        [masks[0], None, masks[1], None],
+        batch=3,
+        from_alpha=True,
+    )
+    assert found.ok, found
 
 
 def test_a_bad_mask_does_not_stay(gpu: Any) -> None:
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matter
+    from bgsoft.matte.cuda import create_cuda_matte_stage
 
     format = frame_format((641, 359))
-    matter = create_cuda_matter(MatteConfig(), format, gpu)
+    matter = create_cuda_matte_stage(MatteConfig(), format, gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     for value, code in ((np.nan, None), (1.0, 255), (0.0, 0)):
@@ -215,10 +195,10 @@ def test_a_bad_mask_does_not_stay(gpu: Any) -> None:
 def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matter
+    from bgsoft.matte.cuda import create_cuda_matte_stage
 
     format = frame_format((64, 64))
-    matter = create_cuda_matter(MatteConfig(style=style), format, gpu)
+    matter = create_cuda_matte_stage(MatteConfig(style=style), format, gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     with pytest.raises(ValueError, match="no mask to hold"):
@@ -232,11 +212,11 @@ def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
 def test_frames_after_the_first_allocate_nothing(gpu: Any) -> None:
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matter
+    from bgsoft.matte.cuda import create_cuda_matte_stage
 
     format = frame_format((1280, 720))
     config = MatteConfig(expand_pct=0.7, feather_pct=1)
-    matter = create_cuda_matter(config, format, gpu)
+    matter = create_cuda_matte_stage(config, format, gpu)
     frame, mask = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     on_device = cupy.asarray(mask)

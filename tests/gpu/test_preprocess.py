@@ -11,6 +11,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import CpuPreprocessor
+from bgsoft.selftest.parity import TENSOR_CODES
 from tests.gpu.device_frames import grid_on_device
 from tests.pictures import frame_format, random_frame
 
@@ -81,7 +82,7 @@ def test_the_tensor_is_the_same(
         # may fall the other way, by one code before the colour matrix.
         exact = codes <= 0.2
         assert exact.mean() > (0.9999 if pixels is PixelLayout.NV12 else 0.99)
-        assert codes.max() <= 2.5
+        assert codes.max() <= TENSOR_CODES
 
 
 def test_other_tensors_are_refused(gpu: Any) -> None:

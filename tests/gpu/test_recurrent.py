@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.config import MatteConfig
 from bgsoft.frame import Frame, FrameFormat, PixelLayout, Reduced
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.matte.create import create_matter
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
@@ -155,42 +153,6 @@ def test_the_whole_frame_as_a_tensor(
     even = layout is PixelLayout.NV12 and size[0] % 2 == 0
     assert (codes <= 0.2).mean() > (0.9999 if even else 0.99)
     assert codes.max() <= 3.5
-
-
-@pytest.mark.parametrize("size", [(65, 47), (641, 359), (1026, 770), (1920, 1080), (1, 1)])
-@pytest.mark.parametrize(
-    ("settings", "allowed"),
-    [
-        ({}, 0),
-        ({"expand_pct": 1.3}, 1),
-        ({"expand_pct": -0.4}, 1),
-        ({"feather_pct": 3.0, "expand_pct": 0.5}, 2),
-    ],
-)
-def test_the_matte_is_the_hosts(
-    gpu: Any, stream: Any, size: tuple[int, int], settings: dict[str, float], allowed: int
-) -> None:
-    import cupy
-
-    from bgsoft.matte.cuda import create_cuda_matter
-
-    format, config = frame_format(size), MatteConfig(**settings)  # type: ignore[arg-type]
-    rng = np.random.default_rng(3)
-    masks = [rng.random(format.luma_shape, dtype=np.float32) for _ in range(2)]
-    frames = noise(4, format)
-    placed = [frame_on_device(frame) for frame in frames]
-    host = create_matter(config, format, Workers(3), from_alpha=True)
-    device = create_cuda_matter(config, format, gpu, 3, from_alpha=True)
-    wanted = host.refine([masks[0], None, masks[1]], frames[:3], [])
-    wanted += host.refine([None], frames[3:], [])
-    on_gpu = [cupy.asarray(mask) for mask in masks]
-    got = device.refine([on_gpu[0], None, on_gpu[1]], placed[:3], [])
-    got += device.refine([None], placed[3:], [])
-    for one, other in zip(got[1:], wanted[1:], strict=True):
-        assert one.held == other.held
-        for plane in ("alpha", "reduced"):
-            found = getattr(one, plane).get().astype(int) - getattr(other, plane)
-            assert np.abs(found).max() <= allowed
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.config import MatteConfig, MatteStyle, Refine
 from bgsoft.frame import Frame, Matte, PixelLayout
-from bgsoft.matte.cpu import CpuMatter
-from bgsoft.matte.create import create_matter
-from bgsoft.matte.obs import ObsMatter
+from bgsoft.matte.cpu import CpuSoftMatte, create_matte_stage
+from bgsoft.matte.obs import CpuObsMatte
+from bgsoft.workers import Workers
 from tests.unit.matte_scenes import Plane, blank_frame, discs, reduce
 
 PERSON = (0.5, 0.55, 0.35)
@@ -28,7 +29,7 @@ def run(
 ) -> Plane:
     """The full-size matte of one mask on its first frame."""
     frame = blank_frame(*size) if frame is None else frame
-    matter = CpuMatter(MatteConfig(**settings), frame.format)
+    matter = CpuSoftMatte(MatteConfig(**settings), frame.format)
     return matter.refine([mask], [frame], [reduce(frame)])[0].alpha.copy()
 
 
@@ -40,7 +41,7 @@ def test_any_size_gives_flat_mattes_for_flat_masks(
 ) -> None:
     rng = np.random.default_rng(1)
     frame = blank_frame(*size, luma=rng.integers(16, 236, size[::-1]), layout=layout)
-    matter = CpuMatter(MatteConfig(expand_pct=1, feather_pct=2), frame.format)
+    matter = CpuSoftMatte(MatteConfig(expand_pct=1, feather_pct=2), frame.format)
     for value in (0.0, 1.0):
         matter.reset()
         matte = matter.refine([np.full(mask_shape, value, np.float32)], [frame], [reduce(frame)])[0]
@@ -86,7 +87,7 @@ def test_inside_is_255_and_outside_is_0(refine: Refine) -> None:
 def test_noise_is_handled() -> None:
     rng = np.random.default_rng(3)
     frame = blank_frame(*ODD, luma=rng.integers(0, 256, ODD[::-1]))
-    matter = CpuMatter(MatteConfig(), frame.format)
+    matter = CpuSoftMatte(MatteConfig(), frame.format)
     for _ in range(4):
         mask = rng.random((256, 256)).astype(np.float32)
         assert matter.refine([mask], [frame], [reduce(frame)])[0].alpha.max() <= 255
@@ -153,7 +154,7 @@ def test_feather_only_adds_outside(amount: float, size: tuple[int, int]) -> None
 def test_hold_repeats_the_matte_while_the_picture_stands_still() -> None:
     rng = np.random.default_rng(4)
     luma = rng.integers(40, 200, (720, 1280))
-    matter = CpuMatter(MatteConfig(), blank_frame(1280, 720).format)
+    matter = CpuSoftMatte(MatteConfig(), blank_frame(1280, 720).format)
     frame = blank_frame(1280, 720, luma=luma)
     first = matter.refine([discs((256, 256), PERSON)], [frame], [reduce(frame)])[0]
     assert not first.held
@@ -172,7 +173,7 @@ def test_hold_fits_the_old_mask_to_a_moved_picture() -> None:
     x = (np.arange(256) + 0.5) * 641 / 256
     mask = np.clip(0.5 - (x - 320) / 20, 0, 1).astype(np.float32)[None, :].repeat(256, axis=0)
     first, second = scene(320), scene(324)
-    matter = CpuMatter(MatteConfig(), first.format)
+    matter = CpuSoftMatte(MatteConfig(), first.format)
     before = matter.refine([mask], [first], [reduce(first)])[0].alpha.astype(int)
     after = matter.refine([None], [second], [reduce(second)])[0].alpha.astype(int)
     assert after.sum() > before.sum()
@@ -180,7 +181,7 @@ def test_hold_fits_the_old_mask_to_a_moved_picture() -> None:
 
 def test_there_must_be_a_mask_to_hold() -> None:
     frame = blank_frame(64, 64)
-    matter = CpuMatter(MatteConfig(), frame.format)
+    matter = CpuSoftMatte(MatteConfig(), frame.format)
     with pytest.raises(ValueError, match="no mask to hold"):
         matter.refine([None], [frame], [reduce(frame)])
     matter.refine([np.ones((256, 256), np.float32)], [frame], [reduce(frame)])
@@ -199,7 +200,7 @@ def test_reset_forgets() -> None:
         for _ in range(3)
     ]
 
-    def last(matter: CpuMatter, count: int, reset: bool) -> Plane:
+    def last(matter: CpuSoftMatte, count: int, reset: bool) -> Plane:
         result: Matte | None = None
         for mask in masks[-count:]:
             if reset:
@@ -208,8 +209,8 @@ def test_reset_forgets() -> None:
         assert result is not None
         return result.alpha.copy()
 
-    def fresh() -> CpuMatter:
-        return CpuMatter(MatteConfig(temporal=0.9), frame.format)
+    def fresh() -> CpuSoftMatte:
+        return CpuSoftMatte(MatteConfig(temporal=0.9), frame.format)
 
     assert np.array_equal(last(fresh(), 3, reset=True), last(fresh(), 1, reset=False))
     assert not np.array_equal(last(fresh(), 3, reset=False), last(fresh(), 1, reset=False))
@@ -217,11 +218,37 @@ def test_reset_forgets() -> None:
 
 def test_a_person_who_leaves_leaves_no_ghost() -> None:
     frame = blank_frame(*ODD)
-    matter = CpuMatter(MatteConfig(temporal=1.0), frame.format)
+    matter = CpuSoftMatte(MatteConfig(temporal=1.0), frame.format)
     for _ in range(5):
         matter.refine([discs((256, 256), PERSON)], [frame], [reduce(frame)])
     empty = np.zeros((256, 256), np.float32)
     assert not matter.refine([empty], [frame], [reduce(frame)])[0].alpha.any()
+
+
+def test_the_number_of_workers_changes_nothing() -> None:
+    """Not even where frames of one batch need each other: held masks, islands about the limit."""
+    rng = np.random.default_rng(7)
+    pictures = [rng.integers(40, 200, ODD[::-1]) for _ in range(3)]
+    masks: list[Plane | None] = [
+        discs((256, 256), PERSON, (0.9, 0.1, radius))
+        for radius in (0.11, 0.09, 0.1, 0.085, 0.11, 0)
+    ]
+    masks[2:2] = [None, None]
+
+    def mattes(lanes: int) -> list[Plane]:
+        with Workers(lanes) as workers:
+            frames = [blank_frame(*ODD, luma=pictures[index // 3]) for index in range(len(masks))]
+            matter = CpuSoftMatte(MatteConfig(min_area=0.03), frames[0].format, workers)
+            for start in range(0, len(frames), lanes):
+                batch = frames[start : start + lanes]
+                grids = CpuReducer(batch[0].format, workers).reduce(batch)
+                matter.refine(masks[start : start + lanes], batch, grids)
+        return [frame.planes.alpha for frame in frames]
+
+    alone = mattes(1)
+    assert [alpha[36, 577] for alpha in alone] == [255] * 6 + [255, 0]
+    for lanes in (3, 8):
+        np.testing.assert_array_equal(mattes(lanes), alone)
 
 
 def test_ten_bits_give_the_matte_of_eight() -> None:
@@ -236,15 +263,16 @@ def test_ten_bits_give_the_matte_of_eight() -> None:
 def test_results_go_to_the_same_arrays_every_time() -> None:
     """Nothing is allocated for a result: OpenCV must have taken every ``dst`` it was given."""
     frame = blank_frame(1280, 720)
-    matter = CpuMatter(MatteConfig(expand_pct=0.7, feather_pct=1), frame.format)
+    matter = CpuSoftMatte(MatteConfig(expand_pct=0.7, feather_pct=1), frame.format)
     mask = discs((256, 256), PERSON)
-    first = matter.refine([mask], [frame], [reduce(frame)])[0]
-    second = matter.refine([np.zeros_like(mask)], [frame], [reduce(frame)])[0]
-    assert first.reduced is second.reduced
-    assert not first.reduced.any()
+    given = (mask, np.zeros_like(mask), mask, np.zeros_like(mask))
+    planes = [matter.refine([each], [frame], [reduce(frame)])[0].reduced for each in given]
+    assert planes[0] is planes[2]
+    assert planes[1] is planes[3]
+    assert not planes[3].any()
 
 
 def test_the_style_chooses_the_stage() -> None:
     fmt = blank_frame(64, 64).format
-    assert isinstance(create_matter(MatteConfig(), fmt), CpuMatter)
-    assert isinstance(create_matter(MatteConfig(style=MatteStyle.OBS), fmt), ObsMatter)
+    assert isinstance(create_matte_stage(MatteConfig(), fmt), CpuSoftMatte)
+    assert isinstance(create_matte_stage(MatteConfig(style=MatteStyle.OBS), fmt), CpuObsMatte)

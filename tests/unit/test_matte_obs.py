@@ -11,7 +11,7 @@ import pytest
 
 from bgsoft.analysis.base import grid_shape
 from bgsoft.config import MatteConfig, MatteStyle
-from bgsoft.matte.obs import ObsMatter
+from bgsoft.matte.obs import CpuObsMatte
 from tests.unit.matte_scenes import Plane, blank_frame, discs, reduce
 
 MASK = (64, 64)
@@ -144,7 +144,7 @@ def config(**settings: Any) -> MatteConfig:
 def matte(masks: list[Plane], settings: MatteConfig, size: tuple[int, int] = SIZE) -> Plane:
     """Our alpha of the last of the masks."""
     frame = blank_frame(*size)
-    matter = ObsMatter(settings, frame.format)
+    matter = CpuObsMatte(settings, frame.format)
     for mask in masks:
         result = matter.refine([mask], [frame], [reduce(frame)])[0]
     assert result.alpha is frame.planes.alpha
@@ -230,7 +230,7 @@ def test_flat_masks(value: float, size: tuple[int, int]) -> None:
 
 def test_hold_and_reset() -> None:
     frame = blank_frame(*SIZE)
-    matter = ObsMatter(config(temporal=0.5, threshold=0.2), frame.format)
+    matter = CpuObsMatte(config(temporal=0.5, threshold=0.2), frame.format)
     with pytest.raises(ValueError, match="no mask to hold"):
         matter.refine([None], [frame], [reduce(frame)])
     first = matter.refine([SCENE], [frame], [reduce(frame)])[0].alpha.copy()

@@ -9,13 +9,27 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.config import MatteConfig
 from bgsoft.frame import FrameFormat
-from bgsoft.matte.contour import ContourSmoother, EdgeShift, Feather
-from bgsoft.matte.geometry import FrameUpsampler, MaskResampler
-from bgsoft.matte.islands import IslandFilter
-from bgsoft.matte.refine import GuidedRefiner
-from bgsoft.matte.temporal import TemporalFilter
-from bgsoft.matte.threshold import SoftThreshold
+from bgsoft.matte.edge import ContourSmoother, Dilation, Feather, GuidedFilter
+from bgsoft.matte.mask import (
+    FrameUpsampler,
+    IslandFilter,
+    Moment,
+    TemporalFilter,
+    threshold_mask,
+    to_grid,
+)
+from bgsoft.matte.plan import (
+    DilationPlan,
+    FeatherPlan,
+    GuidedPlan,
+    IslandPlan,
+    MattePlan,
+    SmoothPlan,
+    TemporalPlan,
+    ThresholdPlan,
+)
 from tests.unit.matte_scenes import Plane, discs
 
 GRID = (270, 480)
@@ -33,7 +47,7 @@ def as_bytes(mask: Plane) -> Plane:
 def test_threshold_follows_its_formula(threshold: float, softness: float) -> None:
     mask = np.linspace(0, 1, 1001, dtype=np.float32)[None, :].repeat(3, axis=0)
     out = np.full(mask.shape, 9, np.uint8)
-    SoftThreshold(threshold, softness).apply(mask, out)
+    threshold_mask(mask, ThresholdPlan.of(threshold, softness), out)
     half = max(softness * min(threshold, 1 - threshold), 1 / 512)
     x = np.clip((mask.astype(np.float64) - threshold + half) / (2 * half), 0, 1)
     # Two roundings, of which the first is steepened by at most 1.5.
@@ -45,11 +59,26 @@ def test_threshold_follows_its_formula(threshold: float, softness: float) -> Non
 def test_no_threshold_takes_the_mask_as_it_is() -> None:
     mask = np.linspace(0, 1, 256, dtype=np.float32)[None, :].copy()
     out = np.empty(mask.shape, np.uint8)
-    SoftThreshold(None, 0.5).apply(mask, out)
+    threshold_mask(mask, ThresholdPlan.of(None, 0.5), out)
     assert np.array_equal(out[0], np.arange(256))
 
 
 # Temporal smoothing
+
+
+class Smoother:
+    """The temporal filter on one mask after another."""
+
+    def __init__(self, strength: float) -> None:
+        self._filter = TemporalFilter(TemporalPlan.of(strength))
+        self.last: Moment | None = None
+
+    def apply(self, mask: Plane, luma: Plane) -> Plane:
+        moment = Moment(mask.shape)
+        self._filter.see(luma, moment)
+        self._filter.apply(mask, moment, self.last)
+        self.last = moment
+        return moment.state
 
 
 def noisy(mask: Plane, rng: np.random.Generator, amount: float) -> Plane:
@@ -65,12 +94,12 @@ def flicker(strength: float) -> float:
     """Mean change from frame to frame of a still, noisy scene, as a share of the input's."""
     rng = np.random.default_rng(7)
     mask = discs((256, 256), (0.5, 0.5, 0.3), ramp=8.0)
-    smoother = TemporalFilter(strength)
+    smoother = Smoother(strength)
     outputs, inputs = [], []
     for _ in range(30):
         luma = np.rint(100 + 80 * discs(GRID, (0.5, 0.5, 0.3)) + rng.normal(0, 1.0, GRID))
         inputs.append(noisy(mask, rng, 0.15))
-        outputs.append(smoother.apply(inputs[-1], luma.astype(np.uint8)).copy())
+        outputs.append(smoother.apply(inputs[-1], luma.astype(np.uint8)))
     change = [np.abs(np.diff(np.array(each[5:]), axis=0)).mean() for each in (outputs, inputs)]
     return float(change[0] / change[1])
 
@@ -86,7 +115,7 @@ def test_flicker_falls_with_strength() -> None:
 def lag(strength: float, speed: float, contrast: float) -> float:
     """Frames by which a moving disc's smoothed mask trails; speed in mask samples a frame."""
     rng = np.random.default_rng(8)
-    smoother = TemporalFilter(strength)
+    smoother = Smoother(strength)
     found = []
     for index in range(16):
 
@@ -110,14 +139,14 @@ def test_moving_edges_are_followed_at_once(strength: float) -> None:
         assert lag(strength, speed=speed, contrast=0) * speed < 1.4
 
 
-def test_temporal_reset_forgets() -> None:
-    smoother = TemporalFilter(0.9)
+def test_without_a_last_mask_the_next_is_taken_as_it_is() -> None:
+    smoother = Smoother(0.9)
     luma = np.full(GRID, 90, np.uint8)
     smoother.apply(np.full((64, 64), 0.5, np.float32), luma)
     fresh = np.full((64, 64), 0.55, np.float32)
     smoothed = smoother.apply(fresh, luma)
     assert smoothed.max() < 0.52
-    smoother.reset()
+    smoother.last = None
     assert np.array_equal(smoother.apply(fresh, luma), fresh)
 
 
@@ -131,16 +160,16 @@ def test_planes_keep_their_place_between_sizes(size: tuple[int, int]) -> None:
     width = size[0]
     x = (np.arange(256) + 0.5) / 256
     mask = (250 * x).astype(np.float32)[None, :].repeat(256, axis=0)
-    resampler = MaskResampler(fmt)
-    rows, columns = resampler.shape
+    plan = MattePlan.of(MatteConfig(), fmt)
+    rows, columns = plan.shape
     factor = -(-width // columns)
     grid = np.empty((rows, columns), np.float32)
-    resampler.apply(mask, grid)
+    to_grid(mask, plan.mask_scale(mask.shape), grid)
     cells = 250 * (np.arange(columns) + 0.5) * factor / width
     inner = slice(3, -3)
     assert np.allclose(grid[:, inner], cells[None, inner], atol=0.05)
     frame = np.empty((size[1], size[0]), np.uint8)
-    FrameUpsampler(fmt).apply(np.rint(grid).astype(np.uint8), frame)
+    FrameUpsampler(plan).apply(np.rint(grid).astype(np.uint8), frame)
     pixels = 250 * (np.arange(width) + 0.5) / width
     border = 4 * factor
     middle = slice(border, -border)
@@ -190,7 +219,7 @@ def test_refinement_is_the_guided_filter() -> None:
     chroma = rng.integers(0, 256, (rows // 2, columns // 2, 2)).astype(np.uint8)
     alpha = as_bytes(discs((rows, columns), (0.5, 0.5, 0.3)))
     refined = alpha.copy()
-    GuidedRefiner((rows, columns)).apply(refined, luma, chroma)
+    GuidedFilter(GuidedPlan.of((rows, columns))).apply(refined, luma, chroma)
 
     def halved(plane: Plane) -> Plane:
         blocks = plane.reshape(rows // 2, 2, columns // 2, 2).astype(np.float64)
@@ -221,7 +250,7 @@ def test_refinement_leaves_flat_planes_and_flat_pictures_alone() -> None:
     rng = np.random.default_rng(10)
     luma = rng.integers(0, 256, GRID).astype(np.uint8)
     chroma = rng.integers(0, 256, (*GRID, 2)).astype(np.uint8)
-    refiner = GuidedRefiner(GRID)
+    refiner = GuidedFilter(GuidedPlan.of(GRID))
     for value in (0, 255):
         alpha = np.full(GRID, value, np.uint8)
         refiner.apply(alpha, luma, chroma)
@@ -237,7 +266,7 @@ def test_islands_go_and_holes_close_but_large_ones_stay() -> None:
     speck = discs(GRID, (0.1, 0.2, 0.03))
     alpha = as_bytes(np.clip(np.maximum(person - holes, speck), 0, 1))
     before = alpha.copy()
-    IslandFilter(GRID, 0.005).apply(alpha)
+    IslandFilter(IslandPlan.of(GRID, 0.005)).apply(alpha)
     row = [int(0.55 * 270), int(0.6 * 270)]
     assert alpha[54, 48] == 0
     assert not alpha[30:80, 20:80].any()
@@ -256,14 +285,14 @@ def test_an_island_beside_a_person_goes_too() -> None:
     speck = discs(GRID, (0.4 + (0.3 + 6 / 270 + 0.03) * 270 / 480, 0.5, 0.03), ramp=2.0)
     alpha = as_bytes(np.maximum(person, speck))
     before = alpha.copy()
-    IslandFilter(GRID, 0.005).apply(alpha)
+    IslandFilter(IslandPlan.of(GRID, 0.005)).apply(alpha)
     assert np.all(alpha[speck > 0.5] < 26)
     assert np.array_equal(alpha[person > 0.5], before[person > 0.5])
 
 
 def test_haze_far_from_anyone_goes() -> None:
     alpha = as_bytes(np.maximum(discs(GRID, (0.3, 0.5, 0.2)), 0.3 * discs(GRID, (0.8, 0.5, 0.2))))
-    IslandFilter(GRID, 0.001).apply(alpha)
+    IslandFilter(IslandPlan.of(GRID, 0.001)).apply(alpha)
     assert not alpha[:, 300:].any()
 
 
@@ -275,14 +304,16 @@ def test_regions_about_as_large_as_the_limit_do_not_flicker() -> None:
     x, y = int(0.8 * 480), 135
     # Starting large, it survives getting slightly too small; starting small, the reverse.
     for radii, kept in (((0.11, 0.09), 255), ((0.09, 0.11), 0)):
-        islands = IslandFilter(GRID, limit)
-        for radius in radii:
-            alpha = scene(radius)
-            islands.apply(alpha)
-        assert alpha[y, x] == kept
-        islands.reset()
+        first, second = (
+            IslandFilter(IslandPlan.of(GRID, limit)),
+            IslandFilter(IslandPlan.of(GRID, limit)),
+        )
+        first.apply(scene(radii[0]))
         alpha = scene(radii[1])
-        islands.apply(alpha)
+        second.apply(alpha, lambda first=first: first)
+        assert alpha[y, x] == kept
+        alpha = scene(radii[1])
+        second.apply(alpha)
         assert alpha[y, x] == 255 - kept
 
 
@@ -290,10 +321,14 @@ def test_regions_about_as_large_as_the_limit_do_not_flicker() -> None:
 @pytest.mark.parametrize("value", [0, 255])
 def test_flat_planes_stay_flat(shape: tuple[int, int], value: int) -> None:
     alpha = np.full(shape, value, np.uint8)
-    islands = IslandFilter(shape, 0.01)
-    for _ in range(2):
-        islands.apply(alpha)
-        assert np.all(alpha == value)
+    first, second = (
+        IslandFilter(IslandPlan.of(shape, 0.01)),
+        IslandFilter(IslandPlan.of(shape, 0.01)),
+    )
+    first.apply(alpha)
+    assert np.all(alpha == value)
+    second.apply(alpha, lambda: first)
+    assert np.all(alpha == value)
 
 
 # Contour
@@ -305,7 +340,7 @@ def test_smoothing_rounds_notches_and_keeps_the_edge_narrow() -> None:
     level = 135 + 2 * ((x // 2) % 2)
     rows = np.arange(270)[:, None]
     alpha = as_bytes(np.clip((rows - level[None, :]) / 3 + 0.5, 0, 1))
-    smoother = ContourSmoother(GRID, 1.0)
+    smoother = ContourSmoother(SmoothPlan.of(GRID, 1.0))
     smooth = alpha.copy()
     smoother.apply(smooth)
     ragged = np.ptp((alpha > 127).sum(axis=0))
@@ -333,7 +368,7 @@ def slow_shift(alpha: Plane, cells: float) -> Plane:
 def test_shift_is_nearly_a_dilation_by_a_disc(cells: float) -> None:
     alpha = as_bytes(discs((90, 120), (0.5, 0.5, 0.2), ramp=4.0))
     shifted = alpha.copy()
-    EdgeShift(alpha.shape, cells).apply(shifted)
+    Dilation(DilationPlan.of(alpha.shape, cells)).apply(shifted)
     assert np.all(slow_shift(alpha, cells - 0.5) <= slow_shift(shifted, 0.75))
     assert np.all(shifted <= slow_shift(alpha, cells * 1.12 + 0.5))
     assert abs(int((shifted > 127).sum()) - int((slow_shift(alpha, cells) > 127).sum())) < (
@@ -344,8 +379,8 @@ def test_shift_is_nearly_a_dilation_by_a_disc(cells: float) -> None:
 def test_inwards_is_outwards_of_the_background() -> None:
     alpha = as_bytes(discs((90, 120), (0.5, 0.5, 0.3)))
     inwards, background = alpha.copy(), 255 - alpha
-    EdgeShift(alpha.shape, -2.4).apply(inwards)
-    EdgeShift(alpha.shape, 2.4).apply(background)
+    Dilation(DilationPlan.of(alpha.shape, -2.4)).apply(inwards)
+    Dilation(DilationPlan.of(alpha.shape, 2.4)).apply(background)
     assert np.abs(inwards.astype(int) - (255 - background.astype(int))).max() <= 1
 
 
@@ -354,7 +389,7 @@ def test_feather_falls_smoothly_to_nothing(cells: float) -> None:
     alpha = np.zeros(GRID, np.uint8)
     alpha[:, :200] = 255
     before = alpha.copy()
-    Feather(GRID, cells).apply(alpha)
+    Feather(FeatherPlan.of(GRID, cells)).apply(alpha)
     profile = alpha[135].astype(int)
     assert np.all(alpha >= before)
     assert np.all(np.diff(profile) <= 0)
@@ -383,6 +418,6 @@ def test_enlarging_a_part_is_enlarging_the_whole(size: tuple[int, int], place: s
     }[place]
     plane[y, x] = rng.integers(1, 256, plane[y, x].shape)
     out = np.full(format.luma_shape, 77, np.uint8)
-    FrameUpsampler(format).apply(plane, out)
+    FrameUpsampler(MattePlan.of(MatteConfig(), format)).apply(plane, out)
     whole = cv2.resize(plane, (columns * factor, rows * factor), interpolation=cv2.INTER_LINEAR)
     np.testing.assert_array_equal(out, whole[: size[1], : size[0]])

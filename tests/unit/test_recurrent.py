@@ -15,7 +15,7 @@ from bgsoft.config import MatteConfig
 from bgsoft.errors import ModelError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.matte.create import create_matter
+from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.models.catalog import SEGMENTATION_FAMILIES, ResolvedModel, resolve
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_host_segmenter
@@ -149,7 +149,7 @@ def test_a_matte_is_taken_as_it_is(size: tuple[int, int]) -> None:
     rng = np.random.default_rng(5)
     masks = [rng.random(format.luma_shape, dtype=np.float32) for _ in range(2)]
     frames = [flat_frame(format, 0, 128, 128) for _ in range(3)]
-    matter = create_matter(MatteConfig(), format, Workers(3), from_alpha=True)
+    matter = create_matte_stage(MatteConfig(), format, Workers(3), from_alpha=True)
     mattes = matter.refine([masks[0], masks[1], None], frames, [])
     for matte, frame, mask in zip(mattes, frames, (*masks, masks[1]), strict=True):
         assert matte.alpha is frame.planes.alpha
@@ -165,7 +165,7 @@ def test_a_matte_is_taken_as_it_is(size: tuple[int, int]) -> None:
 
 def test_a_held_matte_is_the_models_own() -> None:
     format = frame_format((64, 48))
-    matter = create_matter(MatteConfig(), format, from_alpha=True)
+    matter = create_matte_stage(MatteConfig(), format, from_alpha=True)
     frames = flat_frames(format, [0, 0])
     (first,) = matter.refine([np.full((48, 64), 0.5, np.float32)], frames[:1], [])
     first.alpha[:], first.reduced[:] = 255, 255  # as if a face had been filled in
@@ -182,10 +182,10 @@ def test_the_edge_can_be_moved() -> None:
     mask = np.zeros((100, 200), np.float32)
     mask[:, 100:] = 1
     frames = flat_frames(format, [0])
-    wide = create_matter(MatteConfig(expand_pct=3.0), format, from_alpha=True)
+    wide = create_matte_stage(MatteConfig(expand_pct=3.0), format, from_alpha=True)
     (matte,) = wide.refine([mask], frames, [])
     assert matte.alpha[50].astype(int).argmax() == 97
-    soft = create_matter(MatteConfig(feather_pct=10.0), format, from_alpha=True)
+    soft = create_matte_stage(MatteConfig(feather_pct=10.0), format, from_alpha=True)
     (matte,) = soft.refine([mask], frames, [])
     assert (matte.alpha[50, 100:] == 255).all()
     assert 0 < matte.alpha[50, 95] < 255 == matte.alpha[50, 100]

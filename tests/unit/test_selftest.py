@@ -121,8 +121,8 @@ class FaultySide(HostSide):
     def __init__(self, fault: str) -> None:
         self._fault = fault
 
-    def reducer(self, format: FrameFormat) -> Any:
-        reducer = super().reducer(format)
+    def reducer(self, format: FrameFormat, batch: int = 1) -> Any:
+        reducer = super().reducer(format, batch)
         if self._fault != "reduce":
             return reducer
 
@@ -141,8 +141,8 @@ class FaultySide(HostSide):
             tensor[1, 5, 5] += 3 / 255
         return tensor
 
-    def matter(self, config: Any, format: FrameFormat) -> Any:
-        matter = super().matter(config, format)
+    def matte_stage(self, config: Any, format: FrameFormat, *more: Any, **options: Any) -> Any:
+        matter = super().matte_stage(config, format, *more, **options)
         if self._fault != "matte":
             return matter
 

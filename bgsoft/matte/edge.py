@@ -1,10 +1,10 @@
-"""Fits the edge of an alpha plane to the edges of the picture: fast colour guided filter.
+"""The edge: its fit to the picture, smoothing of the contour, dilation and feather.
 
-In every window alpha is taken to be a linear function of luma, Cb and Cr; the function of least
-squares is found per window, averaged over the windows that a cell lies in, and evaluated on the
-picture. Formulas: K. He, J. Sun, X. Tang, "Guided Image Filtering", PAMI 35(6), 2013, equations
-(19) to (21); coefficients on a subsampled grid: K. He, J. Sun, "Fast Guided Filter",
-arXiv:1505.00996.
+The fit is a fast colour guided filter. In every window alpha is taken to be a linear function of
+luma, Cb and Cr; the function of least squares is found per window, averaged over the windows that a
+cell lies in, and evaluated on the picture. Formulas: K. He, J. Sun, X. Tang, "Guided Image
+Filtering", PAMI 35(6), 2013, equations (19) to (21); coefficients on a subsampled grid: K. He,
+J. Sun, "Fast Guided Filter", arXiv:1505.00996.
 
 Small windows only: with wide ones the filter blurs the model's edge more than it corrects it.
 Three channels place the edge about twice as much better as luma alone does.
@@ -12,23 +12,24 @@ Three channels place the edge about twice as much better as luma alone does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cv2
 import numpy as np
 
 from bgsoft.analysis.cpu import halve
 from bgsoft.frame import Array
-from bgsoft.matte.geometry import grid_unit
+from bgsoft.matte.plan import (
+    ContourPlan,
+    DilationPlan,
+    FeatherPlan,
+    GuidedPlan,
+    SmoothPlan,
+    half_shape,
+)
 
-__all__ = ["GuidedRefiner"]
+__all__ = ["ContourSmoother", "Dilation", "Feather", "GuidedFilter", "contour_steps"]
 
-_RADIUS = 2.0
-"""Box radius in cells of the half grid, for a 270-row grid."""
-_EPSILON = 5e-5
-"""Variance of the guide, with samples scaled to 0–1, below which it counts as flat: a standard
-deviation of 1.8 code values of 8 bits, just above the noise that is left in a cell."""
-_STEEPEN = 2.0
-"""Slope applied to the result around one half: the filter leaves a faint rim as wide as its
-windows beside an edge that it has found."""
 _BUFFERS = 24
 """Float planes of half the grid's size."""
 
@@ -36,28 +37,23 @@ _BUFFERS = 24
 _PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 
 
-class GuidedRefiner:
+class GuidedFilter:
     """Guided filter; coefficients at half the grid's resolution, luma evaluated at the grid's.
 
     Only the box around everything that is not flat in the alpha plane is worked on.
     """
 
-    def __init__(self, shape: tuple[int, int]) -> None:
-        """Make the buffers.
-
-        Args:
-            shape: (gh, gw) of the grid.
-        """
-        rows, columns = shape
-        half = (-(-rows // 2), -(-columns // 2))
+    def __init__(self, plan: GuidedPlan) -> None:
+        half = half_shape(plan.shape)
         self._half = half
-        self._radius = max(1, round(_RADIUS * grid_unit(shape)))
-        self._window = (2 * self._radius + 1, 2 * self._radius + 1)
+        self._plan = plan
+        self._margin = plan.margin
+        self._window = (2 * plan.radius + 1, 2 * plan.radius + 1)
         self._kernel = np.ones((3, 3), np.uint8)
         self._half_alpha = np.empty(half, np.uint8)
         self._half_luma = np.empty(half, np.uint8)
         self._half_chroma = np.empty((2, *half), np.uint8)
-        self._channel = np.empty(shape, np.uint8)
+        self._channel = np.empty(plan.shape, np.uint8)
         self._edges = np.empty(half, np.uint8)
         self._planes = np.empty((_BUFFERS, half[0] * half[1]), np.float32)
         self._grid_planes = np.empty((2, 4 * half[0] * half[1]), np.float32)
@@ -83,8 +79,7 @@ class GuidedRefiner:
                 # Averaging single planes is several times faster than an interleaved pair.
                 cv2.extractChannel(chroma, channel, dst=self._channel)
                 halve(self._channel, half_channel)
-        # Beyond two radii from the last uneven cell the filter changes nothing.
-        margin = 2 * self._radius + 1
+        margin = self._margin
         box = (
             slice(max(0, top - margin), min(self._half[0], top + height + margin)),
             slice(max(0, left - margin), min(self._half[1], left + width + margin)),
@@ -106,35 +101,28 @@ class GuidedRefiner:
             Two (h, w) float32 planes: the averaged factor of luma, and the rest of the averaged
             function (Cb, Cr and constant part) evaluated on this picture; alpha scaled to 0–1.
         """
-        shape = alpha.shape
-        planes = self._planes[:, : alpha.size].reshape(_BUFFERS, *shape)
+        planes = self._planes[:, : alpha.size].reshape(_BUFFERS, *alpha.shape)
         guide, mean_guide = planes[0:3], planes[3:6]
         plane, mean_plane, product = planes[6], planes[7], planes[8]
         cov, sigma = planes[9:12], planes[12:18]
-        scale = np.float32(1.0 / 255.0)
-        np.multiply(luma, scale, out=guide[0])
-        np.multiply(chroma[0], scale, out=guide[1])
-        np.multiply(chroma[1], scale, out=guide[2])
-        np.multiply(alpha, scale, out=plane)
+        for source, target in zip((luma, *chroma, alpha), (*guide, plane), strict=True):
+            np.multiply(source, np.float32(1.0 / 255.0), out=target)
         self._mean(plane, mean_plane)
         for channel in range(3):
             self._mean(guide[channel], mean_guide[channel])
             np.multiply(guide[channel], plane, out=product)
             self._mean(product, cov[channel])
-            np.multiply(mean_guide[channel], mean_plane, out=product)
-            cov[channel] -= product
+            _subtract_product(cov[channel], mean_guide[channel], mean_plane, product)
         for target, (i, j) in zip(sigma, _PAIRS, strict=True):
             np.multiply(guide[i], guide[j], out=product)
             self._mean(product, target)
-            np.multiply(mean_guide[i], mean_guide[j], out=product)
-            target -= product
+            _subtract_product(target, mean_guide[i], mean_guide[j], product)
             if i == j:
-                target += np.float32(_EPSILON)
-        factors = _solve(sigma, cov, planes[18:24])
+                target += np.float32(self._plan.epsilon)
+        factors = _solve(sigma, cov, planes[18:22])
         # The constant part: mean(alpha) − factors · mean(guide).
         for channel in range(3):
-            np.multiply(factors[channel], mean_guide[channel], out=product)
-            mean_plane -= product
+            _subtract_product(mean_plane, factors[channel], mean_guide[channel], product)
         rest, averaged = plane, product
         self._mean(mean_plane, rest)
         for channel in (1, 2):
@@ -159,13 +147,17 @@ class GuidedRefiner:
         big = big[:, :height, :width]
         big[0] *= luma[top : top + height, left : left + width]
         # Luma counts 0–255 here, so its term has alpha's scale already.
-        offset = 127.5 * (1.0 - _STEEPEN)
-        cv2.addWeighted(
-            big[0], _STEEPEN, big[1], 255.0 * _STEEPEN, offset, dst=target, dtype=cv2.CV_8U
-        )
+        slope, offset = self._plan.steepen, self._plan.offset
+        cv2.addWeighted(big[0], slope, big[1], 255.0 * slope, offset, dst=target, dtype=cv2.CV_8U)
 
     def _mean(self, plane: Array, out: Array) -> None:
         cv2.blur(plane, self._window, dst=out, borderType=cv2.BORDER_REPLICATE)
+
+
+def _subtract_product(target: Array, a: Array, b: Array, scratch: Array) -> None:
+    """``target −= a · b``."""
+    np.multiply(a, b, out=scratch)
+    target -= scratch
 
 
 def _solve(sigma: Array, cov: Array, scratch: Array) -> Array:
@@ -174,38 +166,95 @@ def _solve(sigma: Array, cov: Array, scratch: Array) -> Array:
     Args:
         sigma: (6, h, w) float32, upper triangle row by row, positive definite; overwritten.
         cov: (3, h, w) float32, right-hand sides; replaced by the solution.
-        scratch: (6, h, w) float32.
+        scratch: (4, h, w) float32.
 
     Returns:
         ``cov``.
     """
     d0, s01, s02, d1, s12, d2 = sigma
     y0, y1, y2 = cov
-    l10, l20, l21, product = scratch[:4]
+    l10, l20, l21, product = scratch
     np.divide(s01, d0, out=l10)
     np.divide(s02, d0, out=l20)
-    np.multiply(l10, s01, out=product)
-    d1 -= product
-    np.multiply(l10, s02, out=product)
-    s12 -= product
+    _subtract_product(d1, l10, s01, product)
+    _subtract_product(s12, l10, s02, product)
     np.divide(s12, d1, out=l21)
-    np.multiply(l20, s02, out=product)
-    d2 -= product
-    np.multiply(l21, s12, out=product)
-    d2 -= product
-    np.multiply(l10, y0, out=product)
-    y1 -= product
-    np.multiply(l20, y0, out=product)
-    y2 -= product
-    np.multiply(l21, y1, out=product)
-    y2 -= product
+    _subtract_product(d2, l20, s02, product)
+    _subtract_product(d2, l21, s12, product)
+    _subtract_product(y1, l10, y0, product)
+    _subtract_product(y2, l20, y0, product)
+    _subtract_product(y2, l21, y1, product)
     y2 /= d2
     y1 /= d1
-    np.multiply(l21, y2, out=product)
-    y1 -= product
+    _subtract_product(y1, l21, y2, product)
     y0 /= d0
-    np.multiply(l10, y1, out=product)
-    y0 -= product
-    np.multiply(l20, y2, out=product)
-    y0 -= product
+    _subtract_product(y0, l10, y1, product)
+    _subtract_product(y0, l20, y2, product)
     return cov
+
+
+class ContourSmoother:
+    """Rounds off ragged contours: a Gaussian, then a steeper ramp that restores the edge width."""
+
+    def __init__(self, plan: SmoothPlan) -> None:
+        self._sigma, self._slope, self._offset = plan.sigma, plan.slope, plan.offset
+        self._window = (2 * plan.radius + 1, 2 * plan.radius + 1)
+        self._scratch = np.empty(plan.shape, np.uint8)
+
+    def apply(self, alpha: Array) -> None:
+        """Smooth a plane in place: (gh, gw) uint8."""
+        blurred = self._scratch
+        border = cv2.BORDER_REPLICATE
+        cv2.GaussianBlur(alpha, self._window, self._sigma, dst=blurred, borderType=border)
+        cv2.addWeighted(blurred, self._slope, blurred, 0.0, self._offset, dst=alpha)
+
+
+class Dilation:
+    """Grey dilation, or erosion, by a fractional number of cells."""
+
+    def __init__(self, plan: DilationPlan) -> None:
+        self._plan = plan
+        self._morph = cv2.dilate if plan.outwards else cv2.erode
+        self._buffers = np.empty((2, *plan.shape), np.uint8)
+
+    def apply(self, alpha: Array) -> None:
+        """Move the edge of a plane in place: (rows, columns) uint8."""
+        *whole, last = self._plan.kernels
+        fraction = self._plan.fraction
+        source = alpha
+        for step, kernel in enumerate(whole):
+            target = self._buffers[step % 2]
+            self._morph(source, kernel, dst=target)
+            source = target
+        if fraction > 0.0:
+            target = self._buffers[len(whole) % 2]
+            self._morph(source, last, dst=target)
+            cv2.addWeighted(source, 1.0 - fraction, target, fraction, 0.0, dst=alpha)
+        elif source is not alpha:
+            np.copyto(alpha, source)
+
+
+class Feather:
+    """A soft rim outside the person; nothing inside is lowered."""
+
+    def __init__(self, plan: FeatherPlan) -> None:
+        self._dilation = Dilation(plan.dilation)
+        self._window = (2 * plan.radius + 1, 2 * plan.radius + 1)
+        self._small, self._scratch = np.empty((2, *plan.dilation.shape), np.uint8)
+        self._rim = np.empty(plan.shape, np.uint8)
+
+    def apply(self, alpha: Array) -> None:
+        """Add the rim to a plane in place: (rows, columns) uint8."""
+        small, size = self._small, self._rim.shape[::-1]
+        cv2.resize(alpha, small.shape[::-1], dst=small, interpolation=cv2.INTER_AREA)
+        self._dilation.apply(small)
+        # Two boxes make a quadratic spline: no kink at either end of the rim.
+        cv2.blur(small, self._window, dst=self._scratch)
+        cv2.blur(self._scratch, self._window, dst=small)
+        cv2.resize(small, size, dst=self._rim, interpolation=cv2.INTER_LINEAR)
+        cv2.max(alpha, self._rim, dst=alpha)
+
+
+def contour_steps(plans: Sequence[ContourPlan]) -> list[Dilation | Feather]:
+    """What moves the edge on purpose."""
+    return [Dilation(p) if isinstance(p, DilationPlan) else Feather(p) for p in plans]
