@@ -1,7 +1,4 @@
-"""One render: settings to stages, stages to pipeline, pipeline to report.
-
-The module is not called ``render`` because that is the name of the public function.
-"""
+"""One render: settings to stages, stages to pipeline, pipeline to report."""
 
 from __future__ import annotations
 
@@ -28,6 +25,7 @@ from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError, RenderCancelledError, VerificationError
 from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.frame import Frame
+from bgsoft.infer.providers import require_runtime
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
@@ -46,7 +44,7 @@ from bgsoft.versions import library_versions
 if TYPE_CHECKING:
     from bgsoft.stages import ClosingStage, StageBuilder
 
-__all__ = ["render"]
+__all__ = ["render_config"]
 
 _PICTURE_KINDS = {
     EffectKind.ALPHA: PictureKind.COLOR_ALPHA,
@@ -54,25 +52,21 @@ _PICTURE_KINDS = {
 }
 
 
-def render(
+def render_config(
     config: RenderConfig,
     *,
-    skip_existing: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
-    trace: Path | None = None,
 ) -> RenderReport:
-    """Render one file.
+    """Render one video by settings that are already made; :func:`bgsoft.render` makes them.
 
     Args:
         config: What to do.
-        skip_existing: Where the output exists, do nothing and say so in the report.
         on_progress: Called about ten times a second, from the calling thread.
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
             never from two at a time.
         cancel: Set it, from any thread, to stop the render.
-        trace: Write here what each thread and GPU stream did when, once the render is done.
 
     Returns:
         What was done.
@@ -89,10 +83,23 @@ def render(
 
     Nothing is left behind where it raises.
     """
-    if skip_existing and config.output.exists():
-        return _skipped(config)
-    with _Render(config, on_event, trace) as job:
+    for path in config.videos:
+        container_for(path)
+    if config.skip_existing and config.output.exists():
+        return _skip(config)
+    _check_beside(config)
+    require_runtime()
+    with _Render(config, on_event) as job:
         return job.run(on_progress, cancel)
+
+
+def _check_beside(config: RenderConfig) -> None:
+    """Raise OutputError where trace or report could not be written."""
+    taken = [config.input, *config.videos, *filter(None, [config.face_data])]
+    for path, what in ((config.trace, "trace"), (config.report, "report")):
+        if path is not None:
+            check_target(path, what, overwrite=config.overwrite, others=taken)
+            taken.append(path)
 
 
 class _Target:
@@ -162,17 +169,11 @@ class _Sink:
 class _Render:
     """Everything that lives as long as one render."""
 
-    def __init__(
-        self,
-        config: RenderConfig,
-        on_event: Callable[[Event], None] | None,
-        trace: Path | None = None,
-    ) -> None:
+    def __init__(self, config: RenderConfig, on_event: Callable[[Event], None] | None) -> None:
         self._config = config
         self._listener = on_event
-        self._trace = trace
         ranges = profiler_ranges()
-        self._recorder = None if trace is None else TraceRecorder(ranges)
+        self._recorder = None if config.trace is None else TraceRecorder(ranges)
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._metrics = Metrics(self._recorder or ranges)
@@ -264,11 +265,13 @@ class _Render:
         report = self._report(
             info, model, builder, targets[0], decoder.stats, result, setup_seconds, watch
         )
-        if self._recorder is not None and self._trace is not None:
+        if self._recorder is not None and config.trace is not None:
             stages_run = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
             self._recorder.write(
-                self._trace, ring_slots=ring.size, stages=stages_run, versions=report.versions
+                config.trace, ring_slots=ring.size, stages=stages_run, versions=report.versions
             )
+        if config.report is not None:
+            report.write_json(config.report)
         return report
 
     def _make_builder(self, parts: Parts) -> StageBuilder:
@@ -313,24 +316,19 @@ class _Render:
         return decoding, making
 
     def _open_others(self) -> None:
-        """Check, and where that is needed begin, what is written beside the video."""
+        """Begin what is written beside the videos, and make the folders of all."""
         config = self._config
-        taken = [config.input, config.output]
-        videos = [config.output]
-        if config.matte_out is not None:
-            taken.append(config.matte_out)
-            videos.append(config.matte_out)
-        others = [path for path in (config.face_data, self._trace) if path is not None]
         if config.face_data is not None:
             self._face_data = open_face_data(
-                config.face_data, overwrite=config.overwrite, others=taken
+                config.face_data,
+                overwrite=config.overwrite,
+                others=[config.input, *config.videos],
             )
-            taken.append(config.face_data)
-        if self._trace is not None:
-            check_target(self._trace, "trace", overwrite=config.overwrite, others=taken)
+        others = (config.face_data, config.trace, config.report)
         self._stack.enter_context(
             made_folders(
-                [*videos, *others], lambda text: self._emit(Event(kind="notice", message=text))
+                [*config.videos, *filter(None, others)],
+                lambda text: self._emit(Event(kind="notice", message=text)),
             )
         )
         if self._face_data is not None:
@@ -338,14 +336,11 @@ class _Render:
 
     def _open_targets(self, info: VideoInfo, builder: StageBuilder) -> list[_Target]:
         config = self._config
-        paths = [config.output]
-        if config.matte_out is not None:
-            if config.matte_out.absolute() == config.output.absolute():
-                raise ConfigError("--matte-out and the output are the same file")
-            paths.append(config.matte_out)
         return [
-            _Target(path, config, info, builder, self._stack, self._emit, main=path is paths[0])
-            for path in paths
+            _Target(
+                path, config, info, builder, self._stack, self._emit, main=path is config.output
+            )
+            for path in config.videos
         ]
 
     def _scene_cut(self, frame: Frame) -> None:
@@ -522,7 +517,8 @@ def _settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, 
     With ``info``, the frame size in pixels is added, of whose height lengths are percentages.
     """
     plain = dataclasses.asdict(config)
-    del plain["input"], plain["output"]
+    for name in ("input", "output", "skip_existing", "report", "trace"):
+        del plain[name]
     plain["matte_out"] = None if config.matte_out is None else str(config.matte_out)
     plain["face_data"] = None if config.face_data is None else str(config.face_data)
     plain["effect"]["strength"] = config.effect.effective_strength
@@ -531,9 +527,9 @@ def _settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, 
     return plain
 
 
-def _skipped(config: RenderConfig) -> RenderReport:
-    """The report of a render that was not needed."""
-    return RenderReport(
+def _skip(config: RenderConfig) -> RenderReport:
+    """The report of a render that was not needed; one that is there already is left alone."""
+    report = RenderReport(
         bgsoft_version=__version__,
         input=str(config.input),
         output=str(config.output),
@@ -549,3 +545,7 @@ def _skipped(config: RenderConfig) -> RenderReport:
         peak_rss_bytes=peak_rss_bytes(),
         versions=library_versions(),
     )
+    if config.report is not None and not config.report.exists():
+        with made_folders([config.report], lambda _text: None):
+            report.write_json(config.report)
+    return report

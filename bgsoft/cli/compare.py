@@ -107,7 +107,7 @@ def compare(
             "--json",
             metavar="FILE",
             help="Write everything, with the figures of each frame.",
-            rich_help_panel=flags.OUTPUT,
+            rich_help_panel="Output",
             show_default=False,
         ),
     ] = None,
@@ -117,7 +117,7 @@ def compare(
             "--plot",
             metavar="FILE.html|png",
             help="Draw the figures frame by frame.",
-            rich_help_panel=flags.OUTPUT,
+            rich_help_panel="Output",
             show_default=False,
         ),
     ] = None,
@@ -127,7 +127,7 @@ def compare(
             "--verbose",
             "-v",
             help="Also print where an error came from.",
-            rich_help_panel=flags.OUTPUT,
+            rich_help_panel="Output",
             show_default=False,
         ),
     ] = False,
@@ -140,7 +140,7 @@ def compare(
     from bgsoft.beside import check_target, made_folders
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import ExitCode
-    from bgsoft.cli.parsing import parse_choice
+    from bgsoft.options import parse_choice
 
     console = Console()
     with traceback_on_error(verbose):

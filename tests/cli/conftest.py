@@ -135,7 +135,7 @@ class FakeRender:
 def fake_render(monkeypatch: pytest.MonkeyPatch) -> FakeRender:
     fake = FakeRender()
     module = types.ModuleType("bgsoft.rendering")
-    module.render = fake  # type: ignore[attr-defined]
+    module.render_config = fake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "bgsoft.rendering", module)
     return fake
 

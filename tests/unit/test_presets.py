@@ -18,15 +18,8 @@ from bgsoft.config import (
     SegmentConfig,
 )
 from bgsoft.errors import ConfigError, PresetError
-from bgsoft.presets import (
-    as_toml,
-    build_config,
-    coerce,
-    list_presets,
-    load_preset,
-    merge,
-    section_types,
-)
+from bgsoft.options import SECTIONS, read_value
+from bgsoft.presets import as_toml, build_config, list_presets, load_preset, merge
 
 NAMES = {"soft", "studio", "privacy", "fast", "obs", "cutout", "green"}
 
@@ -131,8 +124,11 @@ def test_not_utf8(tmp_path: Path) -> None:
 
 def test_value_out_of_range_names_the_preset(tmp_path: Path) -> None:
     path = write(tmp_path, "[matte]\ntemporal = 7\n")
-    with pytest.raises(PresetError, match=r"preset mine: --temporal .* between 0 and 1"):
+    with pytest.raises(PresetError, match=r"preset mine\.toml: matte\.temporal .* between 0 and 1"):
         build(path)
+    strong = write(tmp_path, "[effect]\nstrength = 99\n", "strong.toml")
+    with pytest.raises(PresetError, match=r"preset strong: --strength .* between 0 and 25 %"):
+        build(strong)
     with pytest.raises(ConfigError, match=r"^--temporal"):
         build("soft", matte={"temporal": 7.0})
 
@@ -244,13 +240,13 @@ def test_a_preset_that_names_its_codec_keeps_its_speed(tmp_path: Path) -> None:
 
 
 def test_every_setting_can_be_read_from_a_preset() -> None:
-    for section, kind in section_types().items():
+    for section, kind in SECTIONS.items():
         defaults = kind()
         for field in dataclasses.fields(kind):
             value = getattr(defaults, field.name)
             given = "off" if value is None and field.name not in _TEXTS else value
             if given is not None:
-                assert coerce(section, field.name, given, field.name) == value
+                assert read_value(section, field.name, given, field.name) == value
 
 
 _TEXTS = {"background", "speed"}

@@ -1,0 +1,81 @@
+"""How a setting is declared: what its flag, its help, its keyword and its checks are made from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from bgsoft.errors import ConfigError
+
+__all__ = ["Setting", "check_range", "check_ranges", "declared", "setting"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is known of a setting beside its type and its default."""
+
+    help: str = ""
+    """What it does, for the command line and for Python. ``{range}`` stands for the range, and the
+    default is added. Empty: it has no flag, only presets set it."""
+    name: str = ""
+    """The keyword of :func:`bgsoft.render`, and with dashes the flag; empty: the field's name."""
+    short: str = ""
+    """A second, short flag, e.g. ``-y``."""
+    metavar: str = ""
+    """What the help puts behind the flag; empty: the choices, ``0..1``, or N for a number."""
+    low: float = -math.inf
+    high: float = math.inf
+    unit: str = ""
+    """Of the number, as errors say it. What is in seconds may be given as HH:MM:SS, too."""
+    shown_default: str = ""
+    """What the help says of the default, where that is None or does not say enough."""
+    panel: str = ""
+    """Title above it in the help; empty: its section's."""
+    is_path: bool = False
+    """It may be a path; in a preset file, relative to that file."""
+    idle: tuple[str, ...] = ()
+    """When it changes nothing: keys of :data:`bgsoft.no_effect.REASONS`."""
+
+
+def setting(
+    default: T, help: str = "", *, range: tuple[float, float] | None = None, **more: Any
+) -> T:
+    """A field of a settings dataclass.
+
+    Args:
+        default: Its default.
+        help: What it does; see :class:`Setting`.
+        range: Lowest and highest value.
+        more: The other fields of :class:`Setting`.
+    """
+    low, high = range or (-math.inf, math.inf)
+    described = Setting(help=help, low=low, high=high, **more)
+    return field(default=default, metadata={"setting": described})
+
+
+def declared(entry: Any) -> Setting | None:
+    """What a dataclass's field declares; None: it is a plain one."""
+    found: Setting | None = entry.metadata.get("setting")
+    return found
+
+
+def check_range(described: Setting, label: str, value: float) -> None:
+    """Raise ConfigError unless a number is finite and within its setting's range."""
+    low, high, unit = described.low, described.high, described.unit
+    if math.isfinite(value) and low <= value <= high:
+        return
+    bounds = f"between {low:g} and {high:g}" if math.isfinite(high) else f"{low:g} or more"
+    raise ConfigError(f"{label} must be {bounds}{unit}, not {value:g}")
+
+
+def check_ranges(settings: Any) -> None:
+    """Raise ConfigError where a number of a settings dataclass is out of range."""
+    for entry in fields(settings):
+        described = declared(entry)
+        value = getattr(settings, entry.name)
+        if described is not None and math.isfinite(described.low) and value is not None:
+            name = (described.name or entry.name).replace("_", "-")
+            check_range(described, f"--{name}" if described.help else entry.name, value)
