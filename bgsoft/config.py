@@ -159,6 +159,7 @@ class EffectConfig:
         shown_default=", ".join(
             f"{kind} {value:g}" for kind, value in DEFAULT_STRENGTH_PCT.items()
         ),
+        belongs_to="kind",
         idle=("no strength",),
     )
     """blur: standard deviation, bokeh: disc radius, pixelate: block edge; None: the effect's
@@ -169,6 +170,7 @@ class EffectConfig:
         " Without --effect it also chooses the effect.",
         metavar="FILE|COLOR",
         is_path=True,
+        belongs_to="kind",
         idle=("no background",),
     )
     highlights: float = setting(0.6, range=(0, 1))
@@ -358,6 +360,7 @@ class EncodeConfig:
         None,
         "The encoder's own quality number (CRF, CQ or qscale): lower is better and larger.",
         shown_default="by codec; h264: 18",
+        belongs_to="codec",
     )
     speed: str | None = setting(
         None,
@@ -365,6 +368,7 @@ class EncodeConfig:
         " NVENC P1 to P7.",
         metavar="PRESET",
         shown_default="by codec; h264: veryfast",
+        belongs_to="codec",
     )
 
 
@@ -427,7 +431,6 @@ class RenderConfig:
         metavar="TIME",
         range=(0, math.inf),
         unit=" seconds",
-        panel="Output",
     )
     duration_seconds: float | None = setting(
         None,
@@ -436,7 +439,6 @@ class RenderConfig:
         metavar="TIME",
         unit=" seconds",
         shown_default="to the end",
-        panel="Output",
     )
     face_data: Path | None = setting(
         None,
@@ -444,16 +446,13 @@ class RenderConfig:
         metavar="FILE.jsonl|FILE.npz",
         panel="Faces",
     )
-    matte_out: Path | None = setting(
-        None, "Also write the mask as a grey video.", metavar="FILE", panel="Output"
-    )
+    matte_out: Path | None = setting(None, "Also write the mask as a grey video.", metavar="FILE")
     overwrite: bool = setting(
         False,
         "Replace OUT, and what is written beside it, where that exists.",
         short="-y",
-        panel="Output",
     )
-    skip_existing: bool = setting(False, "Do nothing, successfully, if OUT exists.", panel="Output")
+    skip_existing: bool = setting(False, "Do nothing, successfully, if OUT exists.")
     report: Path | None = setting(
         None, "Write what was done, how fast and by what, as JSON.", metavar="FILE.json"
     )

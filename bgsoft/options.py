@@ -109,10 +109,10 @@ class Option(NamedTuple):
 def _options() -> dict[str, Option]:
     found = {}
     for section, entries in _FIELDS.items():
-        above = "Other" if section == TOP else _FIELDS[TOP][section].metadata["panel"]
+        above = "Output" if section == TOP else _FIELDS[TOP][section].metadata["panel"]
         for entry in entries.values():
             setting = declared(entry)
-            if setting is not None and setting.help:
+            if setting.help:
                 name = setting.name or entry.name
                 found[name] = Option(name, section, entry, setting, setting.panel or above)
     return found
@@ -203,7 +203,7 @@ def read_value(
         ConfigError: The value is of the wrong type, out of range or no known choice.
     """
     kind, optional = field_type(section, key)
-    setting = declared(_FIELDS[section][key]) or Setting()
+    setting = declared(_FIELDS[section][key])
     if kind is Path and isinstance(value, str | os.PathLike):
         return Path(value)
     if setting.is_path and isinstance(value, os.PathLike):

@@ -42,13 +42,6 @@ DEFAULT_PRESET = "soft"
 Layer: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Settings that are given: section → field → value of the field's type."""
 
-_DEPENDENTS = {
-    ("effect", "kind"): ("strength", "background"),
-    ("encode", "codec"): ("quality", "speed"),
-}
-"""Settings that only make sense together with another: 2.5 % of blur is no amount of dimming, and
-an x264 speed means nothing to AV1. A layer that changes the key drops them from lower layers."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
@@ -104,11 +97,14 @@ def merge(*layers: Layer) -> dict[str, dict[str, Any]]:
             target: Mapping[str, Any] = merged.get(section, {})
             if section == "face":
                 values, target = _hide_everybody(values, target)
-            for (owner, key), dependents in _DEPENDENTS.items():
-                if owner == section and key in values:
-                    below = target.get(key, getattr(SECTIONS[section](), key))
-                    if values[key] != below:
-                        target = {k: v for k, v in target.items() if k not in dependents}
+            for key, value in values.items():
+                fields = SECTIONS[section].__dataclass_fields__
+                if value != target.get(key, fields[key].default):
+                    target = {
+                        name: below
+                        for name, below in target.items()
+                        if declared(fields[name]).belongs_to != key
+                    }
             merged[section] = {**target, **values}
     return {section: values for section, values in merged.items() if values}
 
@@ -281,8 +277,7 @@ def _read_sections(table: Mapping[str, Any], path: Path) -> dict[str, dict[str, 
                 settings[section][key] = read_value(section, key, value, f"{section}.{key}")
             except ConfigError as exc:
                 raise PresetError(f"preset {path.name}: {exc}", path=path) from exc
-            setting = declared(fields[key])
-            if setting is not None and setting.is_path and (path.parent / value).is_file():
+            if declared(fields[key]).is_path and (path.parent / value).is_file():
                 settings[section][key] = str(path.parent / value)
     return settings
 

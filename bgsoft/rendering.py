@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
@@ -89,8 +88,7 @@ def render_config(
         return _skip(config)
     _check_beside(config)
     require_runtime()
-    with _Render(config, on_event) as job:
-        return job.run(on_progress, cancel)
+    return _Render(config, on_event).run(on_progress, cancel)
 
 
 def _check_beside(config: RenderConfig) -> None:
@@ -182,19 +180,8 @@ class _Render:
         self._started = time.perf_counter()
         self._process_seconds = self._started - process_start_ns() / 1e9
 
-    def __enter__(self) -> _Render:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.close()
-        data = self._face_data
-        if exc is not None and data is not None and data.kept is not None:
-            exc.add_note(f"the faces of the first {data.frames} frames are in {data.kept}")
+    def _tell(self, kind: str, message: str, **more: Any) -> None:
+        self._emit(Event(kind=kind, message=message, **more))
 
     def _emit(self, event: Event) -> None:
         with self._lock:
@@ -208,7 +195,22 @@ class _Render:
         self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
     ) -> RenderReport:
         """Set up, render, verify, publish, report."""
-        config, stack = self._config, self._stack
+        try:
+            with self._stack as stack:
+                return self._run(stack, on_progress, cancel)
+        except BaseException as exc:
+            data = self._face_data
+            if data is not None and data.kept is not None:
+                exc.add_note(f"the faces of the first {data.frames} frames are in {data.kept}")
+            raise
+
+    def _run(
+        self,
+        stack: ExitStack,
+        on_progress: Callable[[Progress], None] | None,
+        cancel: threading.Event | None,
+    ) -> RenderReport:
+        config = self._config
         spans = stack.enter_context(logged())
         with Parts() as parts:
             building = parts.begin("backends", partial(self._make_builder, parts))
@@ -219,7 +221,7 @@ class _Render:
             model = resolve(config.segment.model)
             self._open_others()
             for notice in info.notices:
-                self._emit(Event(kind="notice", stage="decode", message=notice))
+                self._tell("notice", notice, stage="decode")
             decoding, making = self._begin_stages(parts, builder, info, model)
             with span("output"):
                 targets = self._open_targets(info, builder)
@@ -328,7 +330,7 @@ class _Render:
         self._stack.enter_context(
             made_folders(
                 [*config.videos, *filter(None, others)],
-                lambda text: self._emit(Event(kind="notice", message=text)),
+                partial(self._tell, "notice"),
             )
         )
         if self._face_data is not None:
@@ -344,15 +346,8 @@ class _Render:
         ]
 
     def _scene_cut(self, frame: Frame) -> None:
-        self._emit(
-            Event(
-                kind="scene-cut",
-                stage="segment",
-                message=f"new scene at {frame.time_seconds:.2f} s",
-                frame=frame.index,
-                pts=frame.pts,
-            )
-        )
+        text = f"new scene at {frame.time_seconds:.2f} s"
+        self._tell("scene-cut", text, stage="segment", frame=frame.index, pts=frame.pts)
 
     def _report_fallbacks(self, choices: dict[str, Choice]) -> None:
         """Tell of every stage that could not have its best backend, each reason once."""
@@ -369,28 +364,18 @@ class _Render:
                     f"{stage} runs on {choices[stage].backend}, not {' or '.join(names)}"
                     for stage, names in stages.items()
                 )
-            self._emit(Event(kind="fallback", message=f"{what}: {reason}"))
+            self._tell("fallback", f"{what}: {reason}")
 
     def _report_damage(self, stats: DecodeStats) -> None:
         if stats.concealed_frames or stats.corrupt_packets:
-            self._emit(
-                Event(
-                    kind="repair",
-                    stage="decode",
-                    message=(
-                        f"the input is damaged: {stats.concealed_frames} frames concealed, "
-                        f"{stats.corrupt_packets} packets unreadable"
-                    ),
-                )
+            text = (
+                f"the input is damaged: {stats.concealed_frames} frames concealed, "
+                f"{stats.corrupt_packets} packets unreadable"
             )
+            self._tell("repair", text, stage="decode")
         if stats.repaired_pts:
-            self._emit(
-                Event(
-                    kind="repair",
-                    stage="decode",
-                    message=f"{stats.repaired_pts} missing or falling timestamps repaired",
-                )
-            )
+            text = f"{stats.repaired_pts} missing or falling timestamps repaired"
+            self._tell("repair", text, stage="decode")
 
     def _report(
         self,
@@ -471,22 +456,24 @@ def _verify(muxer: Muxer, result: PipelineResult) -> None:
     )
 
 
+_FOLLOWED = {
+    "decode": "decode",
+    "segment": "infer",
+    "matte": "composite",
+    "composite": "composite",
+    "encode": "encode",
+}
+"""Stage of the report → the choice that decides where it runs."""
+
+
 def _stage_reports(builder: StageBuilder, metrics: Metrics, frames: int) -> dict[str, StageReport]:
-    """One report a stage; matte follows composite's backend."""
-    followed = {
-        "decode": "decode",
-        "segment": "infer",
-        "matte": "composite",
-        "composite": "composite",
-        "encode": "encode",
-    }
     reports = {}
-    for stage, followed_stage in followed.items():
-        choice = builder.choices[followed_stage]
-        device = builder.used_device
+    device = "cpu" if builder.used_device is None else builder.used_device.label
+    for stage, followed in _FOLLOWED.items():
+        choice = builder.choices[followed]
         reports[stage] = StageReport(
             backend=choice.backend,
-            device="cpu" if choice.backend == "cpu" or device is None else device.label,
+            device="cpu" if choice.backend == "cpu" else device,
             ms_per_frame=metrics.stage(stage).ms_per(frames),
             fallback_reason=choice.fallback_reason,
         )
@@ -499,9 +486,8 @@ def _face_report(builder: StageBuilder, metrics: Metrics, frames: int) -> StageR
     faces = builder.faces
     if faces is None:
         return StageReport(backend="off", device="cpu", ms_per_frame=0.0)
-    infer = builder.choices["infer"].backend
     reason = None
-    if faces.backend == "cpu" and infer != "cpu":
+    if faces.backend == "cpu" and builder.choices["infer"].backend != "cpu":
         reason = "frames are composited on the CPU, and faces are looked for in the same place"
     return StageReport(
         backend=faces.backend,
@@ -519,8 +505,8 @@ def _settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, 
     plain = dataclasses.asdict(config)
     for name in ("input", "output", "skip_existing", "report", "trace"):
         del plain[name]
-    plain["matte_out"] = None if config.matte_out is None else str(config.matte_out)
-    plain["face_data"] = None if config.face_data is None else str(config.face_data)
+    for name in ("matte_out", "face_data"):
+        plain[name] = None if plain[name] is None else str(plain[name])
     plain["effect"]["strength"] = config.effect.effective_strength
     if info is not None:
         plain["width"], plain["height"] = info.format.width, info.format.height
@@ -534,14 +520,7 @@ def _skip(config: RenderConfig) -> RenderReport:
         input=str(config.input),
         output=str(config.output),
         skipped=True,
-        frames_decoded=0,
-        frames_encoded=0,
-        duration_s=0.0,
-        wall_s=0.0,
-        fps=0.0,
         settings=_settings(config),
-        model=None,
-        stages={},
         peak_rss_bytes=peak_rss_bytes(),
         versions=library_versions(),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from bgsoft.errors import ConfigError
@@ -36,8 +36,14 @@ class Setting:
     """Title above it in the help; empty: its section's."""
     is_path: bool = False
     """It may be a path; in a preset file, relative to that file."""
+    belongs_to: str = ""
+    """Field of the same section without which it makes no sense: 2.5 % of blur is no amount of
+    dimming. A layer of settings that changes that field drops this one from lower layers."""
     idle: tuple[str, ...] = ()
     """When it changes nothing: keys of :data:`bgsoft.no_effect.REASONS`."""
+
+
+_PLAIN = Setting()
 
 
 def setting(
@@ -56,9 +62,9 @@ def setting(
     return field(default=default, metadata={"setting": described})
 
 
-def declared(entry: Any) -> Setting | None:
-    """What a dataclass's field declares; None: it is a plain one."""
-    found: Setting | None = entry.metadata.get("setting")
+def declared(entry: Field[Any]) -> Setting:
+    """What a field of a settings dataclass declares; nothing, where it is a plain one."""
+    found: Setting = entry.metadata.get("setting", _PLAIN)
     return found
 
 
@@ -76,6 +82,6 @@ def check_ranges(settings: Any) -> None:
     for entry in fields(settings):
         described = declared(entry)
         value = getattr(settings, entry.name)
-        if described is not None and math.isfinite(described.low) and value is not None:
+        if math.isfinite(described.low) and value is not None:
             name = (described.name or entry.name).replace("_", "-")
             check_range(described, f"--{name}" if described.help else entry.name, value)

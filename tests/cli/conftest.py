@@ -75,7 +75,10 @@ def make_report(config: RenderConfig, **changes: Any) -> RenderReport:
         "wall_s": 2.0,
         "fps": 50.0,
         "settings": {
-            "effect": {"kind": config.effect.kind.value, "strength": config.effect.strength},
+            "effect": {
+                "kind": config.effect.kind.value,
+                "strength": config.effect.effective_strength,
+            },
             "matte": {
                 "expand_pct": config.matte.expand_pct,
                 "feather_pct": config.matte.feather_pct,
