@@ -11,7 +11,15 @@ import pytest
 import bgsoft
 from bgsoft import errors
 from bgsoft.cli.exitcodes import exit_code, one_line
-from bgsoft.config import EffectKind, FaceMode, InferBackend, MatteStyle, Refine
+from bgsoft.config import (
+    BackendConfig,
+    EffectConfig,
+    EffectKind,
+    FaceMode,
+    InferBackend,
+    MatteStyle,
+    SegmentConfig,
+)
 from bgsoft.errors import BgsoftError
 
 from .conftest import FakeRender, Run
@@ -26,34 +34,24 @@ def test_defaults_are_the_soft_preset(run: Run, fake_render: FakeRender, clip: P
     assert not config.skip_existing
 
 
-def test_every_setting_flag_arrives(run: Run, fake_render: FakeRender, clip: Path) -> None:
-    argv = """--effect pixelate --strength 4 --model selfie-landscape --mask-every 3
-        --similarity 40 --face off --threshold .4 --softness .1 --min-area .02 --smooth .3
-        --expand -1.5 --feather 2 --temporal .9 --refine none --codec hevc --quality 23
-        --speed slow --start 1:02.5 --duration 00:00:10 --decode cpu --infer cpu --composite auto
-        --encode cpu --gpu 2 --require-gpu --batch 8 --precision fp16 --matte-out m.mkv -y"""
+def test_every_kind_of_flag_arrives(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    argv = """--effect pixelate --strength 4 --model selfie-landscape --mask-every 3 --batch auto
+        --threshold off --expand -1.5 --infer cpu --require-gpu --gpu 2 --codec HEVC --speed slow
+        --start 1:02.5 --duration 00:00:10 --matte-out m.mkv --report r.json -y"""
     assert run("render", clip, "o.mkv", *argv.split()).code == 0
     config = fake_render.config
-    assert (config.effect.kind, config.effect.strength) == (EffectKind.PIXELATE, 4)
-    assert (config.segment.model, config.segment.mask_every) == ("selfie-landscape", 3)
-    assert config.segment.similarity_db == 40
-    matte = config.matte
-    assert (matte.threshold, matte.softness, matte.min_area) == (0.4, 0.1, 0.02)
-    assert (matte.smooth, matte.expand_pct, matte.feather_pct) == (0.3, -1.5, 2)
-    assert (matte.temporal, matte.refine) == (0.9, Refine.NONE)
-    assert (config.encode.codec, config.encode.quality, config.encode.speed) == (
-        "hevc",
-        23,
-        "slow",
-    )
+    assert config.effect == EffectConfig(kind=EffectKind.PIXELATE, strength=4.0)
+    assert config.segment == SegmentConfig(model="selfie-landscape", mask_every=3)
+    assert (config.matte.threshold, config.matte.expand_pct) == (None, -1.5)
+    assert config.backends == BackendConfig(infer=InferBackend.CPU, require_gpu=True, gpu=2)
+    assert isinstance(config.backends.infer, InferBackend)
+    assert (config.encode.codec, config.encode.speed) == ("hevc", "slow")
     assert (config.start_seconds, config.duration_seconds) == (62.5, 10)
-    backends = config.backends
-    assert {backends.decode, backends.infer, backends.encode} == {"cpu"}
-    assert backends.composite == "auto"
-    assert isinstance(backends.infer, InferBackend)
-    assert (backends.gpu, backends.require_gpu, backends.batch) == (2, True, 8)
-    assert backends.precision == "fp16"
-    assert (config.matte_out, config.overwrite) == (Path("m.mkv"), True)
+    assert (config.matte_out, config.report, config.overwrite) == (
+        Path("m.mkv"),
+        Path("r.json"),
+        True,
+    )
 
 
 def test_flags_win_over_the_preset(run: Run, fake_render: FakeRender, clip: Path) -> None:
