@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 import re
 import types
@@ -89,7 +88,7 @@ class Option(NamedTuple):
         """What stands for its value in the help."""
         if self.setting.metavar or self.choices:
             return self.setting.metavar or "|".join(self.choices)
-        return "0..1" if self._bounds == (0, 1) else "N"
+        return "0..1" if self.setting.range == (0, 1) else "N"
 
     @property
     def help(self) -> str:
@@ -98,12 +97,10 @@ class Option(NamedTuple):
         shown = self.setting.shown_default
         if not shown and default is not None and not isinstance(default, bool):
             shown = f"{default:g}" if isinstance(default, float) else str(default)
-        text = self.setting.help.replace("{range}", "{:g} to {:g}".format(*self._bounds))
+        text = self.setting.help
+        if self.setting.range is not None:
+            text = text.replace("{range}", "{:g} to {:g}".format(*self.setting.range))
         return f"{text} [default: {shown}]" if shown else text
-
-    @property
-    def _bounds(self) -> tuple[float, float]:
-        return self.setting.low, self.setting.high
 
 
 def _options() -> dict[str, Option]:
@@ -221,8 +218,7 @@ def read_value(
             noun = "a whole number" if kind is int else "a number"
             extra = " or off" if optional else ""
             raise ConfigError(f"{label} must be {noun}{extra}, not {value!r}")
-        if math.isfinite(setting.low):
-            check_range(setting, label, number)
+        check_range(setting, label, number)
         return number
     if type(value) is not kind:
         noun = {bool: "true or false", str: "a text", Path: "a path"}[kind]

@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from bgsoft.config import Codec, EffectKind, FaceMode, RenderConfig
 from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
@@ -223,13 +223,12 @@ def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = N
         raise PresetError(f"presets extend each other in a circle: {chain}", path=path)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
+        description, parent = _top_text(table, "description"), _top_text(table, "extends")
+        settings = _read_sections(table, path.parent)
     except OSError as exc:
         raise PresetError(f"cannot read preset {path}: {exc.strerror}", path=path) from exc
-    except ValueError as exc:  # malformed TOML, or not UTF-8
-        raise PresetError(f"preset {path}: {exc}", path=path) from exc
-    description = _top_text(table, "description", path)
-    parent = _top_text(table, "extends", path)
-    settings = _read_sections(table, path)
+    except ValueError as exc:  # malformed TOML, not UTF-8, or a ConfigError
+        raise PresetError(f"preset {path.name}: {exc}", path=path) from exc
     below = _load(parent, (*children, path), path.parent).settings if parent else {}
     return Preset(
         name=path.stem, description=description, path=path, settings=merge(below, settings)
@@ -243,46 +242,37 @@ def _find(name_or_path: str, folder: Path | None) -> Path:
         if not path.is_file():
             raise PresetError(f"no such preset file: {path}", path=path)
         return path.resolve()
-    path = shipped_folder() / f"{name_or_path}.toml"
-    if path.is_file():
-        return path
-    path = user_folder() / f"{name_or_path}.toml"
-    if path.is_file():
-        return path
+    for home in (shipped_folder(), user_folder()):
+        path = home / f"{name_or_path}.toml"
+        if path.is_file():
+            return path
     known = [file.stem for file in list_presets()]
     raise PresetError(f"unknown preset {name_or_path!r}{did_you_mean(name_or_path, known)}")
 
 
-def _top_text(table: dict[str, Any], key: str, path: Path) -> str:
+def _top_text(table: dict[str, Any], key: str) -> str:
     value = table.pop(key, "")
     if not isinstance(value, str):
-        raise PresetError(f"preset {path.name}: {key} must be a text, not {value!r}", path=path)
+        raise ConfigError(f"{key} must be a text, not {value!r}")
     return value
 
 
-def _read_sections(table: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
-    """Check and convert the sections of one file."""
+def _read_sections(table: Mapping[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
+    """Check and convert the sections of one file in a folder."""
     settings: dict[str, dict[str, Any]] = {}
     for section, values in table.items():
         if section not in SECTIONS:
-            _raise_unknown("section", section, (*SECTIONS, "description", "extends"), path)
+            near = did_you_mean(section, (*SECTIONS, "description", "extends"))
+            raise ConfigError(f"unknown section: {section!r}{near}")
         if not isinstance(values, dict):
-            raise PresetError(f"preset {path.name}: [{section}] must be a section", path=path)
+            raise ConfigError(f"[{section}] must be a section")
         fields = SECTIONS[section].__dataclass_fields__
         settings[section] = {}
         for key, value in values.items():
             if key not in fields:
-                _raise_unknown(f"key in [{section}]", key, fields, path)
-            try:
-                settings[section][key] = read_value(section, key, value, f"{section}.{key}")
-            except ConfigError as exc:
-                raise PresetError(f"preset {path.name}: {exc}", path=path) from exc
-            if declared(fields[key]).is_path and (path.parent / value).is_file():
-                settings[section][key] = str(path.parent / value)
+                near = did_you_mean(key, fields)
+                raise ConfigError(f"unknown key in [{section}]: {key!r}{near}")
+            settings[section][key] = read_value(section, key, value, f"{section}.{key}")
+            if declared(fields[key]).is_path and (folder / value).is_file():
+                settings[section][key] = str(folder / value)
     return settings
-
-
-def _raise_unknown(what: str, word: str, known: Iterable[str], path: Path) -> NoReturn:
-    raise PresetError(
-        f"preset {path.name}: unknown {what}: {word!r}{did_you_mean(word, known)}", path=path
-    )

@@ -26,8 +26,8 @@ class Setting:
     """A second, short flag, e.g. ``-y``."""
     metavar: str = ""
     """What the help puts behind the flag; empty: the choices, ``0..1``, or N for a number."""
-    low: float = -math.inf
-    high: float = math.inf
+    range: tuple[float, float] | None = None
+    """Lowest and highest value of a number; None: any."""
     unit: str = ""
     """Of the number, as errors say it. What is in seconds may be given as HH:MM:SS, too."""
     shown_default: str = ""
@@ -46,20 +46,15 @@ class Setting:
 _PLAIN = Setting()
 
 
-def setting(
-    default: T, help: str = "", *, range: tuple[float, float] | None = None, **more: Any
-) -> T:
+def setting(default: T, help: str = "", **more: Any) -> T:
     """A field of a settings dataclass.
 
     Args:
         default: Its default.
         help: What it does; see :class:`Setting`.
-        range: Lowest and highest value.
         more: The other fields of :class:`Setting`.
     """
-    low, high = range or (-math.inf, math.inf)
-    described = Setting(help=help, low=low, high=high, **more)
-    return field(default=default, metadata={"setting": described})
+    return field(default=default, metadata={"setting": Setting(help=help, **more)})
 
 
 def declared(entry: Field[Any]) -> Setting:
@@ -69,19 +64,19 @@ def declared(entry: Field[Any]) -> Setting:
 
 
 def check_range(described: Setting, label: str, value: float) -> None:
-    """Raise ConfigError unless a number is finite and within its setting's range."""
-    low, high, unit = described.low, described.high, described.unit
-    if math.isfinite(value) and low <= value <= high:
+    """Raise ConfigError unless a number is finite and in its setting's range, if that has one."""
+    if described.range is None:
         return
-    bounds = f"between {low:g} and {high:g}" if math.isfinite(high) else f"{low:g} or more"
-    raise ConfigError(f"{label} must be {bounds}{unit}, not {value:g}")
+    low, high = described.range
+    if not math.isfinite(value) or not low <= value <= high:
+        bounds = f"between {low:g} and {high:g}" if math.isfinite(high) else f"{low:g} or more"
+        raise ConfigError(f"{label} must be {bounds}{described.unit}, not {value:g}")
 
 
 def check_ranges(settings: Any) -> None:
     """Raise ConfigError where a number of a settings dataclass is out of range."""
     for entry in fields(settings):
-        described = declared(entry)
-        value = getattr(settings, entry.name)
-        if math.isfinite(described.low) and value is not None:
+        described, value = declared(entry), getattr(settings, entry.name)
+        if described.range is not None and value is not None:
             name = (described.name or entry.name).replace("_", "-")
             check_range(described, f"--{name}" if described.help else entry.name, value)

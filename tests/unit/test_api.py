@@ -13,6 +13,8 @@ import pytest
 import bgsoft.api
 from bgsoft.config import FaceMode, RenderConfig
 from bgsoft.errors import ConfigError, OutputError
+from bgsoft.no_effect import REASONS
+from bgsoft.options import OPTIONS
 from tests.face_clips import SAMPLE
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +31,11 @@ def configs(monkeypatch: pytest.MonkeyPatch) -> list[RenderConfig]:
 def test_keywords_are_the_settings_that_are_declared() -> None:
     command = [sys.executable, "scripts/make_keywords.py", "--check"]
     subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+
+
+def test_settings_say_when_they_change_nothing() -> None:
+    declared = {key for option in OPTIONS.values() for key in option.setting.idle}
+    assert declared == set(REASONS)
 
 
 def test_values_are_read_as_on_the_command_line(configs: list[RenderConfig]) -> None:
