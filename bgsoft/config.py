@@ -9,7 +9,7 @@ the command line spells it. Nothing heavy is imported here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -405,6 +405,16 @@ class BackendConfig:
         check_ranges(self)
         if self.ring_slots is not None and self.ring_slots & (self.ring_slots - 1):
             raise ConfigError(f"ring_slots must be a power of two, not {self.ring_slots}")
+
+    def on_cpu(self) -> BackendConfig:
+        """The same with every stage on the CPU."""
+        return replace(
+            self,
+            decode=DecodeBackend.CPU,
+            infer=InferBackend.CPU,
+            composite=CompositeBackend.CPU,
+            encode=EncodeBackend.CPU,
+        )
 
 
 def _section(kind: type[T], panel: str) -> T:

@@ -42,11 +42,6 @@ def _makes_alpha(config: RenderConfig) -> bool:
     return family is not None and family.makes_alpha
 
 
-def _is_all_cpu(config: RenderConfig) -> bool:
-    chosen = config.backends
-    return {chosen.decode, chosen.infer, chosen.composite, chosen.encode} == {"cpu"}
-
-
 _MEASURED = [str(kind) for kind in DEFAULT_STRENGTH_PCT]
 
 REASONS: Mapping[str, Reason] = {
@@ -87,7 +82,9 @@ REASONS: Mapping[str, Reason] = {
         "a model that makes masks, like selfie-general",
     ),
     "all on the CPU": Reason(
-        _is_all_cpu, "every stage on the CPU", "a stage on the GPU or on auto"
+        lambda config: config.backends == config.backends.on_cpu(),
+        "every stage on the CPU",
+        "a stage on the GPU or on auto",
     ),
 }
 

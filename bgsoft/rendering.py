@@ -350,7 +350,7 @@ class _Render:
         self._tell("scene-cut", text, stage="segment", frame=frame.index, pts=frame.pts)
 
     def _report_fallbacks(self, choices: dict[str, Choice]) -> None:
-        """Tell of every stage that could not have its best backend, each reason once."""
+        """Report every stage that could not have its best backend, each reason once."""
         by_reason: dict[str, dict[str, list[str]]] = {}
         for stage in STAGES:
             for candidate in choices[stage].rejected:

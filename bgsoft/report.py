@@ -51,7 +51,7 @@ class AudioReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something worth telling: a fallback, conversion, repair, fault, retry or scene cut."""
+    """Something reported: a notice, fallback, repair, fault, retry or scene cut."""
 
     kind: str
     """``notice``, ``fallback``, ``repair``, ``fault``, ``retry`` or ``scene-cut``."""

@@ -11,7 +11,16 @@ import typer
 
 from bgsoft.options import OPTIONS, Option
 
-__all__ = ["GroupedCommand", "examples", "with_settings"]
+__all__ = [
+    "GroupedCommand",
+    "Input",
+    "Preset",
+    "Quiet",
+    "complete_preset",
+    "examples",
+    "option",
+    "with_settings",
+]
 
 
 class GroupedCommand(typer.core.TyperCommand):

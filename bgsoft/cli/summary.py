@@ -15,7 +15,7 @@ def summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
     """What a render did, for people.
 
     Percent lengths are shown with their size in this video's pixels. Events are not repeated:
-    they were told while it ran, fallbacks with their reasons, too.
+    they were reported while it ran.
 
     Args:
         report: Of the render.
