@@ -12,6 +12,7 @@ import typer
 from bgsoft.options import OPTIONS, Option
 
 __all__ = [
+    "OUTPUT",
     "GroupedCommand",
     "Input",
     "Preset",
@@ -21,6 +22,9 @@ __all__ = [
     "option",
     "with_settings",
 ]
+
+OUTPUT = OPTIONS["codec"].panel
+"""Title above the flags of what is written."""
 
 
 class GroupedCommand(typer.core.TyperCommand):
