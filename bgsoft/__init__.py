@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bgsoft.api import render
     from bgsoft.config import RenderConfig
     from bgsoft.errors import BgsoftError
-    from bgsoft.rendering import render as render_config
+    from bgsoft.rendering import render_config
     from bgsoft.report import Event, Progress, RenderReport
 
 _HOME = {
@@ -41,7 +41,7 @@ _HOME = {
     "RenderConfig": ("bgsoft.config", "RenderConfig"),
     "RenderReport": ("bgsoft.report", "RenderReport"),
     "render": ("bgsoft.api", "render"),
-    "render_config": ("bgsoft.rendering", "render"),
+    "render_config": ("bgsoft.rendering", "render_config"),
 }
 
 

@@ -1,108 +1,163 @@
-"""The Python interface: one call that takes what the command line takes."""
+"""The Python interface: one call that takes what the command line takes.
+
+``scripts/make_keywords.py`` writes the settings among its keywords, from :mod:`bgsoft.config`.
+"""
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeAlias
 
-from bgsoft.errors import BgsoftError, ConfigError
-from bgsoft.options import OPTIONS, settings_from_options
+from bgsoft import config
+from bgsoft.errors import BgsoftError
+from bgsoft.options import OPTIONS, in_keywords, settings_from_options
 from bgsoft.presets import DEFAULT_PRESET, build_config
-from bgsoft.rendering import render as render_config
+from bgsoft.rendering import render_config
 from bgsoft.report import Event, Progress, RenderReport
-from bgsoft.suggest import did_you_mean
 
 __all__ = ["render"]
 
-_SWITCHES = ("overwrite", "skip_existing", "require_gpu", "small_faces")
-_OTHERS = ("preset", "start", "duration", "matte_out", "face_data")
-_KEYWORDS = frozenset({*OPTIONS, *_SWITCHES, *_OTHERS})
-_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+FilePath: TypeAlias = str | PathLike[str]
+Off: TypeAlias = Literal["off", "none", "auto"]
+"""What asks for no number; None is «not given»."""
 
 
 def render(
-    input: str | PathLike[str],
-    output: str | PathLike[str],
+    input: FilePath,
+    output: FilePath,
     *,
     preset: str | None = DEFAULT_PRESET,
-    start: float = 0.0,
-    duration: float | None = None,
-    matte_out: str | PathLike[str] | None = None,
-    face_data: str | PathLike[str] | None = None,
-    overwrite: bool = False,
-    skip_existing: bool = False,
+    effect: config.EffectKind
+    | Literal["blur", "bokeh", "pixelate", "dim", "color", "image", "video", "alpha", "matte"]
+    | None = None,
+    strength: float | Off | None = None,
+    background: FilePath | None = None,
+    model: FilePath | None = None,
+    mask_every: int | None = None,
+    similarity: float | Off | None = None,
+    face: config.FaceMode | Literal["off", "guard", "main", "anonymize"] | None = None,
+    subjects: int | None = None,
+    face_every: int | Off | None = None,
+    small_faces: bool | None = None,
+    threshold: float | Off | None = None,
+    softness: float | None = None,
+    min_area: float | None = None,
+    smooth: float | None = None,
+    expand: float | None = None,
+    feather: float | None = None,
+    temporal: float | None = None,
+    refine: config.Refine | Literal["none", "guided"] | None = None,
+    codec: config.Codec
+    | Literal["auto", "h264", "hevc", "av1", "prores", "vp9", "ffv1"]
+    | None = None,
+    quality: int | Off | None = None,
+    speed: str | None = None,
+    decode: config.DecodeBackend | Literal["auto", "nvdec", "cpu"] | None = None,
+    infer: config.InferBackend | Literal["auto", "tensorrt", "cuda", "cpu"] | None = None,
+    composite: config.CompositeBackend | Literal["auto", "cuda", "cpu"] | None = None,
+    encode: config.EncodeBackend | Literal["auto", "nvenc", "cpu"] | None = None,
+    gpu: int | Off | None = None,
+    require_gpu: bool | None = None,
+    batch: int | Off | None = None,
+    precision: config.Precision | Literal["fp32", "fp16"] | None = None,
+    threads: int | None = None,
+    start: float | str | None = None,
+    duration: float | str | None = None,
+    face_data: FilePath | None = None,
+    matte_out: FilePath | None = None,
+    overwrite: bool | None = None,
+    skip_existing: bool | None = None,
+    report: FilePath | None = None,
+    trace: FilePath | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
-    **options: Any,
 ) -> RenderReport:
     """Render one video, as ``bgsoft render`` does.
+
+    Settings that are None are the preset's, or else have the default that is named.
 
     Args:
         input: Video to read.
         output: Video to write; its suffix chooses the container.
         preset: A preset's name or TOML file; None: the bare defaults.
-        start: Seconds of the input to leave out at its beginning.
-        duration: Seconds to render at most; None: to the end.
-        matte_out: Also write the matte as a grey video here.
-        face_data: Also write the faces of every frame here, as ``.jsonl`` or ``.npz``.
-        overwrite: Replace an existing output; otherwise it is an error.
-        skip_existing: Where the output exists, do nothing and say so in the report.
+        effect: What becomes of the background; alpha makes it transparent, matte writes the mask.
+            [default: blur]
+        strength: How strong. blur, bokeh, pixelate: size in percent of the frame height, 0 to 25;
+            dim: percent of light taken away, 0 to 100. [default: blur 2.5, bokeh 2.5, pixelate 3,
+            dim 60]
+        background: Picture, video (looped), or colour like '#00b140' or green, to put behind
+            people. Without effect it also chooses the effect.
+        model: What finds the people: a name from bgsoft models list, or your own ONNX file with a
+            FILE.toml beside it. [default: selfie-general]
+        mask_every: Look for people on every Nth frame only, 1 to 300. [default: 1]
+        similarity: Keep the last mask while the picture stays this similar, in dB of PSNR, 0 to
+            100, or off. [default: off]
+        face: guard: faces that the mask missed stay sharp. main: only the main person does.
+            anonymize: other people's faces are blurred beyond recognition. [default: guard]
+        subjects: How many people are main for face main or anonymize: the largest, most central,
+            longest in sight; 0 anonymizes everybody. [default: 1]
+        face_every: Look for new faces on every Nth frame; known ones are followed on all. [default:
+            8, anonymize: 1]
+        small_faces: Also look for faces under an eighth of the frame height; main and anonymize
+            always do.
+        threshold: How sure the model must be that a pixel is a person; off takes its answer as
+            opacity. [default: 0.5]
+        softness: Width of the soft step around the threshold; 0 is a hard edge. [default: 0.5]
+        min_area: Islands and holes smaller than this fraction of the frame are removed. [default:
+            0.002]
+        smooth: Rounds the outline. [default: 0.5]
+        expand: Move the edge outwards, or inwards if negative; percent of the frame height, -5 to
+            5. [default: 0]
+        feather: Extra soft rim outside the person, percent of the frame height, 0 to 10. [default:
+            0]
+        temporal: Steadies the edge over time; 0 is off, 1 the heaviest. [default: 0.7]
+        refine: Fit the edge to the picture. [default: guided]
+        codec: Video codec of the output; auto takes h264 where the container, bit depth and effect
+            allow. [default: auto]
+        quality: The encoder's own quality number (CRF, CQ or qscale): lower is better and larger.
+            [default: by codec; h264: 18]
+        speed: The encoder's own preset: x264/x265 ultrafast to veryslow, AV1 and VP9 a number,
+            NVENC P1 to P7. [default: by codec; h264: veryfast]
+        decode: Where to decode. [default: auto]
+        infer: Where the model runs. [default: auto]
+        composite: Where matte and effect are made. [default: auto]
+        encode: Where to encode. [default: auto]
+        gpu: Which GPU, counted from 0. [default: the first]
+        require_gpu: Fail rather than run any stage on the CPU.
+        batch: Frames worked on at a time, 1 to 64, or auto. [default: auto]
+        precision: Number format of the model. [default: fp32]
+        threads: Cores to plan for: decoder, picture and encoder, 1 to 256; 0 is all there are.
+            [default: 0]
+        start: Begin here: seconds or HH:MM:SS. [default: 0]
+        duration: Render at most this long: seconds or HH:MM:SS. [default: to the end]
+        face_data: Also write the faces of every frame, with 468 landmarks each.
+        matte_out: Also write the mask as a grey video.
+        overwrite: Replace OUT, and what is written beside it, where that exists.
+        skip_existing: Do nothing, successfully, if OUT exists.
+        report: Write what was done, how fast and by what, as JSON.
+        trace: Write what each thread and GPU stream did when; open it in ui.perfetto.dev.
         on_progress: Called about ten times a second, from the calling thread.
-        on_event: Called once for each notice, fallback, repair and scene cut, from any thread.
+        on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
+            never from two at a time.
         cancel: Set it, from any thread, to stop the render.
-        **options: The command line's other flags, with underscores: ``effect="bokeh"``,
-            ``strength=3``, ``min_area=0.01``, ``codec="hevc"`` and so on.
 
     Returns:
         What was done.
 
     Raises:
-        TypeError: An option is unknown.
         ConfigError: A value is out of range, or fits neither input nor output.
-        BgsoftError: As :func:`bgsoft.rendering.render`.
+        BgsoftError: As :func:`bgsoft.rendering.render_config`.
     """
-    for name in options:
-        if name not in OPTIONS:
-            raise TypeError(f"render() has no option {name!r}{did_you_mean(name, OPTIONS)}")
+    given = {name: value for name, value in locals().items() if name in OPTIONS}
     try:
-        if overwrite and skip_existing:
-            raise ConfigError("--overwrite and --skip-existing exclude each other")
-        config = build_config(
-            Path(input),
-            Path(output),
-            preset=preset,
-            flags=settings_from_options(options, from_text=False),
-            start_seconds=float(start),
-            duration_seconds=None if duration is None else float(duration),
-            overwrite=overwrite,
-            matte_out=None if matte_out is None else Path(matte_out),
-            face_data=None if face_data is None else Path(face_data),
-        )
-        return render_config(
-            config,
-            skip_existing=skip_existing,
-            on_progress=on_progress,
-            on_event=on_event,
-            cancel=cancel,
-        )
+        settings = settings_from_options(given, from_text=False)
+        made = build_config(Path(input), Path(output), preset=preset, flags=settings)
+        return render_config(made, on_progress=on_progress, on_event=on_event, cancel=cancel)
     except BgsoftError as exc:
-        exc.message = _in_keywords(exc.message)
+        exc.message = in_keywords(exc.message)
         exc.args = (exc.message,)
         raise
-
-
-def _in_keywords(message: str) -> str:
-    """A message that speaks of flags, in words of Python."""
-
-    def keyword(match: re.Match[str]) -> str:
-        name = match[1].replace("-", "_")
-        if name not in _KEYWORDS:
-            return match[0]
-        return f"{name}=True" if name in _SWITCHES else name
-
-    return _FLAG.sub(keyword, message)

@@ -1,17 +1,21 @@
-"""Settings of a render: every default and every check of a value, in one place.
+"""Settings of a render: defaults, ranges, choices, flags and help, each declared once.
 
-All classes are frozen. They validate themselves and raise :class:`bgsoft.errors.ConfigError`
-with the name of the setting as the command line spells it. Nothing heavy is imported here.
+The command line, preset files and :func:`bgsoft.render` are made from these fields: a new setting
+is one line here (and ``scripts/make_keywords.py`` run once, for editors). All classes are frozen.
+They check themselves and raise :class:`bgsoft.errors.ConfigError` with the name of the setting as
+the command line spells it. Nothing heavy is imported here.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from bgsoft.errors import ConfigError
+from bgsoft.setting import check_ranges, setting
 from bgsoft.suggest import network_address
 
 __all__ = [
@@ -33,6 +37,8 @@ __all__ = [
     "RenderConfig",
     "SegmentConfig",
 ]
+
+T = TypeVar("T")
 
 
 class EffectKind(StrEnum):
@@ -123,13 +129,6 @@ class FaceMode(StrEnum):
 
 DEFAULT_DETECT_EVERY = 8
 
-
-def _check(name: str, value: float, low: float, high: float, unit: str = "") -> None:
-    """Raise ConfigError unless ``low <= value <= high`` and value is finite."""
-    if not math.isfinite(value) or not low <= value <= high:
-        raise ConfigError(f"{name} must be between {low:g} and {high:g}{unit}, not {value:g}")
-
-
 LENGTH_EFFECTS = frozenset({EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE})
 """Effects whose strength is a length, in percent of the frame height."""
 
@@ -140,28 +139,53 @@ DEFAULT_STRENGTH_PCT = {
     EffectKind.PIXELATE: 3.0,
     EffectKind.DIM: 60.0,
 }
+_OF_HEIGHT = " % of the frame height"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectConfig:
     """What the background becomes."""
 
-    kind: EffectKind = EffectKind.BLUR
-    strength: float | None = None
-    """blur: standard deviation, bokeh: disc radius, pixelate: block edge, each in percent of the
-    frame height (0–25); dim: percent of light taken away (0–100); None: the effect's default."""
-    background: str | None = None
-    """image, video: path of a file; color: ``#rrggbb`` or a colour name; else None."""
-    highlights: float = 0.6
+    kind: EffectKind = setting(
+        EffectKind.BLUR,
+        "What becomes of the background; alpha makes it transparent, matte writes the mask.",
+        name="effect",
+    )
+    strength: float | None = setting(
+        None,
+        "How strong. blur, bokeh, pixelate: size in percent of the frame height,"
+        f" 0 to {MAX_LENGTH_PCT:g}; dim: percent of light taken away, 0 to 100.",
+        metavar="PCT",
+        shown_default=", ".join(
+            f"{kind} {value:g}" for kind, value in DEFAULT_STRENGTH_PCT.items()
+        ),
+        belongs_to="kind",
+        idle=("no strength",),
+    )
+    """blur: standard deviation, bokeh: disc radius, pixelate: block edge; None: the effect's
+    default."""
+    background: str | None = setting(
+        None,
+        "Picture, video (looped), or colour like '#00b140' or green, to put behind people."
+        " Without --effect it also chooses the effect.",
+        metavar="FILE|COLOR",
+        is_path=True,
+        belongs_to="kind",
+        idle=("no background",),
+    )
+    highlights: float = setting(0.6, range=(0, 1))
     """bokeh: how much brighter than their surroundings highlights bloom, 0–1."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if self.strength is not None:
-            if self.kind in LENGTH_EFFECTS:
-                _check("--strength", self.strength, 0, MAX_LENGTH_PCT, " % of the frame height")
-            else:
-                _check("--strength", self.strength, 0, 100, " %")
-        _check("highlights", self.highlights, 0, 1)
+            is_length = self.kind in LENGTH_EFFECTS
+            high = MAX_LENGTH_PCT if is_length else 100.0
+            if not 0 <= self.strength <= high:
+                raise ConfigError(
+                    f"--strength must be between 0 and {high:g}"
+                    f"{_OF_HEIGHT if is_length else ' %'}, not {self.strength:g}"
+                )
         if self.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and not self.background:
             raise ConfigError(f"--effect {self.kind} needs --background FILE")
         address = network_address(self.background or "")
@@ -183,76 +207,72 @@ class EffectConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatteConfig:
-    """How the model's mask becomes the matte."""
-
-    style: MatteStyle = MatteStyle.SOFT
-    threshold: float | None = 0.5
-    """Mask value where alpha is one half, 0–1; None: the mask is taken as it is."""
-    softness: float = 0.5
-    """Width of the soft step around the threshold, 0 (hard edge)–1 (whole mask range)."""
-    min_area: float = 0.002
-    """Islands of person smaller than this fraction of the frame are removed, and holes in a
-    person smaller than it are filled; 0–1. In style obs: contours up to it are dropped."""
-    smooth: float = 0.5
-    """Smoothing of the contour, 0–1."""
-    expand_pct: float = 0.0
-    """Moves the edge outwards (> 0) or inwards, percent of the frame height, −5–5."""
-    feather_pct: float = 0.0
-    """Extra soft rim outside the person, percent of the frame height, 0–10."""
-    temporal: float = 0.7
-    """Smoothing over time, 0 (off)–1 (heaviest). OBS's factor is 1 minus this."""
-    refine: Refine = Refine.GUIDED
-
-    def __post_init__(self) -> None:
-        if self.threshold is not None:
-            _check("--threshold", self.threshold, 0, 1)
-        _check("--softness", self.softness, 0, 1)
-        _check("--min-area", self.min_area, 0, 1)
-        _check("--smooth", self.smooth, 0, 1)
-        _check("--expand", self.expand_pct, -5, 5, " % of the frame height")
-        _check("--feather", self.feather_pct, 0, 10, " % of the frame height")
-        _check("--temporal", self.temporal, 0, 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentConfig:
     """Which model makes the mask, and how often."""
 
-    model: str = "selfie-general"
-    """Catalogue name, or path of an ONNX file with a sidecar TOML."""
-    mask_every: int = 1
-    """Run the model on every Nth frame, 1–300; the mask is held in between."""
-    similarity_db: float | None = None
-    """Hold the mask while the PSNR of the reduced luma against the last segmented frame is above
-    this, 0–100 dB; None: never."""
+    model: str = setting(
+        "selfie-general",
+        "What finds the people: a name from bgsoft models list, or your own ONNX file with a"
+        " FILE.toml beside it.",
+        metavar="NAME|FILE.onnx",
+        is_path=True,
+    )
+    mask_every: int = setting(
+        1, "Look for people on every Nth frame only, {range}.", range=(1, 300)
+    )
+    """The mask is held in between."""
+    similarity_db: float | None = setting(
+        None,
+        "Keep the last mask while the picture stays this similar, in dB of PSNR, {range}, or off.",
+        name="similarity",
+        metavar="DB",
+        range=(0, 100),
+        unit=" dB",
+        shown_default="off",
+    )
+    """Of the reduced luma against the last segmented frame; None: never."""
 
     def __post_init__(self) -> None:
-        _check("--mask-every", self.mask_every, 1, 300)
-        if self.similarity_db is not None:
-            _check("--similarity", self.similarity_db, 0, 100, " dB")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaceConfig:
     """What is done for faces, and how they are looked for."""
 
-    mode: FaceMode = FaceMode.GUARD
-    subjects: int = 1
-    """How many people are main, 0–32; 0 (nobody) only with anonymize."""
-    detect_every: int | None = None
-    """Frames between searches for new faces, 1–300; those found are followed on every frame. None:
-    8, and 1 with anonymize, so that no new face is shown."""
-    small_faces: bool = False
-    """Also search parts of the frame, for faces under an eighth of its height; always with main
-    and anonymize, which are about everybody."""
+    mode: FaceMode = setting(
+        FaceMode.GUARD,
+        "guard: faces that the mask missed stay sharp. main: only the main person does."
+        " anonymize: other people's faces are blurred beyond recognition.",
+        name="face",
+    )
+    subjects: int = setting(
+        1,
+        "How many people are main for --face main or anonymize: the largest, most central, longest"
+        " in sight; 0 anonymizes everybody.",
+        range=(0, 32),
+        idle=("nobody is main",),
+    )
+    detect_every: int | None = setting(
+        None,
+        "Look for new faces on every Nth frame; known ones are followed on all.",
+        name="face_every",
+        range=(1, 300),
+        shown_default=f"{DEFAULT_DETECT_EVERY}, anonymize: 1",
+        idle=("no faces",),
+    )
+    """None: 8, and 1 with anonymize, so that no new face is shown."""
+    small_faces: bool = setting(
+        False,
+        "Also look for faces under an eighth of the frame height; main and anonymize always do.",
+        idle=("no faces",),
+    )
+    """Parts of the frame are searched for them."""
 
     def __post_init__(self) -> None:
-        _check("--subjects", self.subjects, 0, 32)
+        check_ranges(self)
         if self.subjects == 0 and self.mode is not FaceMode.ANONYMIZE:
             raise ConfigError(f"--subjects 0 needs --face anonymize, not {self.mode}")
-        if self.detect_every is not None:
-            _check("--face-every", self.detect_every, 1, 300)
 
     @property
     def effective_detect_every(self) -> int:
@@ -263,45 +283,143 @@ class FaceConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MatteConfig:
+    """How the model's mask becomes the matte."""
+
+    style: MatteStyle = MatteStyle.SOFT
+    threshold: float | None = setting(
+        0.5,
+        "How sure the model must be that a pixel is a person; off takes its answer as opacity.",
+        range=(0, 1),
+        idle=("own matte",),
+    )
+    """Mask value where alpha is one half; None: the mask is taken as it is."""
+    softness: float = setting(
+        0.5,
+        "Width of the soft step around the threshold; 0 is a hard edge.",
+        range=(0, 1),
+        idle=("obs", "no threshold", "own matte"),
+    )
+    """1 is the whole range of the mask."""
+    min_area: float = setting(
+        0.002,
+        "Islands and holes smaller than this fraction of the frame are removed.",
+        range=(0, 1),
+        idle=("obs without threshold", "own matte"),
+    )
+    """In style obs: contours up to it are dropped."""
+    smooth: float = setting(
+        0.5,
+        "Rounds the outline.",
+        range=(0, 1),
+        idle=("obs without threshold", "own matte"),
+    )
+    expand_pct: float = setting(
+        0.0,
+        "Move the edge outwards, or inwards if negative; percent of the frame height, {range}.",
+        name="expand",
+        metavar="PCT",
+        range=(-5, 5),
+        unit=_OF_HEIGHT,
+        idle=("obs without threshold",),
+    )
+    feather_pct: float = setting(
+        0.0,
+        "Extra soft rim outside the person, percent of the frame height, {range}.",
+        name="feather",
+        metavar="PCT",
+        range=(0, 10),
+        unit=_OF_HEIGHT,
+        idle=("obs without threshold",),
+    )
+    temporal: float = setting(
+        0.7,
+        "Steadies the edge over time; 0 is off, 1 the heaviest.",
+        range=(0, 1),
+        idle=("own matte",),
+    )
+    """OBS's factor is 1 minus this."""
+    refine: Refine = setting(
+        Refine.GUIDED, "Fit the edge to the picture.", idle=("obs", "own matte")
+    )
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeConfig:
     """The output's codec and its settings."""
 
-    codec: Codec = Codec.AUTO
-    quality: int | None = None
-    """The encoder's own constant-quality value (CRF, CQ, ProRes qscale); None: its default here."""
-    speed: str | None = None
-    """The encoder's own preset: an x264/x265 name, an SVT-AV1 or VP9 number, or NVENC P1–P7."""
+    codec: Codec = setting(
+        Codec.AUTO,
+        "Video codec of the output; auto takes h264 where the container, bit depth and effect"
+        " allow.",
+    )
+    quality: int | None = setting(
+        None,
+        "The encoder's own quality number (CRF, CQ or qscale): lower is better and larger.",
+        shown_default="by codec; h264: 18",
+        belongs_to="codec",
+    )
+    speed: str | None = setting(
+        None,
+        "The encoder's own preset: x264/x265 ultrafast to veryslow, AV1 and VP9 a number,"
+        " NVENC P1 to P7.",
+        metavar="PRESET",
+        shown_default="by codec; h264: veryfast",
+        belongs_to="codec",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendConfig:
     """Where each stage runs."""
 
-    decode: DecodeBackend = DecodeBackend.AUTO
-    infer: InferBackend = InferBackend.AUTO
-    composite: CompositeBackend = CompositeBackend.AUTO
-    encode: EncodeBackend = EncodeBackend.AUTO
-    gpu: int | None = None
+    decode: DecodeBackend = setting(DecodeBackend.AUTO, "Where to decode.")
+    infer: InferBackend = setting(InferBackend.AUTO, "Where the model runs.")
+    composite: CompositeBackend = setting(CompositeBackend.AUTO, "Where matte and effect are made.")
+    encode: EncodeBackend = setting(EncodeBackend.AUTO, "Where to encode.")
+    gpu: int | None = setting(
+        None,
+        "Which GPU, counted from 0.",
+        range=(0, 63),
+        shown_default="the first",
+        idle=("all on the CPU",),
+    )
     """CUDA device number; it has to be there. None: the first, where there is one."""
-    require_gpu: bool = False
-    batch: int | None = None
-    """Frames worked on at a time, 1–64; None: chosen by the backend."""
-    precision: Precision = Precision.FP32
-    ring_slots: int | None = None
+    require_gpu: bool = setting(False, "Fail rather than run any stage on the CPU.")
+    batch: int | None = setting(
+        None, "Frames worked on at a time, {range}, or auto.", range=(1, 64), shown_default="auto"
+    )
+    precision: Precision = setting(Precision.FP32, "Number format of the model.")
+    ring_slots: int | None = setting(None, range=(4, 256))
     """Frame slots, a power of two from 4 to 256; None: chosen by the device."""
-    threads: int = 0
-    """Cores that decoder, picture stages and encoder are planned for, 1–256; 0: all there are."""
+    threads: int = setting(
+        0,
+        "Cores to plan for: decoder, picture and encoder, 1 to 256; 0 is all there are.",
+        range=(0, 256),
+    )
 
     def __post_init__(self) -> None:
-        _check("--threads", self.threads, 0, 256)
-        if self.gpu is not None:
-            _check("--gpu", self.gpu, 0, 63)
-        if self.batch is not None:
-            _check("--batch", self.batch, 1, 64)
-        if self.ring_slots is not None:
-            _check("ring slots", self.ring_slots, 4, 256)
-            if self.ring_slots & (self.ring_slots - 1):
-                raise ConfigError(f"ring slots must be a power of two, not {self.ring_slots}")
+        check_ranges(self)
+        if self.ring_slots is not None and self.ring_slots & (self.ring_slots - 1):
+            raise ConfigError(f"ring_slots must be a power of two, not {self.ring_slots}")
+
+    def on_cpu(self) -> BackendConfig:
+        """The same with every stage on the CPU."""
+        return replace(
+            self,
+            decode=DecodeBackend.CPU,
+            infer=InferBackend.CPU,
+            composite=CompositeBackend.CPU,
+            encode=EncodeBackend.CPU,
+        )
+
+
+def _section(kind: type[T], panel: str) -> T:
+    """A part of the settings, with the title above its flags in the help."""
+    return field(default_factory=kind, metadata={"panel": panel})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,31 +428,63 @@ class RenderConfig:
 
     input: Path
     output: Path
-    effect: EffectConfig = field(default_factory=EffectConfig)
-    matte: MatteConfig = field(default_factory=MatteConfig)
-    segment: SegmentConfig = field(default_factory=SegmentConfig)
-    face: FaceConfig = field(default_factory=FaceConfig)
-    encode: EncodeConfig = field(default_factory=EncodeConfig)
-    backends: BackendConfig = field(default_factory=BackendConfig)
-    start_seconds: float = 0.0
-    """Render from this time of the input on."""
-    duration_seconds: float | None = None
-    """Render at most this long; None: to the end."""
-    overwrite: bool = False
-    """Replace an existing output; otherwise it is an error."""
-    matte_out: Path | None = None
-    """Also write the matte as a grey video here."""
-    face_data: Path | None = None
-    """Also write the faces of every frame here, as ``.jsonl`` or ``.npz``."""
+    effect: EffectConfig = _section(EffectConfig, "Look")
+    segment: SegmentConfig = _section(SegmentConfig, "Model")
+    face: FaceConfig = _section(FaceConfig, "Faces")
+    matte: MatteConfig = _section(MatteConfig, "Edge of the person")
+    encode: EncodeConfig = _section(EncodeConfig, "Output")
+    backends: BackendConfig = _section(BackendConfig, "Machine")
+    start_seconds: float = setting(
+        0.0,
+        "Begin here: seconds or HH:MM:SS.",
+        name="start",
+        metavar="TIME",
+        range=(0, math.inf),
+        unit=" seconds",
+    )
+    duration_seconds: float | None = setting(
+        None,
+        "Render at most this long: seconds or HH:MM:SS.",
+        name="duration",
+        metavar="TIME",
+        unit=" seconds",
+        shown_default="to the end",
+    )
+    face_data: Path | None = setting(
+        None,
+        "Also write the faces of every frame, with 468 landmarks each.",
+        metavar="FILE.jsonl|FILE.npz",
+        panel="Faces",
+    )
+    matte_out: Path | None = setting(None, "Also write the mask as a grey video.", metavar="FILE")
+    overwrite: bool = setting(
+        False,
+        "Replace OUT, and what is written beside it, where that exists.",
+        short="-y",
+    )
+    skip_existing: bool = setting(False, "Do nothing, successfully, if OUT exists.")
+    report: Path | None = setting(
+        None, "Write what was done, how fast and by what, as JSON.", metavar="FILE.json"
+    )
+    trace: Path | None = setting(
+        None,
+        "Write what each thread and GPU stream did when; open it in ui.perfetto.dev.",
+        metavar="FILE.json",
+    )
     preset: str | None = None
     """Name of the preset these settings came from, for the report only."""
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.start_seconds) or self.start_seconds < 0:
-            raise ConfigError(f"--start must be 0 or more seconds, not {self.start_seconds:g}")
-        if self.duration_seconds is not None and not (
-            math.isfinite(self.duration_seconds) and self.duration_seconds > 0
-        ):
-            raise ConfigError(
-                f"--duration must be more than 0 seconds, not {self.duration_seconds:g}"
-            )
+        check_ranges(self)
+        length = self.duration_seconds
+        if length is not None and not (math.isfinite(length) and length > 0):
+            raise ConfigError(f"--duration must be more than 0 seconds, not {length:g}")
+        if self.overwrite and self.skip_existing:
+            raise ConfigError("--overwrite and --skip-existing exclude each other")
+        if self.matte_out is not None and self.matte_out.absolute() == self.output.absolute():
+            raise ConfigError("--matte-out and the output are the same file")
+
+    @property
+    def videos(self) -> tuple[Path, ...]:
+        """The videos that are written, the output first."""
+        return (self.output,) if self.matte_out is None else (self.output, self.matte_out)

@@ -1,57 +1,122 @@
-"""The flat names of settings, as command-line flags and :func:`bgsoft.render` spell them.
+"""The settings by their flat names, as flags and :func:`bgsoft.render` spell them.
 
-Values are read by :func:`bgsoft.presets.coerce`, by the same rules and with the same did-you-mean
-as a preset file's.
+Preset files, flags and keyword arguments are read by the same rules, with the same did-you-mean.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import os
 import re
+import types
+import typing
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from bgsoft.config import EffectKind
-from bgsoft.presets import coerce
+from bgsoft.config import EffectKind, RenderConfig
+from bgsoft.errors import ConfigError
+from bgsoft.setting import Setting, check_range, declared
+from bgsoft.suggest import did_you_mean
 
-__all__ = ["OPTIONS", "settings_from_options"]
+__all__ = [
+    "NONE_WORDS",
+    "OPTIONS",
+    "SECTIONS",
+    "TOP",
+    "Option",
+    "field_type",
+    "in_keywords",
+    "parse_choice",
+    "parse_seconds",
+    "read_value",
+    "settings_from_options",
+]
 
-OPTIONS: Mapping[str, tuple[str, str]] = {
-    "effect": ("effect", "kind"),
-    "strength": ("effect", "strength"),
-    "background": ("effect", "background"),
-    "model": ("segment", "model"),
-    "mask_every": ("segment", "mask_every"),
-    "similarity": ("segment", "similarity_db"),
-    "threshold": ("matte", "threshold"),
-    "softness": ("matte", "softness"),
-    "min_area": ("matte", "min_area"),
-    "smooth": ("matte", "smooth"),
-    "expand": ("matte", "expand_pct"),
-    "feather": ("matte", "feather_pct"),
-    "temporal": ("matte", "temporal"),
-    "refine": ("matte", "refine"),
-    "face": ("face", "mode"),
-    "subjects": ("face", "subjects"),
-    "face_every": ("face", "detect_every"),
-    "small_faces": ("face", "small_faces"),
-    "decode": ("backends", "decode"),
-    "infer": ("backends", "infer"),
-    "composite": ("backends", "composite"),
-    "encode": ("backends", "encode"),
-    "gpu": ("backends", "gpu"),
-    "require_gpu": ("backends", "require_gpu"),
-    "batch": ("backends", "batch"),
-    "precision": ("backends", "precision"),
-    "codec": ("encode", "codec"),
-    "quality": ("encode", "quality"),
-    "speed": ("encode", "speed"),
-    "threads": ("backends", "threads"),
+Kind = TypeVar("Kind", bound=StrEnum)
+
+TOP = ""
+"""Section of what is no part of a preset: the fields of :class:`bgsoft.config.RenderConfig`."""
+
+SECTIONS: Mapping[str, Any] = {
+    entry.name: entry.default_factory
+    for entry in dataclasses.fields(RenderConfig)
+    if entry.default_factory is not dataclasses.MISSING
 }
-"""Option → (section, field) of the setting. The flag is ``--option``, with dashes."""
+"""The sections of a preset: name → dataclass of its settings."""
 
+_FIELDS = {
+    section: {entry.name: entry for entry in dataclasses.fields(kind)}
+    for section, kind in {**SECTIONS, TOP: RenderConfig}.items()
+}
+
+NONE_WORDS = ("off", "none", "auto")
+"""What stands for None in optional numbers: TOML has no null, and Python's None is «not given»."""
+
+_TIME = re.compile(r"(-?)(?:(?:(\d+):)?(\d+):)?(\d*\.?\d+|\d+\.)")
+_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 _COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+")
 _IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
+
+
+class Option(NamedTuple):
+    """A setting that can be named by itself: on the command line and in Python."""
+
+    name: str
+    """The keyword of :func:`bgsoft.render`."""
+    section: str
+    field: dataclasses.Field[Any]
+    setting: Setting
+    panel: str
+    """Title above it in the help."""
+
+    @property
+    def flag(self) -> str:
+        """As on the command line, e.g. ``--mask-every``."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def choices(self) -> list[str]:
+        """The words that it takes; empty where it takes others, too."""
+        default = self.field.default
+        return [member.value for member in type(default)] if isinstance(default, StrEnum) else []
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value in the help."""
+        if self.setting.metavar or self.choices:
+            return self.setting.metavar or "|".join(self.choices)
+        return "0..1" if self.setting.range == (0, 1) else "N"
+
+    @property
+    def help(self) -> str:
+        """What it does, its range and its default."""
+        default = self.field.default
+        shown = self.setting.shown_default
+        if not shown and default is not None and not isinstance(default, bool):
+            shown = f"{default:g}" if isinstance(default, float) else str(default)
+        text = self.setting.help
+        if self.setting.range is not None:
+            text = text.replace("{range}", "{:g} to {:g}".format(*self.setting.range))
+        return f"{text} [default: {shown}]" if shown else text
+
+
+def _options() -> dict[str, Option]:
+    found = {}
+    for section, entries in _FIELDS.items():
+        above = "Output" if section == TOP else _FIELDS[TOP][section].metadata["panel"]
+        for entry in entries.values():
+            setting = declared(entry)
+            if setting.help:
+                name = setting.name or entry.name
+                found[name] = Option(name, section, entry, setting, setting.panel or above)
+    return found
+
+
+OPTIONS: Mapping[str, Option] = _options()
+"""By name, in the order of their declaration."""
 
 
 def settings_from_options(
@@ -60,23 +125,24 @@ def settings_from_options(
     """The settings that flat options ask for.
 
     Args:
-        given: Option → value; None and False stand for nothing, unknown options are left alone.
+        given: Option → value; None stands for nothing, and so does a flag that is False.
         from_text: Values are text from the command line, and errors name flags.
 
     Returns:
         Section → field → value, for :func:`bgsoft.presets.build_config`.
 
     Raises:
-        ConfigError: A value is malformed or no known choice.
+        ConfigError: A value is malformed, out of range or no known choice.
     """
     settings: dict[str, dict[str, Any]] = {}
-    for name, (section, field) in OPTIONS.items():
-        value = given.get(name)
-        if value is None or value is False:
+    for name, value in given.items():
+        if value is None or (from_text and value is False):
             continue
-        label = "--" + name.replace("_", "-") if from_text else name
-        value = coerce(section, field, value, label, from_text=from_text)
-        settings.setdefault(section, {})[field] = value
+        option = OPTIONS[name]
+        key = option.field.name
+        label = option.flag if from_text else name
+        read = read_value(option.section, key, value, label, from_text=from_text)
+        settings.setdefault(option.section, {})[key] = read
     effect = settings.get("effect", {})
     if "background" in effect and "kind" not in effect:
         effect["kind"] = _effect_for(effect["background"])
@@ -90,3 +156,126 @@ def _effect_for(background: str) -> EffectKind:
     if Path(background).suffix.lower() in _IMAGE_SUFFIXES:
         return EffectKind.IMAGE
     return EffectKind.VIDEO
+
+
+def in_keywords(text: str) -> str:
+    """A text that speaks of flags, in words of Python."""
+
+    def keyword(match: re.Match[str]) -> str:
+        option = OPTIONS.get(match[1].replace("-", "_"))
+        if option is None:
+            return match[0]
+        return f"{option.name}=True" if option.field.default is False else option.name
+
+    return _FLAG.sub(keyword, text)
+
+
+@functools.cache
+def _field_types(section: str) -> Mapping[str, Any]:
+    return typing.get_type_hints(SECTIONS.get(section, RenderConfig))
+
+
+def field_type(section: str, key: str) -> tuple[type, bool]:
+    """Type of a setting, and whether it may be None."""
+    hint = _field_types(section)[key]
+    if isinstance(hint, types.UnionType):
+        kinds = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
+        return kinds[0], True
+    return hint, False
+
+
+def read_value(
+    section: str, key: str, value: object, label: str, *, from_text: bool = False
+) -> Any:
+    """Turn a value from a TOML file, the command line or Python into its setting's type.
+
+    Args:
+        section: Name of the section.
+        key: Name of the field.
+        value: What was given.
+        label: What to call the setting in an error.
+        from_text: Read numbers out of text, as the command line gives them.
+
+    Raises:
+        ConfigError: The value is of the wrong type, out of range or no known choice.
+    """
+    kind, optional = field_type(section, key)
+    setting = declared(_FIELDS[section][key])
+    if kind is Path and isinstance(value, str | os.PathLike):
+        return Path(value)
+    if setting.is_path and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if optional and kind in (int, float) and isinstance(value, str) and value.lower() in NONE_WORDS:
+        return None
+    if issubclass(kind, StrEnum):
+        return parse_choice(kind, value, label)
+    if kind in (int, float):
+        if setting.unit == " seconds" and isinstance(value, str):
+            number: float | None = parse_seconds(value, label)
+        else:
+            number = _number(kind, value, from_text)
+        if number is None:
+            noun = "a whole number" if kind is int else "a number"
+            extra = " or off" if optional else ""
+            raise ConfigError(f"{label} must be {noun}{extra}, not {value!r}")
+        check_range(setting, label, number)
+        return number
+    if type(value) is not kind:
+        noun = {bool: "true or false", str: "a text", Path: "a path"}[kind]
+        raise ConfigError(f"{label} must be {noun}, not {value!r}")
+    return value
+
+
+def _number(kind: type, value: object, from_text: bool) -> float | int | None:
+    """``value`` as an int or float, or None where it is neither."""
+    if from_text and isinstance(value, str):
+        try:
+            return int(value) if kind is int else float(value)
+        except ValueError:
+            return None
+    if type(value) is int:
+        return float(value) if kind is float else value
+    return value if kind is float and isinstance(value, float) else None
+
+
+def parse_choice(kind: type[Kind], value: object, label: str) -> Kind:
+    """Read one of an enumeration's values.
+
+    Args:
+        kind: The enumeration.
+        value: One of its words, in any case.
+        label: What to call the setting in an error.
+
+    Raises:
+        ConfigError: It is none of them.
+    """
+    choices = [member.value for member in kind]
+    if isinstance(value, str) and value.lower() in choices:
+        return kind(value.lower())
+    raise ConfigError(f"{label}: unknown value {value!r}{did_you_mean(str(value), choices)}")
+
+
+def parse_seconds(text: str, label: str) -> float:
+    """Read a time: seconds, ``MM:SS`` or ``HH:MM:SS``, each with an optional fraction.
+
+    Args:
+        text: e.g. ``12.5`` or ``1:02:03.25``.
+        label: What to call the setting in an error.
+
+    Returns:
+        Seconds, negative where the text is; whoever takes them checks their range.
+
+    Raises:
+        ConfigError: It is no such time.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{label} must be seconds or HH:MM:SS, not {text!r}")
+    sign, *parts = match.groups()
+    hours, minutes, seconds = (float(part) if part else None for part in parts)
+    if (minutes is not None and (seconds or 0) >= 60) or (
+        hours is not None and (minutes or 0) >= 60
+    ):
+        raise ConfigError(f"{label}: minutes and seconds end at 59, in {text!r}")
+    total = (hours or 0.0) * 3600 + (minutes or 0.0) * 60 + (seconds or 0.0)
+    return -total if sign else total

@@ -9,14 +9,10 @@ keys and types are read from those dataclasses, so that a new field needs no cod
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import tomllib
-import types
-import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,6 +20,8 @@ from bgsoft.config import Codec, EffectKind, FaceMode, RenderConfig
 from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.no_effect import check_named
+from bgsoft.options import SECTIONS, TOP, read_value
+from bgsoft.setting import declared
 from bgsoft.suggest import did_you_mean
 
 __all__ = [
@@ -32,12 +30,9 @@ __all__ = [
     "Preset",
     "as_toml",
     "build_config",
-    "coerce",
-    "field_type",
     "list_presets",
     "load_preset",
     "merge",
-    "section_types",
     "shipped_folder",
     "user_folder",
 ]
@@ -46,19 +41,6 @@ DEFAULT_PRESET = "soft"
 
 Layer: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Settings that are given: section → field → value of the field's type."""
-
-_NONE_WORDS = ("off", "none", "auto")
-"""What stands for None in optional numbers: TOML has no null."""
-
-_DEPENDENTS = {
-    ("effect", "kind"): ("strength", "background"),
-    ("encode", "codec"): ("quality", "speed"),
-}
-"""Settings that only make sense together with another: 2.5 % of blur is no amount of dimming, and
-an x264 speed means nothing to AV1. A layer that changes the key drops them from lower layers."""
-
-_PATH_FIELDS = (("effect", "background"), ("segment", "model"))
-"""Settings that may be paths; a preset file's are relative to its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +97,14 @@ def merge(*layers: Layer) -> dict[str, dict[str, Any]]:
             target: Mapping[str, Any] = merged.get(section, {})
             if section == "face":
                 values, target = _hide_everybody(values, target)
-            for (owner, key), dependents in _DEPENDENTS.items():
-                if owner == section and key in values:
-                    below = target.get(key, getattr(section_types()[section](), key))
-                    if values[key] != below:
-                        target = {k: v for k, v in target.items() if k not in dependents}
+            for key, value in values.items():
+                fields = SECTIONS[section].__dataclass_fields__
+                if value != target.get(key, fields[key].default):
+                    target = {
+                        name: below
+                        for name, below in target.items()
+                        if declared(fields[name]).belongs_to != key
+                    }
             merged[section] = {**target, **values}
     return {section: values for section, values in merged.items() if values}
 
@@ -154,9 +139,10 @@ def build_config(
         input: Input file.
         output: Output file.
         preset: Name or path; None: the bare defaults.
-        flags: Settings that win over the preset's.
+        flags: Settings that win over the preset's, and fields of RenderConfig itself in section
+            :data:`bgsoft.options.TOP`.
         draws_faces: Faces are looked for whatever the settings are.
-        others: Further fields of RenderConfig itself, e.g. ``start_seconds``.
+        others: Further fields of RenderConfig itself; they win.
 
     Raises:
         PresetError: The preset is unknown, malformed, or has a value out of range.
@@ -164,7 +150,8 @@ def build_config(
             change nothing.
     """
     loaded = load_preset(preset) if preset is not None else None
-    flags = flags or {}
+    flags = dict(flags or {})
+    others = {**flags.pop(TOP, {}), **others}
     below = loaded.settings if loaded else {}
     if not _codec_is_h264(merge(below, flags), output):
         below = _without_encoder_numbers(below)
@@ -172,7 +159,7 @@ def build_config(
     sections: dict[str, Any] = {}
     for section, values in merged.items():
         try:
-            sections[section] = section_types()[section](**values)
+            sections[section] = SECTIONS[section](**values)
         except ConfigError as exc:
             if loaded is None or flags.get(section):
                 raise
@@ -217,7 +204,7 @@ def as_toml(preset: Preset) -> str:
     Settings that are None are written as comments, since TOML has no null.
     """
     lines = [f"description = {json.dumps(preset.description, ensure_ascii=False)}"]
-    for section, kind in section_types().items():
+    for section, kind in SECTIONS.items():
         lines += ["", f"[{section}]"]
         given = preset.settings.get(section, {})
         for entry in dataclasses.fields(kind):
@@ -229,77 +216,6 @@ def as_toml(preset: Preset) -> str:
     return "\n".join(lines) + "\n"
 
 
-@functools.cache
-def section_types() -> Mapping[str, type]:
-    """The sections of a preset: name → dataclass of its settings."""
-    hints = typing.get_type_hints(RenderConfig)
-    return {
-        name: hint
-        for name, hint in hints.items()
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint)
-    }
-
-
-@functools.cache
-def _field_types(section: str) -> Mapping[str, Any]:
-    return typing.get_type_hints(section_types()[section])
-
-
-def field_type(section: str, key: str) -> tuple[type, bool]:
-    """Type of a setting, and whether it may be None."""
-    hint = _field_types(section)[key]
-    if isinstance(hint, types.UnionType):
-        kinds = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
-        return kinds[0], True
-    return hint, False
-
-
-def coerce(section: str, key: str, value: object, label: str, *, from_text: bool = False) -> Any:
-    """Turn a value from a TOML file or the command line into its setting's type.
-
-    Args:
-        section: Name of the section.
-        key: Name of the field.
-        value: What was given.
-        label: What to call the setting in an error.
-        from_text: Read numbers out of text, as the command line gives them.
-
-    Raises:
-        ConfigError: The value is of the wrong type, or no known choice.
-    """
-    kind, optional = field_type(section, key)
-    if optional and kind is not str and isinstance(value, str) and value.lower() in _NONE_WORDS:
-        return None
-    if issubclass(kind, StrEnum):
-        choices = [member.value for member in kind]
-        if isinstance(value, str) and value.lower() in choices:
-            return kind(value.lower())
-        raise ConfigError(f"{label}: unknown value {value!r}{did_you_mean(str(value), choices)}")
-    if kind in (int, float):
-        number = _number(kind, value, from_text)
-        if number is None:
-            noun = "a whole number" if kind is int else "a number"
-            extra = " or off" if optional else ""
-            raise ConfigError(f"{label} must be {noun}{extra}, not {value!r}")
-        return number
-    if type(value) is not kind:
-        noun = {bool: "true or false", str: "a text"}.get(kind, kind.__name__)
-        raise ConfigError(f"{label} must be {noun}, not {value!r}")
-    return value
-
-
-def _number(kind: type, value: object, from_text: bool) -> float | int | None:
-    """``value`` as an int or float, or None where it is neither."""
-    if from_text and isinstance(value, str):
-        try:
-            return int(value) if kind is int else float(value)
-        except ValueError:
-            return None
-    if type(value) is int:
-        return float(value) if kind is float else value
-    return value if kind is float and isinstance(value, float) else None
-
-
 def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = None) -> Preset:
     path = _find(name_or_path, folder)
     if path in children:
@@ -307,13 +223,12 @@ def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = N
         raise PresetError(f"presets extend each other in a circle: {chain}", path=path)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
+        description, parent = _top_text(table, "description"), _top_text(table, "extends")
+        settings = _read_sections(table, path.parent)
     except OSError as exc:
         raise PresetError(f"cannot read preset {path}: {exc.strerror}", path=path) from exc
-    except ValueError as exc:  # malformed TOML, or not UTF-8
-        raise PresetError(f"preset {path}: {exc}", path=path) from exc
-    description = _top_text(table, "description", path)
-    parent = _top_text(table, "extends", path)
-    settings = _read_sections(table, path)
+    except ValueError as exc:  # malformed TOML, not UTF-8, or a ConfigError
+        raise PresetError(f"preset {path.name}: {exc}", path=path) from exc
     below = _load(parent, (*children, path), path.parent).settings if parent else {}
     return Preset(
         name=path.stem, description=description, path=path, settings=merge(below, settings)
@@ -327,49 +242,37 @@ def _find(name_or_path: str, folder: Path | None) -> Path:
         if not path.is_file():
             raise PresetError(f"no such preset file: {path}", path=path)
         return path.resolve()
-    path = shipped_folder() / f"{name_or_path}.toml"
-    if path.is_file():
-        return path
-    path = user_folder() / f"{name_or_path}.toml"
-    if path.is_file():
-        return path
+    for home in (shipped_folder(), user_folder()):
+        path = home / f"{name_or_path}.toml"
+        if path.is_file():
+            return path
     known = [file.stem for file in list_presets()]
     raise PresetError(f"unknown preset {name_or_path!r}{did_you_mean(name_or_path, known)}")
 
 
-def _top_text(table: dict[str, Any], key: str, path: Path) -> str:
+def _top_text(table: dict[str, Any], key: str) -> str:
     value = table.pop(key, "")
     if not isinstance(value, str):
-        raise PresetError(f"preset {path.name}: {key} must be a text, not {value!r}", path=path)
+        raise ConfigError(f"{key} must be a text, not {value!r}")
     return value
 
 
-def _read_sections(table: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
-    """Check and convert the sections of one file."""
-    known = section_types()
+def _read_sections(table: Mapping[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
+    """Check and convert the sections of one file in a folder."""
     settings: dict[str, dict[str, Any]] = {}
     for section, values in table.items():
-        if section not in known:
-            _raise_unknown("section", section, (*known, "description", "extends"), path)
+        if section not in SECTIONS:
+            near = did_you_mean(section, (*SECTIONS, "description", "extends"))
+            raise ConfigError(f"unknown section: {section!r}{near}")
         if not isinstance(values, dict):
-            raise PresetError(f"preset {path.name}: [{section}] must be a section", path=path)
-        fields = _field_types(section)
+            raise ConfigError(f"[{section}] must be a section")
+        fields = SECTIONS[section].__dataclass_fields__
         settings[section] = {}
         for key, value in values.items():
             if key not in fields:
-                _raise_unknown(f"key in [{section}]", key, fields, path)
-            try:
-                settings[section][key] = coerce(section, key, value, f"{section}.{key}")
-            except ConfigError as exc:
-                raise PresetError(f"preset {path.name}: {exc}", path=path) from exc
-    for section, key in _PATH_FIELDS:
-        value = settings.get(section, {}).get(key)
-        if value and (path.parent / value).is_file():
-            settings[section][key] = str(path.parent / value)
+                near = did_you_mean(key, fields)
+                raise ConfigError(f"unknown key in [{section}]: {key!r}{near}")
+            settings[section][key] = read_value(section, key, value, f"{section}.{key}")
+            if declared(fields[key]).is_path and (folder / value).is_file():
+                settings[section][key] = str(folder / value)
     return settings
-
-
-def _raise_unknown(what: str, word: str, known: Iterable[str], path: Path) -> typing.NoReturn:
-    raise PresetError(
-        f"preset {path.name}: unknown {what}: {word!r}{did_you_mean(word, known)}", path=path
-    )

@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.beside import check_target, made_folders, write_whole
-from bgsoft.config import (
-    BackendConfig,
-    CompositeBackend,
-    DecodeBackend,
-    EffectKind,
-    EncodeBackend,
-    InferBackend,
-    RenderConfig,
-)
+from bgsoft.config import BackendConfig, EffectKind, RenderConfig
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face
@@ -111,14 +103,7 @@ def _render_frame(
     length = at_seconds - begin + float(info.time_base) / 2
     settings = DecodeSettings(start_seconds=begin, duration_seconds=length)
     ring = FrameRing(2, lambda slot: host_planes(info.format, slot))
-    cpu = BackendConfig(
-        decode=DecodeBackend.CPU,
-        infer=InferBackend.CPU,
-        composite=CompositeBackend.CPU,
-        encode=EncodeBackend.CPU,
-        batch=1,
-    )
-    builder = StageBuilder(cpu, lambda _event: None)
+    builder = StageBuilder(BackendConfig(batch=1).on_cpu(), lambda _event: None)
     model = resolve(config.segment.model)
     stages = builder.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
     finder = (

@@ -1,7 +1,4 @@
-"""One render: settings to stages, stages to pipeline, pipeline to report.
-
-The module is not called ``render`` because that is the name of the public function.
-"""
+"""One render: settings to stages, stages to pipeline, pipeline to report."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
@@ -28,6 +24,7 @@ from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError, RenderCancelledError, VerificationError
 from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.frame import Frame
+from bgsoft.infer.providers import require_runtime
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
@@ -46,7 +43,7 @@ from bgsoft.versions import library_versions
 if TYPE_CHECKING:
     from bgsoft.stages import ClosingStage, StageBuilder
 
-__all__ = ["render"]
+__all__ = ["render_config"]
 
 _PICTURE_KINDS = {
     EffectKind.ALPHA: PictureKind.COLOR_ALPHA,
@@ -54,25 +51,21 @@ _PICTURE_KINDS = {
 }
 
 
-def render(
+def render_config(
     config: RenderConfig,
     *,
-    skip_existing: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
-    trace: Path | None = None,
 ) -> RenderReport:
-    """Render one file.
+    """Render one video by settings that are already made; :func:`bgsoft.render` makes them.
 
     Args:
         config: What to do.
-        skip_existing: Where the output exists, do nothing and say so in the report.
         on_progress: Called about ten times a second, from the calling thread.
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
             never from two at a time.
         cancel: Set it, from any thread, to stop the render.
-        trace: Write here what each thread and GPU stream did when, once the render is done.
 
     Returns:
         What was done.
@@ -89,10 +82,22 @@ def render(
 
     Nothing is left behind where it raises.
     """
-    if skip_existing and config.output.exists():
-        return _skipped(config)
-    with _Render(config, on_event, trace) as job:
-        return job.run(on_progress, cancel)
+    for path in config.videos:
+        container_for(path)
+    if config.skip_existing and config.output.exists():
+        return _skip(config)
+    _check_beside(config)
+    require_runtime()
+    return _Render(config, on_event).run(on_progress, cancel)
+
+
+def _check_beside(config: RenderConfig) -> None:
+    """Raise OutputError where trace or report could not be written."""
+    taken = [config.input, *config.videos, *filter(None, [config.face_data])]
+    for path, what in ((config.trace, "trace"), (config.report, "report")):
+        if path is not None:
+            check_target(path, what, overwrite=config.overwrite, others=taken)
+            taken.append(path)
 
 
 class _Target:
@@ -162,17 +167,11 @@ class _Sink:
 class _Render:
     """Everything that lives as long as one render."""
 
-    def __init__(
-        self,
-        config: RenderConfig,
-        on_event: Callable[[Event], None] | None,
-        trace: Path | None = None,
-    ) -> None:
+    def __init__(self, config: RenderConfig, on_event: Callable[[Event], None] | None) -> None:
         self._config = config
         self._listener = on_event
-        self._trace = trace
         ranges = profiler_ranges()
-        self._recorder = None if trace is None else TraceRecorder(ranges)
+        self._recorder = None if config.trace is None else TraceRecorder(ranges)
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._metrics = Metrics(self._recorder or ranges)
@@ -181,19 +180,8 @@ class _Render:
         self._started = time.perf_counter()
         self._process_seconds = self._started - process_start_ns() / 1e9
 
-    def __enter__(self) -> _Render:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.close()
-        data = self._face_data
-        if exc is not None and data is not None and data.kept is not None:
-            exc.add_note(f"the faces of the first {data.frames} frames are in {data.kept}")
+    def _tell(self, kind: str, message: str, **more: Any) -> None:
+        self._emit(Event(kind=kind, message=message, **more))
 
     def _emit(self, event: Event) -> None:
         with self._lock:
@@ -207,7 +195,22 @@ class _Render:
         self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
     ) -> RenderReport:
         """Set up, render, verify, publish, report."""
-        config, stack = self._config, self._stack
+        try:
+            with self._stack as stack:
+                return self._run(stack, on_progress, cancel)
+        except BaseException as exc:
+            data = self._face_data
+            if data is not None and data.kept is not None:
+                exc.add_note(f"the faces of the first {data.frames} frames are in {data.kept}")
+            raise
+
+    def _run(
+        self,
+        stack: ExitStack,
+        on_progress: Callable[[Progress], None] | None,
+        cancel: threading.Event | None,
+    ) -> RenderReport:
+        config = self._config
         spans = stack.enter_context(logged())
         with Parts() as parts:
             building = parts.begin("backends", partial(self._make_builder, parts))
@@ -218,7 +221,7 @@ class _Render:
             model = resolve(config.segment.model)
             self._open_others()
             for notice in info.notices:
-                self._emit(Event(kind="notice", stage="decode", message=notice))
+                self._tell("notice", notice, stage="decode")
             decoding, making = self._begin_stages(parts, builder, info, model)
             with span("output"):
                 targets = self._open_targets(info, builder)
@@ -264,11 +267,13 @@ class _Render:
         report = self._report(
             info, model, builder, targets[0], decoder.stats, result, setup_seconds, watch
         )
-        if self._recorder is not None and self._trace is not None:
+        if self._recorder is not None and config.trace is not None:
             stages_run = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
             self._recorder.write(
-                self._trace, ring_slots=ring.size, stages=stages_run, versions=report.versions
+                config.trace, ring_slots=ring.size, stages=stages_run, versions=report.versions
             )
+        if config.report is not None:
+            report.write_json(config.report)
         return report
 
     def _make_builder(self, parts: Parts) -> StageBuilder:
@@ -313,24 +318,19 @@ class _Render:
         return decoding, making
 
     def _open_others(self) -> None:
-        """Check, and where that is needed begin, what is written beside the video."""
+        """Begin what is written beside the videos, and make the folders of all."""
         config = self._config
-        taken = [config.input, config.output]
-        videos = [config.output]
-        if config.matte_out is not None:
-            taken.append(config.matte_out)
-            videos.append(config.matte_out)
-        others = [path for path in (config.face_data, self._trace) if path is not None]
         if config.face_data is not None:
             self._face_data = open_face_data(
-                config.face_data, overwrite=config.overwrite, others=taken
+                config.face_data,
+                overwrite=config.overwrite,
+                others=[config.input, *config.videos],
             )
-            taken.append(config.face_data)
-        if self._trace is not None:
-            check_target(self._trace, "trace", overwrite=config.overwrite, others=taken)
+        others = (config.face_data, config.trace, config.report)
         self._stack.enter_context(
             made_folders(
-                [*videos, *others], lambda text: self._emit(Event(kind="notice", message=text))
+                [*config.videos, *filter(None, others)],
+                partial(self._tell, "notice"),
             )
         )
         if self._face_data is not None:
@@ -338,29 +338,19 @@ class _Render:
 
     def _open_targets(self, info: VideoInfo, builder: StageBuilder) -> list[_Target]:
         config = self._config
-        paths = [config.output]
-        if config.matte_out is not None:
-            if config.matte_out.absolute() == config.output.absolute():
-                raise ConfigError("--matte-out and the output are the same file")
-            paths.append(config.matte_out)
         return [
-            _Target(path, config, info, builder, self._stack, self._emit, main=path is paths[0])
-            for path in paths
+            _Target(
+                path, config, info, builder, self._stack, self._emit, main=path is config.output
+            )
+            for path in config.videos
         ]
 
     def _scene_cut(self, frame: Frame) -> None:
-        self._emit(
-            Event(
-                kind="scene-cut",
-                stage="segment",
-                message=f"new scene at {frame.time_seconds:.2f} s",
-                frame=frame.index,
-                pts=frame.pts,
-            )
-        )
+        text = f"new scene at {frame.time_seconds:.2f} s"
+        self._tell("scene-cut", text, stage="segment", frame=frame.index, pts=frame.pts)
 
     def _report_fallbacks(self, choices: dict[str, Choice]) -> None:
-        """Tell of every stage that could not have its best backend, each reason once."""
+        """Report every stage that could not have its best backend, each reason once."""
         by_reason: dict[str, dict[str, list[str]]] = {}
         for stage in STAGES:
             for candidate in choices[stage].rejected:
@@ -374,28 +364,18 @@ class _Render:
                     f"{stage} runs on {choices[stage].backend}, not {' or '.join(names)}"
                     for stage, names in stages.items()
                 )
-            self._emit(Event(kind="fallback", message=f"{what}: {reason}"))
+            self._tell("fallback", f"{what}: {reason}")
 
     def _report_damage(self, stats: DecodeStats) -> None:
         if stats.concealed_frames or stats.corrupt_packets:
-            self._emit(
-                Event(
-                    kind="repair",
-                    stage="decode",
-                    message=(
-                        f"the input is damaged: {stats.concealed_frames} frames concealed, "
-                        f"{stats.corrupt_packets} packets unreadable"
-                    ),
-                )
+            text = (
+                f"the input is damaged: {stats.concealed_frames} frames concealed, "
+                f"{stats.corrupt_packets} packets unreadable"
             )
+            self._tell("repair", text, stage="decode")
         if stats.repaired_pts:
-            self._emit(
-                Event(
-                    kind="repair",
-                    stage="decode",
-                    message=f"{stats.repaired_pts} missing or falling timestamps repaired",
-                )
-            )
+            text = f"{stats.repaired_pts} missing or falling timestamps repaired"
+            self._tell("repair", text, stage="decode")
 
     def _report(
         self,
@@ -476,22 +456,24 @@ def _verify(muxer: Muxer, result: PipelineResult) -> None:
     )
 
 
+_FOLLOWED = {
+    "decode": "decode",
+    "segment": "infer",
+    "matte": "composite",
+    "composite": "composite",
+    "encode": "encode",
+}
+"""Stage of the report → the choice that decides where it runs."""
+
+
 def _stage_reports(builder: StageBuilder, metrics: Metrics, frames: int) -> dict[str, StageReport]:
-    """One report a stage; matte follows composite's backend."""
-    followed = {
-        "decode": "decode",
-        "segment": "infer",
-        "matte": "composite",
-        "composite": "composite",
-        "encode": "encode",
-    }
     reports = {}
-    for stage, followed_stage in followed.items():
-        choice = builder.choices[followed_stage]
-        device = builder.used_device
+    device = "cpu" if builder.used_device is None else builder.used_device.label
+    for stage, followed in _FOLLOWED.items():
+        choice = builder.choices[followed]
         reports[stage] = StageReport(
             backend=choice.backend,
-            device="cpu" if choice.backend == "cpu" or device is None else device.label,
+            device="cpu" if choice.backend == "cpu" else device,
             ms_per_frame=metrics.stage(stage).ms_per(frames),
             fallback_reason=choice.fallback_reason,
         )
@@ -504,9 +486,8 @@ def _face_report(builder: StageBuilder, metrics: Metrics, frames: int) -> StageR
     faces = builder.faces
     if faces is None:
         return StageReport(backend="off", device="cpu", ms_per_frame=0.0)
-    infer = builder.choices["infer"].backend
     reason = None
-    if faces.backend == "cpu" and infer != "cpu":
+    if faces.backend == "cpu" and builder.choices["infer"].backend != "cpu":
         reason = "frames are composited on the CPU, and faces are looked for in the same place"
     return StageReport(
         backend=faces.backend,
@@ -522,30 +503,28 @@ def _settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, 
     With ``info``, the frame size in pixels is added, of whose height lengths are percentages.
     """
     plain = dataclasses.asdict(config)
-    del plain["input"], plain["output"]
-    plain["matte_out"] = None if config.matte_out is None else str(config.matte_out)
-    plain["face_data"] = None if config.face_data is None else str(config.face_data)
+    for name in ("input", "output", "skip_existing", "report", "trace"):
+        del plain[name]
+    for name in ("matte_out", "face_data"):
+        plain[name] = None if plain[name] is None else str(plain[name])
     plain["effect"]["strength"] = config.effect.effective_strength
     if info is not None:
         plain["width"], plain["height"] = info.format.width, info.format.height
     return plain
 
 
-def _skipped(config: RenderConfig) -> RenderReport:
-    """The report of a render that was not needed."""
-    return RenderReport(
+def _skip(config: RenderConfig) -> RenderReport:
+    """The report of a render that was not needed; one that is there already is left alone."""
+    report = RenderReport(
         bgsoft_version=__version__,
         input=str(config.input),
         output=str(config.output),
         skipped=True,
-        frames_decoded=0,
-        frames_encoded=0,
-        duration_s=0.0,
-        wall_s=0.0,
-        fps=0.0,
         settings=_settings(config),
-        model=None,
-        stages={},
         peak_rss_bytes=peak_rss_bytes(),
         versions=library_versions(),
     )
+    if config.report is not None and not config.report.exists():
+        with made_folders([config.report], lambda _text: None):
+            report.write_json(config.report)
+    return report

@@ -51,7 +51,7 @@ class AudioReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something worth telling: a fallback, conversion, repair, fault, retry or scene cut."""
+    """Something reported: a notice, fallback, repair, fault, retry or scene cut."""
 
     kind: str
     """``notice``, ``fallback``, ``repair``, ``fault``, ``retry`` or ``scene-cut``."""
@@ -87,13 +87,13 @@ class RenderReport:
     output: str
     skipped: bool = False
     """True where the output existed and ``skip_existing`` was asked."""
-    frames_decoded: int
-    frames_encoded: int
+    frames_decoded: int = 0
+    frames_encoded: int = 0
     concealed_frames: int = 0
-    duration_s: float
+    duration_s: float = 0.0
     """Length of the rendered video: last pts plus duration minus first pts."""
-    wall_s: float
-    fps: float
+    wall_s: float = 0.0
+    fps: float = 0.0
     """Frames encoded over wall time."""
     first_frame_s: float | None = None
     """From the start of the render to the first frame handed to the encoder."""
@@ -101,8 +101,8 @@ class RenderReport:
     """How long the process had lived when the render began: where it does nothing else, the time
     that the interpreter and all imports take."""
     settings: dict[str, Any]
-    model: ModelReport | None
-    stages: dict[str, StageReport]
+    model: ModelReport | None = None
+    stages: dict[str, StageReport] = field(default_factory=dict)
     """Keys: decode, segment, face, matte, composite, encode."""
     h2d_bytes: float = 0.0
     """Frame data that went from host to GPU memory, bytes a frame."""

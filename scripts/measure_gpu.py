@@ -36,7 +36,7 @@ from bgsoft.models.catalog import resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.runner import Pipeline
 from bgsoft.presets import build_config
-from bgsoft.rendering import render
+from bgsoft.rendering import render_config
 from bgsoft.stages import StageBuilder
 
 
@@ -158,7 +158,7 @@ def with_x264(clip: Path, folder: Path) -> tuple[int, float]:
         clip, target, flags={"encode": {"codec": "h264", "quality": 18, "speed": "veryfast"}}
     )
     started = time.perf_counter()
-    report = render(config)
+    report = render_config(config)
     seconds = time.perf_counter() - started
     target.unlink()
     return report.frames_encoded, seconds

@@ -24,7 +24,8 @@ from bgsoft.errors import (
     OpenError,
     OutputError,
 )
-from bgsoft.presets import Preset, as_toml, section_types
+from bgsoft.options import SECTIONS
+from bgsoft.presets import Preset, as_toml
 
 __all__ = [
     "Run",
@@ -144,7 +145,7 @@ def _environment() -> dict[str, str]:
 def preset_text(config: RenderConfig) -> str:
     """All settings of a render as a preset file."""
     settings = {}
-    for section in section_types():
+    for section in SECTIONS:
         values = getattr(config, section)
         settings[section] = {
             field.name: getattr(values, field.name) for field in dataclasses.fields(values)

@@ -26,11 +26,15 @@ _EPILOG = (
     )
 )
 _PARTS = ("phases", "stages")
+_SETTINGS = (
+    *("effect", "strength", "background", "model", "codec", "quality", "speed"),
+    *("gpu", "batch", "precision", "threads"),
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(bench)
+    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(flags.with_settings(bench, _SETTINGS))
 
 
 def _file(help: str, metavar: str = "FILE.json") -> Any:
@@ -38,7 +42,6 @@ def _file(help: str, metavar: str = "FILE.json") -> Any:
 
 
 def bench(
-    ctx: typer.Context,
     input: Annotated[
         Path | None,
         typer.Argument(
@@ -124,17 +127,6 @@ def bench(
         ),
     ] = None,
     preset: flags.Preset = "soft",
-    effect: flags.Effect = None,
-    strength: flags.Strength = None,
-    background: flags.Background = None,
-    model: flags.Model = None,
-    gpu: flags.Gpu = None,
-    batch: flags.Batch = None,
-    precision: flags.PrecisionFlag = None,
-    threads: flags.Threads = None,
-    codec: flags.CodecFlag = None,
-    quality: flags.Quality = None,
-    speed: flags.Speed = None,
     quiet: Annotated[
         bool,
         typer.Option(
@@ -145,6 +137,7 @@ def bench(
         bool,
         typer.Option("--verbose", "-v", help="Print where an error came from.", show_default=False),
     ] = False,
+    **settings: str | bool | None,
 ) -> int:
     """Measure how fast this machine renders, and where the time goes.
 
@@ -158,8 +151,8 @@ def bench(
     from bgsoft.beside import check_target, made_folders, write_whole
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import ExitCode
-    from bgsoft.cli.render import require_onnxruntime
     from bgsoft.errors import ConfigError
+    from bgsoft.infer.providers import require_runtime
     from bgsoft.options import settings_from_options
 
     console = Console()
@@ -177,8 +170,8 @@ def bench(
         }
         for what, path in targets.items():
             check_target(path, what, others=[input] if input is not None else ())
-        given = settings_from_options(ctx.params, from_text=True)
-        require_onnxruntime()
+        given = settings_from_options(settings, from_text=True)
+        require_runtime()
         from bgsoft.bench.run import BenchOptions, Effort, run_bench
 
         effort = Effort.quick() if quick else Effort()

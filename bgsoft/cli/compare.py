@@ -140,7 +140,7 @@ def compare(
     from bgsoft.beside import check_target, made_folders
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import ExitCode
-    from bgsoft.cli.parsing import parse_choice
+    from bgsoft.options import parse_choice
 
     console = Console()
     with traceback_on_error(verbose):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bgsoft.cli import flags
+from bgsoft.options import OPTIONS
 
 __all__ = ["preview", "register"]
 
@@ -18,72 +19,47 @@ _EPILOG = flags.examples(
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(preview)
+    pictured = ("effect", "segment", "face", "matte")
+    names = [name for name, option in OPTIONS.items() if option.section in pictured]
+    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(flags.with_settings(preview, names))
 
 
 def preview(
-    ctx: typer.Context,
-    input: Annotated[Path, typer.Argument(metavar="IN", help="Video to read.", readable=False)],
+    input: flags.Input,
     output: Annotated[Path, typer.Argument(metavar="OUT.png", help="Picture to write.")],
     at: Annotated[
         str | None,
-        typer.Option(
+        flags.option(
+            "Which moment: seconds or HH:MM:SS. [default: 1 s, or the middle if shorter]",
             metavar="TIME",
-            help="Which moment: seconds or HH:MM:SS. [default: 1 s, or the middle if shorter]",
-            rich_help_panel=flags.LOOK,
-            show_default=False,
+            panel=OPTIONS["effect"].panel,
         ),
     ] = None,
     preset: flags.Preset = "soft",
-    effect: flags.Effect = None,
-    strength: flags.Strength = None,
-    background: flags.Background = None,
-    model: flags.Model = None,
-    mask_every: flags.MaskEvery = None,
-    similarity: flags.Similarity = None,
-    face: flags.Face = None,
-    subjects: flags.Subjects = None,
-    face_every: flags.FaceEvery = None,
-    small_faces: flags.SmallFaces = False,
     faces: Annotated[
         bool,
-        typer.Option(
+        flags.option(
+            "Draw the boxes, ids and meshes of faces into the source picture.",
             "--faces",
-            help="Draw the boxes, ids and meshes of faces into the source picture.",
-            rich_help_panel=flags.FACES,
-            show_default=False,
+            panel=OPTIONS["face"].panel,
         ),
     ] = False,
-    threshold: flags.Threshold = None,
-    softness: flags.Softness = None,
-    min_area: flags.MinArea = None,
-    smooth: flags.Smooth = None,
-    expand: flags.Expand = None,
-    feather: flags.Feather = None,
-    temporal: flags.Temporal = None,
-    refine: flags.RefineFlag = None,
     overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", "-y", help="Replace OUT.png if it exists.", show_default=False),
+        bool, flags.option("Replace OUT.png if it exists.", "--overwrite", "-y")
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Only print errors.", show_default=False)
-    ] = False,
+    quiet: flags.Quiet = False,
     verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose", "-v", help="Also print where an error came from.", show_default=False
-        ),
+        bool, flags.option("Also print where an error came from.", "--verbose", "-v")
     ] = False,
+    **settings: str | bool | None,
 ) -> int:
     """Try settings on one frame: source, matte and result.
 
     The frames just before are worked on too, so that the edge is as steady as in a render.
     """
     from bgsoft.cli.console import Console, traceback_on_error
-    from bgsoft.cli.parsing import parse_seconds
-    from bgsoft.cli.render import require_onnxruntime
-    from bgsoft.options import settings_from_options
+    from bgsoft.infer.providers import require_runtime
+    from bgsoft.options import parse_seconds, settings_from_options
     from bgsoft.presets import build_config
 
     console = Console()
@@ -92,12 +68,12 @@ def preview(
             input,
             output,
             preset=preset,
-            flags=settings_from_options(ctx.params, from_text=True),
+            flags=settings_from_options(settings, from_text=True),
             draws_faces=faces,
             overwrite=overwrite,
         )
         at_seconds = parse_seconds(at, "--at") if at is not None else None
-        require_onnxruntime()
+        require_runtime()
         from bgsoft.preview import write_preview
 
         result = write_preview(config, at_seconds, faces=faces)

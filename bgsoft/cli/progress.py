@@ -75,11 +75,7 @@ class ProgressView:
         """Frames were encoded."""
 
     def event(self, event: Event) -> None:
-        """Something worth telling happened."""
-
-    def notice(self, text: str) -> None:
-        """Something worth telling happened outside the render."""
-        self.event(Event(kind="notice", message=text))
+        """Something was reported."""
 
     def done(self, report: RenderReport) -> None:
         """The render ended well."""
@@ -95,7 +91,7 @@ class PlainView(ProgressView):
         self._console = console
         self._verbose = verbose
         self._lines = lines
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._waiting: list[Event] | None = []
         self._lock = threading.Lock()
         self._last_seconds = 0.0
@@ -104,7 +100,7 @@ class PlainView(ProgressView):
     def progress(self, progress: Progress) -> None:
         if not progress.frames:
             return
-        self._tell_waiting()
+        self._show_waiting()
         if self._lines and self._is_due(progress):
             self._last_seconds = progress.elapsed_seconds
             self._last_frames = progress.frames
@@ -121,9 +117,9 @@ class PlainView(ProgressView):
     def event(self, event: Event) -> None:
         key = (event.kind, event.message)
         with self._lock:
-            if key in self._told or (event.kind == "scene-cut" and not self._verbose):
+            if key in self._reported or (event.kind == "scene-cut" and not self._verbose):
                 return
-            self._told.add(key)
+            self._reported.add(key)
             if self._waiting is not None:
                 # Until a frame is through, the render may still fail, with one line that says
                 # why; notices about a video that is never written would only hide it.
@@ -131,15 +127,15 @@ class PlainView(ProgressView):
                 return
         self._say(_event_text(event))
 
-    def _tell_waiting(self) -> None:
+    def _show_waiting(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting or [], None
         for event in waiting:
             self._say(_event_text(event))
 
     def done(self, report: RenderReport) -> None:
-        self._tell_waiting()
-        for event in report.events:  # those that nobody told while it ran
+        self._show_waiting()
+        for event in report.events:  # those that were not reported while it ran
             self.event(event)
         for line in summary_lines(report, verbose=self._verbose):
             self._console.err(line)

@@ -15,7 +15,7 @@ def summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
     """What a render did, for people.
 
     Percent lengths are shown with their size in this video's pixels. Events are not repeated:
-    they were told while it ran, fallbacks with their reasons, too.
+    they were reported while it ran.
 
     Args:
         report: Of the render.
@@ -65,10 +65,7 @@ def _look(settings: Mapping[str, Any]) -> str:
     effect, matte = settings.get("effect"), settings.get("matte")
     if not isinstance(effect, Mapping) or not isinstance(matte, Mapping):
         return ""
-    kind = EffectKind(effect["kind"])
-    strength = effect.get("strength")
-    if strength is None:
-        strength = DEFAULT_STRENGTH_PCT.get(kind, 0.0)
+    kind, strength = EffectKind(effect["kind"]), effect["strength"]
     height = settings.get("height")
     parts = [f"effect {kind}"]
     if kind in LENGTH_EFFECTS:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.config import Precision
+from bgsoft.errors import BackendUnavailableError
 from bgsoft.startup import span
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "missing_provider",
     "preload_libraries",
     "provider_options",
+    "require_runtime",
     "runtime_clash",
     "runtime_problem",
     "tensorrt_version",
@@ -59,6 +61,13 @@ def runtime_problem() -> Missing | None:
     if spec.origin is None:  # the folder is there, what makes it a package is not
         return Missing("ONNX Runtime is damaged", _reinstall(_distributions(spec)))
     return None
+
+
+def require_runtime() -> None:
+    """Raise BackendUnavailableError where bgsoft was installed without a runtime for models."""
+    problem = runtime_problem()
+    if problem is not None:
+        raise BackendUnavailableError(f"{problem.reason}: {problem.fix}")
 
 
 def runtime_clash() -> Missing | None:

@@ -159,4 +159,5 @@ def container_for(path: Path) -> Container:
             return container
     known = " ".join(ext for container in CONTAINERS for ext in container.extensions)
     what = f"{suffix!r} is no video container that can be written" if suffix else "no extension"
-    raise UnsupportedFormatError(f"output {path.name}: {what}; use one of {known}", path=path)
+    text = f"output {path.name}: {what}; use one of {known}"
+    raise UnsupportedFormatError(text, stage="encode", path=path)

@@ -75,7 +75,10 @@ def make_report(config: RenderConfig, **changes: Any) -> RenderReport:
         "wall_s": 2.0,
         "fps": 50.0,
         "settings": {
-            "effect": {"kind": config.effect.kind.value, "strength": config.effect.strength},
+            "effect": {
+                "kind": config.effect.kind.value,
+                "strength": config.effect.effective_strength,
+            },
             "matte": {
                 "expand_pct": config.matte.expand_pct,
                 "feather_pct": config.matte.feather_pct,
@@ -135,7 +138,7 @@ class FakeRender:
 def fake_render(monkeypatch: pytest.MonkeyPatch) -> FakeRender:
     fake = FakeRender()
     module = types.ModuleType("bgsoft.rendering")
-    module.render = fake  # type: ignore[attr-defined]
+    module.render_config = fake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "bgsoft.rendering", module)
     return fake
 

@@ -1,14 +1,25 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import bgsoft
 from bgsoft import errors
-from bgsoft.config import EffectKind, FaceMode, InferBackend, MatteStyle, Refine
+from bgsoft.cli.exitcodes import exit_code, one_line
+from bgsoft.config import (
+    BackendConfig,
+    EffectConfig,
+    EffectKind,
+    FaceMode,
+    InferBackend,
+    MatteStyle,
+    SegmentConfig,
+)
 from bgsoft.errors import BgsoftError
 
 from .conftest import FakeRender, Run
@@ -20,37 +31,27 @@ def test_defaults_are_the_soft_preset(run: Run, fake_render: FakeRender, clip: P
     assert config.preset == "soft"
     assert (config.input, config.output) == (clip, Path("out.mp4"))
     assert config.effect.kind is EffectKind.BLUR
-    assert fake_render.calls[0][1]["skip_existing"] is False
+    assert not config.skip_existing
 
 
-def test_every_setting_flag_arrives(run: Run, fake_render: FakeRender, clip: Path) -> None:
-    argv = """--effect pixelate --strength 4 --model selfie-landscape --mask-every 3
-        --similarity 40 --face off --threshold .4 --softness .1 --min-area .02 --smooth .3
-        --expand -1.5 --feather 2 --temporal .9 --refine none --codec hevc --quality 23
-        --speed slow --start 1:02.5 --duration 00:00:10 --decode cpu --infer cpu --composite auto
-        --encode cpu --gpu 2 --require-gpu --batch 8 --precision fp16 --matte-out m.mkv -y"""
+def test_every_kind_of_flag_arrives(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    argv = """--effect pixelate --strength 4 --model selfie-landscape --mask-every 3 --batch auto
+        --threshold off --expand -1.5 --infer cpu --require-gpu --gpu 2 --codec HEVC --speed slow
+        --start 1:02.5 --duration 00:00:10 --matte-out m.mkv --report r.json -y"""
     assert run("render", clip, "o.mkv", *argv.split()).code == 0
     config = fake_render.config
-    assert (config.effect.kind, config.effect.strength) == (EffectKind.PIXELATE, 4)
-    assert (config.segment.model, config.segment.mask_every) == ("selfie-landscape", 3)
-    assert config.segment.similarity_db == 40
-    matte = config.matte
-    assert (matte.threshold, matte.softness, matte.min_area) == (0.4, 0.1, 0.02)
-    assert (matte.smooth, matte.expand_pct, matte.feather_pct) == (0.3, -1.5, 2)
-    assert (matte.temporal, matte.refine) == (0.9, Refine.NONE)
-    assert (config.encode.codec, config.encode.quality, config.encode.speed) == (
-        "hevc",
-        23,
-        "slow",
-    )
+    assert config.effect == EffectConfig(kind=EffectKind.PIXELATE, strength=4.0)
+    assert config.segment == SegmentConfig(model="selfie-landscape", mask_every=3)
+    assert (config.matte.threshold, config.matte.expand_pct) == (None, -1.5)
+    assert config.backends == BackendConfig(infer=InferBackend.CPU, require_gpu=True, gpu=2)
+    assert isinstance(config.backends.infer, InferBackend)
+    assert (config.encode.codec, config.encode.speed) == ("hevc", "slow")
     assert (config.start_seconds, config.duration_seconds) == (62.5, 10)
-    backends = config.backends
-    assert {backends.decode, backends.infer, backends.encode} == {"cpu"}
-    assert backends.composite == "auto"
-    assert isinstance(backends.infer, InferBackend)
-    assert (backends.gpu, backends.require_gpu, backends.batch) == (2, True, 8)
-    assert backends.precision == "fp16"
-    assert (config.matte_out, config.overwrite) == (Path("m.mkv"), True)
+    assert (config.matte_out, config.report, config.overwrite) == (
+        Path("m.mkv"),
+        Path("r.json"),
+        True,
+    )
 
 
 def test_flags_win_over_the_preset(run: Run, fake_render: FakeRender, clip: Path) -> None:
@@ -113,7 +114,6 @@ def test_background_alone_chooses_the_effect(
         (["--stregth", "3"], ["no such option", "--stregth", "bgsoft render --help"]),
         (["--overwrite", "--skip-existing"], ["exclude each other"]),
         (["--quiet", "--progress", "plain"], ["--quiet", "--progress plain", "exclude"]),
-        (["--matte-out", "m.txt"], ["m.txt"]),
         (["extra"], ["unexpected extra argument", "extra"]),
     ],
 )
@@ -197,15 +197,6 @@ def test_the_summary_leaves_out_a_strength_without_effect(
     outcome = run("render", clip, "out.mp4", "--preset", preset)
     assert "effect color\n" in outcome.err
     assert "strength" not in outcome.err
-
-
-@pytest.mark.parametrize("output", ["out.xyz", "out", "out.png"])
-def test_unknown_container_is_wrong_usage(
-    run: Run, fake_render: FakeRender, clip: Path, output: str
-) -> None:
-    outcome = run("render", clip, output)
-    assert outcome.code == 2
-    assert output in outcome.error_line
 
 
 @pytest.mark.parametrize(
@@ -292,89 +283,98 @@ def test_cancelled(run: Run, fake_render: FakeRender, clip: Path) -> None:
     assert outcome.error_line.startswith("interrupted")
 
 
+def test_a_skipped_render_says_so(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    fake_render.skipped = True
+    outcome = run("render", clip, "out.mp4", "--skip-existing")
+    assert outcome.code == 0
+    assert fake_render.config.skip_existing
+    assert outcome.err.splitlines()[-1] == "out.mp4: exists, skipped"
+
+
+Attempt = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(params=["command line", "Python"])
+def attempt(request: pytest.FixtureRequest, run: Run) -> Attempt:
+    """Asks for a render that cannot be; gives exit code and message, which both sides share."""
+
+    def on_the_command_line(input: Path, output: Path, **options: Any) -> tuple[int, str]:
+        argv: list[object] = []
+        for name, value in options.items():
+            argv += [f"--{name.replace('_', '-')}", *([] if value is True else [value])]
+        outcome = run("render", input, output, *argv)
+        return outcome.code, outcome.error_line
+
+    def in_python(input: Path, output: Path, **options: Any) -> tuple[int, str]:
+        with pytest.raises(BgsoftError) as caught:
+            bgsoft.render(input, output, **options)
+        return exit_code(caught.value), one_line(caught.value)
+
+    return in_python if request.param == "Python" else on_the_command_line
+
+
 def test_missing_onnxruntime(
-    run: Run, fake_render: FakeRender, clip: Path, monkeypatch: pytest.MonkeyPatch
+    attempt: Attempt, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda n, *a: None if n == "onnxruntime" else found(n, *a)
     )
-    outcome = run("render", clip, "out.mp4")
-    assert outcome.code == 4
-    assert outcome.error_line == (
-        "ONNX Runtime is missing: pip install '.[cpu]' (or '.[gpu]' with an NVIDIA GPU)"
+    assert attempt(clip, tmp_path / "out.mp4") == (
+        4,
+        "ONNX Runtime is missing: pip install '.[cpu]' (or '.[gpu]' with an NVIDIA GPU)",
     )
 
 
-def test_skip_existing(run: Run, fake_render: FakeRender, clip: Path) -> None:
-    fake_render.skipped = True
-    outcome = run("render", clip, "out.mp4", "--skip-existing")
-    assert outcome.code == 0
-    assert fake_render.calls[0][1]["skip_existing"] is True
-    assert outcome.err.splitlines()[-1] == "out.mp4: exists, skipped"
-
-
-def test_report_is_written(run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path) -> None:
-    report = tmp_path / "r.json"
-    assert run("render", clip, "out.mp4", "--report", report).code == 0
-    assert json.loads(report.read_text())["frames_encoded"] == 100
-
-
-@pytest.mark.parametrize("flag", ["--report", "--trace"])
-def test_an_old_report_or_trace_is_only_replaced_with_y(
-    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path, flag: str
+@pytest.mark.parametrize("output", ["out.xyz", "out", "out.png"])
+def test_unknown_container_is_wrong_usage(
+    attempt: Attempt, clip: Path, tmp_path: Path, output: str
 ) -> None:
-    old = tmp_path / "r.json"
+    code, message = attempt(clip, tmp_path / output)
+    assert code == 2
+    assert output in message
+    assert attempt(clip, tmp_path / "out.mp4", matte_out=tmp_path / output) == (code, message)
+
+
+def test_replacing_and_skipping_exclude_each_other(attempt: Attempt, clip: Path) -> None:
+    code, message = attempt(clip, clip.with_name("out.mp4"), overwrite=True, skip_existing=True)
+    assert code == 2
+    assert message.endswith("exclude each other")
+
+
+@pytest.mark.parametrize("option", ["report", "trace"])
+def test_an_old_report_or_trace_is_only_replaced_on_request(
+    attempt: Attempt, clip: Path, tmp_path: Path, option: str
+) -> None:
+    old, target = tmp_path / "r.json", tmp_path / "out.mp4"
     old.write_text("before")
-    outcome = run("render", clip, "out.mp4", flag, old)
-    assert outcome.code == 5
-    assert f"the {flag[2:]} {old} exists; use --overwrite" in outcome.error_line
-    assert not fake_render.calls
+    code, message = attempt(clip, target, **{option: old})
+    assert code == 5
+    assert f"the {option} {old} exists; use " in message
+    assert attempt(clip, target, **{option: old}, overwrite=True)[0] == 3, "the clip is no video"
     assert old.read_text() == "before"
-    assert run("render", clip, "out.mp4", flag, old, "-y").code == 0
 
 
-def test_one_file_cannot_be_two(run: Run, fake_render: FakeRender, clip: Path) -> None:
-    outcome = run("render", clip, "out.mp4", "--report", "r.json", "--trace", "./r.json")
-    assert outcome.code == 5
-    assert "the report r.json is the same file as r.json" in outcome.error_line
-    assert not fake_render.calls
-
-
-def test_a_skipped_render_leaves_its_report(
-    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path
+@pytest.mark.parametrize("name", ["in.mp4", "in.mp4/r.json", "."])
+def test_an_unwritable_report_fails_before_the_render(
+    attempt: Attempt, clip: Path, tmp_path: Path, name: str
 ) -> None:
-    fake_render.skipped = True
-    report, output = tmp_path / "r.json", tmp_path / "out.mp4"
-    report.write_text("before")
-    output.touch()
-    assert run("render", clip, output, "--skip-existing", "--report", report).code == 0
-    assert report.read_text() == "before"
-
-
-def test_the_reports_folder_is_made(
-    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path
-) -> None:
-    report = tmp_path / "a" / "b" / "r.json"
-    outcome = run("render", clip, "out.mp4", "--report", report)
-    assert outcome.code == 0
-    assert f"notice: made the folder {report.parent}\n" in outcome.err
-    assert json.loads(report.read_text())["frames_encoded"] == 100
-
-
-@pytest.mark.parametrize("place", ["in.mp4/r.json", "."])
-def test_unwritable_report_fails_before_the_render(
-    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path, place: str
-) -> None:
-    outcome = run("render", clip, "out.mp4", "--report", tmp_path / place)
-    assert outcome.code == 5
-    assert "report" in outcome.error_line
-    assert not fake_render.calls
-
-
-def test_report_must_not_replace_the_input(run: Run, fake_render: FakeRender, clip: Path) -> None:
-    assert run("render", clip, "out.mp4", "--report", clip).code == 5
+    code, message = attempt(clip, tmp_path / "out.mp4", report=tmp_path / name, overwrite=True)
+    assert code == 5
+    assert "report" in message
     assert clip.read_bytes() == b"x"
+
+
+def test_one_file_cannot_be_two(
+    attempt: Attempt, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = tmp_path / "out.mp4"
+    assert attempt(clip, target, report="r.json", trace="./r.json") == (
+        5,
+        "the report r.json is the same file as r.json",
+    )
+    assert attempt(clip, target, matte_out="out.mp4")[0] == 2
 
 
 @pytest.mark.parametrize("command", ["render", "preview"])

@@ -15,7 +15,7 @@ PROGRAM = """
 import sys, types
 from bgsoft.errors import RenderCancelledError
 
-def render(config, *, cancel, **_):
+def render_config(config, *, cancel, **_):
     print("rendering", flush=True)
     cancel.wait()
     print("cancelled", flush=True)
@@ -25,7 +25,7 @@ def render(config, *, cancel, **_):
     raise RenderCancelledError("stop")
 
 module = types.ModuleType("bgsoft.rendering")
-module.render = render
+module.render_config = render_config
 sys.modules["bgsoft.rendering"] = module
 from bgsoft.cli.main import main
 sys.exit(main(["render", "in.mp4", sys.argv[1], "-q"]))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bgsoft.presets import build_config
-from bgsoft.rendering import render
+from bgsoft.rendering import render_config
 from bgsoft.selftest.clips import ClipSpec, write_clip
 
 pytestmark = pytest.mark.gpu
@@ -24,8 +24,9 @@ def test_stages_on_the_device_lie_on_its_row_in_order(gpu: Any, tmp_path: Path) 
         write_clip(tmp_path, spec),
         tmp_path / "out.mp4",
         flags={"backends": {"composite": "cuda", "encode": "cpu"}},
+        trace=trace,
     )
-    report = render(config, trace=trace)
+    report = render_config(config)
     events = json.loads(trace.read_text())["traceEvents"]
     (row,) = [
         (e["pid"], e["tid"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,54 +13,71 @@ import pytest
 import bgsoft.api
 from bgsoft.config import FaceMode, RenderConfig
 from bgsoft.errors import ConfigError, OutputError
+from bgsoft.no_effect import REASONS
+from bgsoft.options import OPTIONS
 from tests.face_clips import SAMPLE
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def configs(monkeypatch: pytest.MonkeyPatch) -> list[RenderConfig]:
     """The settings of every render, none of which takes place."""
     seen: list[RenderConfig] = []
-
-    def note(config: RenderConfig, **_options: Any) -> None:
-        seen.append(config)
-
-    monkeypatch.setattr(bgsoft.api, "render_config", note)
+    monkeypatch.setattr(bgsoft.api, "render_config", lambda config, **_: seen.append(config))
     return seen
 
 
-def test_no_subjects_hides_everybody(configs: list[RenderConfig]) -> None:
-    bgsoft.api.render("a.mp4", "b.mp4", preset="privacy", subjects=0)
-    assert (configs[0].face.mode, configs[0].face.subjects) == (FaceMode.ANONYMIZE, 0)
+def test_keywords_are_the_settings_that_are_declared() -> None:
+    command = [sys.executable, "scripts/make_keywords.py", "--check"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"face": "guard", "subjects": 0},
-        {"face": "off", "subjects": 2},
-        {"subjects": 2},
-        {"effect": "blur", "background": "red"},
-        {"effect": "color", "strength": 5},
-    ],
-)
-def test_an_option_without_effect_is_an_error(
-    configs: list[RenderConfig], options: dict[str, Any]
+def test_settings_say_when_they_change_nothing() -> None:
+    declared = {key for option in OPTIONS.values() for key in option.setting.idle}
+    assert declared == set(REASONS)
+
+
+def test_values_are_read_as_on_the_command_line(configs: list[RenderConfig]) -> None:
+    bgsoft.api.render("a.mp4", "b.mp4", preset="privacy", subjects=0, start="1:02.5", trace="t")
+    bgsoft.api.render("a.mp4", "b.mp4", background=Path("sea.jpg"), similarity="off")
+    bgsoft.api.render("a.mp4", "b.mp4", preset=None, face="off", effect="DIM", strength=7)
+    first, second, third = configs
+    assert (first.face.mode, first.face.subjects) == (FaceMode.ANONYMIZE, 0)
+    assert (first.start_seconds, first.trace) == (62.5, Path("t"))
+    assert (second.effect.kind, second.effect.background) == ("image", "sea.jpg")
+    assert second.segment.similarity_db is None
+    assert (third.face.mode, third.effect.kind, third.effect.strength) == ("off", "dim", 7.0)
+
+
+def test_a_switch_of_a_preset_can_be_taken_back(
+    configs: list[RenderConfig], tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError):
-        bgsoft.api.render("a.mp4", "b.mp4", **options)
-    assert not configs
+    preset = tmp_path / "mine.toml"
+    preset.write_text("[face]\nsmall_faces = true\n")
+    for given in (None, True, False):
+        bgsoft.api.render("a.mp4", "b.mp4", preset=str(preset), small_faces=given)
+    assert [config.face.small_faces for config in configs] == [True, True, False]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"strength": 99}, "strength must be between 0 and 25 % of the frame height, not 99"),
+        ({"expand": -9}, "expand must be between -5 and 5 % of the frame height, not -9"),
+        ({"mask_every": 2.0}, "mask_every must be a whole number, not 2.0"),
+        ({"mask_every": "2"}, "mask_every must be a whole number, not '2'"),
         ({"face": "main", "subjects": 0}, "subjects 0 needs face anonymize, not main"),
+        ({"start": -1}, "start must be 0 or more seconds, not -1"),
+        (
+            {"effect": "blur", "background": "red"},
+            "background has no effect beside effect blur: it needs effect color, image or video,"
+            " or no effect at all",
+        ),
         (
             {"overwrite": True, "skip_existing": True},
             "overwrite=True and skip_existing=True exclude each other",
         ),
-        ({"start": -1}, "start must be 0 or more seconds, not -1"),
     ],
 )
 def test_errors_speak_of_keywords(
@@ -66,6 +86,7 @@ def test_errors_speak_of_keywords(
     with pytest.raises(ConfigError) as caught:
         bgsoft.api.render("a.mp4", "b.mp4", **options)
     assert str(caught.value) == caught.value.args[0] == message
+    assert not configs
 
 
 def test_an_existing_output_is_told_of_in_keywords(tmp_path: Path) -> None:
@@ -73,3 +94,48 @@ def test_an_existing_output_is_told_of_in_keywords(tmp_path: Path) -> None:
     target.touch()
     with pytest.raises(OutputError, match=r"exists; use overwrite=True to replace it"):
         bgsoft.api.render(SAMPLE, target)
+
+
+NEW_SETTING = """
+import importlib.util, sys
+from pathlib import Path
+
+path = Path(sys.argv.pop(1))
+line = '    refine: Refine = setting('
+new = '    grain: float = setting(0.25, "Grain in {range}.", range=(0, 2), idle=("obs",))'
+source = path.read_text().replace(line, new + chr(10) + line)
+spec = importlib.util.spec_from_file_location("bgsoft.config", path)
+module = importlib.util.module_from_spec(spec)
+sys.modules["bgsoft.config"] = module
+exec(compile(source, path, "exec"), module.__dict__)
+
+from bgsoft.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        ("render --help", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
+        ("preview --help", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
+        ("render a b.mp4 --grain 3", 2, "--grain must be between 0 and 2, not 3"),
+        ("render a b.mp4 --grain 1 --preset obs", 2, "--grain has no effect beside the binary"),
+        ("presets show mine.toml --all", 0, "grain = 1.5"),
+        ("presets show bad.toml", 2, "bad.toml: matte.grain must be between 0 and 2, not 9"),
+    ],
+)
+def test_a_new_setting_is_one_line(tmp_path: Path, argv: str, code: int, words: str) -> None:
+    (tmp_path / "mine.toml").write_text("[matte]\ngrain = 1.5\n")
+    (tmp_path / "bad.toml").write_text("[matte]\ngrain = 9\n")
+    config = ROOT / "bgsoft" / "config.py"
+    done = subprocess.run(
+        [sys.executable, "-c", NEW_SETTING, config, *argv.split()],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert words in " ".join((done.stdout + done.stderr).split())

@@ -13,10 +13,7 @@ from bgsoft import backends
 from bgsoft.backends import Candidate, Choice, create, probe_all
 from bgsoft.config import (
     BackendConfig,
-    CompositeBackend,
-    DecodeBackend,
     EncodeBackend,
-    InferBackend,
 )
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.infer.providers import runtime_clash
@@ -212,12 +209,7 @@ def test_what_would_be_made_first_is_told_without_making_it(registry: dict[str, 
 
 def test_nothing_is_prepared_for_a_gpu_that_no_stage_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
-    on_cpu = BackendConfig(
-        decode=DecodeBackend.CPU,
-        infer=InferBackend.CPU,
-        composite=CompositeBackend.CPU,
-        encode=EncodeBackend.CPU,
-    )
+    on_cpu = BackendConfig().on_cpu()
     assert not backends.may_use_gpu(on_cpu)
     assert backends.may_use_gpu(replace(on_cpu, encode=EncodeBackend.AUTO))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)

@@ -7,7 +7,6 @@ import pytest
 
 from bgsoft.config import (
     Codec,
-    EffectConfig,
     EffectKind,
     FaceConfig,
     FaceMode,
@@ -15,18 +14,9 @@ from bgsoft.config import (
     MatteStyle,
     Refine,
     RenderConfig,
-    SegmentConfig,
 )
 from bgsoft.errors import ConfigError, PresetError
-from bgsoft.presets import (
-    as_toml,
-    build_config,
-    coerce,
-    list_presets,
-    load_preset,
-    merge,
-    section_types,
-)
+from bgsoft.presets import as_toml, build_config, list_presets, load_preset, merge
 
 NAMES = {"soft", "studio", "privacy", "fast", "obs", "cutout", "green"}
 
@@ -65,17 +55,6 @@ def test_soft_is_the_defaults() -> None:
     plain = build(None)
     assert soft.effect.effective_strength == plain.effect.effective_strength
     assert dataclasses.replace(soft, effect=plain.effect) == plain
-
-
-def test_presets_do_what_their_names_say() -> None:
-    assert build("studio").effect.kind is EffectKind.BOKEH
-    assert build("privacy").effect.effective_strength == 8.0
-    assert build("privacy").segment == SegmentConfig()
-    assert build("fast").segment.mask_every == 2
-    assert build("fast").matte.refine is Refine.NONE
-    assert build("cutout").effect.kind is EffectKind.ALPHA
-    assert build("cutout").encode.codec is Codec.AUTO
-    assert build("green").effect == EffectConfig(kind=EffectKind.COLOR, background="#00b140")
 
 
 def test_obs_has_the_filters_defaults() -> None:
@@ -131,22 +110,21 @@ def test_not_utf8(tmp_path: Path) -> None:
 
 def test_value_out_of_range_names_the_preset(tmp_path: Path) -> None:
     path = write(tmp_path, "[matte]\ntemporal = 7\n")
-    with pytest.raises(PresetError, match=r"preset mine: --temporal .* between 0 and 1"):
+    with pytest.raises(PresetError, match=r"preset mine\.toml: matte\.temporal .* between 0 and 1"):
         build(path)
+    strong = write(tmp_path, "[effect]\nstrength = 99\n", "strong.toml")
+    with pytest.raises(PresetError, match=r"preset strong: --strength .* between 0 and 25 %"):
+        build(strong)
     with pytest.raises(ConfigError, match=r"^--temporal"):
         build("soft", matte={"temporal": 7.0})
 
 
-def test_numbers_that_are_whole_serve_as_lengths(tmp_path: Path) -> None:
-    config = build(write(tmp_path, "[matte]\nfeather_pct = 2\n"))
-    assert config.matte.feather_pct == 2.0
-    assert isinstance(config.matte.feather_pct, float)
-
-
-@pytest.mark.parametrize("word", ["off", "none", "Off"])
-def test_off_stands_for_none(tmp_path: Path, word: str) -> None:
-    path = write(tmp_path, f"extends = 'obs'\n[segment]\nsimilarity_db = '{word}'\n")
-    assert build(path).segment.similarity_db is None
+def test_what_stands_for_other_values(tmp_path: Path) -> None:
+    for word in ("off", "none", "Off"):
+        path = write(tmp_path, f"extends = 'obs'\n[segment]\nsimilarity_db = '{word}'\n")
+        assert build(path).segment.similarity_db is None
+    whole = build(write(tmp_path, "[matte]\nfeather_pct = 2\n")).matte.feather_pct
+    assert (whole, type(whole)) == (2.0, float)
 
 
 def test_user_presets_are_found_by_name(user_presets: Path) -> None:
@@ -241,19 +219,6 @@ def test_a_presets_speed_holds_for_h264_only(
 def test_a_preset_that_names_its_codec_keeps_its_speed(tmp_path: Path) -> None:
     path = write(tmp_path, "[encode]\ncodec = 'vp9'\nspeed = '6'\n")
     assert build_config(Path("a"), Path("b.webm"), preset=path).encode.speed == "6"
-
-
-def test_every_setting_can_be_read_from_a_preset() -> None:
-    for section, kind in section_types().items():
-        defaults = kind()
-        for field in dataclasses.fields(kind):
-            value = getattr(defaults, field.name)
-            given = "off" if value is None and field.name not in _TEXTS else value
-            if given is not None:
-                assert coerce(section, field.name, given, field.name) == value
-
-
-_TEXTS = {"background", "speed"}
 
 
 def test_as_toml_loads_again(tmp_path: Path) -> None:

@@ -7,9 +7,6 @@ import pytest
 from bgsoft.config import (
     BackendConfig,
     CompositeBackend,
-    DecodeBackend,
-    EncodeBackend,
-    InferBackend,
 )
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.report import Event
@@ -24,13 +21,7 @@ from tests.pictures import frame_format
 def test_the_ring_has_room_for_frames_that_are_held_back(
     asked: int | None, held: int, slots: int
 ) -> None:
-    config = BackendConfig(
-        decode=DecodeBackend.CPU,
-        composite=CompositeBackend.CPU,
-        encode=EncodeBackend.CPU,
-        ring_slots=asked,
-        batch=1,
-    )
+    config = BackendConfig(ring_slots=asked, batch=1).on_cpu()
     builder = StageBuilder(config, lambda _event: None)
     assert builder.make_ring(frame_format((16, 8)), held).size == slots
 
@@ -46,12 +37,6 @@ def fail(event: Event) -> None:
 
 
 def test_a_render_looks_at_every_stage_first() -> None:
-    config = BackendConfig(
-        decode=DecodeBackend.CPU,
-        infer=InferBackend.CPU,
-        composite=CompositeBackend.CPU,
-        encode=EncodeBackend.CPU,
-        require_gpu=True,
-    )
+    config = BackendConfig(require_gpu=True).on_cpu()
     with pytest.raises(BackendUnavailableError, match="decode would run on the CPU"):
         StageBuilder(config, fail)

@@ -1,0 +1,200 @@
+"""What each effect does to the room, sample by sample, and that it leaves the person alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+import pytest
+from av.container import InputContainer, OutputContainer
+from numpy.typing import NDArray
+
+import bgsoft
+from tests.face_clips import SAMPLE
+from tests.rendering import read_back
+from tests.synthetic import Plane
+
+FRAMES = 3
+LOSSLESS_H264 = {"codec": "h264", "quality": 0, "speed": "ultrafast"}
+LAYOUTS = {
+    "8 bits": ("yuv420p", (640, 360), (1, 1, 1), {"codec": "ffv1"}),
+    "odd size": ("yuv420p", (427, 239), (1, 1, 1), LOSSLESS_H264),
+    "HDR10": ("yuv420p10le", (640, 360), (9, 16, 9), {"codec": "ffv1"}),
+}
+"""Pixel format, size, H.273's numbers of primaries, transfer and matrix, and an encoder."""
+EFFECTS = ["blur", "bokeh", "pixelate", "dim", "color", "image", "video", "matte"]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A person in a room, and what the model makes of it."""
+
+    clip: Path
+    mirrored: Path
+    """The same clip, left and right exchanged."""
+    settings: dict[str, Any]
+    """Of every render: lossless."""
+    bits: int
+    frames: list[list[Plane]]
+    """Luma, Cb, Cr of each frame."""
+    person: list[Mask]
+    """Where alpha is one."""
+    room: list[Mask]
+    """Where alpha is zero, two pixels from where it is not."""
+
+    @property
+    def step(self) -> int:
+        """Code values for each of 8 bits."""
+        return 1 << (self.bits - 8)
+
+
+@pytest.fixture(scope="module", params=LAYOUTS)
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    folder = tmp_path_factory.mktemp("scene")
+    pixels, size, tags, encoder = LAYOUTS[request.param]
+    with av.open(str(SAMPLE), "r") as source:
+        assert isinstance(source, InputContainer)
+        sources = [
+            frame.reformat(*size, format="bgr24").to_ndarray()
+            for frame, _ in zip(source.decode(video=0), range(FRAMES), strict=False)
+        ]
+    clip = _write(folder / "in.mkv", sources, pixels, tags)
+    mirrored = _write(folder / "mirrored.mkv", [each[:, ::-1] for each in sources], pixels, tags)
+    settings = {**encoder, "preset": None, "face": "off"}
+    bgsoft.render(clip, folder / "matte.mkv", effect="matte", **settings)
+    alphas = [luma for luma, *_ in pictures(folder / "matte.mkv")]
+    assert alphas[0].dtype == np.uint8
+    near = np.ones((5, 5), np.uint8)
+    return Scene(
+        clip=clip,
+        mirrored=mirrored,
+        settings=settings,
+        bits=8 if pixels == "yuv420p" else 10,
+        frames=pictures(clip),
+        person=[alpha == 235 for alpha in alphas],
+        room=[cv2.erode((alpha == 16).astype(np.uint8), near) > 0 for alpha in alphas],
+    )
+
+
+def _write(path: Path, sources: list[Plane], pixels: str, tags: tuple[int, int, int]) -> Path:
+    with av.open(str(path), "w") as output:
+        assert isinstance(output, OutputContainer)
+        stream = output.add_stream("ffv1", rate=Fraction(25))
+        stream.height, stream.width = sources[0].shape[:2]
+        stream.pix_fmt = pixels
+        context = stream.codec_context
+        context.color_primaries, context.color_trc, context.colorspace = tags
+        for picture in sources:
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="bgr24")
+            output.mux(stream.encode(frame.reformat(format=pixels)))
+        output.mux(stream.encode(None))
+    return path
+
+
+def render(scene: Scene, effect: str, folder: Path) -> list[list[Plane]]:
+    """The frames that come out, lossless."""
+    background: Path | str | None = None
+    if effect == "color":
+        background = "#00b140"
+    elif effect == "video":
+        background = scene.mirrored
+    elif effect == "image":
+        background = folder / "red.png"
+        assert cv2.imwrite(str(background), np.full((40, 60, 3), (0, 0, 255), np.uint8))
+    bgsoft.render(
+        scene.clip, folder / "out.mkv", effect=effect, background=background, **scene.settings
+    )
+    return pictures(folder / "out.mkv")
+
+
+def pictures(path: Path) -> list[list[Plane]]:
+    """Luma, Cb and Cr of each frame, in 4:2:0: odd sizes are coded as 4:4:4, samples doubled."""
+    found = []
+    for frame in read_back(path):
+        luma, *chroma = frame.planes
+        found.append([luma, *(c[::2, ::2] if c.shape == luma.shape else c for c in chroma)])
+    return found
+
+
+def smaller(mask: Mask, chroma: Plane) -> Mask:
+    """Chroma samples all of whose pixels, and their neighbours, are in a mask."""
+    inner = cv2.erode(mask.astype(np.uint8), np.ones((5, 5), np.uint8))[::2, ::2] > 0
+    assert inner.shape == chroma.shape
+    return inner
+
+
+def detail(luma: Plane, mask: Mask) -> float:
+    """Mean difference of neighbours on a row."""
+    pairs = mask[:, 1:] & mask[:, :-1]
+    return float(np.abs(np.diff(luma.astype(int), axis=1))[pairs].mean())
+
+
+def sdr_code(red: float, green: float, blue: float) -> tuple[float, float, float]:
+    """8-bit code values of BT.709, from ITU-R BT.709-6."""
+    luma = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return (
+        16 + 219 * luma,
+        128 + 224 * (blue - luma) / 1.8556,
+        128 + 224 * (red - luma) / 1.5748,
+    )
+
+
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_the_room_changes_as_the_effect_says_and_the_person_does_not(
+    scene: Scene, effect: str, tmp_path: Path
+) -> None:
+    rendered = render(scene, effect, tmp_path)
+    assert len(rendered) == len(scene.frames) == FRAMES
+    mirrored = pictures(scene.mirrored)
+    for index, (before, after) in enumerate(zip(scene.frames, rendered, strict=True)):
+        person, room = scene.person[index], scene.room[index]
+        assert person.mean() > 0.1
+        assert room.mean() > 0.3
+        if effect == "matte":  # always 8 bits
+            assert (after[0][person] == 235).all()
+            assert (after[0][room] == 16).all()
+            assert all((plane == 128).all() for plane in after[1:])
+        else:
+            np.testing.assert_array_equal(after[0][person], before[0][person])
+            for old, new in zip(before[1:], after[1:], strict=True):
+                inner = smaller(person, old)
+                np.testing.assert_array_equal(new[inner], old[inner])
+        luma, *chroma = (
+            plane[mask].astype(float) / scene.step
+            for plane, mask in zip(
+                after, [room, smaller(room, after[1]), smaller(room, after[2])], strict=True
+            )
+        )
+        old_luma = before[0][room].astype(float) / scene.step
+        match effect:
+            case "blur" | "bokeh":
+                assert detail(after[0], room) < 0.4 * detail(before[0], room)
+                assert luma.mean() == pytest.approx(old_luma.mean(), abs=8)
+            case "pixelate":  # blocks of 3 % of the height
+                pairs = room[:, 1:] & room[:, :-1]
+                edges = (np.diff(after[0].astype(int), axis=1) != 0)[pairs].mean()
+                height = after[0].shape[0]
+                assert edges < 1.2 / (0.03 * height)
+                assert luma.mean() == pytest.approx(old_luma.mean(), abs=2)
+            case "dim":
+                np.testing.assert_allclose(luma, 16 + 0.4 * (old_luma - 16), atol=1)
+            case "color" | "image":
+                rgb = (0, 177 / 255, 64 / 255) if effect == "color" else (1, 0, 0)
+                for plane, due in zip((luma, *chroma), sdr_code(*rgb), strict=True):
+                    assert plane.min() == plane.max()
+                    if scene.bits == 8:
+                        assert plane.mean() == pytest.approx(due, abs=1)
+                assert bool(chroma[1].mean() > 128) is (effect == "image")
+            case "video":
+                due = mirrored[index][0][room].astype(float) / scene.step
+                off = np.abs(luma - due)
+                if before[0].shape[1] % 2 == 0:
+                    assert off.max() <= 1
+                else:  # scaled by a fraction of a sample
+                    assert off.mean() < 0.2 * np.abs(old_luma - due).mean()
