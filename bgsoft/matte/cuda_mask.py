@@ -7,7 +7,6 @@ background's.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 import cupy
@@ -22,25 +21,11 @@ __all__ = ["CudaGridState", "CudaIslandFilter", "CudaMaskFilter"]
 
 _MAX_WINDOW_RADIUS = 4
 """``MAX_WINDOW_RADIUS`` in ``matte.cu``."""
+_FLAG_COUNT = 10
+_FRESH, _PERSON_EXCEEDS, _BACKGROUND_EXCEEDS = 0, 2, 3
+"""Places in the flags, as in ``bgsoft/kernels/matte.cuh``; the others are the kernels' own."""
 _MAX_SKIRT_RADIUS = 14
 """One less than ``MAX_HALO`` in ``components.cu``."""
-
-
-class MatteFlag(IntEnum):
-    """Places in the flags, as in ``bgsoft/kernels/matte.cuh``."""
-
-    FRESH = 0
-    PARITY = 1
-    PERSON_EXCEEDS = 2
-    BACKGROUND_EXCEEDS = 3
-    LEFT = 4
-    TOP = 5
-    RIGHT = 6
-    BOTTOM = 7
-    SQUARES = 8
-
-
-_FLAG_COUNT = 10
 
 
 class CudaGridState:
@@ -59,7 +44,7 @@ class CudaGridState:
         self.half_grid = blocks(half[1], half[0])
         """Thread blocks that cover the half grid."""
         self.flags = cupy.zeros(_FLAG_COUNT, np.int32)
-        self._fresh = self.flags[MatteFlag.FRESH : MatteFlag.FRESH + 1]
+        self._fresh = self.flags[_FRESH : _FRESH + 1]
         self.coarse = cupy.empty(shape, np.uint8)
         """(gh, gw): clean opacity, before the edge is fitted."""
         self.small = cupy.empty(half, np.uint8)
@@ -188,8 +173,8 @@ class CudaIslandFilter:
         self._decide = kernel("components", "decide_components")
         self._passes: list[tuple[tuple[Any, ...], ...]] = []
         for index, labels, following, flag in (
-            (0, state.labels, background_labels, MatteFlag.PERSON_EXCEEDS),
-            (1, background_labels, np.uint64(0), MatteFlag.BACKGROUND_EXCEEDS),
+            (0, state.labels, background_labels, _PERSON_EXCEEDS),
+            (1, background_labels, np.uint64(0), _BACKGROUND_EXCEEDS),
         ):
             areas, kept = state.counters[2 * index], state.counters[2 * index + 1]
             region = self._regions[index]

@@ -304,10 +304,7 @@ def test_regions_about_as_large_as_the_limit_do_not_flicker() -> None:
     x, y = int(0.8 * 480), 135
     # Starting large, it survives getting slightly too small; starting small, the reverse.
     for radii, kept in (((0.11, 0.09), 255), ((0.09, 0.11), 0)):
-        first, second = (
-            IslandFilter(IslandPlan.of(GRID, limit)),
-            IslandFilter(IslandPlan.of(GRID, limit)),
-        )
+        first, second = (IslandFilter(IslandPlan.of(GRID, limit)) for _ in range(2))
         first.apply(scene(radii[0]))
         alpha = scene(radii[1])
         second.apply(alpha, lambda first=first: first)
@@ -321,10 +318,7 @@ def test_regions_about_as_large_as_the_limit_do_not_flicker() -> None:
 @pytest.mark.parametrize("value", [0, 255])
 def test_flat_planes_stay_flat(shape: tuple[int, int], value: int) -> None:
     alpha = np.full(shape, value, np.uint8)
-    first, second = (
-        IslandFilter(IslandPlan.of(shape, 0.01)),
-        IslandFilter(IslandPlan.of(shape, 0.01)),
-    )
+    first, second = (IslandFilter(IslandPlan.of(shape, 0.01)) for _ in range(2))
     first.apply(alpha)
     assert np.all(alpha == value)
     second.apply(alpha, lambda: first)
