@@ -19,13 +19,9 @@ from bgsoft.matte.plan import IslandPlan, MattePlan, half_shape, half_widths
 
 __all__ = ["CudaGridState", "CudaIslandFilter", "CudaMaskFilter"]
 
-_MAX_WINDOW_RADIUS = 4
-"""``MAX_WINDOW_RADIUS`` in ``matte.cu``."""
 _FLAG_COUNT = 10
 _FRESH, _PERSON_EXCEEDS, _BACKGROUND_EXCEEDS = 0, 2, 3
 """Places in the flags, as in ``bgsoft/kernels/matte.cuh``; the others are the kernels' own."""
-_MAX_SKIRT_RADIUS = 14
-"""One less than ``MAX_HALO`` in ``components.cu``."""
 
 
 class CudaGridState:
@@ -67,25 +63,17 @@ class CudaGridState:
 
 
 class CudaMaskFilter:
-    """Temporal filter, soft threshold and enlargement to the grid; two launches a mask.
-
-    Args:
-        plan: What to do.
-        state: Buffers and flags of the matte stage.
-    """
+    """Temporal filter, soft threshold and enlargement to the grid; two launches a mask."""
 
     def __init__(self, plan: MattePlan, state: CudaGridState) -> None:
         self._plan = plan
         self._state = state
         temporal, threshold = plan.temporal, plan.threshold
-        radius = temporal.window // 2
-        if radius > _MAX_WINDOW_RADIUS:
-            raise ValueError(f"the kernel's window holds {_MAX_WINDOW_RADIUS}, not {radius}")
         curve = threshold.curve
         self._ramps = cupy.asarray(np.concatenate([temporal.mask_ramp, temporal.luma_ramp]))
         self._curve = cupy.asarray(np.arange(256, dtype=np.uint8) if curve is None else curve)
         self._scalars = (
-            np.int32(radius),
+            np.int32(temporal.window // 2),
             np.float32(temporal.floor),
             np.float32(temporal.luma_scale),
             np.float32(threshold.scale),
@@ -152,18 +140,12 @@ class CudaMaskFilter:
 class CudaIslandFilter:
     """Makes the limits that keep large components; six launches a mask.
 
-    Args:
-        plan: What stays.
-        state: Buffers and flags of the matte stage; its opacity is on the half grid already.
+    The state's opacity must be on the half grid already.
     """
 
     def __init__(self, plan: IslandPlan, state: CudaGridState) -> None:
-        spans = half_widths(plan.skirt)
-        radius = len(spans) // 2
-        if radius > _MAX_SKIRT_RADIUS:
-            raise ValueError(f"the kernel's skirt holds {_MAX_SKIRT_RADIUS} cells, not {radius}")
-        spans_device = cupy.asarray(spans)
-        limits = tuple(map(np.int32, (radius, plan.sure, plan.low, plan.high)))
+        spans = cupy.asarray(half_widths(plan.skirt))
+        limits = tuple(map(np.int32, (len(spans) // 2, plan.sure, plan.low, plan.high)))
         sizes = tuple(map(np.int32, state.half))
         self._grid = state.half_grid
         self._regions = cupy.zeros((2, *state.half), np.uint8)
@@ -181,7 +163,7 @@ class CudaIslandFilter:
             merge = (labels, *sizes, np.int32(index == 0))
             count = (labels, region, areas, kept, *sizes)
             decide = (
-                *(labels, areas, kept, region, spans_device),
+                *(labels, areas, kept, region, spans),
                 *limits,
                 *(state.small, np.int32(index), state.limits[index], state.flags),
                 *(np.int32(flag), following),

@@ -383,6 +383,19 @@ def test_all_steps_in_one_window_are_the_steps_one_by_one(cells: float) -> None:
         assert point.sum() == rows.sum()
 
 
+@pytest.mark.parametrize("size", [(1920, 1080), (318, 319), (319, 5000), (639, 639), (1279, 1279)])
+def test_filters_stay_within_what_the_kernels_hold(size: tuple[int, int]) -> None:
+    """At the largest grids. The limits are those at the top of the ``.cu`` files."""
+    plan = MattePlan.of(MatteConfig(smooth=1.0), FrameFormat(width=size[0], height=size[1]))
+    assert plan.islands
+    assert plan.guided
+    assert plan.smooth
+    assert plan.temporal.window // 2 <= 4, "MAX_WINDOW_RADIUS in matte.cu"
+    assert len(plan.islands.skirt) // 2 <= 14, "MAX_HALO - 1 in components.cu"
+    assert plan.guided.radius <= 6, "MAX_RADIUS in matte_guided.cu"
+    assert plan.smooth.radius <= 16, "MAX_SMOOTH_RADIUS in matte_guided.cu"
+
+
 def test_inwards_is_outwards_of_the_background() -> None:
     alpha = as_bytes(discs((90, 120), (0.5, 0.5, 0.3)))
     inwards, background = alpha.copy(), 255 - alpha
