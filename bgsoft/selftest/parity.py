@@ -6,7 +6,7 @@ The one owner of what may differ: the doctor, ``scripts/verify_gpu.py`` and the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import cv2
@@ -18,7 +18,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.config import EffectConfig, EffectKind, MatteConfig, Precision
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Planes, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Reduced
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.models.catalog import ModelSpec
@@ -129,19 +129,8 @@ class HostSide:
 
     def place(self, frame: Frame) -> Frame:
         planes = frame.planes
-        copy = Planes(
-            slot=planes.slot,
-            luma=planes.luma.copy(),
-            chroma=planes.chroma.copy(),
-            alpha=planes.alpha.copy(),
-        )
-        return Frame(
-            planes=copy,
-            format=frame.format,
-            index=frame.index,
-            pts=frame.pts,
-            time_base=frame.time_base,
-        )
+        luma, chroma, alpha = (plane.copy() for plane in (planes.luma, planes.chroma, planes.alpha))
+        return replace(frame, planes=replace(planes, luma=luma, chroma=chroma, alpha=alpha))
 
     def place_array(self, array: NDArray[Any]) -> Array:
         return array.copy()
