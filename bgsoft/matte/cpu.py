@@ -96,7 +96,7 @@ class CpuSoftMatte(MatteStage):
         self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
     ) -> list[Matte]:
         lanes = self._lanes[: len(frames)]
-        self._workers.map(self._see, masks, grids)
+        self._workers.map(lambda index, *seen: lanes[index].see(*seen), masks, grids)
         self._follow(masks, lanes)
         self._workers.map(self._make, masks, frames, grids)
         mattes: list[Matte] = []
@@ -108,9 +108,6 @@ class CpuSoftMatte(MatteStage):
             mattes.append(Matte(alpha=alpha, reduced=lane.matte, held=mask is None))
         self._remember(masks, lanes)
         return mattes
-
-    def _see(self, index: int, mask: Array | None, grid: Reduced) -> None:
-        self._lanes[index].see(mask, grid)
 
     def _follow(self, masks: Sequence[Array | None], lanes: Sequence[_Lane]) -> None:
         """Smooth over time, and say for each frame which opacity its matte is made from."""

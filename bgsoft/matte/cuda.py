@@ -43,15 +43,7 @@ def create_cuda_matte_stage(
     *,
     from_alpha: bool = False,
 ) -> MatteStage:
-    """Make the device's matte stage for the style that the settings ask for.
-
-    Args:
-        config: The matte settings.
-        format: Geometry and sample format of all frames.
-        device: Where the frames are.
-        batch: Frames at a time.
-        from_alpha: The model's masks are mattes of the frame's size.
-    """
+    """The same as :func:`bgsoft.matte.cpu.create_matte_stage`, for ``batch`` frames at a time."""
     if config.style is MatteStyle.OBS:
         return CudaObsMatte(config, format, device, batch)
     if from_alpha:

@@ -30,9 +30,6 @@ from bgsoft.matte.plan import (
 
 __all__ = ["CudaDilation", "CudaEdgeFitter", "CudaFeather", "cuda_contour_steps"]
 
-_MAX_RADIUS = 6
-_MAX_SMOOTH_RADIUS = 16
-"""``MAX_RADIUS`` and ``MAX_SMOOTH_RADIUS`` in ``matte_guided.cu``."""
 _BLOCK_ROWS = 16
 """Rows of the grid that a block of ``evaluate_smooth`` makes."""
 
@@ -50,8 +47,6 @@ class CudaEdgeFitter:
         rows, columns = state.shape
         self._guides = plan.guided is not None
         guided = plan.guided or GuidedPlan.of(state.shape)
-        if guided.radius > _MAX_RADIUS:
-            raise ValueError(f"the kernel's window holds {_MAX_RADIUS}, not {guided.radius}")
         self._fit = kernel("matte_guided", "fit_guided")
         self._fit_grid = state.half_grid
         self._fit_args: tuple[Any, ...] = (
@@ -62,9 +57,6 @@ class CudaEdgeFitter:
         weights, curve = np.array([256], np.int32), np.arange(256, dtype=np.uint8)
         if plan.smooth is not None:
             weights, curve = _smoothing(plan.smooth)
-        smooth_radius = len(weights) // 2
-        if smooth_radius > _MAX_SMOOTH_RADIUS:
-            raise ValueError(f"the kernel smooths over {_MAX_SMOOTH_RADIUS}, not {smooth_radius}")
         self._fitted_luma = cupy.zeros(state.shape, np.uint8)
         self._evaluate = kernel("matte_guided", "evaluate_smooth")
         self._grid = (-(-columns // BLOCK[0]), -(-rows // _BLOCK_ROWS), 1)
@@ -73,7 +65,7 @@ class CudaEdgeFitter:
             *(self._fitted_luma, out, state.flags, np.int32(self._guides)),
             np.int32(guided.margin),
             *map(np.float32, (guided.steepen, guided.offset)),
-            *(cupy.asarray(weights), np.int32(smooth_radius), cupy.asarray(curve)),
+            *(cupy.asarray(weights), np.int32(len(weights) // 2), cupy.asarray(curve)),
         )
         self._last = (
             np.uint64(math.floor(STILL_VARIANCE * rows * columns)),

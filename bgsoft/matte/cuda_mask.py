@@ -7,7 +7,6 @@ background's.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 import cupy
@@ -20,27 +19,9 @@ from bgsoft.matte.plan import IslandPlan, MattePlan, half_shape, half_widths
 
 __all__ = ["CudaGridState", "CudaIslandFilter", "CudaMaskFilter"]
 
-_MAX_WINDOW_RADIUS = 4
-"""``MAX_WINDOW_RADIUS`` in ``matte.cu``."""
-_MAX_SKIRT_RADIUS = 14
-"""One less than ``MAX_HALO`` in ``components.cu``."""
-
-
-class MatteFlag(IntEnum):
-    """Places in the flags, as in ``bgsoft/kernels/matte.cuh``."""
-
-    FRESH = 0
-    PARITY = 1
-    PERSON_EXCEEDS = 2
-    BACKGROUND_EXCEEDS = 3
-    LEFT = 4
-    TOP = 5
-    RIGHT = 6
-    BOTTOM = 7
-    SQUARES = 8
-
-
 _FLAG_COUNT = 10
+_FRESH, _PERSON_EXCEEDS, _BACKGROUND_EXCEEDS = 0, 2, 3
+"""Places in the flags, as in ``bgsoft/kernels/matte.cuh``; the others are the kernels' own."""
 
 
 class CudaGridState:
@@ -59,7 +40,7 @@ class CudaGridState:
         self.half_grid = blocks(half[1], half[0])
         """Thread blocks that cover the half grid."""
         self.flags = cupy.zeros(_FLAG_COUNT, np.int32)
-        self._fresh = self.flags[MatteFlag.FRESH : MatteFlag.FRESH + 1]
+        self._fresh = self.flags[_FRESH : _FRESH + 1]
         self.coarse = cupy.empty(shape, np.uint8)
         """(gh, gw): clean opacity, before the edge is fitted."""
         self.small = cupy.empty(half, np.uint8)
@@ -82,25 +63,17 @@ class CudaGridState:
 
 
 class CudaMaskFilter:
-    """Temporal filter, soft threshold and enlargement to the grid; two launches a mask.
-
-    Args:
-        plan: What to do.
-        state: Buffers and flags of the matte stage.
-    """
+    """Temporal filter, soft threshold and enlargement to the grid; two launches a mask."""
 
     def __init__(self, plan: MattePlan, state: CudaGridState) -> None:
         self._plan = plan
         self._state = state
         temporal, threshold = plan.temporal, plan.threshold
-        radius = temporal.window // 2
-        if radius > _MAX_WINDOW_RADIUS:
-            raise ValueError(f"the kernel's window holds {_MAX_WINDOW_RADIUS}, not {radius}")
         curve = threshold.curve
         self._ramps = cupy.asarray(np.concatenate([temporal.mask_ramp, temporal.luma_ramp]))
         self._curve = cupy.asarray(np.arange(256, dtype=np.uint8) if curve is None else curve)
         self._scalars = (
-            np.int32(radius),
+            np.int32(temporal.window // 2),
             np.float32(temporal.floor),
             np.float32(temporal.luma_scale),
             np.float32(threshold.scale),
@@ -167,18 +140,12 @@ class CudaMaskFilter:
 class CudaIslandFilter:
     """Makes the limits that keep large components; six launches a mask.
 
-    Args:
-        plan: What stays.
-        state: Buffers and flags of the matte stage; its opacity is on the half grid already.
+    The state's opacity must be on the half grid already.
     """
 
     def __init__(self, plan: IslandPlan, state: CudaGridState) -> None:
-        spans = half_widths(plan.skirt)
-        radius = len(spans) // 2
-        if radius > _MAX_SKIRT_RADIUS:
-            raise ValueError(f"the kernel's skirt holds {_MAX_SKIRT_RADIUS} cells, not {radius}")
-        spans_device = cupy.asarray(spans)
-        limits = tuple(map(np.int32, (radius, plan.sure, plan.low, plan.high)))
+        spans = cupy.asarray(half_widths(plan.skirt))
+        limits = tuple(map(np.int32, (len(spans) // 2, plan.sure, plan.low, plan.high)))
         sizes = tuple(map(np.int32, state.half))
         self._grid = state.half_grid
         self._regions = cupy.zeros((2, *state.half), np.uint8)
@@ -188,15 +155,15 @@ class CudaIslandFilter:
         self._decide = kernel("components", "decide_components")
         self._passes: list[tuple[tuple[Any, ...], ...]] = []
         for index, labels, following, flag in (
-            (0, state.labels, background_labels, MatteFlag.PERSON_EXCEEDS),
-            (1, background_labels, np.uint64(0), MatteFlag.BACKGROUND_EXCEEDS),
+            (0, state.labels, background_labels, _PERSON_EXCEEDS),
+            (1, background_labels, np.uint64(0), _BACKGROUND_EXCEEDS),
         ):
             areas, kept = state.counters[2 * index], state.counters[2 * index + 1]
             region = self._regions[index]
             merge = (labels, *sizes, np.int32(index == 0))
             count = (labels, region, areas, kept, *sizes)
             decide = (
-                *(labels, areas, kept, region, spans_device),
+                *(labels, areas, kept, region, spans),
                 *limits,
                 *(state.small, np.int32(index), state.limits[index], state.flags),
                 *(np.int32(flag), following),

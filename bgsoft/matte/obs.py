@@ -39,11 +39,7 @@ __all__ = ["CpuObsMatte", "ObsMask"]
 
 
 class ObsMask:
-    """Steps 1 to 4, on masks of the model's size, one after the other.
-
-    Args:
-        plan: What to do.
-    """
+    """Steps 1 to 4, on masks of the model's size, one after the other."""
 
     def __init__(self, plan: ObsPlan) -> None:
         self._plan = plan
@@ -121,14 +117,11 @@ class CpuObsMatte(MatteStage):
             if mask is not None:
                 self._held = self._mask.apply(mask)
             lane.mask = self._held.copy()
-        reduced = self._workers.map(self._finish, frames)
+        reduced = self._workers.map(lambda lane, frame: self._lanes[lane].finish(frame), frames)
         return [
             Matte(alpha=frame.planes.alpha, reduced=matte, held=mask is None)
             for mask, frame, matte in zip(masks, frames, reduced, strict=True)
         ]
-
-    def _finish(self, lane: int, frame: Frame) -> Array:
-        return self._lanes[lane].finish(frame.planes.alpha)
 
 
 class _Lane:
@@ -144,7 +137,7 @@ class _Lane:
         self.mask: Array
         """(h, w) uint8, the background mask of the model's size."""
 
-    def finish(self, alpha: Array) -> Array:
+    def finish(self, frame: Frame) -> Array:
         """Write the frame's matte; returns it on the grid."""
         plan, background = self._plan, self._background
         # 5. Enlarge; a smoothed mask becomes binary again.
@@ -161,8 +154,8 @@ class _Lane:
             self._morph(cv2.MORPH_DILATE, side // 3)
             cv2.blur(self._background, (side, side), dst=self._scratch)
             self._swap()
-        cv2.bitwise_not(self._background, dst=alpha)
-        self._reducer.reduce(alpha, self._reduced)
+        cv2.bitwise_not(self._background, dst=frame.planes.alpha)
+        self._reducer.reduce(frame.planes.alpha, self._reduced)
         return self._reduced
 
     def _morph(self, operation: int, times: int) -> None:

@@ -6,8 +6,8 @@ The one owner of what may differ: the doctor, ``scripts/verify_gpu.py`` and the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -18,7 +18,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.config import EffectConfig, EffectKind, MatteConfig, Precision
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Planes, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Reduced
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.models.catalog import ModelSpec
@@ -102,46 +102,14 @@ class Parity:
     ok: bool
 
 
-class Side(Protocol):
-    """The picture stages in one place. Frames given to them are copied there first."""
+class HostSide:
+    """The picture stages on the host, the references. Frames given to them are placed first."""
 
     def place(self, frame: Frame) -> Frame:
         """A copy of a host frame that the stages may write to."""
-        ...
-
-    def place_array(self, array: NDArray[Any]) -> Array: ...
-
-    def reducer(self, format: FrameFormat, batch: int = 1) -> Reducer: ...
-
-    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Reduced) -> Array:
-        """The model's input, (3, H, W) or (H, W, 3) float32."""
-        ...
-
-    def matte_stage(
-        self, config: MatteConfig, format: FrameFormat, batch: int = 1, *, from_alpha: bool = False
-    ) -> MatteStage: ...
-
-    def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor: ...
-
-
-class HostSide:
-    """The references."""
-
-    def place(self, frame: Frame) -> Frame:
         planes = frame.planes
-        copy = Planes(
-            slot=planes.slot,
-            luma=planes.luma.copy(),
-            chroma=planes.chroma.copy(),
-            alpha=planes.alpha.copy(),
-        )
-        return Frame(
-            planes=copy,
-            format=frame.format,
-            index=frame.index,
-            pts=frame.pts,
-            time_base=frame.time_base,
-        )
+        luma, chroma, alpha = (plane.copy() for plane in (planes.luma, planes.chroma, planes.alpha))
+        return replace(frame, planes=replace(planes, luma=luma, chroma=chroma, alpha=alpha))
 
     def place_array(self, array: NDArray[Any]) -> Array:
         return array.copy()
@@ -150,6 +118,7 @@ class HostSide:
         return CpuReducer(format, Workers(batch))
 
     def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Reduced) -> Array:
+        """The model's input, (3, H, W) or (H, W, 3) float32."""
         size = (spec.height, spec.width)
         tensor = np.empty((3, *size) if spec.layout == "NCHW" else (*size, 3), np.float32)
         CpuPreprocessor(spec, format).write(reduced, tensor)
@@ -164,8 +133,8 @@ class HostSide:
         return CpuCompositor(config, format)
 
 
-class CudaSide:
-    """Their twins.
+class CudaSide(HostSide):
+    """Their twins on a device.
 
     Args:
         device: It must be the current device.
@@ -208,6 +177,10 @@ class CudaSide:
         from bgsoft.composite.cuda import CudaCompositor
 
         return CudaCompositor(config, format, self._device)
+
+
+Side = HostSide
+"""The stages in one place or another."""
 
 
 def measure_parity(

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from bgsoft.frame import Frame, Reduced
+from bgsoft.selftest.stages import to_device
 
 
 def frame_on_device(frame: Frame) -> Frame:
     """A copy of the frame in a device slot; its alpha holds what no matte may leave."""
-    from bgsoft.cuda.device import device_planes
-
-    planes = device_planes(frame.format, 0)
-    planes.luma.set(frame.luma)
-    planes.chroma.set(frame.chroma)
-    planes.alpha.fill(77)
-    return Frame(
-        planes=planes,
-        format=frame.format,
-        index=frame.index,
-        pts=frame.pts,
-        time_base=frame.time_base,
-    )
+    placed = to_device(frame)
+    placed.planes.alpha.fill(77)
+    return placed
 
 
 def grid_on_device(reduced: Reduced) -> Reduced:

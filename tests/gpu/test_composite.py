@@ -16,6 +16,7 @@ from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout, Reduced
 from bgsoft.selftest.parity import STRUCTURED_DB, CudaSide, compare_composites
+from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import (
     SIZES,
     composite,
@@ -53,18 +54,6 @@ def effect(kind: EffectKind, files: dict[EffectKind, Path], **settings: float) -
     return EffectConfig(kind=kind, background=str(path) if path else None, **settings)
 
 
-def on_device(frame: Frame) -> Frame:
-    """A copy of the frame in a device slot."""
-    from bgsoft.cuda.device import device_planes
-
-    planes = device_planes(frame.format, 0)
-    planes.luma.set(frame.luma)
-    planes.chroma.set(frame.chroma)
-    return Frame(
-        planes=planes, format=frame.format, index=0, pts=frame.pts, time_base=frame.time_base
-    )
-
-
 def device_matte(frame: Frame, matte: Matte) -> Matte:
     """The matte on the device, its alpha in the frame's slot."""
     import cupy
@@ -75,21 +64,14 @@ def device_matte(frame: Frame, matte: Matte) -> Matte:
 
 def device_grid(frame: Frame) -> Reduced:
     """The analysis grid that the CPU makes, on the device."""
-    import cupy
-
-    reduced = CpuReducer(frame.format).reduce([frame])[0]
-    return Reduced(
-        factor=reduced.factor,
-        luma=cupy.asarray(reduced.luma),
-        chroma=cupy.asarray(reduced.chroma),
-    )
+    return grid_on_device(CpuReducer(frame.format).reduce([frame])[0])
 
 
 def composite_on(gpu: Any, config: EffectConfig, frame: Frame, matte: Matte) -> Frame:
     """The frame as the device composites it, on the host."""
     from bgsoft.composite.cuda import CudaCompositor
 
-    target = on_device(frame)
+    target = frame_on_device(frame)
     compositor = CudaCompositor(config, frame.format, gpu)
     compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
     compositor.close()
@@ -236,7 +218,7 @@ def test_frames_do_not_influence_each_other(
     alone = composite_on(gpu, config, second, second_matte)
     compositor = CudaCompositor(config, format, gpu)
     for frame, matte in ((first, first_matte), (second, second_matte)):
-        target = on_device(frame)
+        target = frame_on_device(frame)
         compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
     compositor.close()
     compositor.close()
@@ -268,7 +250,7 @@ def test_unaligned_planes_are_blended_too(gpu: Any) -> None:
 
     from bgsoft.composite.cuda import CudaCompositor
 
-    target = on_device(frame)
+    target = frame_on_device(frame)
     buffer = cupy.empty(frame.luma.size + 1, np.uint8)
     target.planes.luma = buffer[1:].reshape(format.luma_shape)
     target.planes.luma.set(frame.luma)
@@ -294,7 +276,7 @@ def test_a_video_crosses_once_for_each_of_its_pictures(
     for pts in range(0, 400, 7):  # thousandths of a second; the clip is far shorter
         expected = copy_frame(frame)
         expected.pts = pts
-        target = on_device(expected)
+        target = frame_on_device(expected)
         on_cpu.apply([expected], [matte], [CpuReducer(format).reduce([expected])[0]])
         compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
         np.testing.assert_array_equal(target.luma.get(), expected.luma)
@@ -322,7 +304,7 @@ def test_preparing_can_be_recorded(kind: EffectKind, gpu: Any) -> None:
 
     compositor = CudaCompositor(config, format, gpu)
     assert compositor.is_fixed
-    target = on_device(first)
+    target = frame_on_device(first)
     matte, grid = device_matte(target, first_matte), device_grid(first)
     stream = gpu.new_stream()
     cupy.cuda.Device().synchronize()  # the uploads were on another stream
@@ -356,7 +338,7 @@ def test_frames_allocate_nothing(kind: EffectKind, files: dict[EffectKind, Path]
 
     format = frame_format((640, 360))
     frame = random_frame(format, np.random.default_rng(0))
-    target = on_device(frame)
+    target = frame_on_device(frame)
     matte, grid = device_matte(target, matte_from(format, disc_mask(format))), device_grid(frame)
     compositor = CudaCompositor(effect(kind, files), format, gpu)
     compositor.apply([target], [matte], [grid])
@@ -379,7 +361,7 @@ def test_a_matte_of_another_size_is_refused(gpu: Any) -> None:
     for kind in (EffectKind.BLUR, EffectKind.PIXELATE, EffectKind.COLOR):
         compositor = CudaCompositor(EffectConfig(kind=kind), format, gpu)
         with pytest.raises(ValueError, match="300"):
-            compositor.apply([on_device(frame)], [matte], [device_grid(frame)])
+            compositor.apply([frame_on_device(frame)], [matte], [device_grid(frame)])
 
 
 def test_a_missing_file_is_a_config_error(gpu: Any, tmp_path: Path) -> None:

@@ -181,12 +181,12 @@ def test_a_bad_mask_does_not_stay(gpu: Any) -> None:
     from bgsoft.matte.cuda import create_cuda_matte_stage
 
     format = frame_format((641, 359))
-    matter = create_cuda_matte_stage(MatteConfig(), format, gpu)
+    stage = create_cuda_matte_stage(MatteConfig(), format, gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     for value, code in ((np.nan, None), (1.0, 255), (0.0, 0)):
         mask = cupy.full((256, 256), value, np.float32)
-        alpha = matter.refine([mask], [twin], [grid])[0].alpha.get()
+        alpha = stage.refine([mask], [twin], [grid])[0].alpha.get()
         if code is not None:
             assert (alpha == code).all()
 
@@ -198,15 +198,15 @@ def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
     from bgsoft.matte.cuda import create_cuda_matte_stage
 
     format = frame_format((64, 64))
-    matter = create_cuda_matte_stage(MatteConfig(style=style), format, gpu)
+    stage = create_cuda_matte_stage(MatteConfig(style=style), format, gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     with pytest.raises(ValueError, match="no mask to hold"):
-        matter.refine([None], [twin], [grid])
-    matter.refine([cupy.ones((256, 256), np.float32)], [twin], [grid])
-    matter.reset()
+        stage.refine([None], [twin], [grid])
+    stage.refine([cupy.ones((256, 256), np.float32)], [twin], [grid])
+    stage.reset()
     with pytest.raises(ValueError, match="no mask to hold"):
-        matter.refine([None], [twin], [grid])
+        stage.refine([None], [twin], [grid])
 
 
 def test_frames_after_the_first_allocate_nothing(gpu: Any) -> None:
@@ -216,14 +216,14 @@ def test_frames_after_the_first_allocate_nothing(gpu: Any) -> None:
 
     format = frame_format((1280, 720))
     config = MatteConfig(expand_pct=0.7, feather_pct=1)
-    matter = create_cuda_matte_stage(config, format, gpu)
+    stage = create_cuda_matte_stage(config, format, gpu)
     frame, mask = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     on_device = cupy.asarray(mask)
-    first = matter.refine([on_device], [twin], [grid])[0]
+    first = stage.refine([on_device], [twin], [grid])[0]
     pool = cupy.get_default_memory_pool()
     before = pool.used_bytes()
     for index in range(4):
-        result = matter.refine([None if index % 2 else on_device], [twin], [grid])[0]
+        result = stage.refine([None if index % 2 else on_device], [twin], [grid])[0]
         assert result.reduced is first.reduced
         assert pool.used_bytes() == before

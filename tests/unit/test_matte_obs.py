@@ -11,7 +11,7 @@ import pytest
 
 from bgsoft.analysis.base import grid_shape
 from bgsoft.config import MatteConfig, MatteStyle
-from bgsoft.matte.obs import CpuObsMatte
+from bgsoft.matte.cpu import create_matte_stage
 from tests.unit.matte_scenes import Plane, blank_frame, discs, reduce
 
 MASK = (64, 64)
@@ -144,9 +144,9 @@ def config(**settings: Any) -> MatteConfig:
 def matte(masks: list[Plane], settings: MatteConfig, size: tuple[int, int] = SIZE) -> Plane:
     """Our alpha of the last of the masks."""
     frame = blank_frame(*size)
-    matter = CpuObsMatte(settings, frame.format)
+    stage = create_matte_stage(settings, frame.format)
     for mask in masks:
-        result = matter.refine([mask], [frame], [reduce(frame)])[0]
+        result = stage.refine([mask], [frame], [reduce(frame)])[0]
     assert result.alpha is frame.planes.alpha
     assert result.reduced.shape == grid_shape(*size)
     return result.alpha.copy()
@@ -230,18 +230,18 @@ def test_flat_masks(value: float, size: tuple[int, int]) -> None:
 
 def test_hold_and_reset() -> None:
     frame = blank_frame(*SIZE)
-    matter = CpuObsMatte(config(temporal=0.5, threshold=0.2), frame.format)
+    stage = create_matte_stage(config(temporal=0.5, threshold=0.2), frame.format)
     with pytest.raises(ValueError, match="no mask to hold"):
-        matter.refine([None], [frame], [reduce(frame)])
-    first = matter.refine([SCENE], [frame], [reduce(frame)])[0].alpha.copy()
+        stage.refine([None], [frame], [reduce(frame)])
+    first = stage.refine([SCENE], [frame], [reduce(frame)])[0].alpha.copy()
     frame.planes.alpha[:] = 3
-    held = matter.refine([None], [frame], [reduce(frame)])[0]
+    held = stage.refine([None], [frame], [reduce(frame)])[0]
     assert held.held
     assert np.array_equal(held.alpha, first)
-    mixed = matter.refine([MOVED], [frame], [reduce(frame)])[0].alpha.copy()
-    matter.reset()
+    mixed = stage.refine([MOVED], [frame], [reduce(frame)])[0].alpha.copy()
+    stage.reset()
     with pytest.raises(ValueError, match="no mask to hold"):
-        matter.refine([None], [frame], [reduce(frame)])
-    alone = matter.refine([MOVED], [frame], [reduce(frame)])[0].alpha
+        stage.refine([None], [frame], [reduce(frame)])
+    alone = stage.refine([MOVED], [frame], [reduce(frame)])[0].alpha
     assert not np.array_equal(alone, mixed)
     assert np.array_equal(alone, matte([MOVED], config(temporal=0.5, threshold=0.2)))

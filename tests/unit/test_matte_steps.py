@@ -153,7 +153,7 @@ def test_without_a_last_mask_the_next_is_taken_as_it_is() -> None:
 # Geometry
 
 
-@pytest.mark.parametrize("size", [(1280, 720), (1027, 579), (641, 359), (1, 1)])
+@pytest.mark.parametrize("size", [(1280, 720), (1027, 579), (641, 359), (333, 700)])
 def test_planes_keep_their_place_between_sizes(size: tuple[int, int]) -> None:
     """A linear ramp over the frame stays the same ramp at every size, apart from the borders."""
     fmt = FrameFormat(width=size[0], height=size[1])
@@ -173,7 +173,7 @@ def test_planes_keep_their_place_between_sizes(size: tuple[int, int]) -> None:
     pixels = 250 * (np.arange(width) + 0.5) / width
     border = 4 * factor
     middle = slice(border, -border)
-    assert np.abs(frame[:, middle] - pixels[None, middle]).max(initial=0) <= 1.1
+    assert np.abs(frame[:, middle] - pixels[None, middle]).max() <= 1.1
 
 
 # Refinement
@@ -304,10 +304,7 @@ def test_regions_about_as_large_as_the_limit_do_not_flicker() -> None:
     x, y = int(0.8 * 480), 135
     # Starting large, it survives getting slightly too small; starting small, the reverse.
     for radii, kept in (((0.11, 0.09), 255), ((0.09, 0.11), 0)):
-        first, second = (
-            IslandFilter(IslandPlan.of(GRID, limit)),
-            IslandFilter(IslandPlan.of(GRID, limit)),
-        )
+        first, second = (IslandFilter(IslandPlan.of(GRID, limit)) for _ in range(2))
         first.apply(scene(radii[0]))
         alpha = scene(radii[1])
         second.apply(alpha, lambda first=first: first)
@@ -321,10 +318,7 @@ def test_regions_about_as_large_as_the_limit_do_not_flicker() -> None:
 @pytest.mark.parametrize("value", [0, 255])
 def test_flat_planes_stay_flat(shape: tuple[int, int], value: int) -> None:
     alpha = np.full(shape, value, np.uint8)
-    first, second = (
-        IslandFilter(IslandPlan.of(shape, 0.01)),
-        IslandFilter(IslandPlan.of(shape, 0.01)),
-    )
+    first, second = (IslandFilter(IslandPlan.of(shape, 0.01)) for _ in range(2))
     first.apply(alpha)
     assert np.all(alpha == value)
     second.apply(alpha, lambda: first)
@@ -374,6 +368,32 @@ def test_shift_is_nearly_a_dilation_by_a_disc(cells: float) -> None:
     assert abs(int((shifted > 127).sum()) - int((slow_shift(alpha, cells) > 127).sum())) < (
         0.06 * (shifted > 127).sum()
     )
+
+
+@pytest.mark.parametrize("cells", [0.5, 3.0, 7.2])
+def test_all_steps_in_one_window_are_the_steps_one_by_one(cells: float) -> None:
+    """The device works with the window's rows: half-widths of all whole steps, and of one more."""
+    for extra, spans in enumerate(DilationPlan.of((41, 41), cells).octagons):
+        point = np.zeros((41, 41), np.uint8)
+        point[20, 20] = 255
+        Dilation(DilationPlan.of(point.shape, float(int(cells) + extra))).apply(point)
+        reach = len(spans) // 2
+        rows = point[20 - reach : 21 + reach]
+        assert np.array_equal((rows > 0).sum(axis=1), np.maximum(2 * spans + 1, 0))
+        assert point.sum() == rows.sum()
+
+
+@pytest.mark.parametrize("size", [(1920, 1080), (318, 319), (319, 5000), (639, 639), (1279, 1279)])
+def test_filters_stay_within_what_the_kernels_hold(size: tuple[int, int]) -> None:
+    """At the largest grids. The limits are those at the top of the ``.cu`` files."""
+    plan = MattePlan.of(MatteConfig(smooth=1.0), FrameFormat(width=size[0], height=size[1]))
+    assert plan.islands
+    assert plan.guided
+    assert plan.smooth
+    assert plan.temporal.window // 2 <= 4, "MAX_WINDOW_RADIUS in matte.cu"
+    assert len(plan.islands.skirt) // 2 <= 14, "MAX_HALO - 1 in components.cu"
+    assert plan.guided.radius <= 6, "MAX_RADIUS in matte_guided.cu"
+    assert plan.smooth.radius <= 16, "MAX_SMOOTH_RADIUS in matte_guided.cu"
 
 
 def test_inwards_is_outwards_of_the_background() -> None:

@@ -149,8 +149,8 @@ def test_a_matte_is_taken_as_it_is(size: tuple[int, int]) -> None:
     rng = np.random.default_rng(5)
     masks = [rng.random(format.luma_shape, dtype=np.float32) for _ in range(2)]
     frames = [flat_frame(format, 0, 128, 128) for _ in range(3)]
-    matter = create_matte_stage(MatteConfig(), format, Workers(3), from_alpha=True)
-    mattes = matter.refine([masks[0], masks[1], None], frames, [])
+    stage = create_matte_stage(MatteConfig(), format, Workers(3), from_alpha=True)
+    mattes = stage.refine([masks[0], masks[1], None], frames, [])
     for matte, frame, mask in zip(mattes, frames, (*masks, masks[1]), strict=True):
         assert matte.alpha is frame.planes.alpha
         np.testing.assert_array_equal(matte.alpha, np.rint(mask * 255))
@@ -165,16 +165,16 @@ def test_a_matte_is_taken_as_it_is(size: tuple[int, int]) -> None:
 
 def test_a_held_matte_is_the_models_own() -> None:
     format = frame_format((64, 48))
-    matter = create_matte_stage(MatteConfig(), format, from_alpha=True)
+    stage = create_matte_stage(MatteConfig(), format, from_alpha=True)
     frames = flat_frames(format, [0, 0])
-    (first,) = matter.refine([np.full((48, 64), 0.5, np.float32)], frames[:1], [])
+    (first,) = stage.refine([np.full((48, 64), 0.5, np.float32)], frames[:1], [])
     first.alpha[:], first.reduced[:] = 255, 255  # as if a face had been filled in
-    (held,) = matter.refine([None], frames[1:], [])
+    (held,) = stage.refine([None], frames[1:], [])
     assert (held.alpha == 128).all()
     assert (held.reduced == 128).all()
-    matter.reset()
+    stage.reset()
     with pytest.raises(ValueError, match="no mask to hold"):
-        matter.refine([None], frames[1:], [])
+        stage.refine([None], frames[1:], [])
 
 
 def test_the_edge_can_be_moved() -> None:

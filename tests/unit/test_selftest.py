@@ -18,7 +18,7 @@ from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Reduced
 from bgsoft.models.catalog import ModelSpec, find_spec, resolve
 from bgsoft.selftest import stages, trials
 from bgsoft.selftest.clips import CLIPS, TIME_BASE, ClipSpec, draw_frame, write_clip
-from bgsoft.selftest.parity import EFFECTS, HostSide, Parity, measure_parity
+from bgsoft.selftest.parity import EFFECTS, HostSide, Parity, compare_composites, measure_parity
 from bgsoft.selftest.stages import (
     Shown,
     decode_clip,
@@ -167,6 +167,29 @@ class FaultySide(HostSide):
 def test_a_fault_is_found_where_it_is(fault: str) -> None:
     wrong = [parity.name for parity in parities(FaultySide(fault)) if not parity.ok]
     assert wrong == [f"{fault}, 8 bits", f"{fault}, 10 bits"]
+
+
+class _PersonTouched(HostSide):
+    def compositor(self, config: EffectConfig, format: FrameFormat) -> Any:
+        compositor = super().compositor(config, format)
+
+        class Brighter:
+            close = compositor.close
+
+            def apply(self, frames: Any, mattes: Any, grids: Any) -> None:
+                compositor.apply(frames, mattes, grids)
+                for frame, matte in zip(frames, mattes, strict=True):
+                    frame.luma[matte.alpha == 255] += 1
+
+        return Brighter()
+
+
+def test_a_code_of_a_person_is_too_much_where_one_of_the_background_is_not() -> None:
+    frame = draw_frame(0, *SMALL)
+    matte = Matte(alpha=np.zeros(SMALL[::-1], np.uint8), reduced=np.zeros((180, 320), np.uint8))
+    for value, ok in ((254, True), (255, False)):
+        matte.alpha[40:90, 40:90] = matte.reduced[40:90, 40:90] = value
+        assert compare_composites(_PersonTouched(), EffectConfig(), frame, matte).ok is ok
 
 
 def cpu(**changes: Any) -> Candidate:
