@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.bench.cases import Case, Sampler
-from bgsoft.bench.quality import vmaf
 from bgsoft.bench.workshop import Workshop, ignore_event
+from bgsoft.compare.pictures import vmaf_of_frames
+from bgsoft.compare.vmaf import find_ffmpeg
 from bgsoft.config import (
     CompositeBackend,
     DecodeBackend,
@@ -185,6 +186,6 @@ def _judge(shop: Workshop, path: Path, extra: dict[str, Any], quick: bool) -> No
         extra["vmaf_reason"] = "left out by --quick"
         return
     try:
-        extra["vmaf"] = vmaf(path, frames)
+        extra["vmaf"] = vmaf_of_frames(find_ffmpeg(), frames, path)
     except (BgsoftError, ValueError) as exc:
         extra["vmaf_reason"] = str(exc)

@@ -30,6 +30,7 @@ __all__ = [
     "Ffmpeg",
     "PlanarPicture",
     "VmafScorer",
+    "ask_ffmpeg",
     "ffmpeg_executables",
     "find_ffmpeg",
 ]
@@ -70,8 +71,8 @@ def ffmpeg_executables() -> list[str]:
     return found
 
 
-def _ask(executable: str, argument: str) -> str | None:
-    """What an ffmpeg prints; None where it does not run."""
+def ask_ffmpeg(executable: str, argument: str) -> str | None:
+    """What an ffmpeg prints for one flag, e.g. ``-version``; None where it does not run."""
     try:
         done = subprocess.run(
             [executable, "-hide_banner", argument],
@@ -87,7 +88,7 @@ def _ask(executable: str, argument: str) -> str | None:
 
 @cache
 def _has_libvmaf(executable: str) -> bool:
-    filters = _ask(executable, "-filters") or ""
+    filters = ask_ffmpeg(executable, "-filters") or ""
     return any(line.split()[1:2] == ["libvmaf"] for line in filters.splitlines())
 
 
@@ -112,7 +113,7 @@ def find_ffmpeg() -> Ffmpeg:
         raise BackendUnavailableError(
             f"the package «ffmpeg» here is not ffmpeg-python: remove it, then {_INSTALL}"
         )
-    lines = (_ask(chosen, "-version") or "").splitlines()
+    lines = (ask_ffmpeg(chosen, "-version") or "").splitlines()
     return Ffmpeg(chosen, " ".join(lines[0].split()[:3]) if lines else "unknown")
 
 

@@ -1,20 +1,17 @@
-"""Colours of the charts, for light and for dark surroundings."""
+"""Colours of pages and charts, for light and for dark surroundings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-__all__ = ["DARK", "LIGHT"]
+__all__ = ["DARK", "INK", "LIGHT", "SERIES"]
 
 # The data colours differ in lightness as well as in hue, so that they stay apart for readers who
-# don't see red and green as different.
-LIGHT: Mapping[str, str] = {
+# don't see red and green as different. Each light colour stands for its role: no two are equal.
+LIGHT = {
     "page": "#ffffff",
     "panel": "#f6f7f9",
     "ink": "#1d2127",
     "muted": "#5b6470",
     "grid": "#d9dde3",
-    "target": "#7d8794",
     "bad": "#b42318",
     "s1": "#2f6fc1",
     "s2": "#e08a1e",
@@ -23,13 +20,12 @@ LIGHT: Mapping[str, str] = {
     "s5": "#c2416b",
     "s6": "#5d6b7a",
 }
-DARK: Mapping[str, str] = {
+DARK = {
     "page": "#14171b",
     "panel": "#1c2026",
     "ink": "#e8ebef",
     "muted": "#a3acb8",
     "grid": "#343a43",
-    "target": "#98a2b0",
     "bad": "#ff8a7a",
     "s1": "#6aa5ee",
     "s2": "#f0ab55",
@@ -38,3 +34,6 @@ DARK: Mapping[str, str] = {
     "s5": "#ee7fa3",
     "s6": "#a0acba",
 }
+INK = LIGHT["ink"]
+SERIES = tuple(color for role, color in LIGHT.items() if role[1:].isdigit())
+"""Of the data, in the order of its series."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.compare.measure import mean_squared_error, psnr
 from bgsoft.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
@@ -32,22 +32,19 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 __all__ = [
+    "DecodedFrame",
     "Encoded",
     "Mask",
-    "Shown",
     "decode_clip",
     "difference",
     "encode_frames",
     "lowest_psnr_db",
-    "psnr_db",
     "run_model",
     "to_device",
     "to_host",
 ]
 
 _RING_SLOTS = 4
-_EQUAL_DB = 99.0
-"""Stands for infinity."""
 
 
 def to_host(array: Array) -> NDArray[Any]:
@@ -86,7 +83,7 @@ def _all_planes(planes: Planes) -> tuple[Array, Array, Array]:
 
 
 @dataclass(slots=True, eq=False)
-class Shown:
+class DecodedFrame:
     """A decoded frame, kept on the host."""
 
     pts: int
@@ -96,7 +93,7 @@ class Shown:
 
 def decode_clip(
     path: Path, backend: str = "cpu", device: CudaDevice | None = None
-) -> tuple[list[Shown], float]:
+) -> tuple[list[DecodedFrame], float]:
     """Decode a whole file.
 
     Args:
@@ -114,7 +111,7 @@ def decode_clip(
     builder = _builder(None if backend == "cpu" else device)
     decoder = builder.make_decoder(backend, path, DecodeSettings())
     ring = builder.make_ring(decoder.info.format)
-    shown: list[Shown] = []
+    shown: list[DecodedFrame] = []
     seconds = 0.0
     with decoder:
         started = time.perf_counter()
@@ -122,13 +119,13 @@ def decode_clip(
             if frame.ready is not None:
                 frame.ready.synchronize()
             seconds += time.perf_counter() - started
-            shown.append(Shown(frame.pts, to_host(frame.luma), to_host(frame.chroma)))
+            shown.append(DecodedFrame(frame.pts, to_host(frame.luma), to_host(frame.chroma)))
             ring.release(frame)
             started = time.perf_counter()
     return shown, seconds
 
 
-def difference(ours: Sequence[Shown], reference: Sequence[Shown]) -> str | None:
+def difference(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFrame]) -> str | None:
     """How two decodings differ, in words; None where frames and timestamps are equal."""
     if len(ours) != len(reference):
         return f"{len(ours)} frames, not {len(reference)}"
@@ -142,24 +139,11 @@ def difference(ours: Sequence[Shown], reference: Sequence[Shown]) -> str | None:
     return None
 
 
-def psnr_db(one: NDArray[Any], other: NDArray[Any], bits: int) -> float:
-    """Peak signal-to-noise ratio of two planes, dB; 99 where they are equal.
-
-    Args:
-        one: Samples.
-        other: Samples of the same shape.
-        bits: Of a sample as stored, 8 or 16.
-    """
-    error = float(np.mean((one.astype(np.float64) - other) ** 2))
-    if error == 0:
-        return _EQUAL_DB
-    return min(_EQUAL_DB, 10 * math.log10(((1 << bits) - 1) ** 2 / error))
-
-
-def lowest_psnr_db(ours: Sequence[Shown], reference: Sequence[Shown]) -> float:
-    """The least of all frames' PSNR of luma, dB."""
-    bits = 8 * reference[0].luma.itemsize
-    return min(psnr_db(a.luma, b.luma, bits) for a, b in zip(ours, reference, strict=True))
+def lowest_psnr_db(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFrame]) -> float:
+    """The least of all frames' PSNR of luma, dB; infinite where all are equal."""
+    bits = 8 * reference[0].luma.itemsize  # 10-bit samples lie in the upper bits of 16
+    pairs = zip(ours, reference, strict=True)
+    return psnr(max(mean_squared_error(a.luma, b.luma) or 0.0 for a, b in pairs), bits)
 
 
 @dataclass(slots=True, eq=False)
@@ -282,5 +266,5 @@ def _read_back(path: Path, frames: Sequence[Frame], encoder: str, ms: float) -> 
     expected = [frame.pts * frame.time_base for frame in frames]
     if [shown.pts * time_base for shown in seen] != expected:
         raise VerificationError(f"{encoder}: {len(seen)} frames at other times came back")
-    sent = [Shown(frame.pts, frame.luma, frame.chroma) for frame in frames]
+    sent = [DecodedFrame(frame.pts, frame.luma, frame.chroma) for frame in frames]
     return Encoded(encoder, len(seen), lowest_psnr_db(seen, sent), ms)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bgsoft.bench.quality import vmaf as benchmark_vmaf
 from bgsoft.compare import vmaf
+from bgsoft.compare.pictures import vmaf_of_frames
 from bgsoft.compare.vmaf import Ffmpeg, PlanarPicture, VmafScorer, find_ffmpeg
 from bgsoft.config import Codec, EncodeConfig
 from bgsoft.errors import BackendUnavailableError
@@ -93,9 +93,9 @@ def test_the_benchmark_pairs_frames_by_number(tmp_path: Path) -> None:
             pictures = (frame.luma, frame.chroma[..., 0], frame.chroma[..., 1])
             scorer.push(pictures, pictures)
         same = float(np.mean(scorer.finish()))
-    assert benchmark_vmaf(path, frames) == pytest.approx(same, abs=1e-6)
-    with pytest.raises(ValueError, match="shorter"):
-        benchmark_vmaf(path, frames[:-1])
+    assert vmaf_of_frames(FOUND, frames, path) == pytest.approx(same, abs=1e-6)
+    with pytest.raises(ValueError, match="longer"):
+        vmaf_of_frames(FOUND, frames[:-1], path)
 
 
 def script(path: Path, filters: str) -> str:
