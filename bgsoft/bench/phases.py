@@ -288,11 +288,11 @@ def _transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict
     on_gpu = _phase_config(config, PHASES[-1], InferBackend.CPU)
     composited = _phase_config(config, PHASES[3], InferBackend.AUTO)
     left_out = {
-        "bgsoft, no picture stages": ("picture", plain),
-        "bgsoft, no picture stages: NVDEC": ("picture", nvdec),
-        "bgsoft, no picture stages: NVDEC, NVENC": ("picture", on_gpu),
-        "bgsoft, no encoding": ("encode", plain),
-        "bgsoft, no encoding: NVDEC, GPU": ("encode", composited),
+        "bgsoft without picture stages": ("picture", plain),
+        "bgsoft without picture stages: NVDEC": ("picture", nvdec),
+        "bgsoft without picture stages: NVDEC, NVENC": ("picture", on_gpu),
+        "bgsoft without encoder": ("encode", plain),
+        "bgsoft without encoder: NVDEC, GPU": ("encode", composited),
     }
     rows = {
         name: _Row(partial(_render_without, part, chosen, folder))

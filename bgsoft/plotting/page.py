@@ -28,11 +28,10 @@ FAILED = "FAIL"
 """A cell with this text is shown as bad news."""
 _SUFFIXES = (".html", ".htm", ".png", ".svg")
 _PICTURE_DPI = 150
-_TEXT_POINTS = 8.0
-_LINE_INCHES, _CHARACTER_INCHES = 0.145, 0.067
-"""Of monospaced text of that size."""
-_WORDS_PER_LINE = 130
-"""Characters, roughly."""
+_PICTURE_INCHES = 11.0
+_TITLE_INCHES = 0.4
+_TEXT_POINTS, _LINE_INCHES, _LINE_CHARACTERS = 8.0, 0.16, 155
+"""Of monospaced text in a picture: size, height and longest line."""
 
 Block: TypeAlias = Chart | Table | str
 """A string is a paragraph."""
@@ -95,6 +94,7 @@ def _style() -> Iterator[None]:
         "axes.titlelocation": "left",
         "axes.titleweight": "bold",
         "figure.constrained_layout.use": True,
+        "figure.constrained_layout.w_pad": 0.12,
         "font.size": 9.0,
         "grid.color": grid,
         "svg.fonttype": "none",  # text stays text
@@ -121,39 +121,40 @@ def _picture(page: Page, format: str) -> bytes:
     """All blocks one below the other."""
     from matplotlib.figure import Figure
 
-    texts = [f"{page.title}\n{_wrapped(page.subtitle)}"]
-    blocks: list[Chart | str] = [texts[0]]
+    blocks: list[Chart | str] = [f"{page.title}\n{_wrapped(page.subtitle)}"]
     for block in page.blocks:
-        if not isinstance(block, Chart):
-            block = plain_text(block) if isinstance(block, Table) else _wrapped(block)
-            texts.append(block)
-        blocks.append(block)
+        text = plain_text(block) if isinstance(block, Table) else block
+        blocks.append(text if isinstance(text, Chart) else _wrapped(text))
     heights = [
-        block.height + 0.3
+        block.height + _TITLE_INCHES
         if isinstance(block, Chart)
-        else _LINE_INCHES * (2 + block.count("\n") + 1)
+        else _LINE_INCHES * (block.count("\n") + 2)
         for block in blocks
     ]
-    widest = max(len(line) for text in texts for line in text.splitlines())
-    figure = Figure(figsize=(max(WIDTH, 0.4 + _CHARACTER_INCHES * widest), sum(heights)))
-    grid = figure.add_gridspec(len(blocks), 1, height_ratios=heights)
-    for row, block in enumerate(blocks):
-        axes = figure.add_subplot(grid[row])
+    figure = Figure(figsize=(_PICTURE_INCHES, sum(heights)))
+    parts = figure.subfigures(len(blocks), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for row, (block, part) in enumerate(zip(blocks, parts, strict=True)):
         if isinstance(block, Chart):
+            axes = part.add_subplot()
             block.draw(axes)
             axes.set_title(block.title, pad=20 if axes.get_legend() else 6)
         else:
-            axes.set_axis_off()
             weight = "bold" if row == 0 else "normal"
-            axes.text(
-                0, 1, block, transform=axes.transAxes, va="top", in_layout=False,
-                family="monospace", size=_TEXT_POINTS, weight=weight,
-            )  # fmt: skip
+            part.text(
+                0.01, 1, block, va="top", family="monospace", size=_TEXT_POINTS, weight=weight
+            )
     return _saved(figure, format, dpi=_PICTURE_DPI)
 
 
 def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _WORDS_PER_LINE)
+    """The text with its long lines broken; columns of tables stay as they are."""
+    lines = (
+        textwrap.wrap(line, _LINE_CHARACTERS, subsequent_indent="    ", drop_whitespace=False)
+        if len(line) > _LINE_CHARACTERS
+        else [line]
+        for line in text.split("\n")
+    )
+    return "\n".join("\n".join(parts) for parts in lines)
 
 
 def _html(page: Page) -> str:

@@ -69,7 +69,7 @@ def test_a_quick_bench_measures_everything(run: Run, movie: Path, tmp_path: Path
     rows = {e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
     assert rows >= {"bgsoft-decode", "bgsoft-picture", "bgsoft-encode"}
 
-    for word in ("Phases", "-bound", "Stages alone", "0 all CPU", "no picture stages"):
+    for word in ("Phases", "-bound", "Stages alone", "0 all CPU", "without picture stages"):
         assert word in outcome.out
     assert "renders: round 1 of 1" in outcome.err
 
