@@ -77,6 +77,22 @@ PHASES = (
 )
 
 
+_NVDEC = Phase(id=0, name="NVDEC", decode=DecodeBackend.NVDEC)
+_LEFT_OUT = (
+    ("bgsoft without picture stages", "picture", PHASES[0]),
+    ("bgsoft without picture stages: NVDEC", "picture", _NVDEC),
+    # Frames stay on the GPU, as in the last phase.
+    (
+        "bgsoft without picture stages: NVDEC, NVENC",
+        "picture",
+        replace(PHASES[-1], infer=(InferBackend.CPU,)),
+    ),
+    ("bgsoft without encoder", "encode", PHASES[0]),
+    ("bgsoft without encoder: NVDEC, GPU", "encode", PHASES[3]),
+)
+"""(name, what is left out, backends of the rest)."""
+
+
 @dataclass(slots=True)
 class _Row:
     """A phase or transcode, with its runs so far."""
@@ -115,18 +131,28 @@ def _phase_config(config: RenderConfig, phase: Phase, infer: InferBackend) -> Re
 
 
 class _PhaseRow:
-    """Runs one phase, on the first inference backend that works."""
+    """Runs one phase, on the first inference backend that works.
 
-    def __init__(self, phase: Phase, config: RenderConfig, folder: Path) -> None:
+    Args:
+        phase: Which.
+        config: What to render, and where to.
+        folder: For settings and report.
+        run: Runs one render; None: ``bgsoft render``.
+    """
+
+    def __init__(
+        self,
+        phase: Phase,
+        config: RenderConfig,
+        folder: Path,
+        run: Callable[[RenderConfig, Path], Run] | None = None,
+    ) -> None:
         self.phase = phase
+        self.output = config.output
         self._left = list(phase.infer)
-        self._output = folder / f"phase{phase.id}{config.output.suffix}"
+        self._config = config
         self._folder = folder
-        self._config = replace(config, output=self._output)
-
-    @property
-    def output(self) -> Path:
-        return self._output
+        self._run = run
 
     @property
     def config(self) -> RenderConfig:
@@ -137,7 +163,7 @@ class _PhaseRow:
         refused: list[str] = []
         while True:
             try:
-                return run_render(self.config, self._folder)
+                return (self._run or run_render)(self.config, self._folder)
             except BackendUnavailableError as exc:
                 refused.append(str(exc))
                 if len(self._left) == 1 or "--infer" not in str(exc):
@@ -182,7 +208,8 @@ def measure_phases(
     Raises:
         BgsoftError: A render failed, for another reason than a backend that is unavailable.
     """
-    makers = {phase.id: _PhaseRow(phase, config, folder) for phase in phases}
+    outputs = {p.id: folder / f"phase{p.id}{config.output.suffix}" for p in phases}
+    makers = {p.id: _PhaseRow(p, replace(config, output=outputs[p.id]), folder) for p in phases}
     rows = {f"phase {phase.id}": _Row(makers[phase.id]) for phase in phases}
     transcodes = _transcode_rows(config, info, folder)
     rows.update(transcodes)
@@ -282,22 +309,12 @@ def _bottleneck(
 
 def _transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict[str, _Row]:
     """Renders with parts left out, and plain transcodes by ffmpeg."""
-    plain = _phase_config(config, PHASES[0], InferBackend.CPU)
-    nvdec = replace(plain, backends=replace(plain.backends, decode=DecodeBackend.NVDEC))
-    # Frames stay on the GPU, as in the last phase.
-    on_gpu = _phase_config(config, PHASES[-1], InferBackend.CPU)
-    composited = _phase_config(config, PHASES[3], InferBackend.AUTO)
-    left_out = {
-        "bgsoft without picture stages": ("picture", plain),
-        "bgsoft without picture stages: NVDEC": ("picture", nvdec),
-        "bgsoft without picture stages: NVDEC, NVENC": ("picture", on_gpu),
-        "bgsoft without encoder": ("encode", plain),
-        "bgsoft without encoder: NVDEC, GPU": ("encode", composited),
-    }
+    config = replace(config, output=folder / f"floor{config.output.suffix}")
     rows = {
-        name: _Row(partial(_render_without, part, chosen, folder))
-        for name, (part, chosen) in left_out.items()
+        name: _Row(_PhaseRow(phase, config, folder, partial(_render_without, part)))
+        for name, part, phase in _LEFT_OUT
     }
+    plain = _phase_config(config, PHASES[0], InferBackend.CPU)
     executables = ffmpeg_executables()
     if not executables:
         rows["ffmpeg"] = _Row(_never, reason="no ffmpeg found: pip install '.[quality]'")
@@ -321,11 +338,11 @@ def _never() -> Run:
 
 
 def _render_without(part: str, config: RenderConfig, folder: Path) -> Run:
-    settings, output = folder / "floor.toml", folder / f"floor{config.output.suffix}"
+    settings = folder / "floor.toml"
     settings.write_text(preset_text(config), encoding="utf-8")
     command = [
         *python_command("bgsoft.bench.floor"),
-        *(part, str(config.input), str(output), str(settings)),
+        *(part, str(config.input), str(config.output), str(settings)),
     ]
     if config.duration_seconds is not None:
         command.append(repr(config.duration_seconds))

@@ -18,11 +18,11 @@ from bgsoft.bench import baseline as baselines
 from bgsoft.bench.cases import run_cases
 from bgsoft.bench.clip import BenchClip, prepare
 from bgsoft.bench.codec_cases import codec_cases
+from bgsoft.bench.context import BenchContext
 from bgsoft.bench.phases import measure_phases
-from bgsoft.bench.picture_cases import picture_cases
+from bgsoft.bench.stage_cases import stage_cases
 from bgsoft.bench.timeline import traced_render
 from bgsoft.bench.tune import tune
-from bgsoft.bench.workshop import Workshop
 from bgsoft.beside import made_folders, write_whole
 from bgsoft.config import Codec, RenderConfig
 from bgsoft.errors import UnsupportedFormatError
@@ -181,7 +181,7 @@ def _measure(
             with made_folders([options.trace], tell):
                 write_whole(options.trace, "trace", trace.read_bytes())
     if options.stages:
-        shop = Workshop(
+        context = BenchContext(
             config,
             clip.info,
             folder,
@@ -190,8 +190,8 @@ def _measure(
             tell=tell,
         )
         cases = [
-            *codec_cases(shop, quick=options.quick),
-            *picture_cases(shop, quick=options.quick),
+            *codec_cases(context, quick=options.quick),
+            *stage_cases(context, quick=options.quick),
         ]
         results["stages"] = run_cases(cases, effort.rounds, tell)
     if options.tune:

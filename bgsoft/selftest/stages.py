@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,12 @@ from bgsoft.compare.measure import mean_squared_error, psnr
 from bgsoft.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.encode.base import Encoder
 from bgsoft.errors import VerificationError
 from bgsoft.frame import Array, Frame, Planes
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.containers import container_for
+from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.segment.create import make_host_driver
@@ -37,6 +39,7 @@ __all__ = [
     "Mask",
     "decode_clip",
     "difference",
+    "encode_file",
     "encode_frames",
     "lowest_psnr_db",
     "run_model",
@@ -240,23 +243,44 @@ def encode_frames(
         BackendUnavailableError: There is no NVENC, or none for this codec.
         BgsoftError: As encoders, muxer and decoder.
     """
-    format = frames[0].format
-    info, container = stream_info(format), container_for(path)
-    settings = EncodeConfig(codec=codec)
+    info, settings = stream_info(frames[0].format), EncodeConfig(codec=codec)
     builder = _builder(None if backend == "cpu" else device)
-    with Muxer(path, container, info, copy_tracks=False) as muxer:
-        encoder = builder.make_encoder(backend, muxer, settings, info)
-        fed = [to_device(frame) for frame in frames] if builder.on_device else list(frames)
+    fed = [to_device(frame) for frame in frames] if builder.on_device else frames
+    encoder, seconds = encode_file(
+        path, fed, info, lambda muxer: builder.make_encoder(backend, muxer, settings, info)
+    )
+    return _read_back(path, frames, encoder, 1000 * seconds / len(frames))
+
+
+def encode_file(
+    path: Path, frames: Sequence[Frame], info: VideoInfo, make: Callable[[Muxer], Encoder]
+) -> tuple[str, float]:
+    """Encode frames into a file without sound.
+
+    Args:
+        path: File to write.
+        frames: Where the encoder takes them.
+        info: Of the video that they are from.
+        make: Makes the encoder.
+
+    Returns:
+        Its name, and the seconds from the first frame to the last packet.
+
+    Raises:
+        BgsoftError: As encoder and muxer.
+    """
+    with Muxer(path, container_for(path), info, copy_tracks=False) as muxer:
+        encoder = make(muxer)
         try:
             started = time.perf_counter()
-            for frame in fed:
+            for frame in frames:
                 encoder.encode(frame)
             encoder.finish()
             seconds = time.perf_counter() - started
             muxer.finish()
         finally:
             encoder.close()
-    return _read_back(path, frames, encoder.name, 1000 * seconds / len(frames))
+    return encoder.name, seconds
 
 
 def _read_back(path: Path, frames: Sequence[Frame], encoder: str, ms: float) -> Encoded:
