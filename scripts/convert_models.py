@@ -2,7 +2,7 @@
 
 Usage, from the repository root::
 
-    python scripts/convert_models.py                    # needs onnx; writes the .onnx files
+    python scripts/convert_models.py                    # needs onnx, tflite; writes the .onnx files
     python scripts/convert_models.py --verify [IMAGE..] # needs mediapipe; compares, prints a table
     python scripts/convert_models.py --record           # needs mediapipe; rewrites the golden data
 
@@ -76,7 +76,7 @@ def read_tflite(wheel: Path, spec: ModelSpec) -> bytes:
 def convert(wheel: Path) -> None:
     """Write every embedded model and print its size and SHA-256 for the catalogue."""
     from tflite_onnx.emit import OnnxEmitter
-    from tflite_onnx.flatbuffer import read_graph
+    from tflite_onnx.graph import read_graph
     from tflite_onnx.rewrite import convolve_before_resize
 
     DATA.mkdir(parents=True, exist_ok=True)

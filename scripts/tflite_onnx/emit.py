@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tflite_onnx.flatbuffer import Array, Graph, Operator
+from tflite_onnx.graph import Array, Graph, Operator
 from tflite_onnx.specs import Output
 
 OPSET = 17
