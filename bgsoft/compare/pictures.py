@@ -143,20 +143,12 @@ def compare_pictures(
             if scorer is not None:
                 if inside is not None:
                     planes_b = _replaced(planes_a, planes_b, inside)
-                try:
-                    scorer.push(planes_a, planes_b)
-                except BackendUnavailableError as exc:
-                    scorer, vmaf_reason = None, exc.message
+                scorer.push(planes_a, planes_b)
         scores: list[float] | None = None
-        if scorer is not None:
-            try:
-                scores = scorer.finish()
-                if len(scores) != meter.frames:
-                    raise BackendUnavailableError(
-                        f"ffmpeg scored {len(scores)} of {meter.frames} frames"
-                    )
-            except BackendUnavailableError as exc:
-                scores, vmaf_reason = None, exc.message
+        try:
+            scores = None if scorer is None else scorer.finish()
+        except BackendUnavailableError as exc:
+            vmaf_reason = exc.message
         seconds = [float(time) for time in first.times[: meter.frames]]
         curves = meter.curves(seconds)
         if scores is not None:
