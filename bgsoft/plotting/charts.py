@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bgsoft.plotting.palette import INK, SERIES
+from bgsoft.plotting.palette import BAD, INK, SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,8 +144,16 @@ def line_chart(
             style = "steps-post" if stepped else "default"
             axes.plot(seconds, gaps, color=color, linewidth=1.3, drawstyle=style, label=name)
         if mark is not None:
-            axes.plot(*mark[:2], color=INK, marker="o", markersize=4)
-            axes.annotate(mark[2], mark[:2], xytext=(4, -12), textcoords="offset points")
+            axes.plot(*mark[:2], color=BAD, marker="o", markersize=4)
+            at_end = mark[0] > 0.8 * seconds[-1]
+            axes.annotate(
+                mark[2],
+                mark[:2],
+                xytext=(-6 if at_end else 4, -12),
+                textcoords="offset points",
+                color=BAD,
+                ha="right" if at_end else "left",
+            )
         axes.set_xlim(seconds[0], seconds[-1])
         if bounds is not None:
             axes.set_ylim(*bounds)

@@ -29,7 +29,7 @@ FAILED = "FAIL"
 _SUFFIXES = (".html", ".htm", ".png", ".svg")
 _PICTURE_DPI = 150
 _PICTURE_INCHES = 11.0
-_TITLE_INCHES = 0.4
+_TITLE_INCHES = 0.45
 _TEXT_POINTS, _LINE_INCHES, _LINE_CHARACTERS = 8.0, 0.16, 155
 """Of monospaced text in a picture: size, height and longest line."""
 
@@ -128,7 +128,7 @@ def _picture(page: Page, format: str) -> bytes:
     heights = [
         block.height + _TITLE_INCHES
         if isinstance(block, Chart)
-        else _LINE_INCHES * (block.count("\n") + 2)
+        else _LINE_INCHES * (block.count("\n") + 1) + 0.2
         for block in blocks
     ]
     figure = Figure(figsize=(_PICTURE_INCHES, sum(heights)))
@@ -137,11 +137,11 @@ def _picture(page: Page, format: str) -> bytes:
         if isinstance(block, Chart):
             axes = part.add_subplot()
             block.draw(axes)
-            axes.set_title(block.title, pad=20 if axes.get_legend() else 6)
+            axes.set_title(block.title, pad=24 if axes.get_legend() else 6)
         else:
             weight = "bold" if row == 0 else "normal"
             part.text(
-                0.01, 1, block, va="top", family="monospace", size=_TEXT_POINTS, weight=weight
+                0.01, 0.97, block, va="top", family="monospace", size=_TEXT_POINTS, weight=weight
             )
     return _saved(figure, format, dpi=_PICTURE_DPI)
 

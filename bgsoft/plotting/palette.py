@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DARK", "INK", "LIGHT", "SERIES"]
+__all__ = ["BAD", "DARK", "INK", "LIGHT", "SERIES"]
 
 # The data colours differ in lightness as well as in hue, so that they stay apart for readers who
 # don't see red and green as different. Each light colour stands for its role: no two are equal.
@@ -34,6 +34,6 @@ DARK = {
     "s5": "#ee7fa3",
     "s6": "#a0acba",
 }
-INK = LIGHT["ink"]
+INK, BAD = LIGHT["ink"], LIGHT["bad"]
 SERIES = tuple(color for role, color in LIGHT.items() if role[1:].isdigit())
 """Of the data, in the order of its series."""
