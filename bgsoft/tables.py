@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-__all__ = ["NONE", "Table", "number", "plain_text", "terminal_text"]
+__all__ = ["FAILED", "NONE", "Table", "number", "plain_text", "terminal_text"]
 
 NONE = "–"
 """Stands for a figure that there is not."""
+FAILED = "FAIL"
+"""A cell with this text is bad news."""
 _NO_WRAP = 10_000
 """Columns of a page on which no line is broken."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from bgsoft.compare.result import Comparison, Curve, Pictures
-from bgsoft.plotting.page import FAILED
-from bgsoft.tables import NONE, Table
+from bgsoft.tables import FAILED, NONE, Table
 
 __all__ = ["PLANES", "checks_table", "pictures_table"]
 

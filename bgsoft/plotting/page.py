@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bgsoft.beside import write_whole
 from bgsoft.errors import BackendUnavailableError, ConfigError
-from bgsoft.plotting.charts import WIDTH, Chart
-from bgsoft.plotting.palette import DARK, LIGHT
-from bgsoft.tables import Table, plain_text
+from bgsoft.plotting.charts import DARK, LIGHT, WIDTH, Chart
+from bgsoft.tables import FAILED, Table, plain_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FAILED", "Block", "Page", "check_plot", "write_page"]
+__all__ = ["Block", "Page", "check_plot", "write_page"]
 
-FAILED = "FAIL"
-"""A cell with this text is shown as bad news."""
 _SUFFIXES = (".html", ".htm", ".png", ".svg")
 _PICTURE_DPI = 150
 _PICTURE_INCHES = 11.0
