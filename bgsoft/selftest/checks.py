@@ -171,7 +171,7 @@ class Checks:
         shown, seconds = decode_clip(clip, backend, self._need_decoder(backend, clip))
         if len(shown) != spec.frames:
             raise VerificationError(f"{len(shown)} frames came out, not {spec.frames}")
-        detail = spec.name
+        detail = Path(spec.name).stem
         if backend != "cpu":
             problem = difference(shown, decode_clip(clip)[0])
             if problem is not None:
