@@ -117,6 +117,7 @@ ODD_NAMES = [
 
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_odd_names(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     Path("a.mp4").write_bytes(write_video(tmp_path / "made.mp4", SPEC).read_bytes())
     (tmp_path / name).write_bytes((tmp_path / "made.mp4").read_bytes())
@@ -134,6 +135,7 @@ def test_odd_names(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, na
 
 
 def test_png_plot(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     path = tmp_path / "p.png"
     assert run("compare", "a.mp4", "b.mp4", "--no-vmaf", "--plot", path).code == 0
     assert path.read_bytes().startswith(b"\x89PNG")
