@@ -5,43 +5,35 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
-import platform
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import bgsoft
 from bgsoft.backends import Candidate, probe_all
 from bgsoft.cuda.driver import driver_version
 from bgsoft.errors import BgsoftError
-from bgsoft.hardware import HARDWARE_RUNS, HardwareRun
 from bgsoft.infer.providers import runtime_clash
+from bgsoft.machine import DecodeCaps, EncodeCaps, GpuInfo, decode_caps, encode_caps, gpu_info
 from bgsoft.models.catalog import catalog, check_files, spec_path
+from bgsoft.versions import LIBRARIES, installed_version, library_versions
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
-    from bgsoft.selftest.gpu_info import DecodeCaps, EncodeCaps, GpuInfo
+    from bgsoft.selftest.checks import Trial
     from bgsoft.selftest.parity import Parity
-    from bgsoft.selftest.trials import Trial
 
-__all__ = ["ENCODERS", "DoctorReport", "ModelCheck", "examine"]
+__all__ = ["ENCODERS", "NEVER_RUN", "DoctorReport", "ModelCheck", "examine"]
 
 T = TypeVar("T")
 
 ENCODERS = ("libx264", "libx265", "libsvtav1", "libvpx-vp9", "prores_ks", "ffv1")
 """The encoders that bgsoft's codecs stand for on the CPU."""
 
-_PACKAGES = ("av", "numpy", "cv2", "onnxruntime", "cupy", "PyNvVideoCodec", "pynvml")
 _REQUIRED = ("av", "numpy", "cv2", "onnxruntime")
-_DISTRIBUTIONS = {
-    "cv2": ("opencv-python-headless", "opencv-python"),
-    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
-    "cupy": ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
-    "pynvml": ("nvidia-ml-py",),
-}
+NEVER_RUN = ("inference on TensorRT", "encoding on NVENC")
+"""Written from documentation: bgsoft's makers had no hardware that has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +81,8 @@ class DoctorReport:
     gpu_problems: list[str]
     """What ``bgsoft render --require-gpu`` would refuse, or do otherwise than the CPU; empty where
     all stages run on the GPU."""
-    hardware_runs: tuple[HardwareRun, ...] = HARDWARE_RUNS
-    """What of bgsoft has been run on which hardware, by its makers."""
+    never_run: tuple[str, ...] = NEVER_RUN
+    """What of bgsoft has never been run by its makers."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON types."""
@@ -104,23 +96,20 @@ def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
         gpu: CUDA device number that GPU backends are probed on.
         self_test: Also run every backend for a moment, and compare the GPU with the CPU.
     """
-    versions: dict[str, str | None] = {
-        "bgsoft": bgsoft.__version__,
-        "python": platform.python_version(),
-    }
+    versions: dict[str, str | None] = dict(library_versions())
     import_errors = {}
-    for name in _PACKAGES:
+    for name in LIBRARIES:
         versions[name], error = _package(name)
         if error:
             import_errors[name] = error
-    usable = {name for name in _PACKAGES if versions[name] and name not in import_errors}
+    usable = {name for name in LIBRARIES if versions[name] and name not in import_errors}
     encoders = _encoders() if "av" in usable else dict.fromkeys(ENCODERS, False)
     stages = probe_all(gpu)
     models = _check_models()
     driver = driver_version()
     info: GpuInfo | None = None
     if _offered(stages, "composite", "cuda"):
-        info = _describe_gpu(gpu, driver)
+        info = _attempt(lambda: gpu_info(gpu), None)
     trials: list[Trial] = []
     if self_test and usable.issuperset(_REQUIRED):
         stages, trials = _self_test(stages, gpu)
@@ -138,8 +127,8 @@ def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
         stages=stages,
         trials=trials,
         gpu=info,
-        decode_caps=_decode_caps(gpu) if video else [],
-        encode_caps=_encode_caps(gpu) if video else [],
+        decode_caps=_attempt(lambda: decode_caps(gpu), []) if video else [],
+        encode_caps=_attempt(lambda: encode_caps(gpu), []) if video else [],
         parity=parity,
         models=models,
         cpu_count=usable_cores(),
@@ -161,29 +150,11 @@ def _attempt(question: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-def _describe_gpu(gpu: int, driver: str | None) -> GpuInfo | None:
-    from bgsoft.selftest.gpu_info import gpu_info
-
-    return _attempt(lambda: gpu_info(gpu, driver), None)
-
-
-def _decode_caps(gpu: int) -> list[DecodeCaps]:
-    from bgsoft.selftest.gpu_info import decode_caps
-
-    return _attempt(lambda: decode_caps(gpu), [])
-
-
-def _encode_caps(gpu: int) -> list[EncodeCaps]:
-    from bgsoft.selftest.gpu_info import encode_caps
-
-    return _attempt(lambda: encode_caps(gpu), [])
-
-
 def _self_test(
     stages: dict[str, list[Candidate]], gpu: int
 ) -> tuple[dict[str, list[Candidate]], list[Trial]]:
     """Try every backend; returns the candidates as they turned out to be, and the trials."""
-    from bgsoft.selftest.trials import run_trials
+    from bgsoft.selftest.checks import run_trials
 
     with tempfile.TemporaryDirectory(prefix="bgsoft-doctor-") as folder:
         trials = run_trials(stages, Path(folder), gpu)
@@ -221,21 +192,12 @@ def _package(name: str) -> tuple[str | None, str | None]:
     if spec is None:
         return None, None
     if spec.origin is None:
-        return _distribution_version(name) or "unknown", "only remains of it are installed"
+        return installed_version(name) or "unknown", "only remains of it are installed"
     try:
         module = importlib.import_module(name)
     except Exception as exc:  # a broken binary package may raise anything
-        return _distribution_version(name) or "unknown", f"{type(exc).__name__}: {exc}"
-    return str(getattr(module, "__version__", None) or _distribution_version(name)), None
-
-
-def _distribution_version(name: str) -> str | None:
-    for distribution in _DISTRIBUTIONS.get(name, (name,)):
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
+        return installed_version(name) or "unknown", f"{type(exc).__name__}: {exc}"
+    return str(getattr(module, "__version__", None) or installed_version(name)), None
 
 
 def _ffmpeg_libraries() -> dict[str, str]:

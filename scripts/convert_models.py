@@ -1,17 +1,16 @@
-"""Make the embedded ONNX models from Google's MediaPipe wheel, and check them against it.
+"""Make the embedded ONNX models from Google's MediaPipe wheel.
 
 Usage, from the repository root::
 
-    python scripts/convert_models.py                    # needs onnx; writes the .onnx files
-    python scripts/convert_models.py --verify [IMAGE..] # needs mediapipe; compares, prints a table
-    python scripts/convert_models.py --record           # needs mediapipe; rewrites the golden data
+    python scripts/convert_models.py            # needs onnx, tflite; writes the .onnx files
+    python scripts/convert_models.py --record   # needs mediapipe; rewrites the golden data
 
 The wheel comes from ``--wheel``, or from ``pip download`` for the platform it was pinned on. What
 is checked by hash are the four TFLite files inside, so a wheel for any platform serves.
 
-``--verify`` and ``--record`` run MediaPipe's own inference (with numpy below 2) on the ONNX files
-that are there; install ``mediapipe==0.10.21 onnxruntime scikit-image`` in an environment of its
-own, since MediaPipe pins an old protobuf that ``onnx`` doesn't share.
+``--record`` runs MediaPipe's own inference (with numpy below 2); install ``mediapipe==0.10.21
+scikit-image`` in an environment of its own, since MediaPipe pins an old protobuf that ``onnx``
+doesn't share. ``tests/golden`` compares the files with what it recorded.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def read_tflite(wheel: Path, spec: ModelSpec) -> bytes:
 def convert(wheel: Path) -> None:
     """Write every embedded model and print its size and SHA-256 for the catalogue."""
     from tflite_onnx.emit import OnnxEmitter
-    from tflite_onnx.flatbuffer import read_graph
+    from tflite_onnx.graph import read_graph
     from tflite_onnx.rewrite import convolve_before_resize
 
     DATA.mkdir(parents=True, exist_ok=True)
@@ -104,32 +103,21 @@ def convert(wheel: Path) -> None:
             print(f"{file:28} {len(content):9,} bytes  {digest}")
 
 
-def main() -> int:
-    """Run one of the three actions; 1 when ``--verify`` finds a model over its tolerance."""
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--wheel", type=Path, help="the MediaPipe wheel; fetched when not given")
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument(
-        "--verify", nargs="*", type=Path, metavar="IMAGE", help="compare with MediaPipe's runtime"
-    )
-    action.add_argument("--record", action="store_true", help="rewrite tests/golden/models.npz")
+    parser.add_argument("--record", action="store_true", help="rewrite tests/golden/models.npz")
     options = parser.parse_args()
-    if options.verify is not None:
-        from tflite_onnx.verify import verify
-
-        return verify(DATA, options.verify)
     if options.record:
-        from tflite_onnx.verify import record
+        from tflite_onnx.record import record
 
         record(GOLDEN)
-        return 0
-    if options.wheel is not None:
+    elif options.wheel is not None:
         convert(options.wheel)
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        convert(download_wheel(Path(folder)))
-    return 0
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            convert(download_wheel(Path(folder)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

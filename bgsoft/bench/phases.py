@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bgsoft.backends import chosen_gpu, driver_problem
 from bgsoft.bench.bottleneck import find_bottleneck
 from bgsoft.bench.process import (
     Run,
@@ -20,8 +21,9 @@ from bgsoft.bench.process import (
     run_render,
     stage_load,
 )
-from bgsoft.bench.quality import compare_files, ffmpeg_executable
 from bgsoft.bench.sampling import interleaved, median
+from bgsoft.compare.pictures import compare_pictures
+from bgsoft.compare.vmaf import ask_ffmpeg, ffmpeg_executables
 from bgsoft.config import (
     CompositeBackend,
     DecodeBackend,
@@ -50,28 +52,19 @@ class Phase:
     """The first that runs here is taken."""
     composite: CompositeBackend = CompositeBackend.CPU
     encode: EncodeBackend = EncodeBackend.CPU
-    target: tuple[float, float] | None = None
-    """Speed-up over phase 0 that was planned for."""
 
 
 _GPU_INFERENCE = (InferBackend.TENSORRT, InferBackend.CUDA)
 PHASES = (
     Phase(id=0, name="all CPU"),
-    Phase(id=1, name="+ GPU inference", infer=_GPU_INFERENCE, target=(5, 7)),
-    Phase(
-        id=2,
-        name="+ NVDEC",
-        decode=DecodeBackend.NVDEC,
-        infer=_GPU_INFERENCE,
-        target=(8, 10),
-    ),
+    Phase(id=1, name="+ GPU inference", infer=_GPU_INFERENCE),
+    Phase(id=2, name="+ NVDEC", decode=DecodeBackend.NVDEC, infer=_GPU_INFERENCE),
     Phase(
         id=3,
         name="+ CuPy matte and composite",
         decode=DecodeBackend.NVDEC,
         infer=_GPU_INFERENCE,
         composite=CompositeBackend.CUDA,
-        target=(10, 15),
     ),
     Phase(
         id=4,
@@ -80,9 +73,24 @@ PHASES = (
         infer=_GPU_INFERENCE,
         composite=CompositeBackend.CUDA,
         encode=EncodeBackend.NVENC,
-        target=(12, 20),
     ),
 )
+
+
+_NVDEC = Phase(id=0, name="NVDEC", decode=DecodeBackend.NVDEC)
+_LEFT_OUT = (
+    ("bgsoft without picture stages", "picture", PHASES[0]),
+    ("bgsoft without picture stages: NVDEC", "picture", _NVDEC),
+    # Frames stay on the GPU, as in the last phase.
+    (
+        "bgsoft without picture stages: NVDEC, NVENC",
+        "picture",
+        replace(PHASES[-1], infer=(InferBackend.CPU,)),
+    ),
+    ("bgsoft without encoder", "encode", PHASES[0]),
+    ("bgsoft without encoder: NVDEC, GPU", "encode", PHASES[3]),
+)
+"""(name, what is left out, backends of the rest)."""
 
 
 @dataclass(slots=True)
@@ -123,18 +131,28 @@ def _phase_config(config: RenderConfig, phase: Phase, infer: InferBackend) -> Re
 
 
 class _PhaseRow:
-    """Runs one phase, on the first inference backend that works."""
+    """Runs one phase, on the first inference backend that works.
 
-    def __init__(self, phase: Phase, config: RenderConfig, folder: Path) -> None:
+    Args:
+        phase: Which.
+        config: What to render, and where to.
+        folder: For settings and report.
+        run: Runs one render; None: ``bgsoft render``.
+    """
+
+    def __init__(
+        self,
+        phase: Phase,
+        config: RenderConfig,
+        folder: Path,
+        run: Callable[[RenderConfig, Path], Run] | None = None,
+    ) -> None:
         self.phase = phase
+        self.output = config.output
         self._left = list(phase.infer)
-        self._output = folder / f"phase{phase.id}{config.output.suffix}"
+        self._config = config
         self._folder = folder
-        self._config = replace(config, output=self._output)
-
-    @property
-    def output(self) -> Path:
-        return self._output
+        self._run = run
 
     @property
     def config(self) -> RenderConfig:
@@ -145,7 +163,7 @@ class _PhaseRow:
         refused: list[str] = []
         while True:
             try:
-                return run_render(self.config, self._folder)
+                return (self._run or run_render)(self.config, self._folder)
             except BackendUnavailableError as exc:
                 refused.append(str(exc))
                 if len(self._left) == 1 or "--infer" not in str(exc):
@@ -190,7 +208,8 @@ def measure_phases(
     Raises:
         BgsoftError: A render failed, for another reason than a backend that is unavailable.
     """
-    makers = {phase.id: _PhaseRow(phase, config, folder) for phase in phases}
+    outputs = {p.id: folder / f"phase{p.id}{config.output.suffix}" for p in phases}
+    makers = {p.id: _PhaseRow(p, replace(config, output=outputs[p.id]), folder) for p in phases}
     rows = {f"phase {phase.id}": _Row(makers[phase.id]) for phase in phases}
     transcodes = _transcode_rows(config, info, folder)
     rows.update(transcodes)
@@ -233,7 +252,6 @@ def _phase_result(maker: _PhaseRow, row: _Row, cores: int) -> dict[str, Any]:
         },
         "available": bool(runs),
         "reason": row.reason,
-        "target": None if phase.target is None else list(phase.target),
         "fps": median([run.fps for run in runs]),
         "fps_samples": [run.fps for run in runs],
         "run_fps": median([run.run_fps for run in runs]),
@@ -245,6 +263,7 @@ def _phase_result(maker: _PhaseRow, row: _Row, cores: int) -> dict[str, Any]:
         "cpu_load": median([min(1.0, run.cpu_s / run.wall_s / cores) for run in runs]),
         "psnr_db": None,
         "ssim": None,
+        "identical": False,
         "h2d_bytes": report.get("h2d_bytes"),
         "d2h_bytes": report.get("d2h_bytes"),
         "peak_rss_bytes": max((run.report["peak_rss_bytes"] for run in runs), default=None),
@@ -270,8 +289,12 @@ def _compare(
         result["speedup"] = result["fps"] / first["fps"]
         if result is not first:
             tell(f"comparing phase {result['id']} with phase 0")
-            files = makers[result["id"]].output, makers[0].output
-            result["psnr_db"], result["ssim"] = compare_files(*files)
+            pictures = compare_pictures(makers[0].output, makers[result["id"]].output).pictures
+            psnr, ssim = (pictures.statistic(metric, "y") for metric in ("psnr", "ssim"))
+            if psnr is not None:
+                result["identical"] = psnr.identical  # JSON has no infinity
+                result["psnr_db"] = psnr.mean if math.isfinite(psnr.mean) else None
+            result["ssim"] = None if ssim is None else ssim.mean
 
 
 def _bottleneck(
@@ -285,25 +308,28 @@ def _bottleneck(
 
 
 def _transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict[str, _Row]:
-    """Decode and encode alone: through our own classes, and by ffmpeg."""
-    plain = _phase_config(config, PHASES[0], InferBackend.CPU)
-    nvdec = replace(plain.backends, decode=DecodeBackend.NVDEC)
-    configs = {
-        "": plain,
-        ": NVDEC": replace(plain, backends=nvdec),
-        # Frames stay on the GPU, as in the last phase.
-        ": NVDEC, NVENC": _phase_config(config, PHASES[-1], InferBackend.CPU),
-    }
+    """Renders with parts left out, and plain transcodes by ffmpeg."""
+    config = replace(config, output=folder / f"floor{config.output.suffix}")
     rows = {
-        f"bgsoft, no picture stages{name}": _Row(partial(_own_transcode, chosen, folder))
-        for name, chosen in configs.items()
+        name: _Row(_PhaseRow(phase, config, folder, partial(_render_without, part)))
+        for name, part, phase in _LEFT_OUT
     }
-    executable = ffmpeg_executable()
-    if executable is None:
+    plain = _phase_config(config, PHASES[0], InferBackend.CPU)
+    executables = ffmpeg_executables()
+    if not executables:
         rows["ffmpeg"] = _Row(_never, reason="no ffmpeg found: pip install '.[quality]'")
-    else:
-        name = f"ffmpeg {_ffmpeg_version(executable)}"
-        rows[name] = _Row(lambda: _ffmpeg_transcode(executable, plain, info, folder))
+        return rows
+    executable = executables[-1]  # the user's own rather than the extra's
+    words = (ask_ffmpeg(executable, "-version") or "").split()
+    name = f"ffmpeg {words[2].partition('-')[0]}" if len(words) > 2 else "ffmpeg"
+    rows[name] = _Row(partial(_ffmpeg_transcode, executable, (), plain, info, folder))
+    problem = driver_problem(chosen_gpu(config.backends.gpu))
+    if problem is None and "cuda" not in (ask_ffmpeg(executable, "-hwaccels") or "").split():
+        problem = "this ffmpeg cannot decode on a GPU"
+    decoding = ("-hwaccel", "cuda")
+    rows[f"{name}: NVDEC"] = _Row(
+        partial(_ffmpeg_transcode, executable, decoding, plain, info, folder), reason=problem
+    )
     return rows
 
 
@@ -311,12 +337,12 @@ def _never() -> Run:
     raise BackendUnavailableError("not measured")
 
 
-def _own_transcode(config: RenderConfig, folder: Path) -> Run:
-    settings, output = folder / "transcode.toml", folder / f"transcode{config.output.suffix}"
+def _render_without(part: str, config: RenderConfig, folder: Path) -> Run:
+    settings = folder / "floor.toml"
     settings.write_text(preset_text(config), encoding="utf-8")
     command = [
-        *python_command("bgsoft.bench.transcode"),
-        *(str(config.input), str(output), str(settings)),
+        *python_command("bgsoft.bench.floor"),
+        *(part, str(config.input), str(config.output), str(settings)),
     ]
     if config.duration_seconds is not None:
         command.append(repr(config.duration_seconds))
@@ -325,19 +351,9 @@ def _own_transcode(config: RenderConfig, folder: Path) -> Run:
     return Run(frames=made["frames"], wall_s=wall, cpu_s=cpu, report=made)
 
 
-def _ffmpeg_version(executable: str) -> str:
-    done = subprocess.run(
-        [executable, "-version"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    words = done.stdout.split()
-    return words[2].partition("-")[0] if len(words) > 2 else ""
-
-
-def _ffmpeg_transcode(executable: str, config: RenderConfig, info: VideoInfo, folder: Path) -> Run:
+def _ffmpeg_transcode(
+    executable: str, decoding: Sequence[str], config: RenderConfig, info: VideoInfo, folder: Path
+) -> Run:
     """The same encoder with the same settings, sound copied."""
     output = folder / f"ffmpeg{config.output.suffix}"
     container = container_for(config.output)
@@ -352,7 +368,8 @@ def _ffmpeg_transcode(executable: str, config: RenderConfig, info: VideoInfo, fo
     try:
         wall, cpu, text = run_process(
             [
-                *(executable, "-v", "error", "-nostdin", "-y", *limit, "-i", str(config.input)),
+                *(executable, "-v", "error", "-nostdin", "-y", *limit, *decoding),
+                *("-i", str(config.input)),
                 *("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy", "-c:v", choice.encoder),
                 *(*coded, "-pix_fmt", pixel_format, "-progress", "pipe:1", str(output)),
             ]

@@ -18,18 +18,18 @@ from bgsoft.bench import baseline as baselines
 from bgsoft.bench.cases import run_cases
 from bgsoft.bench.clip import BenchClip, prepare
 from bgsoft.bench.codec_cases import codec_cases
-from bgsoft.bench.machine_info import hardware, versions
-from bgsoft.bench.overhead import measure_overhead
+from bgsoft.bench.context import BenchContext
 from bgsoft.bench.phases import measure_phases
-from bgsoft.bench.picture_cases import picture_cases
+from bgsoft.bench.stage_cases import stage_cases
 from bgsoft.bench.timeline import traced_render
 from bgsoft.bench.tune import tune
-from bgsoft.bench.workshop import Workshop
 from bgsoft.beside import made_folders, write_whole
 from bgsoft.config import Codec, RenderConfig
 from bgsoft.errors import UnsupportedFormatError
+from bgsoft.machine import hardware
 from bgsoft.media.containers import container_for
 from bgsoft.presets import Layer, build_config
+from bgsoft.versions import installed_versions
 from bgsoft.workers import usable_cores
 
 __all__ = ["BenchOptions", "Effort", "run_bench"]
@@ -49,13 +49,11 @@ class Effort:
     """Encoded by each encoder."""
     case_seconds: float = 0.3
     """For each stage and round."""
-    pairs: int = 12
-    """Turns with and without metrics."""
 
     @classmethod
     def quick(cls) -> Effort:
         """Enough to see that everything works, and roughly how fast."""
-        return cls(seconds=2.0, rounds=1, frames=12, case_seconds=0.03, pairs=2)
+        return cls(seconds=2.0, rounds=1, frames=12, case_seconds=0.03)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,14 +151,13 @@ def _measure(
             "render": _settings(config),
         },
         "hardware": hardware(chosen_gpu(config.backends.gpu)),
-        "versions": versions(),
+        "versions": installed_versions(),
         "clip": clip.to_dict(clip.info.estimated_frames or 0),
         "phases": [],
         "transcodes": [],
         "bottleneck": None,
         "stages": [],
         "timeline": None,
-        "metrics_overhead": None,
         "tune": None,
         "baseline": None,
     }
@@ -184,7 +181,7 @@ def _measure(
             with made_folders([options.trace], tell):
                 write_whole(options.trace, "trace", trace.read_bytes())
     if options.stages:
-        shop = Workshop(
+        context = BenchContext(
             config,
             clip.info,
             folder,
@@ -193,22 +190,13 @@ def _measure(
             tell=tell,
         )
         cases = [
-            *codec_cases(shop, quick=options.quick),
-            *picture_cases(shop, quick=options.quick),
+            *codec_cases(context, quick=options.quick),
+            *stage_cases(context, quick=options.quick),
         ]
         results["stages"] = run_cases(cases, effort.rounds, tell)
-        tell("cost of the metrics")
-        results["metrics_overhead"] = measure_overhead(
-            shop, _frame_ms(results["phases"]), effort.pairs
-        )
     if options.tune:
         results["tune"] = tune(config, folder, rounds=effort.rounds, tell=tell)
     return results
-
-
-def _frame_ms(phases: Sequence[dict[str, Any]]) -> float | None:
-    """Time of a frame in phase 0."""
-    return next((1000 / p["fps"] for p in phases if p["id"] == 0 and p["fps"]), None)
 
 
 def _settings(config: RenderConfig) -> dict[str, Any]:

@@ -1,251 +1,229 @@
-"""The results as tables: what to print, not how."""
+"""The results as tables: what to print and to put on a page, not how."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
-__all__ = ["Table", "change_text", "plain_lines", "tables"]
+from bgsoft.tables import NONE, Table, number
 
-_STAGES = ("decode", "segment", "face", "matte", "composite", "encode")
-_NONE = "–"
-_EXACT_DB = 99.0
+__all__ = [
+    "STAGES",
+    "Row",
+    "baseline_tables",
+    "phase_label",
+    "phase_tables",
+    "stage_tables",
+    "tables",
+    "tune_tables",
+    "value_text",
+]
+
+STAGES = ("decode", "segment", "face", "matte", "composite", "encode")
+"""As a report names them, in the order of the data."""
+Row: TypeAlias = Mapping[str, Any]
+"""One object of the results' JSON."""
 
 
-@dataclass(slots=True)
-class Table:
-    """Rows of text under a heading."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    """Lines below."""
-    text_columns: int = 1
-    """Columns from the left that hold words; the others hold figures, and end flush."""
-
-
-def tables(results: Mapping[str, Any]) -> Iterator[Table]:
+def tables(results: Row) -> Iterator[Table]:
     """Everything that was measured, in the order to read it."""
+    yield from phase_tables(results)
+    yield from stage_tables(results)
+    yield from tune_tables(results)
+    yield from baseline_tables(results)
+
+
+def phase_label(phase: Row) -> str:
+    """e.g. ``2 + NVDEC``."""
+    return f"{phase['id']} {phase['name']}"
+
+
+def phase_tables(results: Row) -> Iterator[Table]:
+    """Whole renders and transcodes; nothing where they were not asked for."""
     if results["phases"]:
         yield _phases(results)
         yield _likeness(results)
         yield _phase_stages(results)
         yield _transcodes(results)
+
+
+def stage_tables(results: Row) -> Iterator[Table]:
+    """Stages alone; nothing where they were not asked for."""
     if results["stages"]:
         yield _stages(results["stages"])
-    if results["metrics_overhead"] is not None:
-        yield _overhead(results["metrics_overhead"])
+
+
+def tune_tables(results: Row) -> Iterator[Table]:
+    """What ``--tune`` tried and chose; nothing without it."""
     if results["tune"] is not None:
         yield _tune(results["tune"])
+
+
+def baseline_tables(results: Row) -> Iterator[Table]:
+    """What changed since ``--baseline``; nothing without it."""
     if results["baseline"] is not None:
         yield _baseline(results["baseline"])
-
-
-def plain_lines(table: Table) -> Iterator[str]:
-    """A table as aligned text without any markup."""
-    yield table.title
-    if table.rows:
-        lines = [table.columns, *table.rows]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
-        for line in lines:
-            cells = [
-                cell.ljust(width) if index < table.text_columns else cell.rjust(width)
-                for index, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ]
-            yield ("  " + "  ".join(cells)).rstrip()
-    for note in table.notes:
-        yield f"  {note}"
-
-
-def change_text(percent: float) -> str:
-    """How much more time something takes than before."""
-    return f"{abs(percent):.1f} % {'more' if percent > 0 else 'less'} time"
-
-
-def _number(value: float | None, digits: int = 1, unit: str = "") -> str:
-    return _NONE if value is None else f"{value:,.{digits}f}{unit}"
 
 
 def _ms(value: float | None) -> str:
     """Three significant digits, whether microseconds or seconds."""
     if value is None:
-        return _NONE
-    digits = sum(value < limit for limit in (100, 10, 1, 0.1))
-    return f"{value:.{digits}f}"
+        return NONE
+    return number(value, sum(value < limit for limit in (100, 10, 1, 0.1)))
 
 
 def _mega(value: float | None) -> str:
-    return _NONE if value is None else f"{value / 1e6:,.0f}"
+    return number(None if value is None else value / 1e6, 0)
 
 
-def _bytes(value: float | None) -> str:
-    return _NONE if value is None else f"{value:,.0f}"
+def _psnr(phase: Row) -> str:
+    return "equal" if phase["identical"] else number(phase["psnr_db"])
 
 
-def _psnr(value: float | None) -> str:
-    if value is None:
-        return _NONE
-    return "equal" if value >= _EXACT_DB else f"{value:.1f}"
-
-
-def _target(target: Sequence[float] | None) -> str:
-    return _NONE if target is None else f"{target[0]:g}–{target[1]:g}×"
-
-
-def _reasons(rows: Sequence[tuple[str, str | None]]) -> list[str]:
+def _by_reason(rows: Iterable[tuple[str, str | None]]) -> list[str]:
     """Why some are missing, each reason once."""
-    by_reason: dict[str, list[str]] = {}
+    names: dict[str, dict[str, None]] = defaultdict(dict)
     for name, reason in rows:
         if reason is not None:
-            by_reason.setdefault(reason, []).append(name)
-    return [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+            names[reason][name] = None
+    return [f"{', '.join(those)}: {reason}" for reason, those in names.items()]
 
 
-def _phases(results: Mapping[str, Any]) -> Table:
+def _phases(results: Row) -> Table:
     clip, machine = results["clip"], results["hardware"]
     gpu = machine["gpu"]["name"] if machine["gpu"] else f"no GPU ({machine['gpu_reason']})"
-    table = Table(
+    phases = results["phases"]
+    return Table(
         f"Phases: {clip['name']}, {clip['frames']} frames of {clip['width']}x{clip['height']}, on "
         f"{machine['cpu']}, {machine['usable_cores']} cores, {gpu}",
-        ("phase", "frames/s", "speed-up", "target", "whole run", "start s"),
-    )
-    for phase in results["phases"]:
-        table.rows.append(
+        ("phase", "frames/s", "speed-up", "whole run", "start s"),
+        [
             (
-                f"{phase['id']} {phase['name']}",
-                _number(phase["fps"]),
-                _number(phase["speedup"], 2, "×"),
-                _target(phase["target"]),
-                _number(phase["run_fps"]),
-                _number(phase["startup_s"], 2),
+                phase_label(phase),
+                number(phase["fps"]),
+                number(phase["speedup"], 2, "×"),
+                number(phase["run_fps"]),
+                number(phase["startup_s"], 2),
             )
-        )
-    table.notes += _reasons([(f"phase {p['id']}", p["reason"]) for p in results["phases"]])
-    table.notes += [
-        "frames/s: from the first finished frame on. whole run: by a stopwatch around the command.",
-    ]
-    return table
+            for phase in phases
+        ],
+        [
+            *_by_reason((f"phase {phase['id']}", phase["reason"]) for phase in phases),
+            "frames/s: from the first finished frame on. whole run: by a stopwatch around the "
+            "command.",
+        ],
+    )
 
 
-def _likeness(results: Mapping[str, Any]) -> Table:
-    table = Table(
+def _likeness(results: Row) -> Table:
+    return Table(
         "Likeness to phase 0, bytes a frame over PCIe, peak memory",
         ("phase", "PSNR dB", "SSIM", "to GPU B", "back B", "RSS MB", "VRAM MB"),
-        notes=["PSNR and SSIM: luma of the decoded outputs, every fifth frame."],
-    )
-    for phase in results["phases"]:
-        if not phase["available"]:
-            continue
-        table.rows.append(
+        [
             (
-                f"{phase['id']} {phase['name']}",
-                _psnr(phase["psnr_db"]),
-                _number(phase["ssim"], 4),
-                _bytes(phase["h2d_bytes"]),
-                _bytes(phase["d2h_bytes"]),
+                phase_label(phase),
+                _psnr(phase),
+                number(phase["ssim"], 4),
+                number(phase["h2d_bytes"], 0),
+                number(phase["d2h_bytes"], 0),
                 _mega(phase["peak_rss_bytes"]),
                 _mega(phase["peak_vram_bytes"]),
             )
-        )
-    return table
+            for phase in results["phases"]
+            if phase["available"]
+        ],
+        ["PSNR and SSIM: luma of the decoded outputs, as bgsoft compare gives them."],
+    )
 
 
-def _phase_stages(results: Mapping[str, Any]) -> Table:
-    stages = [s for s in _STAGES if any(s in phase["stage_ms"] for phase in results["phases"])]
-    table = Table("Milliseconds a frame that each stage was busy", ("phase", *stages, "cores"))
-    for phase in results["phases"]:
-        if phase["available"]:
-            load = phase["cpu_load"]
-            cells = [_ms(phase["stage_ms"].get(stage)) for stage in stages]
-            cores = _NONE if load is None else f"{100 * load:.0f} %"
-            table.rows.append((f"{phase['id']} {phase['name']}", *cells, cores))
-    table.notes.append("Stages run side by side, so these don't add up to the time of a frame.")
+def _phase_stages(results: Row) -> Table:
+    phases = [phase for phase in results["phases"] if phase["available"]]
+    stages = [stage for stage in STAGES if any(stage in p["stage_ms"] for p in phases)]
+    table = Table(
+        "Milliseconds a frame that each stage was busy",
+        ("phase", *stages, "cores"),
+        [
+            (
+                phase_label(phase),
+                *(_ms(phase["stage_ms"].get(stage)) for stage in stages),
+                number(None if phase["cpu_load"] is None else 100 * phase["cpu_load"], 0, " %"),
+            )
+            for phase in phases
+        ],
+        ["Stages run side by side, so these don't add up to the time of a frame."],
+    )
     if results["bottleneck"] is not None:
         found = results["bottleneck"]
         table.notes.append(f"phase {found['phase']} is {found['text']}")
     return table
 
 
-def _transcodes(results: Mapping[str, Any]) -> Table:
+def _transcodes(results: Row) -> Table:
+    rows = results["transcodes"]
     table = Table(
-        "Plain transcode with the same encoder: the floor",
+        "The floor: the same decoder and encoder without what is between them, and a plain "
+        "transcode",
         ("by", "frames/s", "whole run", "fastest phase"),
+        notes=_by_reason((row["name"], row["reason"]) for row in rows),
     )
-    for row in results["transcodes"]:
-        ratio = row["ratio"]
-        ours = _NONE if ratio is None else f"{ratio:.2f}× (phase {row['ratio_phase']})"
-        table.rows.append((row["name"], _number(row["fps"]), _number(row["run_fps"]), ours))
-    table.notes += _reasons([(row["name"], row["reason"]) for row in results["transcodes"]])
+    for row in rows:
+        ours = number(row["ratio"], 2, f"× (phase {row['ratio_phase']})")
+        table.rows.append((row["name"], number(row["fps"]), number(row["run_fps"]), ours))
     return table
 
 
-def _stages(stages: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(
+def _stages(stages: Iterable[Row]) -> Table:
+    return Table(
         "Stages alone, milliseconds a frame",
         ("stage", "what", "on", "median", "p95", "frames/s", "kbit/s", "VMAF"),
+        [
+            (
+                stage["group"],
+                stage["name"],
+                stage["backend"],
+                _ms(stage["median_ms"]),
+                _ms(stage["p95_ms"]),
+                number(stage["fps"]),
+                number(stage["bitrate_kbps"], 0) if "bitrate_kbps" in stage else "",
+                number(stage["vmaf"]) if "vmaf" in stage else "",
+            )
+            for stage in stages
+            if stage["available"]
+        ],
+        [
+            *(
+                f"not here: {text}"
+                for text in _by_reason(
+                    (
+                        f"{s['group']} {s['backend']} {s['details'].get('precision', '')}".rstrip(),
+                        s["reason"],
+                    )
+                    for s in stages
+                )
+            ),
+            *_by_reason(("VMAF", s.get("vmaf_reason")) for s in stages if s["available"]),
+        ],
         text_columns=3,
     )
-    for stage in stages:
-        if stage["available"]:
-            table.rows.append(
-                (
-                    stage["group"],
-                    stage["name"],
-                    stage["backend"],
-                    _ms(stage["median_ms"]),
-                    _ms(stage["p95_ms"]),
-                    _number(stage["fps"]),
-                    _number(stage.get("bitrate_kbps"), 0) if "bitrate_kbps" in stage else "",
-                    _number(stage.get("vmaf"), 1) if "vmaf" in stage else "",
-                )
-            )
-    missing: dict[str, list[str]] = {}
-    for stage in stages:
-        if stage["reason"] is not None:
-            words = missing.setdefault(stage["reason"], [])
-            word = f"{stage['group']} {stage['backend']}"
-            precision = stage["details"].get("precision")
-            if precision:
-                word += f" {precision}"
-            if word not in words:
-                words.append(word)
-    table.notes += [f"not here: {', '.join(words)}: {reason}" for reason, words in missing.items()]
-    vmaf = {s["vmaf_reason"] for s in stages if s["available"] and s.get("vmaf_reason")}
-    table.notes += [f"VMAF: {reason}" for reason in sorted(vmaf)]
-    return table
 
 
-def _overhead(found: Mapping[str, Any]) -> Table:
-    share = found["share"]
-    of_frame = "" if share is None else f", {100 * share:.3f} % of a frame's time in phase 0"
-    device = found["device_us_per_frame"]
-    on_gpu = [] if device is None else [f"the GPU's clocks: {device:.1f} µs a frame on the host"]
+def _tune(found: Row) -> Table:
     return Table(
-        "Cost of the metrics that are always on",
-        (),
-        notes=[
-            f"{found['us_per_frame']:.1f} µs a frame{of_frame}; picture stages with them take "
-            f"{100 * (found['ab_ratio'] - 1):+.2f} % CPU time ({found['frames']} frames each way, "
-            "in turns)",
-            *on_gpu,
-        ],
+        "Tuning",
+        ("setting", "value", "frames/s"),
+        [(trial["setting"], value_text(trial), number(trial["fps"])) for trial in found["trials"]],
+        ["Save this as a file and give it to --preset:", "", found["preset"].rstrip()],
+        text_columns=2,
     )
 
 
-def _tune(found: Mapping[str, Any]) -> Table:
-    table = Table("Tuning", ("setting", "value", "frames/s"), text_columns=2)
-    for trial in found["trials"]:
-        automatic = trial["value"] in (None, 0)
-        value = "auto" if automatic else str(trial["value"])
-        table.rows.append((trial["setting"], value, _number(trial["fps"])))
-    table.notes += ["Save this as a file and give it to --preset:", ""]
-    table.notes += found["preset"].splitlines()
-    return table
+def value_text(trial: Row) -> str:
+    """The value of a setting that ``--tune`` tried."""
+    return "auto" if trial["value"] in (None, 0) else str(trial["value"])
 
 
-def _baseline(found: Mapping[str, Any]) -> Table:
+def _baseline(found: Row) -> Table:
     differ = "; ".join(found["notes"])
     table = Table(
         f"Against {found['file']}" + (f" ({differ})" if differ else ""),
@@ -258,13 +236,14 @@ def _baseline(found: Mapping[str, Any]) -> Table:
     for row in found["rows"]:
         counts[row["verdict"]] += 1
         if row["verdict"] != "same":
+            change = row["change_pct"]
             table.rows.append(
                 (
                     row["what"],
                     _ms(row["before"]),
                     _ms(row["after"]),
                     row["unit"],
-                    change_text(row["change_pct"]),
+                    f"{abs(change):.1f} % {'more' if change > 0 else 'less'} time",
                     f"{row['noise_pct']:.1f} %",
                     row["verdict"],
                 )

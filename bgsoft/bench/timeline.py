@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bgsoft.bench.process import run_render
 from bgsoft.config import RenderConfig
 
@@ -64,21 +66,14 @@ def _curves(counters: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, 
     """The last value of every counter at evenly spaced times, from the first sample on."""
     if not counters:
         return {"t_s": [], "counters": {}}
-    start = min(samples[0][0] for samples in counters.values())
-    end = max(samples[-1][0] for samples in counters.values())
-    count = min(_POINTS, max(len(samples) for samples in counters.values()))
-    step = (end - start) / max(1, count - 1)
-    times = [*(start + step * index for index in range(count - 1)), end]
+    sampled = {name: np.array(samples).T for name, samples in counters.items()}
+    start = min(times[0] for times, _ in sampled.values())
+    end = max(times[-1] for times, _ in sampled.values())
+    at = np.linspace(start, end, min(_POINTS, max(map(len, counters.values()))))
     return {
-        "t_s": [time - start for time in times],
-        "counters": {name: _at(samples, times) for name, samples in counters.items()},
+        "t_s": (at - start).tolist(),
+        "counters": {
+            name: values[np.searchsorted(times, at, side="right").clip(1) - 1].tolist()
+            for name, (times, values) in sampled.items()
+        },
     }
-
-
-def _at(samples: Sequence[tuple[float, float]], times: Sequence[float]) -> list[float]:
-    values, index = [], 0
-    for time in times:
-        while index + 1 < len(samples) and samples[index + 1][0] <= time:
-            index += 1
-        values.append(samples[index][1])
-    return values

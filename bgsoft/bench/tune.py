@@ -16,12 +16,11 @@ from bgsoft.workers import usable_cores
 
 __all__ = ["candidates", "chosen_preset", "tune"]
 
-_SECTIONS = {"threads": "backends", "ring_slots": "backends", "batch": "backends"}
-"""In the order they are tried, what matters most first."""
 _RING_SLOTS = (4, 8, 16, 32)
 _BATCHES = (1, 2, 4, 8, 16)
 _AUTO = {"threads": 0, "ring_slots": None, "batch": None}
-"""What leaves a setting to the program."""
+"""The settings in the order they are tried, what matters most first, each with the value that
+leaves it to the program."""
 
 
 def candidates(setting: str, cores: int, on_gpu: bool) -> list[int | None]:
@@ -73,7 +72,7 @@ def tune(
     trials: list[dict[str, Any]] = []
     chosen: dict[str, int | None] = {}
     baseline: float | None = None
-    for setting in _SECTIONS:
+    for setting in _AUTO:
         values = candidates(setting, cores, on_gpu)
         if len(values) == 1 or (setting == "threads" and not cpu_encoder):
             continue  # nothing to choose from
@@ -95,9 +94,8 @@ def tune(
 
 
 def _with(config: RenderConfig, setting: str, value: int | None) -> RenderConfig:
-    section = _SECTIONS[setting]
     changed: dict[str, Any] = {setting: value}
-    return replace(config, **{section: replace(getattr(config, section), **changed)})
+    return replace(config, backends=replace(config.backends, **changed))
 
 
 def _measure(
@@ -149,12 +147,8 @@ def chosen_preset(parent: str | None, chosen: dict[str, int | None]) -> str:
     lines = ['description = "Tuned by bgsoft bench --tune"']
     if parent is not None:
         lines.append(f"extends = {json.dumps(parent)}")
-    for section in dict.fromkeys(_SECTIONS.values()):
-        lines += ["", f"[{section}]"]
-        for setting, owner in _SECTIONS.items():
-            if owner != section or setting not in chosen:
-                continue
-            value = chosen[setting]
-            note = "  # the automatic choice is as fast" if value == _AUTO[setting] else ""
-            lines.append(f"{setting} = {json.dumps('auto' if value is None else value)}{note}")
+    lines += ["", "[backends]"]
+    for setting, value in chosen.items():
+        note = "  # the automatic choice is as fast" if value == _AUTO[setting] else ""
+        lines.append(f"{setting} = {json.dumps('auto' if value is None else value)}{note}")
     return "\n".join(lines) + "\n"

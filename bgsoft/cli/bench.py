@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from bgsoft.cli import flags
 
-if TYPE_CHECKING:
-    from bgsoft.bench.tables import Table
-    from bgsoft.cli.console import Console
-
 __all__ = ["bench", "register"]
 
-RESULTS, EFFORT = "Results", "Effort"
+_RESULTS, _EFFORT = "Results", "Effort"
 _EPILOG = (
     "Renders run one after another in processes of their own. Close other programs first: what"
     " they take is missing here.\n\n"
@@ -37,8 +33,8 @@ def register(app: typer.Typer) -> None:
     app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(flags.with_settings(bench, _SETTINGS))
 
 
-def _file(help: str, metavar: str = "FILE.json") -> Any:
-    return typer.Option(metavar=metavar, help=help, rich_help_panel=RESULTS, show_default=False)
+def _option(panel: str | None, help: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
 
 
 def bench(
@@ -50,92 +46,79 @@ def bench(
     ] = None,
     json_file: Annotated[
         Path | None,
-        typer.Option(
-            "--json",
-            metavar="FILE.json",
-            help="Write everything, raw samples too.",
-            rich_help_panel=RESULTS,
-            show_default=False,
-        ),
+        _option(_RESULTS, "Write everything, raw samples too.", "--json", metavar="FILE.json"),
     ] = None,
     trace: Annotated[
         Path | None,
-        _file("Write what each thread and GPU stream did when, for ui.perfetto.dev."),
+        _option(
+            _RESULTS,
+            "Write what each thread and GPU stream did when, for ui.perfetto.dev.",
+            metavar="FILE.json",
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, _file("Draw the results: a page or a picture.", "FILE.html|png")
+        Path | None,
+        _option(
+            _RESULTS,
+            "Draw the results: a page or a picture (pip install '.[plot]').",
+            metavar="FILE.html|png|svg",
+        ),
     ] = None,
     baseline: Annotated[
-        Path | None, _file("Compare with the JSON of an earlier run, and mark what is slower.")
+        Path | None,
+        _option(
+            _RESULTS,
+            "Compare with the JSON of an earlier run, and mark what is slower.",
+            metavar="FILE.json",
+        ),
     ] = None,
     fail_slower: Annotated[
         float | None,
-        typer.Option(
+        _option(
+            _RESULTS,
+            "End with exit code 1 if anything is slower than --baseline by more than this and by"
+            " more than noise.",
             metavar="PCT",
             min=0.0,
-            help="End with exit code 1 if anything is slower than --baseline by more than this"
-            " and by more than noise.",
-            rich_help_panel=RESULTS,
-            show_default=False,
         ),
     ] = None,
     tune: Annotated[
         bool,
-        typer.Option(
+        _option(
+            _EFFORT,
+            "Find the best batch size, queue depth and encoder threads; print a preset.",
             "--tune",
-            help="Find the best batch size, queue depth and encoder threads; print a preset.",
-            rich_help_panel=EFFORT,
-            show_default=False,
         ),
     ] = False,
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick",
-            help="Measure briefly: a look, no figures to rely on.",
-            rich_help_panel=EFFORT,
-            show_default=False,
-        ),
+        _option(_EFFORT, "Measure briefly: a look, no figures to rely on.", "--quick"),
     ] = False,
     only: Annotated[
         str | None,
-        typer.Option(
-            metavar="|".join(_PARTS),
-            help="Whole renders, or stages alone. [default: both]",
-            rich_help_panel=EFFORT,
-            show_default=False,
+        _option(
+            _EFFORT, "Whole renders, or stages alone. [default: both]", metavar="|".join(_PARTS)
         ),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(
+        _option(
+            _EFFORT,
+            "Seconds of video in each render; shorter clips are looped. [default: 10]",
             metavar="N",
             min=0.5,
-            help="Seconds of video in each render; shorter clips are looped. [default: 10]",
-            rich_help_panel=EFFORT,
-            show_default=False,
         ),
     ] = None,
     rounds: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="How often each row is measured. [default: 3]",
-            rich_help_panel=EFFORT,
-            show_default=False,
-        ),
+        _option(_EFFORT, "How often each row is measured. [default: 3]", metavar="N", min=1),
     ] = None,
     preset: flags.Preset = "soft",
     quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet", "-q", help="Print neither progress nor tables.", show_default=False
-        ),
+        bool, _option(None, "Print neither progress nor tables.", "--quiet", "-q")
     ] = False,
     verbose: Annotated[
-        bool,
-        typer.Option("--verbose", "-v", help="Print where an error came from.", show_default=False),
+        bool, _option(None, "Print where an error came from.", "--verbose", "-v")
     ] = False,
     **settings: str | bool | None,
 ) -> int:
@@ -154,6 +137,8 @@ def bench(
     from bgsoft.errors import ConfigError
     from bgsoft.infer.providers import require_runtime
     from bgsoft.options import settings_from_options
+    from bgsoft.plotting.page import check_plot
+    from bgsoft.tables import terminal_text
 
     console = Console()
     with traceback_on_error(verbose):
@@ -161,8 +146,8 @@ def bench(
             raise ConfigError(f"--only must be {' or '.join(_PARTS)}, not {only!r}")
         if fail_slower is not None and baseline is None:
             raise ConfigError("--fail-slower needs --baseline FILE")
-        if plot is not None and plot.suffix.lower() not in (".html", ".png"):
-            raise ConfigError(f"--plot must end in .html or .png, not {plot.name!r}")
+        if plot is not None:
+            check_plot(plot)
         targets = {
             what: path
             for what, path in (("results", json_file), ("trace", trace), ("plot", plot))
@@ -173,6 +158,7 @@ def bench(
         given = settings_from_options(settings, from_text=True)
         require_runtime()
         from bgsoft.bench.run import BenchOptions, Effort, run_bench
+        from bgsoft.bench.tables import tables
 
         effort = Effort.quick() if quick else Effort()
         if seconds is not None:
@@ -204,7 +190,8 @@ def bench(
 
                 write_plot(results, plot)
         if not quiet:
-            _print(results, console)
+            for table in tables(results):
+                console.out(terminal_text(table) + "\n")
         if fail_slower is not None:
             from bgsoft.bench.baseline import slower_than
 
@@ -216,38 +203,3 @@ def bench(
                 console.error(f"slower than {baseline}: {', '.join(slower)}")
                 return ExitCode.RENDER_FAILED
     return ExitCode.OK
-
-
-def _print(results: dict[str, Any], console: Console) -> None:
-    """Tables on a terminal, aligned text elsewhere."""
-    import sys
-
-    from bgsoft.bench.tables import plain_lines, tables
-
-    for table in tables(results):
-        if sys.stdout.isatty():
-            _print_rich(table)
-        else:
-            for line in plain_lines(table):
-                console.out(line)
-        console.out()
-
-
-def _print_rich(table: Table) -> None:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    from bgsoft.cli.console import rich_console
-
-    rich = rich_console()
-    rich.print(Text(table.title, style="bold"))
-    if table.rows:
-        drawn = RichTable(box=None, header_style="dim", pad_edge=True)
-        for index, column in enumerate(table.columns):
-            words = index < table.text_columns
-            drawn.add_column(column, justify="left" if words else "right", no_wrap=not words)
-        for row in table.rows:
-            drawn.add_row(*map(Text, row))
-        rich.print(drawn)
-    for note in table.notes:
-        rich.print(Text(f"  {note}"))

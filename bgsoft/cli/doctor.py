@@ -87,8 +87,7 @@ def _lines(report: DoctorReport) -> list[str]:
             figures = f"max {found.max_difference:.3g}, mean {found.mean_difference:.2g}"
             state = "ok" if found.ok else "TOO FAR"
             lines.append(f"  {found.name:<28} {state}: {figures} (allowed: {found.tolerance})")
-    lines.append("Run by bgsoft's makers on")
-    lines += [f"  {r.part:<34} {r.ran_on}: {r.how}" for r in report.hardware_runs]
+    lines.append(f"Never run by bgsoft's makers: {', '.join(report.never_run)}")
     return lines + _verdict(report)
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
-from bgsoft import __version__
 from bgsoft.compare.facts import read_facts
 from bgsoft.compare.pictures import Region, compare_pictures, difference_of_size
 from bgsoft.compare.result import Check, Comparison, Pictures
 from bgsoft.compare.structure import structure_checks, time_checks
 from bgsoft.compare.vmaf import Ffmpeg, find_ffmpeg
 from bgsoft.errors import BackendUnavailableError, ConfigError
+from bgsoft.versions import library_versions
 
 __all__ = ["Limits", "compare"]
 
@@ -103,7 +101,7 @@ def compare(
         pictures_reason=pictures_reason,
         notices=notices,
         failures=_failures(limits, checks, pictures, pictures_reason),
-        versions=_versions(),
+        versions=library_versions(),
     )
 
 
@@ -134,13 +132,3 @@ def _failures(
         if failed:
             failures.append(f"checks failed: {', '.join(failed)}")
     return failures
-
-
-def _versions() -> dict[str, str]:
-    versions = {"bgsoft": __version__, "python": sys.version.split()[0]}
-    for package in ("numpy", "opencv-python-headless", "av", "ffmpeg-python"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,7 +24,7 @@ from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.pipeline.ring import FrameRing
 
-__all__ = ["Measured", "Region", "compare_pictures", "difference_of_size"]
+__all__ = ["Measured", "Region", "compare_pictures", "difference_of_size", "vmaf_of_frames"]
 
 PLANES = ("y", "cb", "cr")
 
@@ -143,20 +143,12 @@ def compare_pictures(
             if scorer is not None:
                 if inside is not None:
                     planes_b = _replaced(planes_a, planes_b, inside)
-                try:
-                    scorer.push(planes_a, planes_b)
-                except BackendUnavailableError as exc:
-                    scorer, vmaf_reason = None, exc.message
+                scorer.push(planes_a, planes_b)
         scores: list[float] | None = None
-        if scorer is not None:
-            try:
-                scores = scorer.finish()
-                if len(scores) != meter.frames:
-                    raise BackendUnavailableError(
-                        f"ffmpeg scored {len(scores)} of {meter.frames} frames"
-                    )
-            except BackendUnavailableError as exc:
-                scores, vmaf_reason = None, exc.message
+        try:
+            scores = None if scorer is None else scorer.finish()
+        except BackendUnavailableError as exc:
+            vmaf_reason = exc.message
         seconds = [float(time) for time in first.times[: meter.frames]]
         curves = meter.curves(seconds)
         if scores is not None:
@@ -183,6 +175,29 @@ def compare_pictures(
             times_b=second.times,
             notices=_notices(first, "A") + _notices(second, "B") + _depths(first, second),
         )
+
+
+def vmaf_of_frames(ffmpeg: Ffmpeg, frames: Sequence[Frame], path: Path) -> float:
+    """Mean VMAF of a video, 0–100.
+
+    Args:
+        ffmpeg: Scores.
+        frames: The reference, on the host: what was encoded, in the same order.
+        path: What is judged.
+
+    Raises:
+        BackendUnavailableError: ffmpeg failed.
+        MediaError: The video cannot be read.
+        ValueError: It has more or fewer frames.
+    """
+    with ExitStack() as stack:
+        coded = _Video(path, stack)
+        format = coded.format
+        depth = max(format.bit_depth, frames[0].format.bit_depth)
+        scorer = stack.enter_context(VmafScorer(ffmpeg, format.width, format.height, depth))
+        for reference, frame in zip(frames, coded.frames(), strict=True):
+            scorer.push(planar(reference, depth), planar(frame, depth))
+        return float(np.mean(scorer.finish()))
 
 
 def _notices(video: _Video, name: str) -> list[str]:

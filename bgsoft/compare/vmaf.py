@@ -30,6 +30,7 @@ __all__ = [
     "Ffmpeg",
     "PlanarPicture",
     "VmafScorer",
+    "ask_ffmpeg",
     "ffmpeg_executables",
     "find_ffmpeg",
 ]
@@ -70,8 +71,8 @@ def ffmpeg_executables() -> list[str]:
     return found
 
 
-def _ask(executable: str, argument: str) -> str | None:
-    """What an ffmpeg prints; None where it does not run."""
+def ask_ffmpeg(executable: str, argument: str) -> str | None:
+    """What an ffmpeg prints for one flag, e.g. ``-version``; None where it does not run."""
     try:
         done = subprocess.run(
             [executable, "-hide_banner", argument],
@@ -87,7 +88,7 @@ def _ask(executable: str, argument: str) -> str | None:
 
 @cache
 def _has_libvmaf(executable: str) -> bool:
-    filters = _ask(executable, "-filters") or ""
+    filters = ask_ffmpeg(executable, "-filters") or ""
     return any(line.split()[1:2] == ["libvmaf"] for line in filters.splitlines())
 
 
@@ -112,7 +113,7 @@ def find_ffmpeg() -> Ffmpeg:
         raise BackendUnavailableError(
             f"the package «ffmpeg» here is not ffmpeg-python: remove it, then {_INSTALL}"
         )
-    lines = (_ask(chosen, "-version") or "").splitlines()
+    lines = (ask_ffmpeg(chosen, "-version") or "").splitlines()
     return Ffmpeg(chosen, " ".join(lines[0].split()[:3]) if lines else "unknown")
 
 
@@ -133,9 +134,10 @@ class VmafScorer(Closing):
     def __init__(
         self, ffmpeg: Ffmpeg, width: int, height: int, bit_depth: int, threads: int = 0
     ) -> None:
-        self._height = height
         # 4:2:0 is cut at even rows only, so an odd picture is given one row that is cut away again.
         self._padding = height % 2
+        self._pushed = 0
+        self._broken = False
         self._folder = tempfile.TemporaryDirectory(prefix="bgsoft-vmaf-")
         folder = Path(self._folder.name)
         self._messages: IO[bytes] = (folder / "stderr.txt").open("w+b")
@@ -155,11 +157,10 @@ class VmafScorer(Closing):
             raise BackendUnavailableError(f"{ffmpeg.path} does not start: {exc}") from exc
 
     def push(self, reference: PlanarPicture, distorted: PlanarPicture) -> None:
-        """Hand over the next pair.
-
-        Raises:
-            BackendUnavailableError: ffmpeg has given up; the message is what it said.
-        """
+        """Hand over the next pair. Where ffmpeg has given up, :meth:`finish` says so."""
+        if self._broken:
+            return
+        self._pushed += 1
         pipe = self._process.stdin
         assert pipe is not None
         try:
@@ -168,8 +169,8 @@ class VmafScorer(Closing):
                     pipe.write(np.ascontiguousarray(picture).data)
                     if plane == 0 and self._padding:
                         pipe.write(np.ascontiguousarray(picture[-1:]).data)
-        except OSError as exc:  # a broken pipe
-            raise BackendUnavailableError(self._failure()) from exc
+        except OSError:  # a broken pipe
+            self._broken = True
 
     def finish(self) -> list[float]:
         """The score of each pair, 0–100, in the order they were pushed.
@@ -179,6 +180,8 @@ class VmafScorer(Closing):
         """
         pipe = self._process.stdin
         assert pipe is not None
+        if self._broken:
+            raise BackendUnavailableError(self._failure())
         try:
             pipe.close()
             self._process.wait(_FINISH_SECONDS)
@@ -189,6 +192,8 @@ class VmafScorer(Closing):
         frames = json.loads(self._log.read_text(encoding="utf-8"))["frames"]
         frames.sort(key=lambda frame: frame["frameNum"])
         scores = [float(frame["metrics"]["vmaf"]) for frame in frames]
+        if len(scores) != self._pushed:
+            raise BackendUnavailableError(f"ffmpeg scored {len(scores)} of {self._pushed} frames")
         if not all(math.isfinite(score) for score in scores):
             raise BackendUnavailableError("libvmaf gave scores that are no numbers")
         return scores

@@ -1,1 +1,1 @@
-"""Charts and pages drawn without a plotting library, as HTML or PNG."""
+"""Pages of charts and tables, for ``bgsoft bench --plot`` and ``bgsoft compare --plot``."""

@@ -16,10 +16,11 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout, Planes
+from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
+from bgsoft.stages import host_planes
 
-__all__ = ["CLIPS", "ClipSpec", "draw_frame", "empty_planes", "stream_info", "write_clip"]
+__all__ = ["CLIPS", "ClipSpec", "draw_frame", "stream_info", "write_clip"]
 
 Picture = NDArray[np.uint8]
 
@@ -180,16 +181,6 @@ def _frames(spec: ClipSpec) -> Iterator[VideoFrame]:
         yield frame
 
 
-def empty_planes(format: FrameFormat, slot: int = 0) -> Planes:
-    """One slot in host memory, black."""
-    return Planes(
-        slot=slot,
-        luma=np.zeros(format.luma_shape, format.dtype),
-        chroma=np.zeros(format.chroma_shape, format.dtype),
-        alpha=np.zeros(format.luma_shape, np.uint8),
-    )
-
-
 def draw_frame(
     index: int, width: int, height: int, layout: PixelLayout = PixelLayout.NV12
 ) -> Frame:
@@ -201,7 +192,7 @@ def draw_frame(
         color=ColorInfo(primaries=1, transfer=1, matrix=1, range_specified=True),
     )
     source = _video_frame(index, width, height, "yuv420p" if format.shift == 0 else "yuv420p10le")
-    planes = empty_planes(format)
+    planes = host_planes(format, 0)
     targets = (planes.luma, planes.chroma[..., 0], planes.chroma[..., 1])
     for plane, target in zip(source.planes, targets, strict=True):
         rows = np.frombuffer(memoryview(plane), format.dtype).reshape(plane.height, -1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.compare.measure import mean_squared_error, psnr
 from bgsoft.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.encode.base import Encoder
 from bgsoft.errors import VerificationError
 from bgsoft.frame import Array, Frame, Planes
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.containers import container_for
+from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.segment.create import make_host_driver
@@ -32,22 +34,20 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 __all__ = [
+    "DecodedFrame",
     "Encoded",
     "Mask",
-    "Shown",
     "decode_clip",
     "difference",
+    "encode_file",
     "encode_frames",
     "lowest_psnr_db",
-    "psnr_db",
     "run_model",
     "to_device",
     "to_host",
 ]
 
 _RING_SLOTS = 4
-_EQUAL_DB = 99.0
-"""Stands for infinity."""
 
 
 def to_host(array: Array) -> NDArray[Any]:
@@ -86,7 +86,7 @@ def _all_planes(planes: Planes) -> tuple[Array, Array, Array]:
 
 
 @dataclass(slots=True, eq=False)
-class Shown:
+class DecodedFrame:
     """A decoded frame, kept on the host."""
 
     pts: int
@@ -96,7 +96,7 @@ class Shown:
 
 def decode_clip(
     path: Path, backend: str = "cpu", device: CudaDevice | None = None
-) -> tuple[list[Shown], float]:
+) -> tuple[list[DecodedFrame], float]:
     """Decode a whole file.
 
     Args:
@@ -114,7 +114,7 @@ def decode_clip(
     builder = _builder(None if backend == "cpu" else device)
     decoder = builder.make_decoder(backend, path, DecodeSettings())
     ring = builder.make_ring(decoder.info.format)
-    shown: list[Shown] = []
+    shown: list[DecodedFrame] = []
     seconds = 0.0
     with decoder:
         started = time.perf_counter()
@@ -122,13 +122,13 @@ def decode_clip(
             if frame.ready is not None:
                 frame.ready.synchronize()
             seconds += time.perf_counter() - started
-            shown.append(Shown(frame.pts, to_host(frame.luma), to_host(frame.chroma)))
+            shown.append(DecodedFrame(frame.pts, to_host(frame.luma), to_host(frame.chroma)))
             ring.release(frame)
             started = time.perf_counter()
     return shown, seconds
 
 
-def difference(ours: Sequence[Shown], reference: Sequence[Shown]) -> str | None:
+def difference(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFrame]) -> str | None:
     """How two decodings differ, in words; None where frames and timestamps are equal."""
     if len(ours) != len(reference):
         return f"{len(ours)} frames, not {len(reference)}"
@@ -142,24 +142,11 @@ def difference(ours: Sequence[Shown], reference: Sequence[Shown]) -> str | None:
     return None
 
 
-def psnr_db(one: NDArray[Any], other: NDArray[Any], bits: int) -> float:
-    """Peak signal-to-noise ratio of two planes, dB; 99 where they are equal.
-
-    Args:
-        one: Samples.
-        other: Samples of the same shape.
-        bits: Of a sample as stored, 8 or 16.
-    """
-    error = float(np.mean((one.astype(np.float64) - other) ** 2))
-    if error == 0:
-        return _EQUAL_DB
-    return min(_EQUAL_DB, 10 * math.log10(((1 << bits) - 1) ** 2 / error))
-
-
-def lowest_psnr_db(ours: Sequence[Shown], reference: Sequence[Shown]) -> float:
-    """The least of all frames' PSNR of luma, dB."""
-    bits = 8 * reference[0].luma.itemsize
-    return min(psnr_db(a.luma, b.luma, bits) for a, b in zip(ours, reference, strict=True))
+def lowest_psnr_db(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFrame]) -> float:
+    """The least of all frames' PSNR of luma, dB; infinite where all are equal."""
+    bits = 8 * reference[0].luma.itemsize  # 10-bit samples lie in the upper bits of 16
+    pairs = zip(ours, reference, strict=True)
+    return psnr(max(mean_squared_error(a.luma, b.luma) or 0.0 for a, b in pairs), bits)
 
 
 @dataclass(slots=True, eq=False)
@@ -256,23 +243,44 @@ def encode_frames(
         BackendUnavailableError: There is no NVENC, or none for this codec.
         BgsoftError: As encoders, muxer and decoder.
     """
-    format = frames[0].format
-    info, container = stream_info(format), container_for(path)
-    settings = EncodeConfig(codec=codec)
+    info, settings = stream_info(frames[0].format), EncodeConfig(codec=codec)
     builder = _builder(None if backend == "cpu" else device)
-    with Muxer(path, container, info, copy_tracks=False) as muxer:
-        encoder = builder.make_encoder(backend, muxer, settings, info)
-        fed = [to_device(frame) for frame in frames] if builder.on_device else list(frames)
+    fed = [to_device(frame) for frame in frames] if builder.on_device else frames
+    encoder, seconds = encode_file(
+        path, fed, info, lambda muxer: builder.make_encoder(backend, muxer, settings, info)
+    )
+    return _read_back(path, frames, encoder, 1000 * seconds / len(frames))
+
+
+def encode_file(
+    path: Path, frames: Sequence[Frame], info: VideoInfo, make: Callable[[Muxer], Encoder]
+) -> tuple[str, float]:
+    """Encode frames into a file without sound.
+
+    Args:
+        path: File to write.
+        frames: Where the encoder takes them.
+        info: Of the video that they are from.
+        make: Makes the encoder.
+
+    Returns:
+        Its name, and the seconds from the first frame to the last packet.
+
+    Raises:
+        BgsoftError: As encoder and muxer.
+    """
+    with Muxer(path, container_for(path), info, copy_tracks=False) as muxer:
+        encoder = make(muxer)
         try:
             started = time.perf_counter()
-            for frame in fed:
+            for frame in frames:
                 encoder.encode(frame)
             encoder.finish()
             seconds = time.perf_counter() - started
             muxer.finish()
         finally:
             encoder.close()
-    return _read_back(path, frames, encoder.name, 1000 * seconds / len(frames))
+    return encoder.name, seconds
 
 
 def _read_back(path: Path, frames: Sequence[Frame], encoder: str, ms: float) -> Encoded:
@@ -282,5 +290,5 @@ def _read_back(path: Path, frames: Sequence[Frame], encoder: str, ms: float) -> 
     expected = [frame.pts * frame.time_base for frame in frames]
     if [shown.pts * time_base for shown in seen] != expected:
         raise VerificationError(f"{encoder}: {len(seen)} frames at other times came back")
-    sent = [Shown(frame.pts, frame.luma, frame.chroma) for frame in frames]
+    sent = [DecodedFrame(frame.pts, frame.luma, frame.chroma) for frame in frames]
     return Encoded(encoder, len(seen), lowest_psnr_db(seen, sent), ms)

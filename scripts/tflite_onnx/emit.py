@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tflite_onnx.flatbuffer import Array, Graph, Operator
+from tflite_onnx.graph import Array, Graph, Operator
 from tflite_onnx.specs import Output
 
 OPSET = 17
@@ -30,6 +30,14 @@ BATCH = "N"
 """Name of the free dimension."""
 
 _SAME_PADDING = 0
+_PLAIN = {
+    "ADD": "Add",
+    "HARD_SWISH": "HardSwish",
+    "LOGISTIC": "Sigmoid",
+    "MUL": "Mul",
+    "RELU": "Relu",
+}
+"""Operators that ONNX has under another name."""
 
 
 class OnnxEmitter:
@@ -72,23 +80,19 @@ class OnnxEmitter:
         self._nodes: list[onnx.NodeProto] = []
         self._initializers: list[onnx.TensorProto] = []
         self._handlers: dict[str, Callable[[Operator], None]] = {
-            "ADD": self._add,
             "AVERAGE_POOL_2D": self._average_pool,
             "CONCATENATION": self._concatenation,
             "CONV_2D": self._conv,
             "Convolution2DTransposeBias": self._transposed_conv,
             "DEPTHWISE_CONV_2D": self._depthwise_conv,
             "DEQUANTIZE": self._dequantize,
-            "HARD_SWISH": self._hard_swish,
-            "LOGISTIC": self._logistic,
             "MAX_POOL_2D": self._max_pool,
             "MEAN": self._mean,
-            "MUL": self._mul,
             "PAD": self._pad_channels,
             "PRELU": self._prelu,
-            "RELU": self._relu,
             "RESHAPE": self._reshape,
             "RESIZE_BILINEAR": self._resize,
+            **dict.fromkeys(_PLAIN, self._plain),
         }
 
     def emit(self, name: str, metadata: Mapping[str, str]) -> onnx.ModelProto:
@@ -180,11 +184,9 @@ class OnnxEmitter:
         # Float16 constants: read where they are used, so that they stay float16 in the file.
         self._constants[operator.outputs[0]] = self._constants[operator.inputs[0]]
 
-    def _add(self, operator: Operator) -> None:
-        self._node("Add", [self._values[i] for i in operator.inputs], self._result(operator))
-
-    def _mul(self, operator: Operator) -> None:
-        self._node("Mul", [self._values[i] for i in operator.inputs], self._result(operator))
+    def _plain(self, operator: Operator) -> None:
+        inputs = [self._values[i] for i in operator.inputs]
+        self._node(_PLAIN[operator.kind], inputs, self._result(operator))
 
     def _pads(self, operator: Operator, kernel: tuple[int, int]) -> list[int]:
         """Padding in ONNX order (top, left, bottom, right), the odd pixel last."""
@@ -264,15 +266,6 @@ class OnnxEmitter:
             strides=_strides(operator),
             pads=self._pads(operator, size),
         )
-
-    def _hard_swish(self, operator: Operator) -> None:
-        self._node("HardSwish", [self._source(operator)], self._result(operator))
-
-    def _logistic(self, operator: Operator) -> None:
-        self._node("Sigmoid", [self._source(operator)], self._result(operator))
-
-    def _relu(self, operator: Operator) -> None:
-        self._node("Relu", [self._source(operator)], self._result(operator))
 
     def _prelu(self, operator: Operator) -> None:
         """Slope a, one a channel: PRelu, or ``a x + (1 - a) relu(x)`` for blocked layouts.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tflite_onnx.flatbuffer import Graph, Operator, Tensor
+from tflite_onnx.graph import Graph, Operator, Tensor
 
 
 def _is_pointwise(graph: Graph, operator: Operator) -> bool:

@@ -1,4 +1,4 @@
-"""The embedded models: where each comes from, what it publishes, how close it must stay."""
+"""The embedded models: where each comes from, and what it publishes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ class Output:
     """Name in the ONNX graph."""
     shape: tuple[int, ...]
     """Shape without the batch dimension."""
-    tolerance: float
-    """Largest allowed absolute difference from MediaPipe's own result, in the output's unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,7 @@ MODELS = (
         tflite_sha256="9ee168ec7c8f2a16c56fe8e1cfbc514974cbbb7e434051b455635f1bd1462f5c",
         size=(256, 256),
         value_range=(0.0, 1.0),
-        outputs=(Output(name="mask", shape=(1, 256, 256), tolerance=2e-3),),
+        outputs=(Output(name="mask", shape=(1, 256, 256)),),
     ),
     ModelSpec(
         name="selfie-landscape",
@@ -78,7 +76,7 @@ MODELS = (
         tflite_sha256="a77d03f4659b9f6b6c1f5106947bf40e99d7655094b6527f214ea7d451106edd",
         size=(144, 256),
         value_range=(0.0, 1.0),
-        outputs=(Output(name="mask", shape=(1, 144, 256), tolerance=2e-3),),
+        outputs=(Output(name="mask", shape=(1, 144, 256)),),
     ),
     ModelSpec(
         name="blazeface-short",
@@ -88,8 +86,8 @@ MODELS = (
         size=(128, 128),
         value_range=(-1.0, 1.0),
         outputs=(
-            Output(name="boxes", shape=(896, 16), tolerance=1e-2),
-            Output(name="scores", shape=(896, 1), tolerance=1e-2),
+            Output(name="boxes", shape=(896, 16)),
+            Output(name="scores", shape=(896, 1)),
         ),
     ),
     ModelSpec(
@@ -101,8 +99,8 @@ MODELS = (
         size=(192, 192),
         value_range=(0.0, 1.0),
         outputs=(
-            Output(name="landmarks", shape=(468, 3), tolerance=1e-2),
-            Output(name="presence", shape=(1,), tolerance=1e-2),
+            Output(name="landmarks", shape=(468, 3)),
+            Output(name="presence", shape=(1,)),
         ),
     ),
 )

@@ -60,7 +60,6 @@ def test_a_quick_bench_measures_everything(run: Run, movie: Path, tmp_path: Path
             assert stage["samples_ms"]
     encoders = [s for s in results["stages"] if s["group"] == "encode" and s["available"]]
     assert all(s["bitrate_kbps"] > 0 for s in encoders)
-    assert results["metrics_overhead"]["frames"] > 0
 
     timeline = results["timeline"]
     assert max(timeline["counters"]["slots in use"]) <= timeline["capacity"]["slots in use"]
@@ -70,7 +69,7 @@ def test_a_quick_bench_measures_everything(run: Run, movie: Path, tmp_path: Path
     rows = {e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
     assert rows >= {"bgsoft-decode", "bgsoft-picture", "bgsoft-encode"}
 
-    for word in ("Phases", "-bound", "Stages alone", "0 all CPU", "no picture stages"):
+    for word in ("Phases", "-bound", "Stages alone", "0 all CPU", "without picture stages"):
         assert word in outcome.out
     assert "renders: round 1 of 1" in outcome.err
 
@@ -87,7 +86,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         rows = [{"what": "phase 0", "verdict": "slower", "change_pct": 12.0, "noise_pct": 3.0}]
         rows[0] |= {"before": 9.0, "after": 8.0, "unit": "frames/s"}
         compared = {"file": "old.json", "comparable": True, "notes": [], "rows": rows}
-        empty = dict.fromkeys(("metrics_overhead", "tune", "bottleneck", "timeline"))
+        empty = dict.fromkeys(("tune", "bottleneck", "timeline"))
         baseline = compared if options.baseline is not None else None
         return {"phases": [], "transcodes": [], "stages": [], "baseline": baseline, **empty}
 

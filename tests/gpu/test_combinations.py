@@ -11,7 +11,7 @@ import pytest
 import bgsoft
 from bgsoft.report import RenderReport
 from bgsoft.selftest.clips import CLIPS, ClipSpec, write_clip
-from bgsoft.selftest.stages import Shown, decode_clip, lowest_psnr_db
+from bgsoft.selftest.stages import DecodedFrame, decode_clip, lowest_psnr_db
 
 pytestmark = pytest.mark.gpu
 
@@ -33,7 +33,7 @@ def frame_bytes(spec: ClipSpec) -> int:
 
 def render(
     clip: Path, target: Path, decode: str, infer: str, composite: str, **options: str
-) -> tuple[RenderReport, list[Shown]]:
+) -> tuple[RenderReport, list[DecodedFrame]]:
     report = bgsoft.render(
         clip,
         target,
@@ -59,7 +59,9 @@ def clip(
 
 
 @pytest.fixture(scope="module")
-def reference(clip: tuple[ClipSpec, Path], tmp_path_factory: pytest.TempPathFactory) -> list[Shown]:
+def reference(
+    clip: tuple[ClipSpec, Path], tmp_path_factory: pytest.TempPathFactory
+) -> list[DecodedFrame]:
     """What the CPU alone makes of the clip."""
     target = tmp_path_factory.mktemp("reference") / "cpu.mp4"
     return render(clip[1], target, "cpu", "cpu", "cpu")[1]
@@ -69,7 +71,7 @@ def reference(clip: tuple[ClipSpec, Path], tmp_path_factory: pytest.TempPathFact
 def test_all_make_the_same_film(
     gpu: Any,
     clip: tuple[ClipSpec, Path],
-    reference: list[Shown],
+    reference: list[DecodedFrame],
     tmp_path: Path,
     decode: str,
     infer: str,
@@ -127,7 +129,7 @@ def test_an_all_gpu_picture_path_keeps_frames_on_the_device(
 
 
 def test_half_precision_renders_the_same_film(
-    gpu: Any, clip: tuple[ClipSpec, Path], reference: list[Shown], tmp_path: Path
+    gpu: Any, clip: tuple[ClipSpec, Path], reference: list[DecodedFrame], tmp_path: Path
 ) -> None:
     _, shown = render(clip[1], tmp_path / "half.mp4", "auto", "cuda", "auto", precision="fp16")
     assert [frame.pts for frame in shown] == [frame.pts for frame in reference]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,9 +18,11 @@ from bgsoft.bench.cases import Case, Sampler, repeat, run_cases
 from bgsoft.bench.clip import prepare
 from bgsoft.bench.process import Run, preset_text, run_process, stage_load
 from bgsoft.bench.tune import candidates, chosen_preset, tune
+from bgsoft.compare.compare import compare
 from bgsoft.config import InferBackend, Precision, RenderConfig
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError, InferenceError
+from bgsoft.media.probe import probe
 from bgsoft.presets import build_config, load_preset
 from bgsoft.selftest.clips import ClipSpec, write_clip
 from bgsoft.selftest.stages import decode_clip
@@ -208,6 +211,36 @@ def test_a_phase_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch, tmp_p
         match=r"^--infer tensorrt is unavailable, --infer cuda is unavailable: no GPU$",
     ):
         phases._PhaseRow(phases.PHASES[1], config, tmp_path)()
+
+
+def test_the_likeness_of_a_phase_is_what_compare_says(
+    monkeypatch: pytest.MonkeyPatch, clip: Path, tmp_path: Path
+) -> None:
+    rough = write_clip(tmp_path, replace(SPEC, name="rough.mp4", options={"crf": "40"}))
+    phase_stages = {
+        stage: {"ms_per_frame": 1.0, "backend": "cpu"} for stage in ("decode", "encode")
+    }
+    made = {"wall_s": 2.0, "first_frame_s": 1.0, "peak_rss_bytes": 1, "peak_vram_bytes": None}
+
+    def fake(config: RenderConfig, _folder: Path) -> Run:
+        source = clip if config.output.stem == "phase0" else rough
+        shutil.copy(source, config.output)
+        return Run(frames=25, wall_s=2.0, cpu_s=1.0, report={**made, "stages": phase_stages})
+
+    monkeypatch.setattr(phases, "run_render", fake)
+    monkeypatch.setattr(phases, "_transcode_rows", lambda *_: {})
+    config = RenderConfig(input=clip, output=tmp_path / "out.mp4")
+    chosen = phases.PHASES[:2]
+    info = probe(clip)
+    found = phases.measure_phases(config, info, tmp_path, rounds=1, cores=2, phases=chosen)
+    pictures = compare(clip, rough, vmaf=False).pictures
+    assert pictures is not None
+    psnr, ssim = (pictures.statistic(metric, "y") for metric in ("psnr", "ssim"))
+    assert psnr is not None
+    assert ssim is not None
+    phase = found["phases"][1]
+    assert (phase["psnr_db"], phase["ssim"]) == (psnr.mean, ssim.mean)
+    assert 20 < psnr.mean < 50
 
 
 def test_tuning_candidates() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bgsoft.bench.quality import vmaf as benchmark_vmaf
 from bgsoft.compare import vmaf
+from bgsoft.compare.pictures import compare_pictures, vmaf_of_frames
 from bgsoft.compare.vmaf import Ffmpeg, PlanarPicture, VmafScorer, find_ffmpeg
 from bgsoft.config import Codec, EncodeConfig
 from bgsoft.errors import BackendUnavailableError
-from bgsoft.frame import Frame, FrameFormat
+from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from tests.fakes import host_planes
 from tests.rendering import draw, encode_frames, video_info
 
@@ -77,25 +77,25 @@ def test_nothing_is_left_when_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @needs_vmaf
-def test_the_benchmark_pairs_frames_by_number(tmp_path: Path) -> None:
-    """A lossless file scores as its own frames do, whatever clock its container has."""
+@pytest.mark.parametrize("layout", list(PixelLayout))
+def test_the_benchmark_scores_as_compare_does(tmp_path: Path, layout: PixelLayout) -> None:
+    """Frames in memory against a file, and the same frames in a file, whatever their clocks."""
     assert FOUND is not None
-    format = FrameFormat(width=160, height=120)
+    format = FrameFormat(width=160, height=120, layout=layout)
     info = video_info(format, time_base=Fraction(1, 30_000), frame_rate=Fraction(30_000, 1001))
     pts = [1001 * index for index in range(12)]
-    path = tmp_path / "lossless.mp4"
-    encode_frames(path, info, pts, settings=EncodeConfig(codec=Codec.H264, quality=0))
     frames = [Frame(host_planes(format), format, i, p, info.time_base) for i, p in enumerate(pts)]
     for frame in frames:
         draw(frame.planes, format, frame.index)
-    with VmafScorer(FOUND, 160, 120, 8, threads=2) as scorer:
-        for frame in frames:
-            pictures = (frame.luma, frame.chroma[..., 0], frame.chroma[..., 1])
-            scorer.push(pictures, pictures)
-        same = float(np.mean(scorer.finish()))
-    assert benchmark_vmaf(path, frames) == pytest.approx(same, abs=1e-6)
-    with pytest.raises(ValueError, match="shorter"):
-        benchmark_vmaf(path, frames[:-1])
+    lossless, rough = tmp_path / "lossless.mkv", tmp_path / "rough.mp4"
+    encode_frames(lossless, info, pts, settings=EncodeConfig(codec=Codec.FFV1))
+    encode_frames(rough, info, pts, settings=EncodeConfig(codec=Codec.HEVC, quality=40))
+    compared = compare_pictures(lossless, rough, ffmpeg=FOUND).pictures
+    statistic = compared.statistic("vmaf", "y")
+    assert statistic is not None
+    assert vmaf_of_frames(FOUND, frames, rough) == pytest.approx(statistic.mean, abs=1e-6)
+    with pytest.raises(ValueError, match="longer"):
+        vmaf_of_frames(FOUND, frames[:-1], rough)
 
 
 def script(path: Path, filters: str) -> str:

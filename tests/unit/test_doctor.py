@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from bgsoft import doctor
+from bgsoft import machine as described
 from bgsoft.backends import Candidate
 from bgsoft.cli.doctor import _lines
 from bgsoft.doctor import DoctorReport, examine
 from bgsoft.errors import BackendUnavailableError
-from bgsoft.hardware import HARDWARE_RUNS
 from bgsoft.infer.providers import Missing
-from bgsoft.selftest import gpu_info
-from bgsoft.selftest.gpu_info import DecodeCaps, EncodeCaps, GpuInfo
+from bgsoft.machine import DecodeCaps, EncodeCaps, GpuInfo
+from bgsoft.selftest.checks import Trial
 from bgsoft.selftest.parity import Parity
-from bgsoft.selftest.trials import Trial
 
 
 def candidate(name: str, reason: str | None = None, fix: str | None = None) -> Candidate:
@@ -72,7 +71,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
 
     monkeypatch.setattr(doctor, "probe_all", lambda _gpu: GPU_STAGES)
     monkeypatch.setattr(doctor, "_parity", lambda _gpu: ([], None))
-    monkeypatch.setattr("bgsoft.selftest.trials.run_trials", run)
+    monkeypatch.setattr("bgsoft.selftest.checks.run_trials", run)
     return faults
 
 
@@ -125,21 +124,10 @@ def test_this_machine_renders() -> None:
         for one in candidates:
             assert tried[stage, one.name].ok is one.available
         assert candidates[-1].available
-    plain = report.to_dict()
-    assert [row["part"] for row in plain["hardware_runs"]] == [r.part for r in HARDWARE_RUNS]
-
-
-def test_what_was_never_run_is_said() -> None:
-    never = [run.part for run in HARDWARE_RUNS if run.ran_on == "never"]
-    assert any("NVENC" in part for part in never)
-    assert any("TensorRT" in part for part in never)
-
-
-def test_the_readme_has_the_same_table() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    table = readme.split("| part | ran on | checked |\n|---|---|---|\n")[1].split("\n\n")[0]
-    rows = [f"| {run.part} | {run.ran_on} | {run.how} |" for run in HARDWARE_RUNS]
-    assert table.splitlines() == rows
+    assert report.to_dict()["never_run"] == report.never_run
+    assert "Never run by bgsoft's makers: inference on TensorRT, encoding on NVENC" in _lines(
+        report
+    )
 
 
 def test_everything_about_a_gpu_is_shown(machine: dict[tuple[str, str], str]) -> None:
@@ -219,9 +207,9 @@ def no_tensorrt() -> str:
 
 def test_a_gpu_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in_cupy(monkeypatch)
-    monkeypatch.setattr(gpu_info, "_cudnn_version", lambda: "9.10.2")
-    monkeypatch.setattr(gpu_info, "_tensorrt_version", no_tensorrt)
-    found = gpu_info.gpu_info(1, "580.1")
+    monkeypatch.setattr(described, "_cudnn_version", lambda: "9.10.2")
+    monkeypatch.setattr(described, "_tensorrt_version", no_tensorrt)
+    found = described.gpu_info(1)
     assert (found.name, found.memory_bytes) == ("GPU 1", 80 << 30)
     assert found.compute_capability == "10.3"
     assert (found.driver_cuda, found.runtime) == ("13.0", "12.9")
@@ -236,7 +224,7 @@ def test_nvdec_is_asked_for_every_codec(monkeypatch: pytest.MonkeyPatch) -> None
         return {"supported": int(depth == 8), "width_max": 4096, "height_max": 2304}
 
     monkeypatch.setattr("bgsoft.decode.nv_caps.decoder_caps", answer)
-    found = {(caps.codec, caps.bit_depth): caps for caps in gpu_info.decode_caps(2)}
+    found = {(caps.codec, caps.bit_depth): caps for caps in described.decode_caps(2)}
     assert found["H.264", 8].max_size == "4096x2304"
     assert not found["HEVC", 10].supported
     assert found["HEVC", 10].max_size is None
@@ -250,7 +238,7 @@ def test_nvenc_is_asked_for_every_codec(monkeypatch: pytest.MonkeyPatch) -> None
         return {"width_max": 4096}
 
     monkeypatch.setattr("bgsoft.encode.nv_caps.encoder_caps", answer)
-    h264, hevc, av1 = gpu_info.encode_caps(0)
+    h264, hevc, av1 = described.encode_caps(0)
     assert h264.supported
     assert hevc.features == {"width_max": 4096}
     assert (av1.supported, av1.reason) == (False, "NVENC: this GPU has no NVENC")
@@ -262,7 +250,7 @@ def test_a_library_that_fails_does_not_stop_the_doctor(
     def fail(*_: object) -> Any:
         raise OSError("lost")
 
-    monkeypatch.setattr(gpu_info, "gpu_info", fail)
+    monkeypatch.setattr(doctor, "gpu_info", fail)
     report = examine()
     assert report.gpu is None
     assert report.problems == []

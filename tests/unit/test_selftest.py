@@ -10,25 +10,25 @@ import numpy as np
 import pytest
 
 from bgsoft.backends import Candidate
+from bgsoft.compare.measure import psnr
 from bgsoft.composite.base import Compositor
 from bgsoft.config import Codec, EffectConfig, EffectKind, Precision
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import BackendUnavailableError, VerificationError
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Reduced
 from bgsoft.models.catalog import ModelSpec, find_spec, resolve
-from bgsoft.selftest import stages, trials
+from bgsoft.selftest import checks, stages
+from bgsoft.selftest.checks import Checks, run_trials
 from bgsoft.selftest.clips import CLIPS, TIME_BASE, ClipSpec, draw_frame, write_clip
 from bgsoft.selftest.parity import EFFECTS, HostSide, Parity, compare_composites, measure_parity
 from bgsoft.selftest.stages import (
-    Shown,
+    DecodedFrame,
     decode_clip,
     difference,
     encode_frames,
     lowest_psnr_db,
-    psnr_db,
     run_model,
 )
-from bgsoft.selftest.trials import run_trials
 
 
 @pytest.mark.parametrize("spec", CLIPS, ids=lambda spec: spec.name)
@@ -43,8 +43,11 @@ def test_clips_come_back_at_their_times(spec: ClipSpec, tmp_path: Path) -> None:
     layout = PixelLayout.P010 if spec.pixel_format == "yuv420p10le" else PixelLayout.NV12
     assert format.layout is layout
     drawn = draw_frame(3, spec.width, spec.height, layout)
-    assert psnr_db(shown[3].luma, drawn.luma, 8 * format.bytes_per_sample) > 35
-    assert psnr_db(shown[3].chroma, drawn.chroma, 8 * format.bytes_per_sample) > 35
+    for plane in ("luma", "chroma"):
+        error = float(
+            np.square(getattr(shown[3], plane) - getattr(drawn, plane).astype(float)).mean()
+        )
+        assert psnr(error, 8 * format.bytes_per_sample) > 35
 
 
 def test_variable_rate_clips_have_uneven_steps() -> None:
@@ -54,8 +57,8 @@ def test_variable_rate_clips_have_uneven_steps() -> None:
     assert all(value * 1000 % 90_000 == 0 or value % 90 == 0 for value in pts)
 
 
-def shown(pts: int, luma: int = 9) -> Shown:
-    return Shown(pts, np.full((4, 6), luma, np.uint8), np.full((2, 3, 2), 128, np.uint8))
+def shown(pts: int, luma: int = 9) -> DecodedFrame:
+    return DecodedFrame(pts, np.full((4, 6), luma, np.uint8), np.full((2, 3, 2), 128, np.uint8))
 
 
 def test_differences_are_told() -> None:
@@ -71,7 +74,7 @@ def test_differences_are_told() -> None:
 
 def test_the_worst_frame_counts() -> None:
     reference = [shown(0), shown(40)]
-    assert lowest_psnr_db(reference, reference) == 99
+    assert lowest_psnr_db(reference, reference) == np.inf
     worse = lowest_psnr_db([shown(0), shown(40, luma=10)], reference)
     assert worse == pytest.approx(20 * np.log10(255))
 
@@ -226,15 +229,16 @@ def test_a_trial_that_fails_is_a_reason(
     def fail(*_: object) -> Any:
         raise error
 
-    monkeypatch.setattr(trials._Bench, "encode", fail)
+    monkeypatch.setattr(Checks, "encode", fail)
     (trial,) = run_trials({"encode": [cpu()]}, tmp_path)
     assert (trial.ok, trial.reason) == (False, reason)
 
 
 def test_wrong_results_fail_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU decoder that shows other frames, and a provider with another mask."""
-    monkeypatch.setattr(trials._Bench, "_device_for", lambda *_: None)
-    decode, infer = stages.decode_clip, stages.run_model
+    monkeypatch.setattr(Checks, "need", lambda *_: None)
+    monkeypatch.setattr(Checks, "_need_decoder", lambda *_: None)
+    decode, infer = checks.decode_clip, checks.run_model
 
     def brighter(path: Path, backend: str = "cpu", device: Any = None) -> Any:
         frames, seconds = decode(path)
@@ -248,8 +252,8 @@ def test_wrong_results_fail_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             mask.values[0, 0] += 0.01
         return mask
 
-    monkeypatch.setattr(stages, "decode_clip", brighter)
-    monkeypatch.setattr(stages, "run_model", another)
+    monkeypatch.setattr(checks, "decode_clip", brighter)
+    monkeypatch.setattr(checks, "run_model", another)
     candidates = {"decode": [cpu(name="nvdec")], "infer": [cpu(name="cuda")]}
     decoded, inferred = run_trials(candidates, tmp_path)
     assert decoded.reason == "not what the CPU decodes: luma of frame 49 differs"

@@ -13,7 +13,8 @@ from bgsoft.errors import OutputError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.pipeline.trace import TraceRecorder
-from bgsoft.selftest.clips import empty_planes, stream_info
+from bgsoft.selftest.clips import stream_info
+from bgsoft.stages import host_planes
 from bgsoft.startup import Parts, logged, span
 
 
@@ -144,7 +145,7 @@ def test_an_unwritable_file_is_an_output_error(tmp_path: Path) -> None:
 
 def test_waiting_for_a_slot_is_shown() -> None:
     format = stream_info_format()
-    ring = FrameRing(1, lambda slot: empty_planes(format, slot))
+    ring = FrameRing(1, lambda slot: host_planes(format, slot))
     recorder = TraceRecorder()
     ring.observer = recorder
     planes = ring.acquire()

@@ -1,15 +1,28 @@
-"""The GPU as its driver and the CUDA libraries describe it."""
+"""This machine: CPU, system, and the GPU as its driver and the CUDA libraries describe it."""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import platform
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+from bgsoft.cuda.driver import driver_problem, driver_version
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.workers import usable_cores
 
-__all__ = ["DecodeCaps", "EncodeCaps", "GpuInfo", "decode_caps", "encode_caps", "gpu_info"]
+__all__ = [
+    "DecodeCaps",
+    "EncodeCaps",
+    "GpuInfo",
+    "decode_caps",
+    "encode_caps",
+    "gpu_info",
+    "hardware",
+]
 
 _DECODED = (
     ("H264", "H.264", 8),
@@ -68,12 +81,49 @@ class EncodeCaps:
     reason: str | None = None
 
 
-def gpu_info(gpu: int, driver: str | None) -> GpuInfo:
+def hardware(gpu: int) -> dict[str, Any]:
+    """CPU, memory, system and GPU, as plain JSON types.
+
+    Args:
+        gpu: CUDA device number.
+
+    Returns:
+        ``cpu``, ``cores``, ``usable_cores``, ``memory_bytes``, ``os``, and ``gpu`` (the fields of
+        :class:`GpuInfo`) or None with its ``gpu_reason``.
+    """
+    device: dict[str, Any] | None = None
+    reason = driver_problem(gpu)
+    if reason is None:
+        try:
+            device = asdict(gpu_info(gpu))
+        except Exception as exc:  # whatever a vendor's library raises is the answer
+            reason = f"{type(exc).__name__}: {exc}"
+    return {
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count() or 1,
+        "usable_cores": usable_cores(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "os": f"{platform.system()} {platform.release()}",
+        "gpu": device,
+        "gpu_reason": reason,
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def gpu_info(gpu: int) -> GpuInfo:
     """Describe a device.
 
     Args:
         gpu: CUDA device number.
-        driver: Version of the kernel module, where known.
 
     Raises:
         ImportError: There is no CuPy.
@@ -91,7 +141,7 @@ def gpu_info(gpu: int, driver: str | None) -> GpuInfo:
         name=device.name,
         memory_bytes=int(runtime.memGetInfo()[1]),
         compute_capability=f"{digits[:-1]}.{digits[-1]}",
-        driver=driver,
+        driver=driver_version(),
         driver_cuda=_cuda_version(runtime.driverGetVersion()),
         runtime=_cuda_version(runtime.runtimeGetVersion()),
         nvrtc=_quiet(lambda: ".".join(map(str, cupy.cuda.nvrtc.getVersion()))),

@@ -1,16 +1,13 @@
-"""Compare the ONNX models with MediaPipe's own inference, and record its results for a test."""
+"""Record what MediaPipe's own inference makes of some images, for the golden test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import cv2
 import mediapipe as mp
 import numpy as np
-import onnxruntime as ort
 import skimage.data
 from mediapipe.python import packet_creator, packet_getter
 from mediapipe.python._framework_bindings import calculator_graph, resource_util
@@ -129,13 +126,6 @@ def _graph_text(spec: ModelSpec) -> str:
     """
 
 
-def onnx_input(spec: ModelSpec, images: Iterable[Image]) -> Floats:
-    """Images as the ONNX model takes them: (N, 3, H, W) float32 in its value range."""
-    low, high = spec.value_range
-    batch = np.stack([image.transpose(2, 0, 1) for image in images]).astype(np.float32)
-    return batch * np.float32((high - low) / 255) + np.float32(low)
-
-
 def golden_images(crop: Image, window: tuple[int, int, int, int, int]) -> list[Image]:
     """Three images from one crop: as it is, mirrored, at half brightness.
 
@@ -146,81 +136,6 @@ def golden_images(crop: Image, window: tuple[int, int, int, int, int]) -> list[I
     top, left, height, width, step = window
     part = crop[top : top + height : step, left : left + width : step]
     return [part, part[:, ::-1], part // 2]
-
-
-def _fit(image: Image, spec: ModelSpec) -> Image:
-    """The largest centred part with the model's aspect ratio, reduced to the model's size."""
-    height, width = image.shape[:2]
-    ratio = spec.size[1] / spec.size[0]
-    part_h, part_w = min(height, round(width / ratio)), min(width, round(height * ratio))
-    top, left = (height - part_h) // 2, (width - part_w) // 2
-    part = image[top : top + part_h, left : left + part_w]
-    return np.asarray(cv2.resize(part, spec.size[::-1], interpolation=cv2.INTER_AREA), np.uint8)
-
-
-def _face(image: Image) -> Image | None:
-    """The square around the first face, half as large again as its box, as Face Mesh wants it."""
-    with mp.solutions.face_detection.FaceDetection(min_detection_confidence=0.5) as detector:
-        found = detector.process(image).detections
-    if not found:
-        return None
-    box = found[0].location_data.relative_bounding_box
-    height, width = image.shape[:2]
-    half = 0.75 * max(box.width * width, box.height * height)
-    x, y = (box.xmin + box.width / 2) * width, (box.ymin + box.height / 2) * height
-    top, left = max(round(y - half), 0), max(round(x - half), 0)
-    return image[top : round(y + half), left : round(x + half)]
-
-
-def _read(path: Path) -> Image:
-    picture = cv2.imread(str(path))
-    if picture is None:
-        raise SystemExit(f"{path}: not an image that OpenCV reads")
-    return np.asarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB), np.uint8)
-
-
-def _images_for(spec: ModelSpec, photographs: list[Image]) -> list[Image]:
-    images = golden_images(skimage.data.astronaut()[GOLDEN_CROP], GOLDEN_WINDOWS[spec.name])
-    for photograph in photographs:
-        part = _face(photograph) if spec.name == "face-mesh" else photograph
-        if part is not None:
-            images.append(_fit(part, spec))
-    return images
-
-
-def verify(folder: Path, paths: list[Path]) -> int:
-    """Compare every float32 file with MediaPipe's runtime and print a table.
-
-    Args:
-        folder: Where the ONNX files lie.
-        paths: Photographs of people, besides the public-domain portrait that always takes part.
-
-    Returns:
-        1 when any difference is over its output's tolerance, else 0.
-    """
-    photographs = [_read(path) for path in paths]
-    failed = False
-    print(
-        f"{'file':21} {'output':10} {'images':>6} {'max diff':>9} {'mean diff':>9} {'allowed':>8}"
-    )
-    for spec in MODELS:
-        images = _images_for(spec, photographs)
-        with MediaPipeRuntime(spec) as runtime:
-            expected = [runtime.run(image) for image in images]
-        for file in filter(None, (spec.file, spec.gpu_file)):
-            session = ort.InferenceSession(folder / file, providers=["CPUExecutionProvider"])
-            found = session.run([o.name for o in spec.outputs], {"image": onnx_input(spec, images)})
-            for index, output in enumerate(spec.outputs):
-                truth = np.stack([results[index] for results in expected])
-                difference = np.abs(found[index] - truth)
-                over = not float(difference.max()) <= output.tolerance
-                failed |= over
-                print(
-                    f"{file:21} {output.name:10} {len(images):6} {difference.max():9.2e} "
-                    f"{difference.mean():9.2e} {output.tolerance:8.0e}{'  OVER' if over else ''}"
-                    f"   [values {truth.min():.3g} to {truth.max():.3g}]"
-                )
-    return int(failed)
 
 
 def record(path: Path) -> None:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,28 +24,23 @@ from bgsoft.config import (
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.frame import Frame
+from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing
-from bgsoft.report import Event
-from bgsoft.selftest.clips import empty_planes
-from bgsoft.stages import StageBuilder
+from bgsoft.stages import StageBuilder, host_planes
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["Workshop", "cpu_backends", "ignore_event"]
+__all__ = ["BenchContext"]
 
 _FRAME_BYTES = 256 << 20
 """Most memory that the kept frames may take."""
 
 
-def ignore_event(event: Event) -> None:
-    """Renders of the same settings have told of everything."""
-
-
-def cpu_backends(config: BackendConfig) -> BackendConfig:
+def _cpu_backends(config: BackendConfig) -> BackendConfig:
     """The same settings with every stage on the CPU."""
     return replace(
         config,
@@ -59,7 +54,7 @@ def cpu_backends(config: BackendConfig) -> BackendConfig:
     )
 
 
-class Workshop:
+class BenchContext:
     """Made once for all cases.
 
     Args:
@@ -85,7 +80,7 @@ class Workshop:
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.tell = tell
-        self.config = replace(config, backends=cpu_backends(config.backends))
+        self.config = replace(config, backends=_cpu_backends(config.backends))
         """All on the CPU."""
         self.gpu = backends.chosen_gpu(config.backends.gpu)
         self.info = info
@@ -100,9 +95,9 @@ class Workshop:
 
     def _decode(self) -> list[Frame]:
         format = self.info.format
-        ring = FrameRing(self._count + 1, lambda slot: empty_planes(format, slot))
+        ring = FrameRing(self._count + 1, lambda slot: host_planes(format, slot))
         kept: list[Frame] = []
-        with self.builder().open_decoder(self.config.input, DecodeSettings()) as decoder:
+        with self._builder().open_decoder(self.config.input, DecodeSettings()) as decoder:
             frames = decoder.frames(ring)
             for frame in frames:
                 kept.append(frame)
@@ -110,29 +105,20 @@ class Workshop:
                     break
         return kept
 
-    def builder(self, backend: str = "cpu", precision: Precision = Precision.FP32) -> StageBuilder:
-        """Builds what is measured: on the CPU, and networks on any backend.
+    def _builder(self) -> StageBuilder:
+        # Renders of the same settings tell of every event.
+        return StageBuilder(self.config.backends, lambda _event: None, alone=True)
 
-        Args:
-            backend: Of the networks; the device is the shop's.
-            precision: Of their arithmetic.
-
-        Raises:
-            BackendUnavailableError: The device is not there.
-        """
-        return StageBuilder(
-            replace(self.config.backends, precision=precision),
-            ignore_event if backend == "cpu" else lambda event: self.tell(event.message),
-            device=None if backend == "cpu" else self.device(),
-            alone=True,
-        )
+    def loader(self, model: ResolvedModel, precision: Precision = Precision.FP32) -> NetworkLoader:
+        """Loads a model, and tells where that takes long."""
+        return NetworkLoader(model, precision, lambda text: self.tell(f"{model.spec.name}: {text}"))
 
     @functools.cached_property
     def composited(self) -> list[Frame]:
         """The same frames, kept apart, as a render gives them to its encoder."""
         from bgsoft.selftest.parity import HostSide
 
-        stages = self.builder().make_host_stages(
+        stages = self._builder().make_host_stages(
             self.config, self.info, self.model, Metrics(), lambda _frame: None
         )
         place = HostSide().place
@@ -179,7 +165,3 @@ class Workshop:
             if candidate.name == backend and not candidate.available:
                 return candidate.explanation
         return None
-
-    def waiter(self, backend: str) -> Callable[[], Any] | None:
-        """What waits for the device that a stage runs on; None for the CPU."""
-        return None if backend == "cpu" else self.device().synchronize

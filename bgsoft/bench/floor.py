@@ -1,7 +1,7 @@
-"""Decode and encode with nothing in between: how fast a render could be at best.
+"""A render with parts left out: how fast the rest is at best.
 
-Run as ``python -m bgsoft.bench.transcode IN OUT SETTINGS.toml [SECONDS]``: the pipeline, decoder,
-muxer and encoder of a render with these settings, whose picture stage does nothing. One line of
+Run as ``python -m bgsoft.bench.floor PART IN OUT SETTINGS.toml [SECONDS]``: the pipeline of a
+render with these settings, whose ``picture`` stages or ``encode`` stage do nothing. One line of
 JSON on stdout has ``frames``, ``wall_s`` and ``first_frame_s`` as a render's report does.
 """
 
@@ -24,16 +24,16 @@ from bgsoft.decode.base import DecodeSettings
 from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
+from bgsoft.models.catalog import resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.runner import Pipeline
 from bgsoft.presets import build_config
-from bgsoft.report import Event
 from bgsoft.stages import StageBuilder
 
-__all__ = ["transcode"]
+__all__ = ["render_without"]
 
 
-class _Nothing:
+class _NoPicture:
     """A picture stage that leaves frames as they are."""
 
     batch = 1
@@ -43,23 +43,29 @@ class _Nothing:
         """Nothing to prepare."""
 
     def process_batch(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """Nothing to do."""
         return frames
 
     def flush(self) -> Sequence[Frame]:
-        """Nothing is kept back."""
         return ()
 
 
-def _ignore(event: Event) -> None:
-    """The render that this is compared with has told of everything."""
+class _NoEncoder:
+    """Throws frames away, once the device is done with them."""
+
+    def encode(self, frame: Frame) -> None:
+        if frame.ready is not None:
+            frame.ready.synchronize()
+
+    def finish(self) -> None:
+        """Nothing is kept back."""
 
 
-def transcode(config: RenderConfig) -> dict[str, Any]:
-    """Decode and encode.
+def render_without(part: str, config: RenderConfig) -> dict[str, Any]:
+    """Decode, and do what is left of the render.
 
     Args:
-        config: Of a render; its effect and model play no part. The output is overwritten.
+        part: What is left out: ``picture`` or ``encode``.
+        config: Of a render. The output is overwritten.
 
     Returns:
         ``frames``, ``wall_s``, ``first_frame_s``.
@@ -69,34 +75,43 @@ def transcode(config: RenderConfig) -> dict[str, Any]:
     """
     started = time.perf_counter()
     cv2.setNumThreads(1)
+    metrics = Metrics()
     with ExitStack() as stack:
-        builder = StageBuilder(config.backends, _ignore)
+        # A render of the same settings, which this is compared with, tells of every event.
+        builder = StageBuilder(config.backends, lambda _event: None)
         stack.callback(builder.close)
-        decoder = stack.enter_context(
-            builder.open_decoder(
-                config.input, DecodeSettings(duration_seconds=config.duration_seconds)
+        settings = DecodeSettings(duration_seconds=config.duration_seconds)
+        decoder = stack.enter_context(builder.open_decoder(config.input, settings))
+        picture: Any = _NoPicture()
+        if part != "picture":
+            model = resolve(config.segment.model)
+            picture = builder.make_picture_stages(
+                config, decoder.info, model, metrics, lambda _frame: None
             )
-        )
-        muxer = stack.enter_context(
-            Muxer(
+            stack.callback(picture.close)
+        encoder: Any = _NoEncoder()
+        muxer: Muxer | None = None
+        if part != "encode":
+            muxer = Muxer(
                 config.output,
                 container_for(config.output),
                 decoder.info,
                 duration_seconds=config.duration_seconds,
             )
-        )
-        encoder = builder.open_encoder(muxer, config.encode, decoder.info)
-        stack.callback(encoder.close)
+            stack.enter_context(muxer)
+            encoder = builder.open_encoder(muxer, config.encode, decoder.info)
+            stack.callback(encoder.close)
         pipeline = Pipeline(
             decoder=decoder,
-            stage=_Nothing(),
+            stage=picture,
             sink=encoder,
-            ring=builder.make_ring(decoder.info.format),
-            metrics=Metrics(),
+            ring=builder.make_ring(decoder.info.format, picture.held),
+            metrics=metrics,
         )
         setup = time.perf_counter() - started
         result = pipeline.run()
-        muxer.finish()
+        if muxer is not None:
+            muxer.finish()
     first = result.first_frame_seconds
     return {
         "frames": len(result.encoded_pts),
@@ -107,7 +122,7 @@ def transcode(config: RenderConfig) -> dict[str, Any]:
 
 def main(argv: list[str]) -> int:
     """Run as a program; exit codes as ``bgsoft``'s."""
-    source, target, settings, *seconds = argv
+    part, source, target, settings, *seconds = argv
     try:
         config = build_config(
             Path(source),
@@ -115,7 +130,7 @@ def main(argv: list[str]) -> int:
             preset=settings,
             duration_seconds=float(seconds[0]) if seconds else None,
         )
-        made = transcode(config)
+        made = render_without(part, config)
     except Exception as exc:
         Console().error(one_line(exc))
         return exit_code(exc)
