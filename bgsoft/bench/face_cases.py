@@ -61,11 +61,12 @@ def face_cases(shop: Workshop) -> Iterator[Case]:
 
 
 def _find_on_host(shop: Workshop, stack: ExitStack) -> Sampler:
-    from bgsoft.face.finder import CpuFaceFinder
+    from bgsoft.face.finder import FaceFinder
+    from bgsoft.face.networks import CpuFaceNetworks
 
     side, format = HostSide(), shop.info.format
     seen = [(frame, side.reducer(format).reduce([frame])[0]) for frame in shop.frames[:_FRAMES]]
-    finder = stack.enter_context(CpuFaceFinder(format))
+    finder = stack.enter_context(FaceFinder(format, CpuFaceNetworks(format)))
 
     def once() -> None:
         for frame, grid in seen:
@@ -79,7 +80,8 @@ def _wiring(model: ResolvedModel, batch: int) -> Wiring:
 
 
 def _find_on_device(shop: Workshop, backend: str, stack: ExitStack) -> Sampler:
-    from bgsoft.face.cuda import CudaFaceFinder
+    from bgsoft.face.cuda_networks import CudaFaceNetworks
+    from bgsoft.face.finder import FaceFinder
 
     device, format = shop.device(), shop.info.format
     stream = device.new_stream()
@@ -92,6 +94,6 @@ def _find_on_device(shop: Workshop, backend: str, stack: ExitStack) -> Sampler:
     side = CudaSide(device)
     frames = [side.place(frame) for frame in shop.frames[:_FRAMES]]
     grids = [side.reducer(format).reduce([frame])[0] for frame in frames]
-    finder = stack.enter_context(CudaFaceFinder(format, make, _FRAMES))
+    finder = stack.enter_context(FaceFinder(format, CudaFaceNetworks(format, make, _FRAMES)))
     finder.start()
     return repeat(lambda: finder.find(frames, grids), frames=len(frames), seconds=shop.seconds)

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.oval import Ellipse
+from bgsoft.face.base import Ellipse
 from bgsoft.frame import Frame, FrameFormat
 
 __all__ = ["Anonymizer", "CpuAnonymizer", "Patch", "make_patch"]

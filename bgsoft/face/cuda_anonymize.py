@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 
 from bgsoft.face.anonymize import FEATHER, MAX_CELLS, Patch, make_patch
-from bgsoft.face.oval import Ellipse
+from bgsoft.face.base import Ellipse
 from bgsoft.frame import Array, Frame, FrameFormat
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 

@@ -9,13 +9,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.anchors import anchor_centres
 from bgsoft.face.geometry import Affine, overlap
 
-__all__ = ["KEYPOINTS", "Detections", "Sighting", "decode", "merge", "weighted_nms"]
+__all__ = [
+    "KEYPOINTS",
+    "PER_CELL",
+    "STRIDES",
+    "Detections",
+    "Sighting",
+    "anchor_centres",
+    "decode",
+    "merge",
+    "weighted_nms",
+]
 
 KEYPOINTS = ("right eye", "left eye", "nose", "mouth", "right ear", "left ear")
 """Order of the key points; right is the face's own right, on the left of the picture."""
+
+STRIDES = (8, 16)
+"""Input pixels per cell of each grid that predicts (the catalogue's ``anchors`` table)."""
+PER_CELL = (2, 6)
+"""Predictions a cell of each grid."""
 
 MAX_LOGIT = 60.0
 """Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
@@ -90,8 +104,8 @@ class Detections:
             return Detections.none()
         return merge(rows)
 
-    def with_guesses(self, boxes: Sequence[NDArray[np.float64]]) -> Detections:
-        """With boxes, (4,) each, that nothing was seen in yet, at the end: score 0, no points."""
+    def with_guesses(self, boxes: Sequence[Sequence[float]]) -> Detections:
+        """With boxes that nothing was seen in yet, at the end: score 0, no points."""
         if not boxes:
             return self
         return Detections(
@@ -103,6 +117,28 @@ class Detections:
     def _row(self, index: int) -> Detections:
         rows = slice(index, index + 1)
         return Detections(self.boxes[rows], self.keypoints[rows], self.scores[rows])
+
+
+def anchor_centres(
+    size: int, strides: tuple[int, ...] = STRIDES, per_cell: tuple[int, ...] = PER_CELL
+) -> NDArray[np.float32]:
+    """Centres of the cells that the model's rows belong to.
+
+    Args:
+        size: Side of the model's input, pixels.
+        strides: Input pixels per cell, a grid each.
+        per_cell: Rows per cell, a grid each.
+
+    Returns:
+        (N, 2) float32, x and y in input pixels: grid after grid, row by row; 896 for 128 pixels.
+    """
+    grids = []
+    for stride, count in zip(strides, per_cell, strict=True):
+        cells = -(-size // stride)
+        along = (np.arange(cells, dtype=np.float32) + np.float32(0.5)) * np.float32(stride)
+        y, x = np.meshgrid(along, along, indexing="ij")
+        grids.append(np.repeat(np.stack([x, y], axis=-1).reshape(-1, 2), count, axis=0))
+    return np.concatenate(grids)
 
 
 def decode(

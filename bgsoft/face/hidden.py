@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from bgsoft.face.base import Face
-from bgsoft.face.oval import Ellipse, box_overlap, hiding_ellipse
+from bgsoft.face.base import Ellipse, Face, box_overlap, hiding_ellipse
 from bgsoft.frame import FrameFormat
 
 __all__ = ["LOOK_AHEAD", "FrameFaces", "HiddenFaces"]

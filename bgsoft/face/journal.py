@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bgsoft.face.base import Face
-from bgsoft.face.protect import MISSED_SHARE
+from bgsoft.face.guard import MISSED_SHARE
 
 __all__ = ["FaceJournal"]
 

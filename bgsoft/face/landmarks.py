@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ __all__ = [
     "LEFT_EYE",
     "MEASURES",
     "RIGHT_EYE",
-    "Meshes",
+    "Mesh",
+    "make_meshes",
     "measure",
     "presence",
     "read_meshes",
@@ -48,71 +49,45 @@ def roi_from_box(box: NDArray[np.floating], keypoints: NDArray[np.floating]) -> 
     return Roi((left + right) / 2, (top + bottom) / 2, side, angle)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Meshes:
-    """What the landmark model says of some squares, in the same order."""
+class Mesh(NamedTuple):
+    """What the landmark model says of one square."""
 
     points: NDArray[np.floating]
-    """(n, 3, 468): rows of x, y and z, frame pixels; z in the same scale."""
-    presence: list[float]
-    """How probably each square holds a face, 0–1."""
-    boxes: list[tuple[float, float, float, float]]
-    """Left, top, right, bottom of each face's points; not finite where a point is not."""
-    rois: list[Roi]
-    """The square for each face in the next frame."""
+    """(3, 468): rows of x, y and z, frame pixels; z in the same scale."""
+    presence: float
+    """How probably the square holds a face, 0–1."""
+    box: tuple[float, float, float, float]
+    """Left, top, right, bottom of the points; not finite where a point is not."""
+    roi: Roi
+    """The square for the face in the next frame."""
 
-    @classmethod
-    def of(cls, points: NDArray[np.floating], presence: Iterable[float]) -> Meshes:
-        """From points in the frame.
 
-        Args:
-            points: (n, 3, 468) or (n, 2, 468), frame pixels.
-            presence: n probabilities.
-        """
+def make_meshes(
+    points: NDArray[np.floating],
+    presences: Iterable[float],
+    measures: Iterable[Sequence[float]] | None = None,
+) -> list[Mesh]:
+    """From points in the frame.
+
+    Args:
+        points: (n, 3, 468), frame pixels.
+        presences: n probabilities.
+        measures: n rows of what :func:`measure` says of the points; computed where left out.
+    """
+    if measures is None:
         with np.errstate(invalid="ignore", over="ignore"):
             measures = measure(points).tolist()
-        return cls.measured(points, presence, measures)
-
-    @classmethod
-    def measured(
-        cls,
-        points: NDArray[np.floating],
-        presence: Iterable[float],
-        measures: Iterable[Sequence[float]],
-    ) -> Meshes:
-        """From points and what :func:`measure` says of them.
-
-        Args:
-            points: (n, 3, 468), frame pixels.
-            presence: n probabilities.
-            measures: n rows.
-        """
-        boxes, rois = [], []
-        for left, top, right, bottom, *own in measures:
-            boxes.append((left, top, right, bottom))
-            rois.append(_roi(*own))
-        return cls(points, list(presence), boxes, rois)
-
-    @classmethod
-    def joined(cls, parts: Sequence[Meshes]) -> Meshes:
-        """Several, one after another; of no part, none."""
-        points = [part.points for part in parts]
-        return cls(
-            np.concatenate(points) if points else np.zeros((0, 3, LANDMARKS)),
-            [presence for part in parts for presence in part.presence],
-            [box for part in parts for box in part.boxes],
-            [roi for part in parts for roi in part.rois],
+    return [
+        Mesh(each, sure, (left, top, right, bottom), _roi(*own))
+        for each, sure, (left, top, right, bottom, *own) in zip(
+            points, presences, measures, strict=True
         )
-
-    def part(self, start: int, stop: int) -> Meshes:
-        """Some of them, as a view."""
-        here = slice(start, stop)
-        return Meshes(self.points[here], self.presence[here], self.boxes[here], self.rois[here])
+    ]
 
 
 def read_meshes(
     raw: NDArray[np.floating], logits: NDArray[np.floating], rois: Sequence[Roi], size: int
-) -> Meshes:
+) -> list[Mesh]:
     """The model's answers in frame pixels; the reference of kernels/mesh.cu.
 
     Args:
@@ -127,7 +102,7 @@ def read_meshes(
     x, y, z = np.asarray(raw, np.float64).transpose(2, 0, 1)
     with np.errstate(invalid="ignore", over="ignore"):
         points = np.stack([xx * x + xy * y + x0, yx * x + yy * y + y0, scale * z], axis=1)
-    return Meshes.of(points, presence(logits).tolist())
+    return make_meshes(points, presence(logits).tolist())
 
 
 MEASURES = 10

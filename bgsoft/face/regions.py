@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor, grid_shape
-from bgsoft.face.base import Face
-from bgsoft.face.oval import face_outline
+from bgsoft.face.base import Face, face_outline
 from bgsoft.frame import FrameFormat
 
 __all__ = ["Parting", "RegionParter"]

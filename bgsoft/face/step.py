@@ -11,11 +11,12 @@ from typing import Any
 from bgsoft.closing import Closing
 from bgsoft.config import FaceConfig, FaceMode
 from bgsoft.face.anonymize import Anonymizer
-from bgsoft.face.base import Face, FaceFinder
+from bgsoft.face.base import Face
 from bgsoft.face.data import FaceDataWriter
+from bgsoft.face.finder import FaceFinder
+from bgsoft.face.guard import CoverDrawer, Guard, MatteEditor
 from bgsoft.face.hidden import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.journal import FaceJournal
-from bgsoft.face.protect import CoverDrawer, Guard, MatteEditor
 from bgsoft.face.regions import RegionParter
 from bgsoft.face.subjects import SubjectPicker
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bgsoft.face.base import Face
-from bgsoft.face.oval import box_overlap
+from bgsoft.face.base import Face, box_overlap
 from bgsoft.frame import FrameFormat
 
 __all__ = ["SubjectPicker"]

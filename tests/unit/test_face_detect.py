@@ -8,8 +8,15 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from bgsoft.face.anchors import PER_CELL, STRIDES, anchor_centres
-from bgsoft.face.detect import Detections, decode, merge, weighted_nms
+from bgsoft.face.detect import (
+    PER_CELL,
+    STRIDES,
+    Detections,
+    anchor_centres,
+    decode,
+    merge,
+    weighted_nms,
+)
 from bgsoft.face.geometry import Affine
 
 

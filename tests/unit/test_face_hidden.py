@@ -9,9 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bgsoft.face.base import Face
+from bgsoft.face.base import Ellipse, Face, hiding_ellipse
 from bgsoft.face.hidden import LOOK_AHEAD, FrameFaces, HiddenFaces
-from bgsoft.face.oval import Ellipse, hiding_ellipse
 from tests.pictures import frame_format
 from tests.unit.face_shapes import make_face
 

@@ -1,4 +1,4 @@
-"""Changes mattes on a CUDA device; reference: :class:`bgsoft.face.protect.CpuMatteEditor`.
+"""Changes mattes on a CUDA device; reference: :class:`bgsoft.face.guard.CpuMatteEditor`.
 
 The host hands over outlines, as an argument of the two kernels that a frame with faces takes (a
 frame without takes none): one finds out what the matte has of each, the other fills in what is
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.pinned import pinned_array
-from bgsoft.face.oval import OUTLINE_POINTS
-from bgsoft.face.protect import (
+from bgsoft.face.base import OUTLINE_POINTS
+from bgsoft.face.guard import (
     FILLED_SHARE,
     MAX_MEASURED,
     MISSED_SHARE,
@@ -141,7 +141,7 @@ class CudaMatteEditor:
         )
 
     def fetch(self, matte: Matte, index: int) -> None:
-        """Send for a matte; see :meth:`bgsoft.face.protect.MatteEditor.fetch`."""
+        """Send for a matte; see :meth:`bgsoft.face.guard.MatteEditor.fetch`."""
         while len(self._sent) <= index:
             self._sent.append(
                 _Sent(
@@ -170,7 +170,7 @@ class CudaMatteEditor:
         limit: Plane8 | None,
         on_coverage: OnCoverage | None,
     ) -> None:
-        """Change a matte; see :meth:`bgsoft.face.protect.MatteEditor.apply`."""
+        """Change a matte; see :meth:`bgsoft.face.guard.MatteEditor.apply`."""
         if cover is None and limit is None:
             return
         if limit is not None:
