@@ -13,26 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections, merge
-from bgsoft.face.geometry import Affine, Roi, frame_from_tile, letterbox, overlap, tiles
+from bgsoft.face.geometry import Affine, Roi, frame_from_tile, letterbox, tiles
 from bgsoft.face.landmarks import Mesh
 from bgsoft.face.networks import FaceNetworks, FrameView, resolve_detector
-from bgsoft.face.track import MIN_MATCH, Tracker
+from bgsoft.face.track import Tracker
 from bgsoft.face.warp import View
 from bgsoft.frame import Frame, FrameFormat, Reduced
 
 __all__ = ["FaceFinder", "FinderSettings"]
-
-_SURE_SCORE = 0.8
-"""From here on the detector is believed of a place where it was wrong before,"""
-_PATIENCE = 4
-"""or after so many searches: something on a shirt may look like a face for minutes."""
 
 _HALF_SHAPE = 1.2
 """Frames longer than this are shown as squares of their short side, too: a face of a tenth of it,
@@ -97,10 +89,6 @@ class FaceFinder(Closing):
         self._settings = settings = settings or FinderSettings()
         self._views = _SearchViews(format, settings, resolve_detector().spec.width)
         self._tracker = Tracker(settings.max_faces, settings.rest_every)
-        # Where every frame is searched nothing is to be missed, whatever it costs.
-        self._patience = _PATIENCE if settings.detect_every > 1 else 0
-        self._refused: list[tuple[NDArray[np.float64], int]] = []
-        """Boxes in the last search that were no faces from near, and in how many they were."""
 
     def start(self) -> None:
         """Run both networks once, in the thread that will call :meth:`find`."""
@@ -110,7 +98,6 @@ class FaceFinder(Closing):
         """End all tracks (scene cut)."""
         self._tracker.reset()
         self._views.reset()
-        self._refused = []
 
     def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
         """The faces of consecutive frames of one scene, a list a frame, largest first.
@@ -145,34 +132,15 @@ class FaceFinder(Closing):
         found = merge(looks.detections(views, self._settings.min_first_score))
         known, lost = self._tracker.match(found)
         sides = (found.boxes[:, 2:] - found.boxes[:, :2]).max(axis=1)
-        unclear, refused = [], {}
-        for index in range(len(found)):
-            if index in known or sides[index] >= self._views.clear_side:
-                continue
-            times = self._times_refused(found.boxes[index], found.scores[index])
-            if 0 < times <= self._patience:
-                refused[index] = times
-            else:
-                unclear.append(index)
+        clear = self._views.clear_side
+        unclear = [row for row in range(len(found)) if row not in known and sides[row] < clear]
         del unclear[self._settings.max_faces :]
         # What the last frame had and the detector does not see is looked for from near, too.
         chosen = [*unclear, *range(len(found), len(found) + len(lost))]
         found = found.with_guesses(lost)
-        near = [self._views.near(found.boxes[index].tolist()) for index in chosen]
-        seen = dict(zip(chosen, looks.detections(near, self._settings.min_score), strict=True))
-        wrong = [index for index in unclear if not len(seen[index])]
-        self._refused = [(found.boxes[index], 1) for index in wrong]
-        self._refused += [(found.boxes[index], times + 1) for index, times in refused.items()]
-        return found.replaced(seen | dict.fromkeys(refused, Detections.none()))
-
-    def _times_refused(self, box: NDArray[np.float64], score: float) -> int:
-        """In how many searches on end something there was no face; 0 where it looks like one."""
-        if score >= _SURE_SCORE:
-            return 0
-        for refused, times in self._refused:
-            if overlap(refused[None], box)[0] > MIN_MATCH:
-                return times
-        return 0
+        near = [self._views.near(found.boxes[row].tolist()) for row in chosen]
+        seen = looks.detections(near, self._settings.min_score)
+        return found.replaced(dict(zip(chosen, seen, strict=True)))
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""

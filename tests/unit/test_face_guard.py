@@ -18,7 +18,7 @@ from bgsoft.face.guard import (
     Outline,
     paint,
 )
-from bgsoft.face.journal import FaceJournal
+from bgsoft.face.step import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from
 from tests.unit.face_shapes import make_face

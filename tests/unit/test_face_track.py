@@ -17,7 +17,7 @@ from bgsoft.face.detect import Detections
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import overlap
 from bgsoft.face.landmarks import Mesh, make_meshes
-from bgsoft.face.networks import CpuFaceNetworks, FrameRoi, FrameView
+from bgsoft.face.networks import CpuFaceNetworks, FrameRoi
 from bgsoft.face.track import MAX_MISSES, Tracker
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.pipeline.ring import FrameRing
@@ -400,29 +400,6 @@ def test_a_face_that_moves_is_looked_at_in_every_frame(monkeypatch: pytest.Monke
         colour = np.roll(chroma, pts * step // 2, axis=1)
         (face,) = find(finder, make_frame(format, moved, colour, 33 * pts))
     assert looks == [1] * 12
-
-
-def test_what_was_no_face_from_near_is_not_looked_at_each_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """But again after some searches: it may have become one."""
-    finder = finder_of(frame_format((640, 360)), FinderSettings(detect_every=2))
-    frame = flat_frame(frame_format((640, 360)), 120, 128, 128)
-    likely = seen((300, 150), size=30, score=0.6)
-    views: list[int] = []
-
-    def detect(asked: Sequence[FrameView], score: float) -> list[Detections]:
-        views.append(len(asked))
-        return [likely if score < 0.5 else Detections.none() for _ in asked]
-
-    monkeypatch.setattr(finder._networks, "detect", detect)
-    looked = []
-    for pts in range(12):
-        frame.pts = pts * 33
-        views.clear()
-        assert find(finder, frame) == []
-        looked.append(len(views) - 1)
-    assert looked == [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))
