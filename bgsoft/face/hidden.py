@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from bgsoft.face.base import Ellipse, Face, box_overlap, hiding_ellipse
-from bgsoft.frame import FrameFormat
+from bgsoft.face.base import Box, Ellipse, Face, box_overlap, hiding_ellipse
 
 __all__ = ["LOOK_AHEAD", "FrameFaces", "HiddenFaces"]
 
@@ -30,10 +29,6 @@ _SAME_FACE = 0.5
 """A face in sight that overlaps a lost one's place by this much is the one that was lost."""
 _DRIFT = 0.9
 """A lost face goes on at the speed it had, which falls by this factor each frame."""
-_FIRST_STEPS = 4
-"""Steps from frame to frame that a new face's speed is the mean of, where so many are known."""
-
-_Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +36,7 @@ class _Place:
     """Where a face is, or may be."""
 
     ellipse: Ellipse
-    box: _Box
+    box: Box
 
     def carried(self, dx: float, dy: float) -> _Place:
         """The place one frame on, if the face goes by ``dx`` and ``dy`` pixels."""
@@ -116,14 +111,9 @@ class _Track:
 
 
 class HiddenFaces:
-    """Remembers the faces that are to be hidden, and bridges gaps in their tracks.
+    """Remembers the faces that are to be hidden, and bridges gaps in their tracks."""
 
-    Args:
-        format: Format of every frame.
-    """
-
-    def __init__(self, format: FrameFormat) -> None:
-        self._width, self._height = format.width, format.height
+    def __init__(self) -> None:
         self._tracks: dict[int, _Track] = {}
 
     def update(self, now: FrameFaces, coming: Sequence[FrameFaces]) -> list[Ellipse]:
@@ -215,12 +205,12 @@ class HiddenFaces:
             or one in front of it, which is hidden for itself, or shown because it is main.
         """
         place = coming[index].places[id]
-        dx, dy = _first_speed(id, coming[index:])
+        dx, dy = 0.0, 0.0
+        if index + 1 < len(coming) and id in coming[index + 1].places:
+            dx, dy = _way(coming[index + 1].places[id], place)
         for frame in (*coming[:index][::-1], now):
             dx, dy = dx * _DRIFT, dy * _DRIFT
-            place = place.carried(
-                _step(place.ellipse.x, -dx, self._width), _step(place.ellipse.y, -dy, self._height)
-            )
+            place = place.carried(dx, dy)
             if any(_is_same(seen, place) for seen in frame.places.values()):
                 return None
         return place
@@ -230,23 +220,10 @@ def _way(start: _Place, end: _Place) -> tuple[float, float]:
     return end.ellipse.x - start.ellipse.x, end.ellipse.y - start.ellipse.y
 
 
-def _first_speed(id: int, frames: Sequence[FrameFaces]) -> tuple[float, float]:
-    """How far a face goes in a frame, pixels; it is in sight in the first of the frames."""
-    seen = [*takewhile(lambda frame: id in frame.places, frames[: _FIRST_STEPS + 1])]
-    dx, dy = _way(seen[0].places[id], seen[-1].places[id])
-    steps = max(1, len(seen) - 1)
-    return dx / steps, dy / steps
-
-
-def _step(position: float, step: float, size: int) -> float:
-    """A step that leads no centre out of the frame: somebody may have come in at its edge."""
-    return min(max(position + step, min(0.0, position)), max(float(size), position)) - position
-
-
 def _is_same(one: _Place, other: _Place) -> bool:
     return box_overlap(one.box, other.box) >= _SAME_FACE
 
 
-def _area(box: _Box) -> float:
+def _area(box: Box) -> float:
     """Product of the half axes that a box's face would be hidden by, about."""
     return 1.8 * (box[2] - box[0]) * (box[3] - box[1]) / 4

@@ -94,7 +94,7 @@ class FaceStep(Closing):
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
             self._picker = SubjectPicker(config.subjects, format)
         self._parter = RegionParter(format) if config.mode is FaceMode.MAIN else None
-        self._hidden = HiddenFaces(format)
+        self._hidden = HiddenFaces()
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
         self._journal = FaceJournal(measures=self._guards)
