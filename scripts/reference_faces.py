@@ -2,7 +2,7 @@
 
 ::
 
-    python scripts/reference_faces.py FOLDER clip.mkv photo.jpg [--short-range]
+    python scripts/reference_faces.py FOLDER clip.mkv photo.jpg
 
 The detector is MediaPipe's full-range one in MediaPipe's own runtime (``model_selection=1`` of
 ``mp.solutions.face_detection``): not the network that bgsoft runs, which is the short-range one,
@@ -16,12 +16,10 @@ detections that share 30 % (intersection over union), or of which one lies in th
 the surest is kept.
 
 FOLDER gets NAME.json for each clip, where NAME is the clip's without its ending: ``tool``,
-``version``, ``models`` (file and SHA-256), ``settings``, ``clip``, ``width``, ``height`` of the
+``version``, ``model`` (file and SHA-256), ``settings``, ``clip``, ``width``, ``height`` of the
 upright frame and ``frames``, in presentation order: ``index``, ``time_seconds`` (null where the
 file has none) and ``faces``, best first, each with ``score``, ``box`` (left, top, right, bottom)
 and ``points`` (right eye, left eye, nose, mouth, right ear, left ear; x and y), in frame pixels.
-With ``--short-range``, ``short_range`` has the same of the other model, and how far the two agree
-is printed.
 """
 
 from __future__ import annotations
@@ -48,8 +46,7 @@ MODEL_SIDE = 192
 MAX_OVERLAP, MAX_INSIDE = 0.3, 0.7
 EDGE = 0.02
 """A box this near to an edge of its tile, in parts of the tile's side, touches it."""
-AGREE_SCORE = 0.6
-FULL_RANGE, SHORT_RANGE = "face_detection_full_range_sparse", "face_detection_short_range"
+MODEL = "face_detection_full_range_sparse"
 
 Image = NDArray[np.uint8]
 """(H, W, 3) RGB."""
@@ -100,17 +97,15 @@ def tiles(width: int, height: int) -> list[Tile]:
 
 
 class Detector:
-    """One of MediaPipe's two models."""
+    """MediaPipe's full-range model."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self) -> None:
         # What mp.solutions.face_detection.FaceDetection does, which ignores the score it is given:
         # https://github.com/google-ai-edge/mediapipe/issues/3896
-        graph = name.replace("_sparse", "") + "_cpu.binarypb"
-        node = name.replace("_sparse", "").replace("_", "").removeprefix("facedetection")
         self._solution = SolutionBase(
-            binary_graph_path=f"mediapipe/modules/face_detection/{graph}",
+            binary_graph_path="mediapipe/modules/face_detection/face_detection_full_range_cpu.binarypb",
             calculator_params={
-                f"facedetection{node}__facedetection__TensorsToDetectionsCalculator."
+                "facedetectionfullrange__facedetection__TensorsToDetectionsCalculator."
                 "min_score_thresh": MIN_SCORE
             },
             outputs=["detections"],
@@ -168,8 +163,8 @@ def is_same(first: Found, second: Found) -> bool:
     return shared > MAX_OVERLAP * (sum(sizes) - shared) or shared > MAX_INSIDE * min(sizes)
 
 
-def model_file(name: str) -> dict[str, str]:
-    path = Path(mp.__file__).parent / "modules" / "face_detection" / f"{name}.tflite"
+def model_file() -> dict[str, str]:
+    path = Path(mp.__file__).parent / "modules" / "face_detection" / f"{MODEL}.tflite"
     return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
@@ -184,38 +179,21 @@ def as_json(faces: Sequence[Found]) -> list[dict[str, Any]]:
     ]
 
 
-def agreement(full: Sequence[Found], short: Sequence[Found]) -> tuple[int, int, int]:
-    """Faces that both models are sure of, only the full-range one, only the other."""
-    sure = [[face for face in faces if face.score >= AGREE_SCORE] for faces in (full, short)]
-    both = sum(any(is_same(face, other) for other in short) for face in sure[0])
-    alone = sum(not any(is_same(face, other) for other in full) for face in sure[1])
-    return both, len(sure[0]) - both, alone
-
-
-def reference(path: Path, detectors: dict[str, Detector]) -> dict[str, Any]:
+def reference(path: Path, detector: Detector) -> dict[str, Any]:
     """What NAME.json holds."""
     frames: list[dict[str, Any]] = []
-    agreed = np.zeros(3, int)
     size = (0, 0)
     for index, (seconds, picture) in enumerate(frames_of(path)):
         if index and picture.shape[1::-1] != size:
             raise SystemExit(f"{path.name}: the picture's size changes at frame {index}")
         size = picture.shape[1::-1]
-        found = {name: detector.faces(picture) for name, detector in detectors.items()}
-        frames.append({"index": index, "time_seconds": seconds})
-        frames[-1] |= {name: as_json(faces) for name, faces in found.items()}
-        if "short_range" in found:
-            agreed += agreement(found["faces"], found["short_range"])
-    told = f"{path.name}: {len(frames)} frames"
-    if "short_range" in detectors:
-        told += f"; faces of {AGREE_SCORE}: both {agreed[0]}, only full {agreed[1]}"
-        told += f", only short {agreed[2]}"
-    print(told, flush=True)
-    models = {"faces": model_file(FULL_RANGE), "short_range": model_file(SHORT_RANGE)}
+        faces = as_json(detector.faces(picture))
+        frames.append({"index": index, "time_seconds": seconds, "faces": faces})
+    print(f"{path.name}: {len(frames)} frames", flush=True)
     return {
         "tool": "mediapipe",
         "version": mp.__version__,
-        "models": {name: models[name] for name in detectors},
+        "model": model_file(),
         "settings": {
             "min_score": MIN_SCORE,
             "sides": SIDES,
@@ -235,17 +213,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("clips", nargs="+", type=Path, help="videos or photographs")
-    parser.add_argument("--short-range", action="store_true", help="write the other model's, too")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    detectors = {"faces": Detector(FULL_RANGE)}
-    if options.short_range:
-        detectors["short_range"] = Detector(SHORT_RANGE)
+    detector = Detector()
     for path in options.clips:
-        written = json.dumps(reference(path, detectors), separators=(",", ":"))
+        written = json.dumps(reference(path, detector), separators=(",", ":"))
         (options.folder / f"{path.stem}.json").write_text(written + "\n")
-    for detector in detectors.values():
-        detector.close()
+    detector.close()
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.base import Ellipse
-from bgsoft.frame import Frame, FrameFormat
+from bgsoft.frame import Array, Frame, FrameFormat
 
 __all__ = ["Anonymizer", "CpuAnonymizer", "Patch", "make_patch"]
 
@@ -44,6 +44,32 @@ class Patch:
     """Frame pixels per cell, each way; even."""
     columns: int
     rows: int
+
+    def part_of(self, plane: Array, step: int) -> PatchPart | None:
+        """Where the cells lie in one plane of the frame; None where none of them is inside.
+
+        Args:
+            plane: (h, w) or (h, w, channels).
+            step: Frame pixels per sample, 1 or 2.
+        """
+        height, width = plane.shape[:2]
+        left, top, edge = self.left // step, self.top // step, self.edge // step
+        right, bottom = left + self.columns * edge, top + self.rows * edge
+        inside = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
+        if inside[0] >= inside[2] or inside[1] >= inside[3]:
+            return None
+        return PatchPart(edge, (left, top, right, bottom), inside)
+
+
+class PatchPart(NamedTuple):
+    """The cells of a patch in one plane, in samples."""
+
+    edge: int
+    """Samples per cell, each way."""
+    cells: tuple[int, int, int, int]
+    """Left, top, right, bottom of all cells; may reach over the plane's edge."""
+    inside: tuple[int, int, int, int]
+    """The same of what lies in the plane."""
 
 
 def make_patch(ellipse: Ellipse, format: FrameFormat) -> Patch | None:
@@ -113,12 +139,11 @@ class CpuAnonymizer:
             patch: The cells.
             step: Frame pixels per sample, 1 or 2.
         """
-        height, width = plane.shape[:2]
-        left, top, edge = patch.left // step, patch.top // step, patch.edge // step
-        right, bottom = left + patch.columns * edge, top + patch.rows * edge
-        x0, y0, x1, y1 = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
-        if x0 >= x1 or y0 >= y1:
+        part = patch.part_of(plane, step)
+        if part is None:
             return
+        left, top, right, bottom = part.cells
+        x0, y0, x1, y1 = part.inside
         inside = plane[y0:y1, x0:x1]
         # Cells that the frame's edge cuts see the edge's samples repeated.
         whole = cv2.copyMakeBorder(
@@ -130,7 +155,7 @@ class CpuAnonymizer:
         size = (right - left, bottom - top)
         smooth = cv2.resize(means, size, interpolation=cv2.INTER_LINEAR)
         smooth = smooth[y0 - top : y1 - top, x0 - left : x1 - left]
-        weight = _weights(patch.ellipse, (x0, y0, x1, y1), step)
+        weight = _weights(patch.ellipse, part.inside, step)
         if plane.ndim == 3:
             weight = weight[..., None]
         mixed = inside + (smooth - inside) * weight

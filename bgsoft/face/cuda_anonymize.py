@@ -45,14 +45,13 @@ class CudaAnonymizer:
             self._hide(frame.chroma, patch, 2, 2)
 
     def _hide(self, plane: Array, patch: Patch, step: int, channels: int) -> None:
-        height, width = plane.shape[:2]
-        left, top, edge = patch.left // step, patch.top // step, patch.edge // step
-        right, bottom = left + patch.columns * edge, top + patch.rows * edge
-        first_x, first_y = max(left, 0), max(top, 0)
-        last_x, last_y = min(right, width), min(bottom, height)
-        if first_x >= last_x or first_y >= last_y:
+        place = patch.part_of(plane, step)
+        if place is None:
             return
-        layout = tuple(map(np.int32, (left, top, edge, patch.rows, patch.columns)))
+        height, width = plane.shape[:2]
+        left, top, *_ = place.cells
+        first_x, first_y, last_x, last_y = place.inside
+        layout = tuple(map(np.int32, (left, top, place.edge, patch.rows, patch.columns)))
         cells = patch.rows * patch.columns
         self._means(
             (-(-cells // _CELLS_PER_BLOCK), channels, 1),
@@ -60,7 +59,7 @@ class CudaAnonymizer:
             (plane, self._cells, np.int32(height), np.int32(width), np.int32(channels), *layout),
         )
         ellipse = patch.ellipse
-        part = tuple(map(np.int32, (first_x, first_y, last_x, last_y, step)))
+        part = tuple(map(np.int32, (*place.inside, step)))
         shape = (ellipse.x, ellipse.y, ellipse.cos, ellipse.sin, ellipse.across, ellipse.along)
         self._blend(
             blocks(last_x - first_x, last_y - first_y),

@@ -72,23 +72,13 @@ class _Fetch:
 
 
 @dataclass(slots=True, eq=False)
-class _Sent:
-    """A matte on its way to the host."""
-
-    read: Plane8
-    """(gh, gw), page-locked."""
-    done: Any
-    """CuPy event behind the download."""
-
-
-@dataclass(slots=True, eq=False)
-class _Upload:
-    """A limit on its way to the device."""
+class _Transfer:
+    """A matte on its way to the host, or a limit on its way to the device."""
 
     staged: Plane8
     """(gh, gw), page-locked."""
     done: Any
-    """CuPy event behind the upload."""
+    """CuPy event behind the copy."""
 
 
 class CudaMatteEditor:
@@ -108,8 +98,8 @@ class CudaMatteEditor:
         shift = grid_factor(format.width, format.height).bit_length() - 1
         self._reduced = cupy.empty(shape, np.uint8)
         self._limit = cupy.empty(shape, np.uint8)
-        self._sent: list[_Sent] = []
-        self._uploads = deque([self._new_upload()])
+        self._sent: list[_Transfer] = []
+        self._uploads = deque([self._new_transfer()])
 
         self._shares = (MISSED_SHARE, FILLED_SHARE)
         self._sizes = (rows, columns, format.height, format.width, shift)
@@ -134,8 +124,8 @@ class CudaMatteEditor:
         ]
         self._fetches: deque[_Fetch] = deque()
 
-    def _new_upload(self) -> _Upload:
-        return _Upload(
+    def _new_transfer(self) -> _Transfer:
+        return _Transfer(
             staged=pinned_array(self._shape, np.uint8),
             done=cupy.cuda.Event(disable_timing=True),
         )
@@ -143,17 +133,12 @@ class CudaMatteEditor:
     def fetch(self, matte: Matte, index: int) -> None:
         """Send for a matte; see :meth:`bgsoft.face.guard.MatteEditor.fetch`."""
         while len(self._sent) <= index:
-            self._sent.append(
-                _Sent(
-                    read=pinned_array(self._shape, np.uint8),
-                    done=cupy.cuda.Event(disable_timing=True),
-                )
-            )
+            self._sent.append(self._new_transfer())
             # One more limit may be under way: none of this batch waits for another's upload.
-            self._uploads.append(self._new_upload())
+            self._uploads.append(self._new_transfer())
         sent = self._sent[index]
-        source, size = matte.reduced.data.ptr, sent.read.nbytes
-        self._copy(sent.read.ctypes.data, source, size, _DEVICE_TO_HOST)
+        source, size = matte.reduced.data.ptr, sent.staged.nbytes
+        self._copy(sent.staged.ctypes.data, source, size, _DEVICE_TO_HOST)
         self._device.copies.add_d2h(size)
         sent.done.record()
 
@@ -161,7 +146,7 @@ class CudaMatteEditor:
         """A matte that was sent for; waits for everything before it on the stream."""
         sent = self._sent[index]
         sent.done.synchronize()
-        return sent.read
+        return sent.staged
 
     def apply(
         self,

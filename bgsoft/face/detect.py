@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -84,39 +84,16 @@ class Detections:
         corners = transform(self.boxes.reshape(-1, 2, 2)).reshape(-1, 4)
         return Detections(corners, transform(self.keypoints), self.scores)
 
-    def replaced(self, looks: Mapping[int, Detections]) -> Detections:
-        """With some faces as a second look shows them, or without them where it shows none.
-
-        Args:
-            looks: What was found around a face, by the face's row.
-        """
-        rows = []
-        for index in range(len(self)):
-            row = self._row(index)
-            look = looks.get(index)
-            if look is not None:
-                shared = overlap(look.boxes, self.boxes[index])
-                if not len(look) or shared.max() < MIN_SECOND_OVERLAP:
-                    continue
-                row = look._row(int(shared.argmax()))
-            rows.append(row)
-        if not rows:
-            return Detections.none()
-        return merge(rows)
-
-    def with_guesses(self, boxes: Sequence[Sequence[float]]) -> Detections:
-        """With boxes that nothing was seen in yet, at the end: score 0, no points."""
-        if not boxes:
-            return self
-        return Detections(
-            np.concatenate([self.boxes, boxes]),
-            np.concatenate([self.keypoints, np.zeros((len(boxes), 6, 2))]),
-            np.concatenate([self.scores, np.zeros(len(boxes))]),
-        )
-
-    def _row(self, index: int) -> Detections:
-        rows = slice(index, index + 1)
+    def rows(self, chosen: Sequence[int]) -> Detections:
+        """Some of them, by index."""
+        rows = np.array(chosen, np.intp)
         return Detections(self.boxes[rows], self.keypoints[rows], self.scores[rows])
+
+    def nearest(self, box: Sequence[float]) -> Detections:
+        """The one that shares most with a box (left, top, right, bottom), or none shares enough."""
+        shared = overlap(self.boxes, np.array(box))
+        best = np.argsort(-shared, kind="stable")[:1]
+        return self.rows([row for row in best if shared[row] >= MIN_SECOND_OVERLAP])
 
 
 def anchor_centres(

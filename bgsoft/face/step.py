@@ -14,9 +14,9 @@ from bgsoft.face.anonymize import Anonymizer
 from bgsoft.face.base import Face
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder
-from bgsoft.face.guard import MISSED_SHARE, CoverDrawer, Guard, MatteEditor
+from bgsoft.face.guard import MISSED_SHARE, CoverDrawer, Guard, MatteEditor, Plane8
 from bgsoft.face.hidden import LOOK_AHEAD, FrameFaces, HiddenFaces
-from bgsoft.face.regions import RegionParter
+from bgsoft.face.regions import MatteSeparator
 from bgsoft.face.subjects import SubjectPicker
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 from bgsoft.report import Event
@@ -61,7 +61,7 @@ class FaceStep(Closing):
         editor: Changes mattes where they are; closed with the step.
         anonymizer: Hides faces where frames are.
         data: Where faces are written; None: nowhere.
-        on_event: Told where people cannot be parted.
+        on_event: Told where people cannot be separated.
         backend: What runs the models, for the report.
         device: Where, e.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``.
     """
@@ -93,7 +93,7 @@ class FaceStep(Closing):
         self._picker: SubjectPicker | None = None
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
             self._picker = SubjectPicker(config.subjects, format)
-        self._parter = RegionParter(format) if config.mode is FaceMode.MAIN else None
+        self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
         self._hidden = HiddenFaces()
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
@@ -155,13 +155,13 @@ class FaceStep(Closing):
             places = self._picker.main
         covered: list[tuple[Face, float]] = []
         if self._guards:
-            kept = faces if self._parter is None else [f for f in faces if f.id in main]
+            kept = faces if self._separator is None else [f for f in faces if f.id in main]
             covered = self._guard.faces(kept)
         return FoundFaces(faces, main, places, covered, cut)
 
     def fetch_mattes(self, mattes: Sequence[Matte]) -> None:
         """Send for the mattes that :meth:`edit_mattes` will look at; does not wait."""
-        if self._parter is not None:
+        if self._separator is not None:
             for index, matte in enumerate(mattes):
                 self._editor.fetch(matte, index)
 
@@ -180,9 +180,7 @@ class FaceStep(Closing):
                 self._edit_matte(index, *each)
 
     def _edit_matte(self, index: int, frame: Frame, matte: Matte, found: FoundFaces) -> None:
-        limit = None
-        if self._parter is not None:
-            limit = self._part(index, frame, found)
+        limit = self._limit(index, frame, found)
         cover = None
         if self._drawer is not None and found.covered:
             cover = self._drawer.draw(found.covered)
@@ -192,28 +190,28 @@ class FaceStep(Closing):
             on_coverage = partial(self._journal.add_coverage, *place)
         self._editor.apply(matte, cover, limit, on_coverage)
 
-    def _part(self, index: int, frame: Frame, found: FoundFaces) -> Any:
-        parter = self._parter
-        if parter is None:
+    def _limit(self, index: int, frame: Frame, found: FoundFaces) -> Plane8 | None:
+        separator = self._separator
+        if separator is None:
             return None
         if found.cut:
-            parter.reset()
+            separator.reset()
             self._scene_frames = 0
         trial = min(_TRIAL_FRAMES, self._scene_frames)
         self._scene_frames += 1
-        if not found.main_places and parter.is_fresh:
+        if not found.main_places and separator.is_fresh:
             return None
         others = [
             face for face in found.faces if face.id not in found.main and face.age_frames >= trial
         ]
-        parting = parter.part(self._editor.read(index), found.main_places, others)
-        if parting.shared:
+        separation = separator.separate(self._editor.read(index), found.main_places, others)
+        if separation.shared:
             self._journal.add_shared()
-            self._tell(frame, parting.unsure)
-        return parting.limit
+            self._tell(frame, separation.unsure)
+        return separation.limit
 
     def _tell(self, frame: Frame, unsure: bool) -> None:
-        """Tell of people who cannot be parted by the mask, once for each stretch of frames."""
+        """Tell of people who cannot be separated by the mask, once for each stretch of frames."""
         seconds = frame.time_seconds
         if seconds - self._shared_at > _SAME_STRETCH_SECONDS:
             self._told = ""
@@ -287,7 +285,7 @@ class FaceJournal:
             self._tracks.update(face.id for face in faces)
 
     def add_shared(self) -> None:
-        """Count a frame in which people could not be parted by the mask alone."""
+        """Count a frame in which people could not be separated by the mask alone."""
         self._shared_frames += 1
 
     def add_coverage(

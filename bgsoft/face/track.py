@@ -28,18 +28,18 @@ MIN_PRESENCE = 0.5
 """Below it the landmark model sees no face."""
 MIN_FIRST_PRESENCE = 0.99
 """Of a face that nothing else is known of than one detection; and of one that is held over when
-it is not seen."""
+it is not seen. With 0.5 tracks rise from 24 to 32 (in six clips and eleven made hard, as below)."""
 SURE_PRESENCE = 0.9999
 """From here on an older track lives without the detector, which does not know faces from the
 side. Faces have more than this, seen from the front; a blurred patch where one was has 0.98 to
-0.9997."""
+0.9997. With 0 recall falls from 0.911 to 0.905."""
 MIN_MATCH = 0.15
 """Intersection over union of a detection with its track's box, at least; a detector's box ends at
 the eyebrows, the landmarks' box at the hair."""
 MAX_SAME = 0.5
 """Two tracks whose boxes share more than this follow the same face."""
 MAX_MISSES = 2
-"""Frames that a face is held over without being seen."""
+"""Frames that a face is held over without being seen. With 0, 3 frames of 1,115 more are empty."""
 TRIAL_FRAMES = 2
 """Frames after its first in which a track needs a second detection."""
 MAX_UNSEEN = 2
@@ -47,18 +47,22 @@ MAX_UNSEEN = 2
 which it ends."""
 
 MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED = 0.5, 80.0, 20.0, 0.1
-"""Of the One-Euro filter, per face size a second; chosen with scripts/measure_faces.py."""
+"""Of the One-Euro filter, per face size a second; chosen with scripts/measure_faces.py. Without
+a speed of rest a still face jitters by 0.54 % of its width, not 0.22; without a gain of its own a
+point by 0.23 %."""
 PLACE_PLAY = 0.02
 ROI_PLAY = 0.08
 """A square follows the landmarks once they have left its centre, or its side or angle (radians), by
 more, in parts of the side: landmarks change a little with the square, which otherwise never rests.
 Where the centre lags behind a face that moves on and on, the landmark model is drawn off the face
-bit by bit: with 0.08 for all, a tenth of moving faces were lost in the end."""
+bit by bit: with 0.08 for all, a tenth of moving faces were lost in the end. With 0 for all what is
+left of jitter in motion is 0.150 %, not 0.130."""
 SLOW = 0.3
 """Face sizes a second: a hundredth of the face a frame, of which a mask shows nothing."""
 _FULL_SIZE = 128.0
 """Frame pixels from which a face fills its part of the landmark model's input (192 over the 1.5 of
-its square). A smaller one is enlarged, and its noise with it: it is smoothed the more at rest."""
+its square). A smaller one is enlarged, and its noise with it: it is smoothed the more at rest.
+Else it jitters by 0.29 %, not 0.22."""
 _DEFAULT_DT_SECONDS = 1 / 30
 _MAX_DT_SECONDS = 0.5
 
@@ -297,7 +301,7 @@ class Tracker:
                 track.rest(dt)
         for track, mesh in zip(tracks, meshes, strict=True):
             least = MIN_FIRST_PRESENCE if track.is_young else MIN_PRESENCE
-            if mesh.presence >= least and _is_plausible(mesh.box, track.roi):
+            if mesh.presence >= least and all(map(math.isfinite, mesh.box)):
                 track.see(mesh, dt)
             else:
                 track.miss(dt)
@@ -338,14 +342,6 @@ def _bounds(landmarks: NDArray[np.float64]) -> Box:
     left, top = landmarks[:2].min(axis=1).tolist()
     right, bottom = landmarks[:2].max(axis=1).tolist()
     return left, top, right, bottom
-
-
-def _is_plausible(box: Box, roi: Roi) -> bool:
-    """Whether landmarks are numbers, and about as large as what the model looked at."""
-    if not all(map(math.isfinite, box)):
-        return False
-    left, top, right, bottom = box
-    return roi.side / 5 < max(right - left, bottom - top) < roi.side * 1.5
 
 
 def _steadied(last: Roi, roi: Roi) -> Roi:

@@ -68,27 +68,6 @@ class Scene:
         return self.tracker.update(tracks, meshes, self.time)
 
 
-def test_a_face_keeps_its_id_while_it_moves() -> None:
-    scene = Scene()
-    for index in range(40):
-        place = (200 + 6 * index, 300)
-        faces = scene.step(seen(place) if index % 8 < 2 else None, place)
-        assert [(face.id, face.age_frames) for face in faces] == [(0, index)]
-        assert faces[0].detected == (index % 8 < 2)
-        centre = np.add(faces[0].box_xyxy[:2], faces[0].box_xyxy[2:]) / 2
-        assert np.abs(centre - place).max() < 8
-
-
-def test_two_faces_stay_apart_and_largest_comes_first() -> None:
-    scene = Scene()
-    places = (200.0, 200.0), (500.0, 200.0)
-    for _ in range(5):
-        faces = scene.step(seen(*places), *places)
-    assert sorted(face.id for face in faces) == [0, 1]
-    areas = [(f.box_xyxy[2] - f.box_xyxy[0]) * (f.box_xyxy[3] - f.box_xyxy[1]) for f in faces]
-    assert areas == sorted(areas, reverse=True)
-
-
 def test_a_detection_without_a_face_is_none() -> None:
     scene = Scene()
     assert scene.step(seen((200, 200))) == []
@@ -139,21 +118,6 @@ def test_short_gaps_are_bridged_and_long_ones_end_the_track() -> None:
     assert [face.id for face in scene.step(seen(place), place)] == [1]
 
 
-def test_the_score_falls_in_a_gap() -> None:
-    scene = Scene()
-    for _ in range(4):
-        before = scene.step(seen((200, 200)), (200, 200))
-    assert scene.step(seen())[0].score < before[0].score
-
-
-def test_reset_ends_tracks_and_keeps_counting() -> None:
-    scene = Scene()
-    scene.step(seen((200, 200)), (200, 200))
-    scene.tracker.reset()
-    faces = scene.step(seen((200, 200)), (200, 200))
-    assert [(face.id, face.age_frames) for face in faces] == [(1, 0)]
-
-
 def test_landmarks_that_are_no_numbers_are_a_gap() -> None:
     scene = Scene()
     for _ in range(3):
@@ -170,12 +134,6 @@ def test_time_that_stands_still_is_no_fault() -> None:
         scene.time = 0.5
         faces = scene.step(seen((200, 200)), (200, 200))
     assert np.isfinite(faces[0].landmarks).all()
-
-
-def test_no_more_faces_than_asked_for() -> None:
-    scene = Scene()
-    places = [(150.0 * i, 200.0) for i in range(12)]
-    assert len(scene.step(seen(*places), *places)) == 8
 
 
 def test_settings_are_checked() -> None:
