@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bgsoft.config import FaceConfig, FaceMode, RenderConfig
-from bgsoft.face.anonymize import CpuAnonymizer
+from bgsoft.face.anonymize import LOOK_AHEAD, CpuAnonymizer
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.guard import CpuMatteEditor
-from bgsoft.face.hidden import LOOK_AHEAD
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
@@ -96,8 +95,7 @@ def create_device_faces(
     """
     if not _wants_faces(config):
         return None
-    from bgsoft.face.cuda_anonymize import CudaAnonymizer
-    from bgsoft.face.cuda_guard import CudaMatteEditor
+    from bgsoft.face.cuda_effects import CudaAnonymizer, CudaMatteEditor
     from bgsoft.face.cuda_networks import CudaFaceNetworks
 
     settings = finder_settings(config.face, writes_data=data is not None)

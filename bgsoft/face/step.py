@@ -10,14 +10,12 @@ from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.config import FaceConfig, FaceMode
-from bgsoft.face.anonymize import Anonymizer
+from bgsoft.face.anonymize import LOOK_AHEAD, Anonymizer, FrameFaces, HiddenFaces
 from bgsoft.face.base import Face
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import MISSED_SHARE, CoverDrawer, Guard, MatteEditor, Plane8
-from bgsoft.face.hidden import LOOK_AHEAD, FrameFaces, HiddenFaces
-from bgsoft.face.regions import MatteSeparator
-from bgsoft.face.subjects import SubjectPicker
+from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 from bgsoft.report import Event
 

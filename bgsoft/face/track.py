@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from bgsoft.face.base import Box, Face
 from bgsoft.face.detect import Detections, Sighting
 from bgsoft.face.geometry import Roi, overlap
-from bgsoft.face.landmarks import Mesh, roi_from_box
-from bgsoft.face.one_euro import OneEuro
+from bgsoft.face.landmarks import Mesh, OneEuro, roi_from_box
 
 __all__ = ["MIN_MATCH", "Track", "Tracker"]
 

@@ -41,7 +41,7 @@ def some_faces(format: FrameFormat) -> list[Face]:
 def test_faces_are_hidden_as_on_the_cpu(
     gpu: Any, size: tuple[int, int], layout: PixelLayout, full_range: bool
 ) -> None:
-    from bgsoft.face.cuda_anonymize import CudaAnonymizer
+    from bgsoft.face.cuda_effects import CudaAnonymizer
 
     format = frame_format(size, layout, full_range=full_range)
     frame = random_frame(format, np.random.default_rng(4))
@@ -65,7 +65,7 @@ def test_mattes_are_changed_as_on_the_cpu(
     outline's soft edge doubles it."""
     import cupy
 
-    from bgsoft.face.cuda_guard import CudaMatteEditor
+    from bgsoft.face.cuda_effects import CudaMatteEditor
 
     rng = np.random.default_rng(6)
     format = frame_format(size)
@@ -111,7 +111,7 @@ def test_mattes_that_were_sent_for_outlast_the_next(gpu: Any, size: tuple[int, i
     """A batch is made first, in the matte stage's one buffer, then read and changed."""
     import cupy
 
-    from bgsoft.face.cuda_guard import CudaMatteEditor
+    from bgsoft.face.cuda_effects import CudaMatteEditor
 
     rng = np.random.default_rng(8)
     format = frame_format(size)

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.base import Ellipse, Face, hiding_ellipse
-from bgsoft.face.hidden import LOOK_AHEAD, FrameFaces, HiddenFaces
 from tests.pictures import frame_format
 from tests.unit.face_shapes import make_face
 

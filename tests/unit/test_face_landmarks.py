@@ -10,8 +10,7 @@ import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi, letterbox
-from bgsoft.face.landmarks import make_meshes, presence, read_meshes, roi_from_box
-from bgsoft.face.one_euro import OneEuro
+from bgsoft.face.landmarks import OneEuro, make_meshes, presence, read_meshes, roi_from_box
 from bgsoft.face.warp import CpuWarper, Source, View, choose_source, shrink_taps
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.models.catalog import find_spec

@@ -14,8 +14,7 @@ from bgsoft.analysis.base import grid_shape
 from bgsoft.config import FaceConfig, FaceMode
 from bgsoft.errors import ConfigError
 from bgsoft.face.base import Face
-from bgsoft.face.regions import MatteSeparator
-from bgsoft.face.subjects import SubjectPicker
+from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from tests.pictures import SIZES, frame_format
 from tests.unit.face_shapes import make_face
 from tests.unit.matte_scenes import discs
