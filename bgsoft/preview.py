@@ -17,7 +17,8 @@ from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face
 from bgsoft.face.create import finder_settings
 from bgsoft.face.draw import draw_faces
-from bgsoft.face.finder import CpuFaceFinder
+from bgsoft.face.finder import FaceFinder
+from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
@@ -107,7 +108,11 @@ def _render_frame(
     model = resolve(config.segment.model)
     stages = builder.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
     finder = (
-        CpuFaceFinder(info.format, finder_settings(config.face, writes_data=True))
+        FaceFinder(
+            info.format,
+            CpuFaceNetworks(info.format),
+            finder_settings(config.face, writes_data=True),
+        )
         if draws_faces
         else None
     )

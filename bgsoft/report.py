@@ -110,7 +110,7 @@ class RenderReport:
     """Frame data that went back, bytes a frame; 0 on an all-GPU path, but for the thumbnails."""
     faces: dict[str, Any] | None = None
     """What faces were found and where the mask had missed one; see
-    :meth:`bgsoft.face.journal.FaceJournal.summary`. None where none were looked for."""
+    :meth:`bgsoft.face.step.FaceJournal.summary`. None where none were looked for."""
     events: list[Event] = field(default_factory=list)
     audio: list[AudioReport] = field(default_factory=list)
     peak_rss_bytes: int

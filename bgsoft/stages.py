@@ -27,7 +27,7 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.encode.codecs import choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
-from bgsoft.face.create import create_host_faces
+from bgsoft.face.create import create_device_faces, create_host_faces
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
@@ -368,7 +368,6 @@ class StageBuilder:
     ) -> ClosingStage:
         from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
         from bgsoft.composite.cuda import CudaCompositor
-        from bgsoft.face.cuda_create import create_device_faces
         from bgsoft.infer.crossing import DeviceSide
         from bgsoft.infer.recovering import RecoveringNetwork
         from bgsoft.matte.cuda import create_cuda_matte_stage

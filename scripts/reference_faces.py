@@ -16,7 +16,7 @@ detections that share 30 % (intersection over union), or of which one lies in th
 the surest is kept.
 
 FOLDER gets NAME.json for each clip, where NAME is the clip's without its ending: ``tool``,
-``version``, ``models`` (file and SHA-256), ``settings``, ``clip``, ``width``, ``height`` of the
+``version``, ``model`` (file and SHA-256), ``settings``, ``clip``, ``width``, ``height`` of the
 upright frame and ``frames``, in presentation order: ``index``, ``time_seconds`` (null where the
 file has none) and ``faces``, best first, each with ``score``, ``box`` (left, top, right, bottom)
 and ``points`` (right eye, left eye, nose, mouth, right ear, left ear; x and y), in frame pixels.
@@ -163,6 +163,11 @@ def is_same(first: Found, second: Found) -> bool:
     return shared > MAX_OVERLAP * (sum(sizes) - shared) or shared > MAX_INSIDE * min(sizes)
 
 
+def model_file() -> dict[str, str]:
+    path = Path(mp.__file__).parent / "modules" / "face_detection" / f"{MODEL}.tflite"
+    return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
 def as_json(faces: Sequence[Found]) -> list[dict[str, Any]]:
     return [
         {
@@ -185,12 +190,10 @@ def reference(path: Path, detector: Detector) -> dict[str, Any]:
         faces = as_json(detector.faces(picture))
         frames.append({"index": index, "time_seconds": seconds, "faces": faces})
     print(f"{path.name}: {len(frames)} frames", flush=True)
-    model = Path(mp.__file__).parent / "modules" / "face_detection" / f"{MODEL}.tflite"
-    digest = hashlib.sha256(model.read_bytes()).hexdigest()
     return {
         "tool": "mediapipe",
         "version": mp.__version__,
-        "models": {"faces": {"file": model.name, "sha256": digest}},
+        "model": model_file(),
         "settings": {
             "min_score": MIN_SCORE,
             "sides": SIDES,

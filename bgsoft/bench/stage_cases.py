@@ -175,12 +175,13 @@ def _face_cases(context: BenchContext) -> Iterator[Case]:
 
 
 def _find_on_host(context: BenchContext, stack: ExitStack) -> Sampler:
-    from bgsoft.face.finder import CpuFaceFinder
+    from bgsoft.face.finder import FaceFinder
+    from bgsoft.face.networks import CpuFaceNetworks
 
     side, format = HostSide(), context.info.format
     frames = context.frames[:_FACE_FRAMES]
     seen = [(frame, side.reducer(format).reduce([frame])[0]) for frame in frames]
-    finder = stack.enter_context(CpuFaceFinder(format))
+    finder = stack.enter_context(FaceFinder(format, CpuFaceNetworks(format)))
 
     def once() -> None:
         for frame, grid in seen:
@@ -190,7 +191,8 @@ def _find_on_host(context: BenchContext, stack: ExitStack) -> Sampler:
 
 
 def _find_on_device(backend: str, context: BenchContext, stack: ExitStack) -> Sampler:
-    from bgsoft.face.cuda import CudaFaceFinder
+    from bgsoft.face.cuda_networks import CudaFaceNetworks
+    from bgsoft.face.finder import FaceFinder
 
     device, format = context.device(), context.info.format
     stream = device.new_stream()
@@ -203,7 +205,8 @@ def _find_on_device(backend: str, context: BenchContext, stack: ExitStack) -> Sa
     side = CudaSide(device)
     frames = [side.place(frame) for frame in context.frames[:_FACE_FRAMES]]
     grids = [side.reducer(format).reduce([frame])[0] for frame in frames]
-    finder = stack.enter_context(CudaFaceFinder(format, make, _FACE_FRAMES))
+    networks = CudaFaceNetworks(format, make, _FACE_FRAMES)
+    finder = stack.enter_context(FaceFinder(format, networks))
     finder.start()
     return repeat(lambda: finder.find(frames, grids), frames=len(frames), seconds=context.seconds)
 

@@ -1,4 +1,13 @@
-"""Faces are blurred beyond recognition, in place, in the finished frame. The host's half.
+"""Faces are blurred beyond recognition: which places of a frame are hidden, and how, on the host.
+
+A frame is looked at together with the ones that follow it. A face that is found in one of those
+was mostly there before, so its place is carried backwards; a gap in a track whose end is known is
+bridged by interpolation; and a face that is lost for longer is carried on for a moment. In doubt a
+place is hidden.
+
+What a rule is worth: the share of faces of which a tenth or more is bare, in clips of moving people
+where the finder is made blind for 9 of 27 frames. With all rules it is 5.6 %, without a look ahead
+18.8 %, without interpolation 7.7 %.
 
 An ellipse around the face is replaced by the means of a few coarse cells, enlarged smoothly, with
 a feathered rim outside it. Cells hang on the face, not on the frame: a grid that a face moves
@@ -8,18 +17,241 @@ across would show other means in each frame, from which finer detail could be pu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import takewhile
+from typing import Any, NamedTuple, Protocol
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.oval import Ellipse
-from bgsoft.frame import Frame, FrameFormat
+from bgsoft.face.base import Box, Ellipse, Face, box_overlap, hiding_ellipse
+from bgsoft.frame import Array, Frame, FrameFormat
 
-__all__ = ["Anonymizer", "CpuAnonymizer", "Patch", "make_patch"]
+__all__ = [
+    "LOOK_AHEAD",
+    "Anonymizer",
+    "CpuAnonymizer",
+    "FrameFaces",
+    "HiddenFaces",
+    "Patch",
+    "make_patch",
+]
+
+LOOK_AHEAD = 8
+"""Frames whose faces are known beyond the one whose faces are hidden."""
+
+_HOLD_SECONDS = 0.7
+"""A face that is out of sight stays hidden where it was going for this long. Without: 15.5 %."""
+_HOLD_GROWTH = 0.02
+"""And its ellipse grows by this each frame, as nobody knows where it is. Without: 8.7 %."""
+_MAX_GROWTH = 1.3
+_SAME_FACE = 0.5
+"""A face in sight that overlaps a lost one's place by this much is the one that was lost. Without,
+a fifth more of the frame is hidden in gaps."""
+_DRIFT = 0.9
+"""A lost face goes on at the speed it had, which falls by this factor each frame. With 0:
+10.8 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a face is, or may be."""
+
+    ellipse: Ellipse
+    box: Box
+
+    def carried(self, dx: float, dy: float) -> _Place:
+        """The place one frame on, if the face goes by ``dx`` and ``dy`` pixels."""
+        moved = self.ellipse.moved(dx, dy, 1 + _HOLD_GROWTH)
+        if moved.across * moved.along > _MAX_GROWTH**2 * _area(self.box):
+            moved = self.ellipse.moved(dx, dy)
+        left, top, right, bottom = self.box
+        return _Place(moved, (left + dx, top + dy, right + dx, bottom + dy))
+
+    def towards(self, other: _Place, share: float) -> _Place:
+        """The place that has gone this share (0–1) of the way to another."""
+
+        def between(a: float, b: float) -> float:
+            return a + (b - a) * share
+
+        one, two = self.ellipse, other.ellipse
+        angle = math.atan2(one.sin, one.cos)
+        # Turned by half a circle an ellipse is the same.
+        angle += share * math.remainder(math.atan2(two.sin, two.cos) - angle, math.pi)
+        ellipse = Ellipse(
+            x=between(one.x, two.x),
+            y=between(one.y, two.y),
+            cos=math.cos(angle),
+            sin=math.sin(angle),
+            across=between(one.across, two.across),
+            along=between(one.along, two.along),
+        )
+        left, top, right, bottom = map(between, self.box, other.box)
+        return _Place(ellipse, (left, top, right, bottom))
+
+
+class FrameFaces:
+    """What is known of the faces of one frame.
+
+    Args:
+        faces: All of them.
+        shown: Ids of those that are not to be hidden.
+        seconds: The frame's time.
+        cut: It begins a new scene.
+    """
+
+    __slots__ = ("cut", "places", "seconds", "shown")
+
+    def __init__(
+        self, faces: Sequence[Face], shown: Collection[int], seconds: float, cut: bool = False
+    ) -> None:
+        self.places: Mapping[int, _Place] = {
+            face.id: _Place(hiding_ellipse(face), face.box_xyxy) for face in faces
+        }
+        self.shown = frozenset(shown)
+        self.seconds = seconds
+        self.cut = cut
+
+    def hidden(self) -> Iterator[tuple[int, _Place]]:
+        """Id and place of each face that is to be hidden."""
+        return ((id, place) for id, place in self.places.items() if id not in self.shown)
+
+
+@dataclass(slots=True)
+class _Track:
+    """A face that was hidden in the last frame."""
+
+    place: _Place
+    at: float
+    """Time of the place, seconds."""
+    seen_at: float
+    """When the face was last in sight."""
+    dx: float = 0.0
+    dy: float = 0.0
+    ends_as: int | None = None
+    """Out of sight: the id that the face has when it is found again, where that is known."""
+
+
+class HiddenFaces:
+    """Remembers the faces that are to be hidden, and bridges gaps in their tracks."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[int, _Track] = {}
+
+    def update(self, now: FrameFaces, coming: Sequence[FrameFaces]) -> list[Ellipse]:
+        """The ellipses to hide in the next frame.
+
+        Args:
+            now: The frame's faces.
+            coming: The faces of the frames that follow it, as far as they are known.
+        """
+        if now.cut:
+            self._tracks.clear()
+        coming = list(takewhile(lambda frame: not frame.cut, coming))
+        for id in [id for id in self._tracks if id in now.shown]:
+            del self._tracks[id]
+        for id in [id for id in self._tracks if id not in now.places]:
+            self._bridge(id, now, coming)
+        for id, place in now.hidden():
+            last = self._tracks.get(id)
+            dx, dy = (0.0, 0.0) if last is None else _way(last.place, place)
+            self._tracks[id] = _Track(place, now.seconds, now.seconds, dx, dy)
+        ellipses = [track.place.ellipse for track in self._tracks.values()]
+        return ellipses + self._before_they_are_found(now, coming)
+
+    def _bridge(self, id: int, now: FrameFaces, coming: Sequence[FrameFaces]) -> None:
+        """Say where a face is that is out of sight, or forget it.
+
+        Of the faces in sight only hidden ones can be it. A main face at the same place ends
+        nothing: in doubt it is hidden for a moment, too.
+        """
+        track = self._tracks[id]
+        if track.ends_as is None:
+            again = any(_is_same(place, track.place) for _, place in now.hidden())
+            if again or now.seconds - track.seen_at > _HOLD_SECONDS:
+                del self._tracks[id]
+                return
+            track.ends_as = self._end_of_gap(id, now, coming)
+        elif track.ends_as in now.places:
+            del self._tracks[id]
+            return
+        last = track.place
+        end = next((frame for frame in coming if track.ends_as in frame.places), None)
+        if end is None or track.ends_as is None:
+            track.place = last.carried(track.dx * _DRIFT, track.dy * _DRIFT)
+        else:
+            share = (now.seconds - track.at) / max(end.seconds - track.at, 1e-9)
+            track.place = last.towards(end.places[track.ends_as], min(max(share, 0.0), 1.0))
+        track.dx, track.dy = _way(last, track.place)
+        track.at = now.seconds
+
+    def _end_of_gap(self, id: int, now: FrameFaces, coming: Sequence[FrameFaces]) -> int | None:
+        """The id that a lost face has when it is found again; None: not found in what is known."""
+        track = self._tracks[id]
+        dx, dy = track.dx * _DRIFT, track.dy * _DRIFT
+        place = track.place.carried(dx, dy)
+        for frame in coming:
+            if id in frame.places:
+                return id
+            dx, dy = dx * _DRIFT, dy * _DRIFT
+            place = place.carried(dx, dy)
+            for other, seen in frame.hidden():
+                is_new = other not in now.places and other not in self._tracks
+                if is_new and _is_same(seen, place):
+                    return other
+        return None
+
+    def _before_they_are_found(
+        self, now: FrameFaces, coming: Sequence[FrameFaces]
+    ) -> list[Ellipse]:
+        """Where faces may be now that will be found for the first time."""
+        known = {*now.places, *self._tracks}
+        known.update(track.ends_as for track in self._tracks.values() if track.ends_as is not None)
+        ellipses = []
+        for index, frame in enumerate(coming):
+            for id in [id for id in frame.places if id not in known]:
+                known.add(id)
+                # Who is main at once is somebody to be shown.
+                place = None if id in frame.shown else self._carried_back(id, index, now, coming)
+                if place is not None:
+                    ellipses.append(place.ellipse)
+        return ellipses
+
+    def _carried_back(
+        self, id: int, index: int, now: FrameFaces, coming: Sequence[FrameFaces]
+    ) -> _Place | None:
+        """Where a face may be now that is first found in ``coming[index]``.
+
+        Returns:
+            None where the way back meets a face in sight: that is the same face under another id,
+            or one in front of it, which is hidden for itself, or shown because it is main.
+        """
+        place = coming[index].places[id]
+        dx, dy = 0.0, 0.0
+        if index + 1 < len(coming) and id in coming[index + 1].places:
+            dx, dy = _way(coming[index + 1].places[id], place)
+        for frame in (*coming[:index][::-1], now):
+            dx, dy = dx * _DRIFT, dy * _DRIFT
+            place = place.carried(dx, dy)
+            if any(_is_same(seen, place) for seen in frame.places.values()):
+                return None
+        return place
+
+
+def _way(start: _Place, end: _Place) -> tuple[float, float]:
+    return end.ellipse.x - start.ellipse.x, end.ellipse.y - start.ellipse.y
+
+
+def _is_same(one: _Place, other: _Place) -> bool:
+    return box_overlap(one.box, other.box) >= _SAME_FACE
+
+
+def _area(box: Box) -> float:
+    """Product of the half axes that a box's face would be hidden by, about."""
+    return 1.8 * (box[2] - box[0]) * (box[3] - box[1]) / 4
+
 
 Samples = NDArray[Any]
 
@@ -44,6 +276,32 @@ class Patch:
     """Frame pixels per cell, each way; even."""
     columns: int
     rows: int
+
+    def part_of(self, plane: Array, step: int) -> PatchPart | None:
+        """Where the cells lie in one plane of the frame; None where none of them is inside.
+
+        Args:
+            plane: (h, w) or (h, w, channels).
+            step: Frame pixels per sample, 1 or 2.
+        """
+        height, width = plane.shape[:2]
+        left, top, edge = self.left // step, self.top // step, self.edge // step
+        right, bottom = left + self.columns * edge, top + self.rows * edge
+        inside = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
+        if inside[0] >= inside[2] or inside[1] >= inside[3]:
+            return None
+        return PatchPart(edge, (left, top, right, bottom), inside)
+
+
+class PatchPart(NamedTuple):
+    """The cells of a patch in one plane, in samples."""
+
+    edge: int
+    """Samples per cell, each way."""
+    cells: tuple[int, int, int, int]
+    """Left, top, right, bottom of all cells; may reach over the plane's edge."""
+    inside: tuple[int, int, int, int]
+    """The same of what lies in the plane."""
 
 
 def make_patch(ellipse: Ellipse, format: FrameFormat) -> Patch | None:
@@ -113,12 +371,11 @@ class CpuAnonymizer:
             patch: The cells.
             step: Frame pixels per sample, 1 or 2.
         """
-        height, width = plane.shape[:2]
-        left, top, edge = patch.left // step, patch.top // step, patch.edge // step
-        right, bottom = left + patch.columns * edge, top + patch.rows * edge
-        x0, y0, x1, y1 = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
-        if x0 >= x1 or y0 >= y1:
+        part = patch.part_of(plane, step)
+        if part is None:
             return
+        left, top, right, bottom = part.cells
+        x0, y0, x1, y1 = part.inside
         inside = plane[y0:y1, x0:x1]
         # Cells that the frame's edge cuts see the edge's samples repeated.
         whole = cv2.copyMakeBorder(
@@ -130,7 +387,7 @@ class CpuAnonymizer:
         size = (right - left, bottom - top)
         smooth = cv2.resize(means, size, interpolation=cv2.INTER_LINEAR)
         smooth = smooth[y0 - top : y1 - top, x0 - left : x1 - left]
-        weight = _weights(patch.ellipse, (x0, y0, x1, y1), step)
+        weight = _weights(patch.ellipse, part.inside, step)
         if plane.ndim == 3:
             weight = weight[..., None]
         mixed = inside + (smooth - inside) * weight

@@ -1,17 +1,46 @@
-"""What the face stage gives to the rest of bgsoft."""
+"""A face of a frame, and shapes drawn from it: its outline, and an ellipse that hides it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.frame import Frame, Reduced
+__all__ = [
+    "FACE_OVAL",
+    "OUTLINE_POINTS",
+    "Box",
+    "Ellipse",
+    "Face",
+    "box_overlap",
+    "face_outline",
+    "hiding_ellipse",
+    "oval_points",
+]
 
-__all__ = ["Face", "FaceFinder"]
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom in frame pixels, half-open."""
+
+FACE_OVAL = (
+    *(10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377),
+    *(152, 148, 176, 149, 150, 136, 172, 58, 132, 93, 234, 127, 162, 21, 54, 103, 67, 109),
+)
+"""Landmarks along the outline of the face, in order, from the middle of the forehead: the edges
+named FACEMESH_FACE_OVAL in MediaPipe's ``face_mesh_connections.py``."""
+
+OUTLINE_POINTS = len(FACE_OVAL)
+_FLAT_OVAL = 3 * np.array(FACE_OVAL) + np.array([[0], [1]])
+"""Where x and y of these landmarks are among the (468, 3) numbers: one index for all of them takes
+a quarter of the time of one for rows and one for columns."""
+
+_EYE_CORNERS = (33, 263)
+"""Outer corners of the eyes at the picture's left and right, in the same mesh."""
+
+_MARGIN_ACROSS = 1.3
+"""An ellipse that hides a face is wider than the outline by this: ears and turned heads."""
+_MARGIN_ALONG = 1.35
+"""The same along the face: hair and chin."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -22,8 +51,8 @@ class Face:
     """The same through a track, never used again after it; from 0."""
     score: float
     """How sure the models are, 0–1."""
-    box_xyxy: tuple[float, float, float, float]
-    """Left, top, right, bottom, half-open; may reach over the frame's edge."""
+    box_xyxy: Box
+    """May reach over the frame's edge."""
     landmarks: NDArray[np.float32]
     """(468, 3): x and y in frame pixels, z in the same scale, smaller is nearer."""
     detected: bool
@@ -32,29 +61,80 @@ class Face:
     """Frames since the track began, 0 in its first."""
 
 
-class FaceFinder(Protocol):
-    """Finds the faces of frames of one format, in presentation order; holds the tracks."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ellipse:
+    """An ellipse in frame pixels, turned by the face's roll."""
 
-    def start(self) -> None:
-        """Run the models once, in the thread that will call :meth:`find`."""
-        ...
+    x: float
+    """Centre; a pixel's centre is at half a pixel."""
+    y: float
+    cos: float
+    """Of the angle from the picture's horizontal to the line between the eyes."""
+    sin: float
+    across: float
+    """Half axis along the line between the eyes."""
+    along: float
+    """Half axis across that line."""
 
-    def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
-        """The faces of consecutive frames of one scene, a list a frame, most prominent first.
+    def moved(self, dx: float, dy: float, growth: float = 1.0) -> Ellipse:
+        """The same ellipse somewhere else, larger by a factor."""
+        return Ellipse(
+            x=self.x + dx,
+            y=self.y + dy,
+            cos=self.cos,
+            sin=self.sin,
+            across=self.across * growth,
+            along=self.along * growth,
+        )
 
-        Args:
-            frames: Where the models read them, any number.
-            grids: The same frames on the analysis grid.
 
-        Raises:
-            InferenceError: A model failed; carries a frame's pts.
-        """
-        ...
+def oval_points(face: Face) -> NDArray[np.float32]:
+    """The landmarks along the outline: (2, 36) float32, all x and all y in frame pixels, a copy."""
+    points: NDArray[np.float32] = face.landmarks.take(_FLAT_OVAL)
+    return points
 
-    def reset(self) -> None:
-        """End all tracks (scene cut)."""
-        ...
 
-    def close(self) -> None:
-        """Free the models; safe to call twice."""
-        ...
+def face_outline(face: Face) -> NDArray[np.float32]:
+    """The outline of a face: (36, 2) float32, x and y in frame pixels."""
+    return oval_points(face).T
+
+
+def hiding_ellipse(face: Face) -> Ellipse:
+    """An ellipse that holds the whole head's front, with margin.
+
+    It is fitted to the outline along the line between the eyes, and holds the face's box too where
+    that is larger: a mesh that lies a little off must not bare half a face.
+    """
+    left, right = (face.landmarks[corner, :2].astype(np.float64) for corner in _EYE_CORNERS)
+    line = right - left
+    length = float(np.hypot(*line))
+    cos, sin = (line / length) if length > 1e-3 else (1.0, 0.0)
+    points = oval_points(face).T.astype(np.float64)
+    turned = points @ np.array([[cos, -sin], [sin, cos]])
+    low, high = turned.min(axis=0), turned.max(axis=0)
+    u, v = (low + high) / 2
+    half = (high - low) / 2
+    x0, y0, x1, y1 = face.box_xyxy
+    box_half = np.array([x1 - x0, y1 - y0]) / 2
+    # Upright the box's sides are the ellipse's; lying on its side they are swapped.
+    share = cos * cos
+    box_turned = box_half * share + box_half[::-1] * (1 - share)
+    half = np.maximum(half, box_turned)
+    return Ellipse(
+        x=float(u * cos - v * sin),
+        y=float(u * sin + v * cos),
+        cos=float(cos),
+        sin=float(sin),
+        across=max(1.0, float(half[0]) * _MARGIN_ACROSS),
+        along=max(1.0, float(half[1]) * _MARGIN_ALONG),
+    )
+
+
+def box_overlap(a: Box, b: Box) -> float:
+    """Shared part of two boxes, as a fraction of the smaller one's area; 0 where they are apart."""
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    smaller = min((a[2] - a[0]) * (a[3] - a[1]), (b[2] - b[0]) * (b[3] - b[1]))
+    return width * height / smaller if smaller > 0 else 0.0

@@ -1,24 +1,29 @@
-"""From settings to the face step, for frames on the host."""
+"""From settings to the face step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from bgsoft.config import FaceConfig, FaceMode, RenderConfig
-from bgsoft.face.anonymize import CpuAnonymizer
+from bgsoft.face.anonymize import LOOK_AHEAD, CpuAnonymizer
 from bgsoft.face.data import FaceDataWriter
-from bgsoft.face.finder import CpuFaceFinder
-from bgsoft.face.hidden import LOOK_AHEAD
-from bgsoft.face.protect import CpuMatteEditor
-from bgsoft.face.search import FinderSettings
+from bgsoft.face.finder import FaceFinder, FinderSettings
+from bgsoft.face.guard import CpuMatteEditor
+from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
+from bgsoft.infer.base import Network
+from bgsoft.models.catalog import ResolvedModel
 from bgsoft.report import Event
 
-__all__ = ["create_host_faces", "finder_settings", "wants_faces"]
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+__all__ = ["create_device_faces", "create_host_faces", "finder_settings"]
 
 
-def wants_faces(config: RenderConfig) -> bool:
+def _wants_faces(config: RenderConfig) -> bool:
     """Whether faces have to be found at all."""
     return config.face.mode is not FaceMode.OFF or config.face_data is not None
 
@@ -48,14 +53,63 @@ def create_host_faces(
     Raises:
         ModelError: A model's file is damaged.
     """
-    if not wants_faces(config):
+    if not _wants_faces(config):
         return None
+    settings = finder_settings(config.face, writes_data=data is not None)
     return FaceStep(
         config.face,
         format,
-        finder=CpuFaceFinder(format, finder_settings(config.face, writes_data=data is not None)),
+        finder=FaceFinder(format, CpuFaceNetworks(format), settings),
         editor=CpuMatteEditor(format),
         anonymizer=CpuAnonymizer(format),
         data=data,
         on_event=on_event,
+    )
+
+
+def create_device_faces(
+    config: RenderConfig,
+    format: FrameFormat,
+    device: CudaDevice,
+    backend: str,
+    batch: int,
+    make_network: Callable[[ResolvedModel, int], Network],
+    on_event: Callable[[Event], None],
+    data: FaceDataWriter | None,
+) -> FaceStep | None:
+    """The face step for frames on a device, which is current; None where no faces are wanted.
+
+    Args:
+        config: What to do.
+        format: Format of every frame.
+        device: Where the frames are.
+        backend: What runs the models.
+        batch: Frames, and faces, per run of a model.
+        make_network: Loads a model for a batch size, its arrays on the device.
+        on_event: Told where people cannot be separated.
+        data: Where faces are written; None: nowhere.
+
+    Raises:
+        ModelError: A model's file is damaged.
+        BackendUnavailableError: A model does not load on the device.
+    """
+    if not _wants_faces(config):
+        return None
+    from bgsoft.face.cuda_effects import CudaAnonymizer, CudaMatteEditor
+    from bgsoft.face.cuda_networks import CudaFaceNetworks
+
+    settings = finder_settings(config.face, writes_data=data is not None)
+    on_cpu = backend == "cpu"
+    # There a run takes as long as its looks one after another.
+    networks = CudaFaceNetworks(format, make_network, 1 if on_cpu else batch)
+    return FaceStep(
+        config.face,
+        format,
+        finder=FaceFinder(format, networks, settings),
+        editor=CudaMatteEditor(format, device),
+        anonymizer=CudaAnonymizer(format),
+        data=data,
+        on_event=on_event,
+        backend=backend,
+        device="cpu" if on_cpu else device.label,
     )

@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import tempfile
-import zipfile
 from abc import abstractmethod
 from array import array
 from collections.abc import Sequence
@@ -22,19 +21,17 @@ from io import FileIO
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bgsoft.beside import check_target, hidden_beside, partial_beside, put, target_error
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.face.base import Face
+from bgsoft.face.landmarks import LANDMARKS
 from bgsoft.frame import Frame
 
 __all__ = ["FACE_DATA_SUFFIXES", "FaceDataWriter", "open_face_data"]
 
 FACE_DATA_SUFFIXES = (".jsonl", ".npz")
-_LANDMARK_VALUES = 468 * 3
-_COPY_BYTES = 1 << 20
 _WHAT = "face data"
 
 
@@ -292,27 +289,20 @@ class _NpzWriter(FaceDataWriter):
 
     def _assemble(self, spool: FileIO) -> None:
         count = self._first[-1]  # an error in the middle of a frame may have left more
-        arrays: dict[str, NDArray[np.generic]] = {
-            "index": np.array(self._index, np.int64),
-            "pts": np.array(self._pts, np.int64),
-            "time": np.array(self._time, np.float64),
-            "first": np.array(self._first, np.int64),
-            "id": np.array(self._ids[:count], np.int64),
-            "score": np.array(self._scores[:count], np.float32),
-            "detected": np.array(self._detected[:count], np.bool_),
-            "box": np.array(self._boxes[: count * 4], np.float32).reshape(count, 4),
-        }
-        # What numpy.savez writes, but for the landmarks, which go from file to file.
-        with zipfile.ZipFile(self._part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for name, values in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, values, allow_pickle=False)
-            with archive.open("landmarks.npy", "w", force_zip64=True) as entry:
-                header = {"descr": "<f4", "fortran_order": False, "shape": (count, 468, 3)}
-                np.lib.format.write_array_header_1_0(entry, header)
-                spool.seek(0, os.SEEK_SET)
-                left = count * _LANDMARK_VALUES * 4
-                while left:
-                    chunk = spool.read(min(left, _COPY_BYTES))
-                    entry.write(chunk)
-                    left -= len(chunk)
+        shape = count, LANDMARKS, 3
+        # Mapped, so that landmarks go from file to file; nothing of no length can be mapped.
+        landmarks = np.memmap(spool, "<f4", "r", shape=shape) if count else np.zeros(shape, "<f4")
+        # numpy.savez would lengthen a name that does not end in .npz.
+        with self._part.open("wb") as file:
+            np.savez(
+                file,
+                index=np.array(self._index, np.int64),
+                pts=np.array(self._pts, np.int64),
+                time=np.array(self._time, np.float64),
+                first=np.array(self._first, np.int64),
+                id=np.array(self._ids[:count], np.int64),
+                score=np.array(self._scores[:count], np.float32),
+                detected=np.array(self._detected[:count], np.bool_),
+                box=np.array(self._boxes[: count * 4], np.float32).reshape(count, 4),
+                landmarks=landmarks,
+            )

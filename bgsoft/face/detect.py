@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.anchors import anchor_centres
 from bgsoft.face.geometry import Affine, overlap
 
-__all__ = ["KEYPOINTS", "Detections", "Sighting", "decode", "merge", "weighted_nms"]
+__all__ = [
+    "KEYPOINTS",
+    "PER_CELL",
+    "STRIDES",
+    "Detections",
+    "Sighting",
+    "anchor_centres",
+    "decode",
+    "merge",
+    "weighted_nms",
+]
 
 KEYPOINTS = ("right eye", "left eye", "nose", "mouth", "right ear", "left ear")
 """Order of the key points; right is the face's own right, on the left of the picture."""
+
+STRIDES = (8, 16)
+"""Input pixels per cell of each grid that predicts (the catalogue's ``anchors`` table)."""
+PER_CELL = (2, 6)
+"""Predictions a cell of each grid."""
 
 MAX_LOGIT = 60.0
 """Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
@@ -70,39 +84,38 @@ class Detections:
         corners = transform(self.boxes.reshape(-1, 2, 2)).reshape(-1, 4)
         return Detections(corners, transform(self.keypoints), self.scores)
 
-    def replaced(self, looks: Mapping[int, Detections]) -> Detections:
-        """With some faces as a second look shows them, or without them where it shows none.
-
-        Args:
-            looks: What was found around a face, by the face's row.
-        """
-        rows = []
-        for index in range(len(self)):
-            row = self._row(index)
-            look = looks.get(index)
-            if look is not None:
-                shared = overlap(look.boxes, self.boxes[index])
-                if not len(look) or shared.max() < MIN_SECOND_OVERLAP:
-                    continue
-                row = look._row(int(shared.argmax()))
-            rows.append(row)
-        if not rows:
-            return Detections.none()
-        return merge(rows)
-
-    def with_guesses(self, boxes: Sequence[NDArray[np.float64]]) -> Detections:
-        """With boxes, (4,) each, that nothing was seen in yet, at the end: score 0, no points."""
-        if not boxes:
-            return self
-        return Detections(
-            np.concatenate([self.boxes, boxes]),
-            np.concatenate([self.keypoints, np.zeros((len(boxes), 6, 2))]),
-            np.concatenate([self.scores, np.zeros(len(boxes))]),
-        )
-
-    def _row(self, index: int) -> Detections:
-        rows = slice(index, index + 1)
+    def rows(self, chosen: Sequence[int]) -> Detections:
+        """Some of them, by index."""
+        rows = np.array(chosen, np.intp)
         return Detections(self.boxes[rows], self.keypoints[rows], self.scores[rows])
+
+    def nearest(self, box: Sequence[float]) -> Detections:
+        """The one that shares most with a box (left, top, right, bottom), or none shares enough."""
+        shared = overlap(self.boxes, np.array(box))
+        best = np.argsort(-shared, kind="stable")[:1]
+        return self.rows([row for row in best if shared[row] >= MIN_SECOND_OVERLAP])
+
+
+def anchor_centres(
+    size: int, strides: tuple[int, ...] = STRIDES, per_cell: tuple[int, ...] = PER_CELL
+) -> NDArray[np.float32]:
+    """Centres of the cells that the model's rows belong to.
+
+    Args:
+        size: Side of the model's input, pixels.
+        strides: Input pixels per cell, a grid each.
+        per_cell: Rows per cell, a grid each.
+
+    Returns:
+        (N, 2) float32, x and y in input pixels: grid after grid, row by row; 896 for 128 pixels.
+    """
+    grids = []
+    for stride, count in zip(strides, per_cell, strict=True):
+        cells = -(-size // stride)
+        along = (np.arange(cells, dtype=np.float32) + np.float32(0.5)) * np.float32(stride)
+        y, x = np.meshgrid(along, along, indexing="ij")
+        grids.append(np.repeat(np.stack([x, y], axis=-1).reshape(-1, 2), count, axis=0))
+    return np.concatenate(grids)
 
 
 def decode(

@@ -8,8 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.base import Face
-from bgsoft.face.oval import face_outline
+from bgsoft.face.base import Face, face_outline
 
 __all__ = ["draw_faces"]
 

@@ -18,8 +18,6 @@ __all__ = [
     "Affine",
     "Roi",
     "Tile",
-    "bounding_box",
-    "display_from_frame",
     "frame_from_roi",
     "frame_from_tile",
     "letterbox",
@@ -153,32 +151,6 @@ def frame_from_roi(roi: Roi, size: int) -> Affine:
     )
 
 
-def display_from_frame(
-    width: int, height: int, display_width: int, display_height: int, turns: int = 0
-) -> Affine:
-    """Frame to a picture that shows the whole of it, centred, as large as it fits.
-
-    Args:
-        width: Of the frame, pixels.
-        height: Of the frame, pixels.
-        display_width: Of the picture, pixels.
-        display_height: Of the picture, pixels.
-        turns: Clockwise quarter turns before it is fitted.
-    """
-    quarter = turns % 4
-    turned = (
-        Affine(1, 0, 0, 0, 1, 0),
-        Affine(0, -1, height, 1, 0, 0),
-        Affine(-1, 0, width, 0, -1, height),
-        Affine(0, 1, 0, -1, 0, width),
-    )[quarter]
-    if quarter % 2:
-        width, height = height, width
-    scale = min(display_width / width, display_height / height)
-    margins = (display_width - width * scale) / 2, (display_height - height * scale) / 2
-    return turned.then(Affine.scaling(scale, scale, *margins))
-
-
 def tiles(width: int, height: int, side: float, shared: float) -> list[Tile]:
     """Squares that cover the frame, evenly spaced, row by row.
 
@@ -196,13 +168,6 @@ def tiles(width: int, height: int, side: float, shared: float) -> list[Tile]:
         return [room * index / max(1, count - 1) for index in range(count)]
 
     return [Tile(x, y, side) for y in starts(height) for x in starts(width)]
-
-
-def bounding_box(points: NDArray[np.floating]) -> tuple[float, float, float, float]:
-    """(left, top, right, bottom) of (N, 2 or more) points."""
-    left, top = points[:, :2].min(axis=0)
-    right, bottom = points[:, :2].max(axis=0)
-    return float(left), float(top), float(right), float(bottom)
 
 
 def overlap(boxes: NDArray[np.floating], box: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -1,10 +1,18 @@
-"""From faces to the squares that the mesh model looks at, and from its output to the frame."""
+"""From faces to the squares that the mesh model looks at, and from its output to smooth landmarks.
+
+The filter is steady when points are slow and quick when they are fast, after G. Casiez,
+N. Roussel and D. Vogel, "1 € Filter: A Simple Speed-based Low-pass Filter for Noisy Input in
+Interactive Systems", CHI 2012: a first-order low-pass whose cutoff frequency grows with the speed
+of the signal, which is itself low-passed. Points of one face share most of their motion, and their
+mean speed is far less noisy than each one's own, so that it counts for more; and speeds up to that
+of noise count for nothing.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +25,9 @@ __all__ = [
     "LEFT_EYE",
     "MEASURES",
     "RIGHT_EYE",
-    "Meshes",
+    "Mesh",
+    "OneEuro",
+    "make_meshes",
     "measure",
     "presence",
     "read_meshes",
@@ -48,71 +58,45 @@ def roi_from_box(box: NDArray[np.floating], keypoints: NDArray[np.floating]) -> 
     return Roi((left + right) / 2, (top + bottom) / 2, side, angle)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Meshes:
-    """What the landmark model says of some squares, in the same order."""
+class Mesh(NamedTuple):
+    """What the landmark model says of one square."""
 
     points: NDArray[np.floating]
-    """(n, 3, 468): rows of x, y and z, frame pixels; z in the same scale."""
-    presence: list[float]
-    """How probably each square holds a face, 0–1."""
-    boxes: list[tuple[float, float, float, float]]
-    """Left, top, right, bottom of each face's points; not finite where a point is not."""
-    rois: list[Roi]
-    """The square for each face in the next frame."""
+    """(3, 468): rows of x, y and z, frame pixels; z in the same scale."""
+    presence: float
+    """How probably the square holds a face, 0–1."""
+    box: tuple[float, float, float, float]
+    """Left, top, right, bottom of the points; not finite where a point is not."""
+    roi: Roi
+    """The square for the face in the next frame."""
 
-    @classmethod
-    def of(cls, points: NDArray[np.floating], presence: Iterable[float]) -> Meshes:
-        """From points in the frame.
 
-        Args:
-            points: (n, 3, 468) or (n, 2, 468), frame pixels.
-            presence: n probabilities.
-        """
+def make_meshes(
+    points: NDArray[np.floating],
+    presences: Iterable[float],
+    measures: Iterable[Sequence[float]] | None = None,
+) -> list[Mesh]:
+    """From points in the frame.
+
+    Args:
+        points: (n, 3, 468), frame pixels.
+        presences: n probabilities.
+        measures: n rows of what :func:`measure` says of the points; computed where left out.
+    """
+    if measures is None:
         with np.errstate(invalid="ignore", over="ignore"):
             measures = measure(points).tolist()
-        return cls.measured(points, presence, measures)
-
-    @classmethod
-    def measured(
-        cls,
-        points: NDArray[np.floating],
-        presence: Iterable[float],
-        measures: Iterable[Sequence[float]],
-    ) -> Meshes:
-        """From points and what :func:`measure` says of them.
-
-        Args:
-            points: (n, 3, 468), frame pixels.
-            presence: n probabilities.
-            measures: n rows.
-        """
-        boxes, rois = [], []
-        for left, top, right, bottom, *own in measures:
-            boxes.append((left, top, right, bottom))
-            rois.append(_roi(*own))
-        return cls(points, list(presence), boxes, rois)
-
-    @classmethod
-    def joined(cls, parts: Sequence[Meshes]) -> Meshes:
-        """Several, one after another; of no part, none."""
-        points = [part.points for part in parts]
-        return cls(
-            np.concatenate(points) if points else np.zeros((0, 3, LANDMARKS)),
-            [presence for part in parts for presence in part.presence],
-            [box for part in parts for box in part.boxes],
-            [roi for part in parts for roi in part.rois],
+    return [
+        Mesh(each, sure, (left, top, right, bottom), _roi(*own))
+        for each, sure, (left, top, right, bottom, *own) in zip(
+            points, presences, measures, strict=True
         )
-
-    def part(self, start: int, stop: int) -> Meshes:
-        """Some of them, as a view."""
-        here = slice(start, stop)
-        return Meshes(self.points[here], self.presence[here], self.boxes[here], self.rois[here])
+    ]
 
 
 def read_meshes(
     raw: NDArray[np.floating], logits: NDArray[np.floating], rois: Sequence[Roi], size: int
-) -> Meshes:
+) -> list[Mesh]:
     """The model's answers in frame pixels; the reference of kernels/mesh.cu.
 
     Args:
@@ -127,7 +111,7 @@ def read_meshes(
     x, y, z = np.asarray(raw, np.float64).transpose(2, 0, 1)
     with np.errstate(invalid="ignore", over="ignore"):
         points = np.stack([xx * x + xy * y + x0, yx * x + yy * y + y0, scale * z], axis=1)
-    return Meshes.of(points, presence(logits).tolist())
+    return make_meshes(points, presence(logits).tolist())
 
 
 MEASURES = 10
@@ -173,3 +157,85 @@ def presence(logits: NDArray[np.floating]) -> NDArray[np.float64]:
     finite = np.where(np.isnan(values), -MAX_LOGIT, values).clip(-MAX_LOGIT, MAX_LOGIT)
     probabilities: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-finite))
     return probabilities
+
+
+class OneEuro:
+    """Smooths the coordinates of points that are sampled together.
+
+    Speeds are in parts of the points' extent a second.
+
+    Args:
+        min_cutoff_hz: Cutoff at rest.
+        beta: Hz of cutoff gained per unit of the points' common speed.
+        own_beta: The same for each coordinate's own speed, the common one taken off.
+        rest_speed: Up to here a speed counts as none.
+        speed_cutoff_hz: Cutoff of the low-pass on speeds.
+    """
+
+    def __init__(
+        self,
+        min_cutoff_hz: float,
+        beta: float,
+        own_beta: float,
+        rest_speed: float = 0.0,
+        speed_cutoff_hz: float = 1.0,
+    ) -> None:
+        self._min_cutoff = min_cutoff_hz
+        self._betas = beta, own_beta
+        self._rest_speed = rest_speed
+        self._speed_cutoff = speed_cutoff_hz
+        self._value: NDArray[np.float64] | None = None
+        self._speed = self._step = self._angle = self._sum = np.zeros((0, 0))
+
+    def update(
+        self,
+        value: NDArray[np.floating],
+        dt_seconds: float,
+        extent: float,
+        rest_part: float = 1.0,
+    ) -> NDArray[np.float64]:
+        """Filter the next sample.
+
+        Args:
+            value: (D, N) coordinates of N points, the same shape in every call; finite.
+            dt_seconds: Time since the last sample, above 0.
+            extent: Size of what the points belong to, above 0, in units of ``value``.
+            rest_part: Multiplies the cutoff at rest: below 1 for noisier samples.
+
+        Returns:
+            The smoothed sample, (D, N) float64; belongs to the caller.
+        """
+        if self._value is None:
+            self._value = np.array(value, np.float64)
+            self._speed = np.zeros_like(self._value)
+            self._step = np.empty_like(self._value)
+            self._angle = np.empty_like(self._value)
+            self._sum = np.empty_like(self._value)
+            return self._value.copy()
+        # Results go into buffers: at this size an allocation takes as long as the arithmetic.
+        speed, step, angle = self._speed, self._step, self._angle
+        np.subtract(value, self._value, out=step)
+        np.multiply(step, 1.0 / (dt_seconds * extent), out=angle)
+        angle -= speed
+        angle *= _part(self._speed_cutoff, dt_seconds)
+        speed += angle
+        common = np.add.reduce(speed, axis=1, keepdims=True) / speed.shape[1]
+        fast = max(0.0, math.hypot(*common.ravel().tolist()) - self._rest_speed)
+        np.subtract(speed, common, out=angle)
+        np.abs(angle, out=angle)
+        angle -= self._rest_speed
+        np.maximum(angle, 0.0, out=angle)
+        # The part of a new sample: 1 / (1 + tau / dt) with tau = 1 / (2 pi cutoff).
+        turn = 2.0 * math.pi * dt_seconds
+        angle *= turn * self._betas[1]
+        angle += turn * (rest_part * self._min_cutoff + self._betas[0] * fast)
+        np.add(angle, 1.0, out=self._sum)
+        angle /= self._sum
+        angle *= step
+        self._value += angle
+        return self._value.copy()
+
+
+def _part(cutoff_hz: float, dt_seconds: float) -> float:
+    angle = 2.0 * math.pi * cutoff_hz * dt_seconds
+    return angle / (1.0 + angle)

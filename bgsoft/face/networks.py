@@ -1,4 +1,4 @@
-"""The two face networks as the finders use them, and how they run on the CPU."""
+"""The two face networks as the finder uses them, and how they run on the CPU."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
-from bgsoft.face.anchors import anchor_centres
-from bgsoft.face.detect import Detections, decode, weighted_nms
+from bgsoft.face.detect import Detections, anchor_centres, decode, weighted_nms
 from bgsoft.face.geometry import Roi, frame_from_roi
-from bgsoft.face.landmarks import LANDMARKS, Meshes, read_meshes
+from bgsoft.face.landmarks import LANDMARKS, Mesh, read_meshes
 from bgsoft.face.warp import CpuWarper, View, choose_source
 from bgsoft.frame import Frame, FrameFormat, Reduced
 from bgsoft.infer.cpu import CpuNetwork
@@ -20,22 +19,28 @@ from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.segment.single import network_shapes
 
 __all__ = [
-    "AskedFace",
-    "AskedView",
     "CpuFaceNetworks",
     "FaceNetworks",
+    "FrameRoi",
+    "FrameView",
     "resolve_detector",
     "resolve_landmarker",
 ]
 
-AskedView = tuple[Frame, Reduced, View]
+
+FrameView = tuple[Frame, Reduced, View]
 """A frame, the same on the analysis grid, and what of it the detector is shown."""
-AskedFace = tuple[Frame, Reduced, Roi]
+FrameRoi = tuple[Frame, Reduced, Roi]
 """The same with the square that the landmark model is shown."""
 
 
 class FaceNetworks(Protocol):
     """Both networks on one device. Answers are on the host, in frame pixels."""
+
+    views_per_run: int
+    """Views that the detector looks at in the time of one."""
+    faces_per_run: int
+    """Squares that the landmark model looks at in the time of one."""
 
     def start(self) -> None:
         """Run both once, in the thread that will use them.
@@ -45,7 +50,7 @@ class FaceNetworks(Protocol):
         """
         ...
 
-    def detect(self, asked: Sequence[AskedView], min_score: float) -> list[Detections]:
+    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
         """The faces that the detector is that sure of, for each view.
 
         Raises:
@@ -53,7 +58,7 @@ class FaceNetworks(Protocol):
         """
         ...
 
-    def landmarks(self, asked: Sequence[AskedFace]) -> Meshes:
+    def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
         """The landmarks of each square.
 
         Raises:
@@ -84,8 +89,8 @@ def resolve_landmarker() -> ResolvedModel:
     return resolve("face-mesh", ("face-landmarks",))
 
 
-class _OneByOne:
-    """One network that is shown one view after the other: a batch of several takes as long."""
+class _Model:
+    """One network that is shown one view after the other: a run of several takes as long."""
 
     def __init__(self, model: ResolvedModel, format: FrameFormat, threads: int) -> None:
         spec = model.spec
@@ -113,15 +118,17 @@ class CpuFaceNetworks(Closing):
         ModelError: A model's file is damaged.
     """
 
+    views_per_run = faces_per_run = 1
+
     def __init__(self, format: FrameFormat, threads: int = 1) -> None:
-        self._detector = _OneByOne(resolve_detector(), format, threads)
-        self._landmarker = _OneByOne(resolve_landmarker(), format, threads)
+        self._detector = _Model(resolve_detector(), format, threads)
+        self._landmarker = _Model(resolve_landmarker(), format, threads)
         self._anchors = anchor_centres(self._detector.size)
 
     def start(self) -> None:
         """They ran when they were loaded."""
 
-    def detect(self, asked: Sequence[AskedView], min_score: float) -> list[Detections]:
+    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
         """See :class:`FaceNetworks`."""
         return [self._detect(*each, min_score) for each in asked]
 
@@ -130,10 +137,10 @@ class CpuFaceNetworks(Closing):
         found = decode(raw["boxes"], raw["scores"], self._detector.size, min_score, self._anchors)
         return weighted_nms(found).moved(view.frame_from_input)
 
-    def landmarks(self, asked: Sequence[AskedFace]) -> Meshes:
+    def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
         """See :class:`FaceNetworks`."""
         if not asked:
-            return Meshes.joined(())
+            return []
         size = self._landmarker.size
         points = np.empty((len(asked), LANDMARKS, 3), np.float32)
         presence = np.empty(len(asked), np.float32)

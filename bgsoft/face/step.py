@@ -10,19 +10,19 @@ from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.config import FaceConfig, FaceMode
-from bgsoft.face.anonymize import Anonymizer
-from bgsoft.face.base import Face, FaceFinder
+from bgsoft.face.anonymize import LOOK_AHEAD, Anonymizer, FrameFaces, HiddenFaces
+from bgsoft.face.base import Face
 from bgsoft.face.data import FaceDataWriter
-from bgsoft.face.hidden import LOOK_AHEAD, FrameFaces, HiddenFaces
-from bgsoft.face.journal import FaceJournal
-from bgsoft.face.protect import CoverDrawer, Guard, MatteEditor
-from bgsoft.face.regions import RegionParter
-from bgsoft.face.subjects import SubjectPicker
+from bgsoft.face.finder import FaceFinder
+from bgsoft.face.guard import MISSED_SHARE, CoverDrawer, Guard, MatteEditor, Plane8
+from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 from bgsoft.report import Event
 
-__all__ = ["FaceStep", "FoundFaces"]
+__all__ = ["FaceJournal", "FaceStep", "FoundFaces"]
 
+_MAX_LISTED = 1000
+"""Missed frames that are listed; all are counted."""
 _TRIAL_FRAMES = 3
 """A face that comes up in the middle of a scene is somebody else from this age on: a false one on
 the main person's clothes must not cut that person up."""
@@ -59,7 +59,7 @@ class FaceStep(Closing):
         editor: Changes mattes where they are; closed with the step.
         anonymizer: Hides faces where frames are.
         data: Where faces are written; None: nowhere.
-        on_event: Told where people cannot be parted.
+        on_event: Told where people cannot be separated.
         backend: What runs the models, for the report.
         device: Where, e.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``.
     """
@@ -91,8 +91,8 @@ class FaceStep(Closing):
         self._picker: SubjectPicker | None = None
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
             self._picker = SubjectPicker(config.subjects, format)
-        self._parter = RegionParter(format) if config.mode is FaceMode.MAIN else None
-        self._hidden = HiddenFaces(format)
+        self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
+        self._hidden = HiddenFaces()
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
         self._journal = FaceJournal(measures=self._guards)
@@ -153,13 +153,13 @@ class FaceStep(Closing):
             places = self._picker.main
         covered: list[tuple[Face, float]] = []
         if self._guards:
-            kept = faces if self._parter is None else [f for f in faces if f.id in main]
+            kept = faces if self._separator is None else [f for f in faces if f.id in main]
             covered = self._guard.faces(kept)
         return FoundFaces(faces, main, places, covered, cut)
 
     def fetch_mattes(self, mattes: Sequence[Matte]) -> None:
         """Send for the mattes that :meth:`edit_mattes` will look at; does not wait."""
-        if self._parter is not None:
+        if self._separator is not None:
             for index, matte in enumerate(mattes):
                 self._editor.fetch(matte, index)
 
@@ -178,9 +178,7 @@ class FaceStep(Closing):
                 self._edit_matte(index, *each)
 
     def _edit_matte(self, index: int, frame: Frame, matte: Matte, found: FoundFaces) -> None:
-        limit = None
-        if self._parter is not None:
-            limit = self._part(index, frame, found)
+        limit = self._limit(index, frame, found)
         cover = None
         if self._drawer is not None and found.covered:
             cover = self._drawer.draw(found.covered)
@@ -190,28 +188,28 @@ class FaceStep(Closing):
             on_coverage = partial(self._journal.add_coverage, *place)
         self._editor.apply(matte, cover, limit, on_coverage)
 
-    def _part(self, index: int, frame: Frame, found: FoundFaces) -> Any:
-        parter = self._parter
-        if parter is None:
+    def _limit(self, index: int, frame: Frame, found: FoundFaces) -> Plane8 | None:
+        separator = self._separator
+        if separator is None:
             return None
         if found.cut:
-            parter.reset()
+            separator.reset()
             self._scene_frames = 0
         trial = min(_TRIAL_FRAMES, self._scene_frames)
         self._scene_frames += 1
-        if not found.main_places and parter.is_fresh:
+        if not found.main_places and separator.is_fresh:
             return None
         others = [
             face for face in found.faces if face.id not in found.main and face.age_frames >= trial
         ]
-        parting = parter.part(self._editor.read(index), found.main_places, others)
-        if parting.shared:
+        separation = separator.separate(self._editor.read(index), found.main_places, others)
+        if separation.shared:
             self._journal.add_shared()
-            self._tell(frame, parting.unsure)
-        return parting.limit
+            self._tell(frame, separation.unsure)
+        return separation.limit
 
     def _tell(self, frame: Frame, unsure: bool) -> None:
-        """Tell of people who cannot be parted by the mask, once for each stretch of frames."""
+        """Tell of people who cannot be separated by the mask, once for each stretch of frames."""
         seconds = frame.time_seconds
         if seconds - self._shared_at > _SAME_STRETCH_SECONDS:
             self._told = ""
@@ -263,3 +261,66 @@ class FaceStep(Closing):
         """Free the models; safe to call twice."""
         self._editor.close()
         self._finder.close()
+
+
+class FaceJournal:
+    """Counts tracks and frames, and lists where the mask had missed a face."""
+
+    def __init__(self, *, measures: bool) -> None:
+        self._measures = measures
+        self._tracks: set[int] = set()
+        self._frames_with_faces = 0
+        self._most = 0
+        self._missed_frames = 0
+        self._missed: list[dict[str, Any]] = []
+        self._shared_frames = 0
+
+    def add(self, faces: Sequence[Face]) -> None:
+        """Count a frame's faces."""
+        if faces:
+            self._frames_with_faces += 1
+            self._most = max(self._most, len(faces))
+            self._tracks.update(face.id for face in faces)
+
+    def add_shared(self) -> None:
+        """Count a frame in which people could not be separated by the mask alone."""
+        self._shared_frames += 1
+
+    def add_coverage(
+        self, index: int, pts: int, seconds: float, ids: Sequence[int], shares: Sequence[float]
+    ) -> None:
+        """Take down how much of each face the mask had covered before it was filled in.
+
+        Args:
+            index: Index of the frame.
+            pts: Its pts.
+            seconds: Its time.
+            ids: Ids of the faces.
+            shares: What the mask covered of each, 0–1.
+        """
+        missed = {
+            id: round(100 * (1 - share), 1)
+            for id, share in zip(ids, shares, strict=True)
+            if 1 - share > MISSED_SHARE
+        }
+        if not missed:
+            return
+        self._missed_frames += 1
+        if len(self._missed) < _MAX_LISTED:
+            entry = {"frame": index, "pts": pts, "time_s": round(seconds, 6)}
+            self._missed.append({**entry, "missed_pct": {str(id): v for id, v in missed.items()}})
+
+    def summary(self) -> dict[str, Any]:
+        """Plain JSON types for the report.
+
+        ``missed_frames`` and ``missed`` are None where nothing was measured (the mode changes no
+        matte); the list ends after a thousand frames, the count does not.
+        """
+        return {
+            "tracks": len(self._tracks),
+            "frames_with_faces": self._frames_with_faces,
+            "most_faces": self._most,
+            "missed_frames": self._missed_frames if self._measures else None,
+            "missed": list(self._missed) if self._measures else None,
+            "shared_frames": self._shared_frames,
+        }

@@ -1,4 +1,11 @@
-"""Chooses the main people of a scene, and sticks with them."""
+"""Chooses the main people of a scene, and separates them in the matte from others, on the host.
+
+Connected regions of the matte belong to the faces in them. Where main and other people share a
+region it is cut between them; where a region has no face it stays with whoever it was with.
+
+What a rule is worth: the mean error of mattes against those of the main person alone, in clips in
+which somebody else walks past.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +13,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bgsoft.face.base import Face
-from bgsoft.face.oval import box_overlap
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.face.base import Face, box_overlap, face_outline
 from bgsoft.frame import FrameFormat
 
-__all__ = ["SubjectPicker"]
+__all__ = ["MatteSeparator", "Separation", "SubjectPicker"]
 
 _SETTLE_SECONDS = 1.0
 """Time constant of a face's standing: who stays longest gets most, a passer-by little."""
@@ -19,9 +30,11 @@ _CHALLENGE_SECONDS = 1.0
 _CHALLENGE_RATIO = 1.5
 """And by this much."""
 _PATIENCE_SECONDS = 4.0
-"""A main person whose face is out of sight (turned away) keeps the place for this long."""
+"""A main person whose face is out of sight (turned away) keeps the place for this long.
+With 0: 12.0 %, not 8.5."""
 _SAME_PLACE = 0.3
-"""A new track over the place where a main person was last seen is that person again."""
+"""A new track over the place where a main person was last seen is that person again. Without:
+9.7 %, not 8.5."""
 _SAME_SIZE = 1.6
 """If the two differ in height by no more than this factor."""
 _TRIAL_FRAMES = 3
@@ -157,3 +170,251 @@ def _alike(a: tuple[float, float, float, float], b: tuple[float, float, float, f
     """Whether two boxes are about as high."""
     one, other = a[3] - a[1], b[3] - b[1]
     return one <= other * _SAME_SIZE and other <= one * _SAME_SIZE
+
+
+Plane8 = NDArray[np.uint8]
+
+_SKIRT = 4.0 / 135.0
+"""How far soft alpha may reach from a region's half-opaque contour, in parts of half the grid's
+short side: 4 cells of the 135 rows of a 1080p frame. With 0: 0.059 %, not 0.045."""
+_FALL = 64
+"""Steps of 255 a frame by which somebody who is no longer kept fades. At once: 5.05 %, not
+4.83."""
+_STAYS = 0.5
+"""A region without a face is kept if this part of it was kept in the last frame: somebody turned
+away and walks."""
+_BODY = 1.0
+"""A region without a face whose middle is within this many face widths of a main person's body
+axis is a part of that body: below a collar, say, that the mask had missed. Without: 8.71 %,
+not 8.49."""
+_NEAR = 1.5
+"""And within this many, if it is small: a raised hand."""
+_SMALL = 0.25
+"""Small is less than this part of the main people's regions; a larger one is somebody else."""
+_TELL_APART = 0.9
+"""Faces in one region whose middles are closer than this many face widths cannot be separated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """How the matte is divided in one frame."""
+
+    limit: Plane8 | None
+    """(gh, gw), what the matte must not exceed; overwritten by the next call. None: keep all."""
+    shared: bool
+    """Main and other people are in one region, which was cut between them by nearness."""
+    unsure: bool
+    """Some of them overlap so far that nearness says little."""
+
+
+class MatteSeparator:
+    """Divides mattes of one format; holds what was kept last.
+
+    Args:
+        format: Format of every frame.
+    """
+
+    def __init__(self, format: FrameFormat) -> None:
+        rows, columns = grid_shape(format.width, format.height)
+        half = (-(-rows // 2), -(-columns // 2))
+        self._shape = (rows, columns)
+        self._scale = 1.0 / (2 * grid_factor(format.width, format.height))
+        self._small = np.empty(half, np.uint8)
+        self._binary = np.empty(half, np.uint8)
+        self._labels = np.empty(half, np.int32)
+        self._kept = np.zeros(half, np.uint8)
+        self._gone = np.empty(half, np.uint8)
+        self._near = np.empty(half, np.uint8)
+        self._enlarged = np.empty((half[0] * 2, half[1] * 2), np.uint8)
+        self._limit = np.empty((half[0] * 2, half[1] * 2), np.uint8)
+        self._radius = max(1, round(_SKIRT * min(half)))
+        side = 2 * self._radius + 1
+        self._skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))
+        self._x = np.arange(half[1], dtype=np.float32)[np.newaxis] + np.float32(0.5)
+        self._y = np.arange(half[0], dtype=np.float32)[:, np.newaxis] + np.float32(0.5)
+        self._fresh = True
+
+    def reset(self) -> None:
+        """A new scene begins."""
+        self._fresh = True
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing of this scene is known: without a main face all of it is kept."""
+        return self._fresh
+
+    def separate(self, matte: Plane8, main: Sequence[Face], others: Sequence[Face]) -> Separation:
+        """Divide one frame's matte. Called for every frame, in order.
+
+        Args:
+            matte: (gh, gw) uint8.
+            main: The faces to keep, where they are or were last seen.
+            others: The other faces of the frame.
+        """
+        if not main and self._fresh:
+            return Separation(None, shared=False, unsure=False)
+        size = (self._small.shape[1], self._small.shape[0])
+        cv2.resize(matte, size, dst=self._small, interpolation=cv2.INTER_AREA)
+        cv2.threshold(self._small, 127, 255, cv2.THRESH_BINARY, dst=self._binary)
+        count, _ = cv2.connectedComponents(
+            self._binary, labels=self._labels, connectivity=8, ltype=cv2.CV_32S
+        )
+        shared, unsure = self._choose(count, main, others)
+        self._bound()
+        self._fresh = False
+        return Separation(self._limit[: self._shape[0], : self._shape[1]], shared, unsure)
+
+    def _choose(
+        self, count: int, main: Sequence[Face], others: Sequence[Face]
+    ) -> tuple[bool, bool]:
+        """Choose which cells are kept; returns whether regions were shared, and whether unsure.
+
+        There are hardly ever more than a few regions, so what is needed of each is looked up where
+        it is needed: tables of all regions take longer than all of it.
+        """
+        in_main = [self._regions_of(face, count) for face in main]
+        in_other = [self._regions_of(face, count) for face in others]
+        has_main = np.logical_or.reduce(in_main) if in_main else np.zeros(count, np.bool_)
+        has_other = np.logical_or.reduce(in_other) if in_other else np.zeros(count, np.bool_)
+        stay = has_main.copy()
+        faceless = np.flatnonzero(~has_main & ~has_other)[1:].tolist()  # but the background
+        if faceless:
+            cells_of_main = sum(
+                int(np.count_nonzero(self._labels == region))
+                for region in np.flatnonzero(has_main).tolist()
+            )
+            for region in faceless:
+                stay[region] = self._stays(region, cells_of_main, main, others)
+        if stay[1:].all():
+            np.copyto(self._kept, self._binary)
+        else:
+            table = np.where(stay, 255, 0).astype(np.uint8)
+            np.copyto(self._kept, table.take(self._labels))
+        both = np.flatnonzero(has_main & has_other).tolist()
+        unsure = False
+        for region in both:
+            rivals = [face for face, has in zip(main, in_main, strict=True) if has[region]]
+            strangers = [face for face, has in zip(others, in_other, strict=True) if has[region]]
+            inside, box = self._cells_of(region)
+            farther = self._distance(rivals, box) > self._distance(strangers, box)
+            farther &= inside
+            self._kept[box][farther] = 0
+            unsure = unsure or _overlap(rivals, strangers)
+        return len(both) > 0, unsure
+
+    def _stays(
+        self, region: int, cells_of_main: int, main: Sequence[Face], others: Sequence[Face]
+    ) -> bool:
+        """Whether a region without a face is kept.
+
+        Args:
+            region: Its label.
+            cells_of_main: How many cells the main people's regions have.
+            main: The faces to keep.
+            others: The other faces.
+        """
+        inside, box = self._cells_of(region)
+        cells = np.count_nonzero(inside)
+        if not self._fresh:
+            kept_before = cv2.countNonZero(cv2.bitwise_and(inside.view(np.uint8), self._kept[box]))
+            if kept_before >= _STAYS * cells:
+                return True
+        if not main:
+            return False
+        reach = _NEAR if cells < _SMALL * cells_of_main else _BODY
+        own = float(np.median(self._distance(main, box)[inside]))
+        if own > reach or not others:
+            return own <= reach
+        return own <= float(np.median(self._distance(others, box)[inside]))
+
+    def _cells_of(self, region: int) -> tuple[NDArray[np.bool_], tuple[slice, slice]]:
+        """The cells of a region in its bounding box, bool; and that box, rows and columns."""
+        inside = self._labels == region
+        box = _bounding_box(inside.view(np.uint8))
+        return inside[box], box
+
+    def _regions_of(self, face: Face, count: int) -> NDArray[np.bool_]:
+        """The regions that a face lies in: (count,) bool, at least a tenth of it in each."""
+        points = face_outline(face) * np.float32(self._scale)
+        found = np.zeros(count, np.bool_)
+        if not np.isfinite(points).all():
+            return found
+        low = np.floor(points.min(axis=0)).astype(int)
+        high = np.ceil(points.max(axis=0)).astype(int)
+        rows, columns = self._labels.shape
+        left, top = max(0, int(low[0])), max(0, int(low[1]))
+        right, bottom = min(columns, int(high[0])), min(rows, int(high[1]))
+        if left >= right or top >= bottom:
+            return found
+        inside = np.zeros((bottom - top, right - left), np.uint8)
+        cv2.fillPoly(inside, [np.rint(points - (left, top)).astype(np.int32)], 1)
+        cells = self._labels[top:bottom, left:right][inside > 0]
+        if len(cells) == 0:
+            return found
+        shares = np.bincount(cells, minlength=count)
+        found = shares * 10 >= len(cells)
+        found[0] = False
+        return found
+
+    def _distance(self, faces: Sequence[Face], box: tuple[slice, slice]) -> NDArray[np.float32]:
+        """From each cell of a box to the nearest body axis, in face widths: (h, w) float32.
+
+        A body's axis runs from the middle of its face straight down; below the face distances
+        shrink to half, as shoulders are wider than heads.
+        """
+        y, x = self._y[box[0]], self._x[:, box[1]]
+        nearest = np.full((len(y), x.shape[1]), np.inf, np.float32)
+        for face in faces:
+            x0, y0, x1, y1 = (value * self._scale for value in face.box_xyxy)
+            width, middle = max(1.0, x1 - x0), (x0 + x1) / 2
+            above = np.maximum(0.0, (y0 + y1) / 2 - y)
+            below = np.clip((y - y1) / width, 0.0, 1.0)
+            # All but the sum depends on the row or on the column alone.
+            squared = np.square(x - middle) + np.square(above)
+            squared *= np.square(1.0 / (width * (1.0 + below)))
+            np.minimum(nearest, squared, out=nearest)
+        return np.sqrt(nearest, out=nearest)
+
+    def _bound(self) -> None:
+        """Make the limit from what is kept: soft alpha around it stays too."""
+        if self._fresh:
+            self._limit.fill(0)
+        else:
+            cv2.subtract(self._limit, np.full(1, _FALL, np.uint8), dst=self._limit)
+        # Skirt and blur reach one cell farther than the radius; then there is only 0, and what
+        # reflects it at the box's edge is 0 too.
+        rows, columns = box = _bounding_box(self._kept, margin=self._radius + 2)
+        if rows.start == rows.stop:
+            return
+        kept, near, gone = self._kept[box], self._near[box], self._gone[box]
+        cv2.dilate(kept, self._skirt, dst=near)
+        cv2.subtract(self._binary[box], kept, dst=gone)
+        cv2.subtract(near, gone, dst=near)
+        cv2.blur(near, (3, 3), dst=near)
+        at = (slice(2 * rows.start, 2 * rows.stop), slice(2 * columns.start, 2 * columns.stop))
+        enlarged, limit = self._enlarged[at], self._limit[at]
+        cv2.resize(near, enlarged.shape[::-1], dst=enlarged, interpolation=cv2.INTER_LINEAR)
+        cv2.max(limit, enlarged, dst=limit)
+
+
+def _bounding_box(plane: Plane8, margin: int = 0) -> tuple[slice, slice]:
+    """Rows and columns of what is not 0, wider by a margin inside the plane; empty if all is 0."""
+    x, y, width, height = cv2.boundingRect(plane)
+    if not width:
+        return slice(0, 0), slice(0, 0)
+    rows, columns = plane.shape
+    return (
+        slice(max(0, y - margin), min(rows, y + height + margin)),
+        slice(max(0, x - margin), min(columns, x + width + margin)),
+    )
+
+
+def _overlap(main: Sequence[Face], others: Sequence[Face]) -> bool:
+    """Whether a main and another face are too close to tell their bodies apart."""
+    for one in main:
+        for other in others:
+            a, b = one.box_xyxy, other.box_xyxy
+            width = max(a[2] - a[0], b[2] - b[0])
+            if abs((a[0] + a[2]) - (b[0] + b[2])) / 2 < _TELL_APART * width:
+                return True
+    return False

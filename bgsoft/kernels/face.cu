@@ -1,6 +1,6 @@
 // What faces do to mattes and frames.
 //
-// Counterparts: CpuMatteEditor in bgsoft/face/protect.py (measure_covers, edit_matte),
+// Counterparts: CpuMatteEditor in bgsoft/face/guard.py (measure_covers, edit_matte),
 // CpuAnonymizer in bgsoft/face/anonymize.py (hide_*).
 #include "resample.cuh"
 
@@ -9,7 +9,7 @@
 #define TILE_ROWS 8
 #define TILE_COLUMNS 32
 
-// One face's cover, in cells of the grid; as Outline in bgsoft/face/protect.py.
+// One face's cover, in cells of the grid; as Outline in bgsoft/face/guard.py.
 struct Outline {
     float x[OUTLINE_POINTS], y[OUTLINE_POINTS]; // frame pixels
     float scale, shift_x, shift_y;              // to cells

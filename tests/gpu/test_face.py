@@ -14,12 +14,10 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.config import Precision
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.face.detect import decode, weighted_nms
-from bgsoft.face.finder import CpuFaceFinder
+from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
 from bgsoft.face.landmarks import read_meshes
 from bgsoft.face.networks import CpuFaceNetworks
-from bgsoft.face.search import FinderSettings
-from bgsoft.face.together import Together
 from bgsoft.face.warp import WARP_VIEW, CpuWarper, View, choose_source
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
@@ -87,7 +85,7 @@ def test_model_inputs_are_the_same(
 ) -> None:
     import cupy
 
-    from bgsoft.face.cuda_warp import CudaWarper
+    from bgsoft.face.cuda_networks import CudaWarper
 
     format = frame_format(size, layout, full_range=full_range)
     rng = np.random.default_rng(1)
@@ -120,7 +118,7 @@ def test_model_inputs_are_the_same(
 def test_views_beyond_a_batch_come_in_turns(gpu: Any) -> None:
     import cupy
 
-    from bgsoft.face.cuda_warp import CudaWarper
+    from bgsoft.face.cuda_networks import CudaWarper
 
     format = frame_format((64, 64))
     with gpu.use(gpu.new_stream()):
@@ -163,7 +161,7 @@ def test_predictions_become_the_same_faces(gpu: Any, seed: int) -> None:
     """Places agree to 0.01 input pixels, scores to 1e-6; float64 on the CPU, float32 here."""
     import cupy
 
-    from bgsoft.face.cuda_detect import MAX_VIEW_FACES, CudaDetections
+    from bgsoft.face.cuda_networks import MAX_VIEW_FACES, CudaDetections
 
     rng = np.random.default_rng(seed)
     raw = [predictions(rng) for _ in range(4)]
@@ -209,7 +207,7 @@ def test_landmarks_land_in_the_frame(gpu: Any) -> None:
     """Places agree to 0.01 frame pixels, angles to 1e-4; what is no number spoils its own face."""
     import cupy
 
-    from bgsoft.face.cuda_mesh import CudaMeshes
+    from bgsoft.face.cuda_networks import CudaMeshes
 
     rng = np.random.default_rng(2)
     rois = [Roi(900 + 100 * i, 500 - 90 * i, 150 + 60 * i, 0.7 * i) for i in range(6)]
@@ -231,58 +229,50 @@ def test_landmarks_land_in_the_frame(gpu: Any) -> None:
         meshes.fetch(6)
         cupy.cuda.get_current_stream().synchronize()
         found = meshes.read(6)
-    np.testing.assert_allclose(found.points, expected.points, atol=0.01)
-    np.testing.assert_allclose(found.presence, expected.presence, atol=1e-6)
-    for index in range(4):
-        np.testing.assert_allclose(found.boxes[index], expected.boxes[index], atol=0.01)
-        one, other = found.rois[index], expected.rois[index]
+    for mesh, like in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mesh.points, like.points, atol=0.01)
+        assert mesh.presence == pytest.approx(like.presence, abs=1e-6)
+    for mesh, like in zip(found[:4], expected, strict=False):
+        np.testing.assert_allclose(mesh.box, like.box, atol=0.01)
+        one, other = mesh.roi, like.roi
         assert (one.x, one.y, one.side) == pytest.approx((other.x, other.y, other.side), abs=0.02)
         assert one.angle == pytest.approx(other.angle, abs=1e-4)
-    for index in (4, 5):
-        assert not np.isfinite(found.boxes[index]).all()
+    for mesh in found[4:]:
+        assert not np.isfinite(mesh.box).all()
 
 
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("batch", [1, 3, 8])
 def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) -> None:
-    """The same work with the networks' CPU half, and, near enough, frame by frame."""
-    from bgsoft.face.cuda import CudaFaceFinder
+    """Whatever the batch."""
+    from bgsoft.face.cuda_networks import CudaFaceNetworks
 
     frames = list(sample())
     format = frames[0].format
     settings = FinderSettings(small_faces=small)
-    reducer = CpuReducer(format)
-    on_cpu = CpuFaceFinder(format, settings)
-    singles = [on_cpu.find([frame], reducer.reduce([frame]))[0] for frame in frames]
-    together = Together(format, CpuFaceNetworks(format), settings)
-    stream = gpu.new_stream()
-    found, expected = [], []
-    with (
-        gpu.use(stream),
-        CudaFaceFinder(format, lambda m, n: TwinNetwork(m, n), batch, settings) as finder,
-    ):
-        finder.start()
-        for start in range(0, FRAMES, batch):
-            part = frames[start : start + batch]
-            grids = [CpuReducer(format).reduce([frame])[0] for frame in part]
-            expected += together.find(part, grids)
-            on_device = [grid_on_device(grid) for grid in grids]
-            found += finder.find([frame_on_device(frame) for frame in part], on_device)
+    grids = [CpuReducer(format).reduce([frame])[0] for frame in frames]
+    with FaceFinder(format, CpuFaceNetworks(format), settings) as on_cpu:
+        expected = on_cpu.find(frames, grids)
+    found = []
+    with gpu.use(gpu.new_stream()):
+        networks = CudaFaceNetworks(format, lambda m, n: TwinNetwork(m, n), batch)
+        with FaceFinder(format, networks, settings) as finder:
+            finder.start()
+            for start in range(0, FRAMES, batch):
+                part = slice(start, start + batch)
+                on_device = [frame_on_device(frame) for frame in frames[part]]
+                found += finder.find(on_device, [grid_on_device(grid) for grid in grids[part]])
     assert len(found) == len(expected) == FRAMES
-    for faces, (same,), (single,) in zip(found, expected, singles, strict=True):
-        (face,) = faces
+    for (face,), (same,) in zip(found, expected, strict=True):
         assert (face.id, face.detected, face.age_frames) == (0, same.detected, same.age_frames)
         width = same.box_xyxy[2] - same.box_xyxy[0]
-        for other, most in ((same, 0.005), (single, 0.02)):
-            off = np.linalg.norm((face.landmarks - other.landmarks)[:, :2], axis=1)
-            assert off.mean() < most * width
-    on_cpu.close()
-    together.close()
+        off = np.linalg.norm((face.landmarks - same.landmarks)[:, :2], axis=1)
+        assert off.mean() < 0.005 * width
 
 
 def test_more_faces_than_a_run_takes(gpu: Any) -> None:
     """Squares and views beyond what is waited for at once come back in order."""
-    from bgsoft.face.cuda import CudaFaceNetworks
+    from bgsoft.face.cuda_networks import CudaFaceNetworks
 
     frame = next(sample())
     format = frame.format
@@ -304,13 +294,14 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
         there = frame_on_device(frame), grid_on_device(grid)
         found = networks.landmarks([(*there, roi) for roi in rois])
         views_found = networks.detect([(*there, view) for view in seen], 0.3)
-        assert networks.landmarks([]).points.shape == (0, 3, 468)
+        assert networks.landmarks([]) == []
         assert networks.detect([], 0.3) == []
-    np.testing.assert_allclose(found.presence, expected.presence, atol=0.02)
-    sure = np.array(expected.presence) > 0.9
-    assert sure.any()
-    off = np.abs(found.points - expected.points)[sure][:, :2]
-    assert off.mean() < 0.005 * side
+    sure = [mesh.presence for mesh in expected]
+    np.testing.assert_allclose([mesh.presence for mesh in found], sure, atol=0.02)
+    assert max(sure) > 0.9
+    for one, other in zip(found, expected, strict=True):
+        if other.presence > 0.9:
+            assert np.abs(one.points - other.points)[:2].mean() < 0.005 * side
     assert [len(view) for view in views_found] == [len(view) for view in boxes]
     for one, other in zip(views_found, boxes, strict=True):
         np.testing.assert_allclose(one.boxes, other.boxes, atol=0.02 * side)
@@ -320,7 +311,7 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
 def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
     """The real sessions, replayed as CUDA graphs, find the sample's face in every frame."""
     from bgsoft.errors import BackendUnavailableError
-    from bgsoft.face.cuda import CudaFaceFinder
+    from bgsoft.face.cuda_networks import CudaFaceNetworks
     from bgsoft.infer.cuda import GpuNetwork
 
     stream = gpu.new_stream()
@@ -340,7 +331,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
     reducer = CpuReducer(frames[0].format)
     with gpu.use(stream):
         try:
-            finder = CudaFaceFinder(frames[0].format, make, 8)
+            finder = FaceFinder(frames[0].format, CudaFaceNetworks(frames[0].format, make, 8))
         except BackendUnavailableError as exc:
             pytest.skip(str(exc))
         finder.start()

@@ -12,9 +12,8 @@ import pytest
 import bgsoft
 from bgsoft.analysis.base import grid_shape
 from bgsoft.face.anonymize import CpuAnonymizer
-from bgsoft.face.base import Face
-from bgsoft.face.oval import hiding_ellipse
-from bgsoft.face.protect import CoverDrawer, CpuMatteEditor
+from bgsoft.face.base import Face, hiding_ellipse
+from bgsoft.face.guard import CoverDrawer, CpuMatteEditor
 from bgsoft.frame import FrameFormat, Matte, PixelLayout
 from bgsoft.selftest.stages import decode_clip, lowest_psnr_db
 from tests.face_clips import FACE, write_late_face, write_two_people
@@ -42,7 +41,7 @@ def some_faces(format: FrameFormat) -> list[Face]:
 def test_faces_are_hidden_as_on_the_cpu(
     gpu: Any, size: tuple[int, int], layout: PixelLayout, full_range: bool
 ) -> None:
-    from bgsoft.face.cuda_anonymize import CudaAnonymizer
+    from bgsoft.face.cuda_effects import CudaAnonymizer
 
     format = frame_format(size, layout, full_range=full_range)
     frame = random_frame(format, np.random.default_rng(4))
@@ -66,7 +65,7 @@ def test_mattes_are_changed_as_on_the_cpu(
     outline's soft edge doubles it."""
     import cupy
 
-    from bgsoft.face.cuda_protect import CudaMatteEditor
+    from bgsoft.face.cuda_effects import CudaMatteEditor
 
     rng = np.random.default_rng(6)
     format = frame_format(size)
@@ -112,7 +111,7 @@ def test_mattes_that_were_sent_for_outlast_the_next(gpu: Any, size: tuple[int, i
     """A batch is made first, in the matte stage's one buffer, then read and changed."""
     import cupy
 
-    from bgsoft.face.cuda_protect import CudaMatteEditor
+    from bgsoft.face.cuda_effects import CudaMatteEditor
 
     rng = np.random.default_rng(8)
     format = frame_format(size)

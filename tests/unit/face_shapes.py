@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from bgsoft.face.base import Face
-from bgsoft.face.oval import FACE_OVAL
+from bgsoft.face.base import FACE_OVAL, Face
 
 
 def make_face(

@@ -11,11 +11,10 @@ import numpy as np
 
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections
+from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import overlap
-from bgsoft.face.landmarks import Meshes
-from bgsoft.face.networks import AskedFace, AskedView, resolve_detector
-from bgsoft.face.search import FinderSettings
-from bgsoft.face.together import Together
+from bgsoft.face.landmarks import Mesh, make_meshes
+from bgsoft.face.networks import FrameRoi, FrameView, resolve_detector
 from bgsoft.face.track import MAX_SAME
 from bgsoft.frame import Frame, FrameFormat, Reduced
 from tests.pictures import make_frame
@@ -56,6 +55,8 @@ class World:
     """
 
     things: Sequence[Thing]
+    views_per_run: int = 1
+    faces_per_run: int = 1
     views: list[list[tuple[int, bool]]] = field(default_factory=list)
     """Of each call of the detector: each view's frame, and whether it is one from near."""
     squares: list[list[int]] = field(default_factory=list)
@@ -73,7 +74,7 @@ class World:
                 shown.append((thing, place))
         return shown
 
-    def detect(self, asked: Sequence[AskedView], min_score: float) -> list[Detections]:
+    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
         call, answers = [], []
         for frame, grid, view in asked:
             left, top, right, bottom = view.frame_from_input(CORNERS).ravel()
@@ -91,7 +92,7 @@ class World:
         self.views.append(call)
         return answers
 
-    def landmarks(self, asked: Sequence[AskedFace]) -> Meshes:
+    def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
         points, presence = [], []
         for frame, grid, roi in asked:
             faces = [
@@ -103,7 +104,10 @@ class World:
             points.append(mesh(*(faces[0] if faces else (roi.x, roi.y))))
             presence.append(1.0 if faces else 0.0)
         self.squares.append([number_of(frame, grid) for frame, grid, _ in asked])
-        return Meshes.of(np.reshape(points, (-1, 468, 3)).transpose(0, 2, 1), presence)
+        return make_meshes(np.reshape(points, (-1, 468, 3)).transpose(0, 2, 1), presence)
+
+    def start(self) -> None:
+        """Nothing to run."""
 
     def close(self) -> None:
         self.closed = True
@@ -142,19 +146,9 @@ class Watch:
 
     def __init__(self, *things: Thing, **settings: int) -> None:
         self.world = World(things)
-        self.together = Together(FORMAT, self.world, FinderSettings(**settings))
+        self.finder = FaceFinder(FORMAT, self.world, FinderSettings(**settings))
         self.next = 0
         self.planes = [np.zeros(s, np.uint8) for s in (FORMAT.luma_shape, FORMAT.chroma_shape)]
-        self.batches: list[list[list[tuple[int, bool]]]] = []
-        """The calls of the detector in each batch: see :class:`World`."""
-
-    @property
-    def looks(self) -> list[tuple[int, bool]]:
-        """Of each batch: calls of the detector, and whether a whole frame was searched."""
-        return [
-            (len(calls), not all(near for call in calls for _, near in call))
-            for calls in self.batches
-        ]
 
     def frames(self, count: int) -> tuple[list[Frame], list[Reduced]]:
         """The next ones."""
@@ -165,10 +159,9 @@ class Watch:
         ]
 
     def batch(self, size: int) -> list[list[Face]]:
-        """The faces of the next frames, found at once."""
-        before = len(self.world.views)
-        found = self.together.find(*self.frames(size))
-        self.batches.append(self.world.views[before:])
+        """The faces of the next frames, found at once; a run takes as many looks."""
+        self.world.views_per_run = self.world.faces_per_run = max(1, size)
+        found = self.finder.find(*self.frames(size))
         assert len(found) == size
         for faces in found:
             check(faces)

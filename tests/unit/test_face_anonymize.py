@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bgsoft.face.anonymize import MAX_CELLS, CpuAnonymizer, make_patch
-from bgsoft.face.oval import Ellipse, face_outline, hiding_ellipse
+from bgsoft.face.base import Ellipse, face_outline, hiding_ellipse
 from bgsoft.frame import PixelLayout
 from tests.pictures import SIZES, flat_frame, frame_format, random_frame
 from tests.unit.face_shapes import make_face

@@ -8,8 +8,15 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from bgsoft.face.anchors import PER_CELL, STRIDES, anchor_centres
-from bgsoft.face.detect import Detections, decode, merge, weighted_nms
+from bgsoft.face.detect import (
+    PER_CELL,
+    STRIDES,
+    Detections,
+    anchor_centres,
+    decode,
+    merge,
+    weighted_nms,
+)
 from bgsoft.face.geometry import Affine
 
 
@@ -111,7 +118,7 @@ def test_weighted_nms_is_as_defined(seed: int) -> None:
 def test_nothing_stays_nothing() -> None:
     none = Detections.none()
     assert len(weighted_nms(none)) == len(merge([none, none])) == 0
-    assert len(none.moved(Affine.scaling(2, 2))) == len(none.replaced({})) == 0
+    assert len(none.moved(Affine.scaling(2, 2))) == len(none.nearest((0, 0, 9, 9))) == 0
 
 
 def test_a_face_cut_off_by_a_tile_is_the_whole_one() -> None:
@@ -128,19 +135,7 @@ def test_moved_moves_boxes_and_points() -> None:
     np.testing.assert_allclose(found.keypoints[0, 0], [12, 26])
 
 
-def test_a_second_look_replaces_or_removes() -> None:
-    first = detections((0, 0, 10, 10, 0.5), (50, 50, 60, 60, 0.4), (90, 90, 99, 99, 0.35))
-    looks = {
-        0: detections((80, 0, 90, 10, 0.9), (1, 1, 11, 11, 0.8)),
-        1: detections((20, 20, 30, 30, 0.9)),
-    }
-    found = first.replaced(looks)
-    assert found.boxes.tolist() == [[1, 1, 11, 11], [90, 90, 99, 99]]
-    assert found.scores.tolist() == [0.8, 0.35]
-
-
-def test_guesses_come_last_with_no_score() -> None:
-    found = detections((0, 0, 10, 10, 0.5)).with_guesses([np.array([1.0, 2.0, 3.0, 4.0])])
-    assert found.scores.tolist() == [0.5, 0.0]
-    assert found.boxes[1].tolist() == [1, 2, 3, 4]
-    assert len(found.replaced({1: Detections.none()})) == 1
+def test_the_nearest_is_there_or_nothing() -> None:
+    found = detections((80, 0, 90, 10, 0.9), (1, 1, 11, 11, 0.8))
+    assert found.nearest((0, 0, 10, 10)).boxes.tolist() == [[1, 1, 11, 11]]
+    assert len(found.nearest((20, 20, 30, 30))) == 0

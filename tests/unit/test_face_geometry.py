@@ -13,8 +13,6 @@ from bgsoft.face.geometry import (
     Affine,
     Roi,
     Tile,
-    bounding_box,
-    display_from_frame,
     frame_from_roi,
     frame_from_tile,
     letterbox,
@@ -80,30 +78,6 @@ def test_a_turned_face_is_upright_in_its_roi(side: float, angle: float, size: in
     np.testing.assert_allclose(seen[:, 0], [size / 4, size * 3 / 4], atol=1e-6)
 
 
-@given(sides, sides, sides, sides, st.integers(0, 7), parts, parts)
-def test_display_returns_every_point(
-    width: int, height: int, shown_width: int, shown_height: int, turns: int, x: float, y: float
-) -> None:
-    transform = display_from_frame(width, height, shown_width, shown_height, turns)
-    point = np.array([[x * width, y * height]])
-    # Shrinking a frame to a pixel or two leaves fewer digits for the way back.
-    assert there_and_back(transform, point) <= MAX_ERROR_PX * max(1.0, 1e-6 / transform.scale)
-    corners = transform(np.array([[0.0, 0.0], [width, height]]))
-    low, high = corners.min(axis=0), corners.max(axis=0)
-    assert low.min() >= -1e-6
-    assert np.all(high <= np.array([shown_width, shown_height]) + 1e-6)
-    np.testing.assert_allclose(low + high, (shown_width, shown_height), atol=1e-6)
-
-
-def test_display_turns_clockwise() -> None:
-    top_left = np.array([0.0, 0.0])
-    corners = [
-        display_from_frame(4, 2, *shape, turns)(top_left).tolist()
-        for turns, shape in enumerate([(4, 2), (2, 4), (4, 2), (2, 4)])
-    ]
-    assert corners == [[0, 0], [2, 0], [4, 2], [0, 4]]
-
-
 @given(floats(0.01, 100), angles, floats(-1e4, 1e4), floats(-1e4, 1e4))
 def test_then_is_one_after_the_other(scale: float, angle: float, x: float, y: float) -> None:
     first = frame_from_roi(Roi(x, y, scale * 192, angle), 192)
@@ -151,8 +125,3 @@ def test_overlap_is_intersection_over_union() -> None:
     boxes = np.array([[0, 0, 2, 2], [1, 1, 3, 3], [5, 5, 6, 6], [2, 2, 1, 1]], np.float64)
     np.testing.assert_allclose(overlap(boxes, boxes[0]), [1, 1 / 7, 0, 0])
     assert overlap(boxes[3:], boxes[3])[0] == 0
-
-
-def test_bounding_box_ignores_depth() -> None:
-    points = np.array([[1, 5, -100], [3, 2, 100]], np.float32)
-    assert bounding_box(points) == (1, 2, 3, 5)

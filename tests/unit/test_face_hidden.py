@@ -9,9 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bgsoft.face.base import Face
-from bgsoft.face.hidden import LOOK_AHEAD, FrameFaces, HiddenFaces
-from bgsoft.face.oval import Ellipse, hiding_ellipse
+from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
+from bgsoft.face.base import Ellipse, Face, hiding_ellipse
 from tests.pictures import frame_format
 from tests.unit.face_shapes import make_face
 
@@ -33,7 +32,7 @@ def hide(
         cuts: Frames that begin a scene.
         ahead: Frames whose faces are known beyond one.
     """
-    hidden = HiddenFaces(FORMAT)
+    hidden = HiddenFaces()
     video = [FrameFaces(found, main(at), at / RATE, at in cuts) for at, found in enumerate(faces)]
     return [hidden.update(now, video[at + 1 : at + 1 + ahead]) for at, now in enumerate(video)]
 
@@ -91,24 +90,6 @@ def test_a_walking_face_is_followed_backwards(speed: float) -> None:
     assert all(holds(found[at][0], walker(at, speed)) for at in range(6, 10))
 
 
-def test_the_speed_is_that_of_the_first_frames() -> None:
-    """One shaky step makes no one run."""
-    x = [600.0, 606.0, 600.0, 600.0, 600.0, 700.0, 800.0, 900.0]
-    faces = [[]] * 4 + [[make_face(each, 300, 80, id=5)] for each in x]
-    for (ellipse,) in hide(faces)[:4]:
-        assert ellipse.x == pytest.approx(600)
-
-
-def test_nobody_is_carried_out_of_the_frame() -> None:
-    """Who is found at the edge may have stood there before."""
-    faces = [[make_face(30 + 60 * (at - 8), 700, 80, id=5)] if at >= 8 else [] for at in range(20)]
-    found = hide(faces)
-    assert [round(ellipse.x) for (ellipse,) in found[1:7]] == [0] * 6
-    outside = make_face(-10, 700, 80, id=5)
-    (ellipse,) = hide([[], [outside], [make_face(30, 700, 80, id=5)]])[0]
-    assert ellipse.x == pytest.approx(-10)
-
-
 def test_nobody_is_hidden_across_a_cut() -> None:
     face, other = make_face(600, 300, 80, id=5), make_face(200, 300, 80, id=6)
     found = hide([[]] * 6 + [[face]] * 6, cuts=[6])
@@ -144,7 +125,7 @@ def test_angles_are_interpolated_the_short_way() -> None:
 
 
 def test_times_count_in_a_gap() -> None:
-    hidden = HiddenFaces(FORMAT)
+    hidden = HiddenFaces()
     start, end = FrameFaces([walker(0, 0)], (), 0.0), FrameFaces([walker(1, 80)], (), 0.4)
     middle = FrameFaces([], (), 0.1)
     hidden.update(start, [middle, end])

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.face.geometry import Affine, Roi, bounding_box, frame_from_roi, letterbox
-from bgsoft.face.landmarks import Meshes, presence, read_meshes, roi_from_box
-from bgsoft.face.one_euro import OneEuro
+from bgsoft.face.geometry import Affine, Roi, frame_from_roi, letterbox
+from bgsoft.face.landmarks import OneEuro, make_meshes, presence, read_meshes, roi_from_box
 from bgsoft.face.warp import CpuWarper, Source, View, choose_source, shrink_taps
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.models.catalog import find_spec
@@ -33,7 +32,7 @@ def turned_face(angle: float) -> np.ndarray:
 
 @pytest.mark.parametrize("angle", [0.0, 0.3, -1.2, 2.5])
 def test_the_square_turns_with_the_face(angle: float) -> None:
-    (roi,) = Meshes.of(turned_face(angle).T[None], [1.0]).rois
+    roi = make_meshes(turned_face(angle).T[None], [1.0])[0].roi
     assert roi.angle == pytest.approx(angle)
     assert (roi.x, roi.y) == pytest.approx((300, 200), abs=0.1)
     assert roi.side == pytest.approx(150, abs=0.1)
@@ -50,29 +49,27 @@ def test_the_square_of_a_detection() -> None:
 def test_landmarks_return_to_where_they_were() -> None:
     face = turned_face(0.7)
     face[:, 2] = 30
-    (roi,) = Meshes.of(face.T[None], [1.0]).rois
+    roi = make_meshes(face.T[None], [1.0])[0].roi
     seen = np.column_stack([frame_from_roi(roi, 192).inverse()(face[:, :2]), face[:, 2]])
     seen[:, 2] *= 192 / roi.side
     meshes = read_meshes(np.stack([seen, seen + 1]), np.array([[20.0], [-20.0]]), [roi, roi], 192)
-    np.testing.assert_allclose(meshes.points[0], face.T, atol=1e-6)
-    assert meshes.presence == pytest.approx([1, 0], abs=1e-6)
-    assert meshes.boxes[0] == pytest.approx(bounding_box(face))
-    again = meshes.rois[0]
+    np.testing.assert_allclose(meshes[0].points, face.T, atol=1e-6)
+    assert [mesh.presence for mesh in meshes] == pytest.approx([1, 0], abs=1e-6)
+    corners = face[:, :2].min(axis=0), face[:, :2].max(axis=0)
+    assert meshes[0].box == pytest.approx(np.concatenate(corners))
+    again = meshes[0].roi
     assert (again.x, again.y, again.side) == pytest.approx((roi.x, roi.y, roi.side))
     assert again.angle == pytest.approx(roi.angle)
-    assert meshes.part(1, 2).boxes == meshes.boxes[1:]
 
 
 def test_no_squares_give_no_meshes() -> None:
-    meshes = read_meshes(np.zeros((0, 468, 3)), np.zeros(0), [], 192)
-    assert meshes.points.shape == (0, 3, 468)
-    assert (meshes.presence, meshes.boxes, meshes.rois) == ([], [], [])
+    assert read_meshes(np.zeros((0, 468, 3)), np.zeros(0), [], 192) == []
 
 
 def test_points_that_are_no_numbers_have_no_finite_box() -> None:
     points = np.stack([turned_face(0.1).T] * 3)
     points[0, 0, 5], points[1, 1, 7] = np.nan, np.inf
-    boxes = Meshes.of(points, [1, 1, 1]).boxes
+    boxes = [mesh.box for mesh in make_meshes(points, [1, 1, 1])]
     assert [bool(np.isfinite(box).all()) for box in boxes] == [False, False, True]
 
 

@@ -15,7 +15,7 @@ from bgsoft.config import FaceConfig, FaceMode
 from bgsoft.errors import OutputError
 from bgsoft.face.anonymize import CpuAnonymizer
 from bgsoft.face.base import Face
-from bgsoft.face.protect import CpuMatteEditor
+from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, Matte, Reduced
 from bgsoft.report import Event

@@ -14,8 +14,7 @@ from bgsoft.analysis.base import grid_shape
 from bgsoft.config import FaceConfig, FaceMode
 from bgsoft.errors import ConfigError
 from bgsoft.face.base import Face
-from bgsoft.face.regions import RegionParter
-from bgsoft.face.subjects import SubjectPicker
+from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from tests.pictures import SIZES, frame_format
 from tests.unit.face_shapes import make_face
 from tests.unit.matte_scenes import discs
@@ -139,9 +138,10 @@ def limited(matte: NDArray[np.uint8], limit: NDArray[np.uint8] | None) -> NDArra
 
 def test_apart_the_other_goes_and_the_main_person_stays_whole() -> None:
     one, two = person(0.3), person(0.75)
-    parting = RegionParter(HD).part(np.maximum(one, two), [face_at(0.3, 1)], [face_at(0.75, 2)])
-    left = limited(np.maximum(one, two), parting.limit)
-    assert not parting.shared
+    both = np.maximum(one, two)
+    separation = MatteSeparator(HD).separate(both, [face_at(0.3, 1)], [face_at(0.75, 2)])
+    left = limited(both, separation.limit)
+    assert not separation.shared
     np.testing.assert_array_equal(left[one > 0], one[one > 0])
     assert left[:, int(GRID[1] * 0.6) :].max() == 0
 
@@ -149,10 +149,10 @@ def test_apart_the_other_goes_and_the_main_person_stays_whole() -> None:
 def test_touching_people_are_cut_between_them() -> None:
     one, two = person(0.35), person(0.65)
     both = np.maximum(one, two)
-    parting = RegionParter(HD).part(both, [face_at(0.35, 1)], [face_at(0.65, 2)])
-    left = limited(both, parting.limit)
-    assert parting.shared
-    assert not parting.unsure
+    separation = MatteSeparator(HD).separate(both, [face_at(0.35, 1)], [face_at(0.65, 2)])
+    left = limited(both, separation.limit)
+    assert separation.shared
+    assert not separation.unsure
     columns = np.arange(GRID[1]) / GRID[1]
     assert (left[:, columns < 0.47] == both[:, columns < 0.47]).all()
     assert left[:, columns > 0.53].max() == 0
@@ -160,20 +160,20 @@ def test_touching_people_are_cut_between_them() -> None:
 
 def test_people_in_front_of_each_other_are_said_to_be_one() -> None:
     both = np.maximum(person(0.45), person(0.5))
-    parting = RegionParter(HD).part(both, [face_at(0.45, 1)], [face_at(0.5, 2)])
-    assert parting.shared
-    assert parting.unsure
+    separation = MatteSeparator(HD).separate(both, [face_at(0.45, 1)], [face_at(0.5, 2)])
+    assert separation.shared
+    assert separation.unsure
 
 
 def test_a_main_person_without_a_face_in_sight_is_kept_from_frame_to_frame() -> None:
-    parter = RegionParter(HD)
+    separator = MatteSeparator(HD)
     other = face_at(0.8, 2)
     both = np.maximum(person(0.3), person(0.8))
-    parter.part(both, [face_at(0.3, 1)], [other])
+    separator.separate(both, [face_at(0.3, 1)], [other])
     for step in range(20):
         x = 0.3 + 0.005 * step
         both = np.maximum(person(x), person(0.8))
-        left = limited(both, parter.part(both, [], [other]).limit)
+        left = limited(both, separator.separate(both, [], [other]).limit)
         assert left[:, : int(GRID[1] * 0.6)].sum() > 0.98 * person(x).sum()
         assert left[:, int(GRID[1] * 0.62) :].max() == 0
 
@@ -183,26 +183,26 @@ def test_a_hand_beside_the_main_person_stays_and_a_stranger_without_a_face_goes(
     hand = (255 * discs(GRID, (0.25, 0.4, 0.05))).astype(np.uint8)
     stranger = person(0.85)
     matte = np.maximum(np.maximum(main, hand), stranger)
-    left = limited(matte, RegionParter(HD).part(matte, [face_at(0.4, 1)], []).limit)
+    left = limited(matte, MatteSeparator(HD).separate(matte, [face_at(0.4, 1)], []).limit)
     np.testing.assert_array_equal(left[hand > 127], hand[hand > 127])
     assert left[:, int(GRID[1] * 0.75) :].max() == 0
 
 
 def test_somebody_who_comes_in_never_shows() -> None:
-    parter = RegionParter(HD)
-    parter.part(person(0.3), [face_at(0.3, 1)], [])
+    separator = MatteSeparator(HD)
+    separator.separate(person(0.3), [face_at(0.3, 1)], [])
     both = np.maximum(person(0.3), person(0.8))
-    left = limited(both, parter.part(both, [face_at(0.3, 1)], [face_at(0.8, 2)]).limit)
+    left = limited(both, separator.separate(both, [face_at(0.3, 1)], [face_at(0.8, 2)]).limit)
     assert left[:, int(GRID[1] * 0.62) :].max() == 0
 
 
 def test_who_loses_the_place_fades() -> None:
-    parter = RegionParter(HD)
+    separator = MatteSeparator(HD)
     both = np.maximum(person(0.3), person(0.8))
     one, two = face_at(0.3, 1), face_at(0.8, 2)
-    parter.part(both, [one, two], [])
+    separator.separate(both, [one, two], [])
     values = [
-        int(limited(both, parter.part(both, [one], [two]).limit)[150, int(GRID[1] * 0.8)])
+        int(limited(both, separator.separate(both, [one], [two]).limit)[150, int(GRID[1] * 0.8)])
         for _ in range(5)
     ]
     assert values == sorted(values, reverse=True)
@@ -211,25 +211,25 @@ def test_who_loses_the_place_fades() -> None:
 
 
 def test_before_anybody_is_main_everything_stays() -> None:
-    parter = RegionParter(HD)
-    assert parter.is_fresh
-    assert parter.part(person(0.5), [], [face_at(0.5, 1)]).limit is None
-    parter.part(person(0.5), [face_at(0.5, 1)], [])
-    assert not parter.is_fresh
-    parter.reset()
-    assert parter.part(person(0.5), [], []).limit is None
+    separator = MatteSeparator(HD)
+    assert separator.is_fresh
+    assert separator.separate(person(0.5), [], [face_at(0.5, 1)]).limit is None
+    separator.separate(person(0.5), [face_at(0.5, 1)], [])
+    assert not separator.is_fresh
+    separator.reset()
+    assert separator.separate(person(0.5), [], []).limit is None
 
 
 @pytest.mark.parametrize("place", [(0.5, 0.5), (0.01, 0.99), (0.99, 0.02), (0.5, 0.0)])
 def test_soft_alpha_around_the_main_person_stays(place: tuple[float, float]) -> None:
     """As far as the skirt reaches, wherever the person stands and whatever was kept before."""
-    parter = RegionParter(HD)
+    separator = MatteSeparator(HD)
     before = (255 * discs(GRID, (0.2, 0.3, 0.2))).astype(np.uint8)
-    parter.part(before, [make_face(1280 * 0.2, 720 * 0.3, 80, id=1)], [])
+    separator.separate(before, [make_face(1280 * 0.2, 720 * 0.3, 80, id=1)], [])
     matte = (255 * discs(GRID, (*place, 0.15))).astype(np.uint8)
     face = make_face(1280 * place[0], 720 * place[1], 80, id=1)
     for _ in range(4):  # what was kept before fades
-        limit = parter.part(matte, [face], []).limit
+        limit = separator.separate(matte, [face], []).limit
     rows, columns = GRID
     small = cv2.resize(matte, (columns // 2, rows // 2), interpolation=cv2.INTER_AREA)
     kept = (small > 127).astype(np.uint8) * 255
@@ -244,10 +244,10 @@ def test_soft_alpha_around_the_main_person_stays(place: tuple[float, float]) -> 
 def test_every_size(size: tuple[int, int]) -> None:
     format = frame_format(size)
     grid = grid_shape(*size)
-    parter = RegionParter(format)
+    separator = MatteSeparator(format)
     main = make_face(size[0] / 4, size[1] / 2, max(1.0, size[0] / 5), id=1)
     other = make_face(size[0], size[1], max(1.0, size[0] / 5), id=2)
     for matte in (np.full(grid, 255, np.uint8), np.zeros(grid, np.uint8)):
-        parting = parter.part(matte, [main], [other])
-        assert parting.limit is not None
-        assert parting.limit.shape == grid
+        separation = separator.separate(matte, [main], [other])
+        assert separation.limit is not None
+        assert separation.limit.shape == grid

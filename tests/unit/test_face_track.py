@@ -14,11 +14,10 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections
-from bgsoft.face.finder import CpuFaceFinder, FinderSettings
+from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import overlap
-from bgsoft.face.landmarks import Meshes
-from bgsoft.face.networks import AskedFace, AskedView, CpuFaceNetworks
-from bgsoft.face.together import Together
+from bgsoft.face.landmarks import Mesh, make_meshes
+from bgsoft.face.networks import CpuFaceNetworks, FrameRoi
 from bgsoft.face.track import MAX_MISSES, Tracker
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.pipeline.ring import FrameRing
@@ -57,37 +56,16 @@ class Scene:
     def step(
         self, found: Detections | None, *faces: tuple[float, float], presence: float = 1.0
     ) -> list[Face]:
-        proposals = self.tracker.propose(found, 0.5)
+        tracks = self.tracker.propose(found, 0.5)
         points, sure = [], []
-        for proposal in proposals:
-            roi = proposal.roi
+        for track in tracks:
+            roi = track.roi
             near = [f for f in faces if np.hypot(f[0] - roi.x, f[1] - roi.y) < roi.side / 2]
             points.append(mesh(*(near[0] if near else (roi.x, roi.y))))
             sure.append(presence if near else 0.0)
         self.time += 1 / 30
-        meshes = Meshes.of(np.reshape(points, (-1, 468, 3)).transpose(0, 2, 1), sure)
-        return self.tracker.update(proposals, meshes, self.time)
-
-
-def test_a_face_keeps_its_id_while_it_moves() -> None:
-    scene = Scene()
-    for index in range(40):
-        place = (200 + 6 * index, 300)
-        faces = scene.step(seen(place) if index % 8 < 2 else None, place)
-        assert [(face.id, face.age_frames) for face in faces] == [(0, index)]
-        assert faces[0].detected == (index % 8 < 2)
-        centre = np.add(faces[0].box_xyxy[:2], faces[0].box_xyxy[2:]) / 2
-        assert np.abs(centre - place).max() < 8
-
-
-def test_two_faces_stay_apart_and_largest_comes_first() -> None:
-    scene = Scene()
-    places = (200.0, 200.0), (500.0, 200.0)
-    for _ in range(5):
-        faces = scene.step(seen(*places), *places)
-    assert sorted(face.id for face in faces) == [0, 1]
-    areas = [(f.box_xyxy[2] - f.box_xyxy[0]) * (f.box_xyxy[3] - f.box_xyxy[1]) for f in faces]
-    assert areas == sorted(areas, reverse=True)
+        meshes = make_meshes(np.reshape(points, (-1, 468, 3)).transpose(0, 2, 1), sure)
+        return self.tracker.update(tracks, meshes, self.time)
 
 
 def test_a_detection_without_a_face_is_none() -> None:
@@ -140,27 +118,12 @@ def test_short_gaps_are_bridged_and_long_ones_end_the_track() -> None:
     assert [face.id for face in scene.step(seen(place), place)] == [1]
 
 
-def test_the_score_falls_in_a_gap() -> None:
-    scene = Scene()
-    for _ in range(4):
-        before = scene.step(seen((200, 200)), (200, 200))
-    assert scene.step(seen())[0].score < before[0].score
-
-
-def test_reset_ends_tracks_and_keeps_counting() -> None:
-    scene = Scene()
-    scene.step(seen((200, 200)), (200, 200))
-    scene.tracker.reset()
-    faces = scene.step(seen((200, 200)), (200, 200))
-    assert [(face.id, face.age_frames) for face in faces] == [(1, 0)]
-
-
 def test_landmarks_that_are_no_numbers_are_a_gap() -> None:
     scene = Scene()
     for _ in range(3):
         scene.step(seen((200, 200)), (200, 200))
-    proposals = scene.tracker.propose(None, 0.5)
-    faces = scene.tracker.update(proposals, Meshes.of(np.full((1, 3, 468), np.nan), [1.0]), 1.0)
+    tracks = scene.tracker.propose(None, 0.5)
+    faces = scene.tracker.update(tracks, make_meshes(np.full((1, 3, 468), np.nan), [1.0]), 1.0)
     assert np.isfinite(faces[0].landmarks).all()
     assert not faces[0].detected
 
@@ -171,12 +134,6 @@ def test_time_that_stands_still_is_no_fault() -> None:
         scene.time = 0.5
         faces = scene.step(seen((200, 200)), (200, 200))
     assert np.isfinite(faces[0].landmarks).all()
-
-
-def test_no_more_faces_than_asked_for() -> None:
-    scene = Scene()
-    places = [(150.0 * i, 200.0) for i in range(12)]
-    assert len(scene.step(seen(*places), *places)) == 8
 
 
 def test_settings_are_checked() -> None:
@@ -202,7 +159,11 @@ def sample_picture() -> tuple[FrameFormat, np.ndarray, np.ndarray]:
     return frame.format, frame.luma.copy(), frame.chroma.copy()
 
 
-def find(finder: CpuFaceFinder, frame: Frame) -> list[Face]:
+def finder_of(format: FrameFormat, settings: FinderSettings | None = None) -> FaceFinder:
+    return FaceFinder(format, CpuFaceNetworks(format), settings)
+
+
+def find(finder: FaceFinder, frame: Frame) -> list[Face]:
     (faces,) = finder.find([frame], CpuReducer(frame.format).reduce([frame]))
     for face in faces:
         assert np.isfinite(face.landmarks).all()
@@ -217,7 +178,7 @@ def test_every_frame_of_the_sample_has_its_face() -> None:
     ids, widths = set(), []
     finder = None
     for frame in sample_frames():
-        finder = finder or CpuFaceFinder(frame.format)
+        finder = finder or finder_of(frame.format)
         faces = find(finder, frame)
         assert len(faces) == 1
         ids.add(faces[0].id)
@@ -230,28 +191,27 @@ def test_every_frame_of_the_sample_has_its_face() -> None:
     finder.close()
 
 
-def test_a_batch_gives_the_faces_of_single_frames() -> None:
-    frames, singles = [], []
-    finder = None
+def test_a_batch_gives_the_faces_of_single_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit, whatever is looked at ahead of time."""
+    frames: list[Frame] = []
     for frame in sample_frames():
-        finder = finder or CpuFaceFinder(frame.format)
-        copy = make_frame(frame.format, frame.luma.copy(), frame.chroma.copy(), frame.index * 33)
-        frames.append(copy)
-        singles.append(find(finder, copy)[0])
-        if len(frames) == 12:
+        planes = frame.luma.copy(), frame.chroma.copy()
+        frames.append(make_frame(frame.format, *planes, frame.index * 33))
+        if len(frames) == 20:
             break
-    assert finder is not None
     format = frames[0].format
+    with finder_of(format) as finder:
+        singles = [find(finder, frame) for frame in frames]
+    monkeypatch.setattr(CpuFaceNetworks, "faces_per_run", 8)
+    monkeypatch.setattr(CpuFaceNetworks, "views_per_run", 8)
     grids = [CpuReducer(format).reduce([frame])[0] for frame in frames]
-    with Together(format, CpuFaceNetworks(format), FinderSettings()) as together:
-        found = together.find(frames[:8], grids[:8])
-        found += together.find(frames[8:], grids[8:])
-        assert together.find([], []) == []
-    for faces, single in zip(found, singles, strict=True):
-        assert [face.id for face in faces] == [0]
-        width = single.box_xyxy[2] - single.box_xyxy[0]
-        off = np.linalg.norm((faces[0].landmarks - single.landmarks)[:, :2], axis=1)
-        assert off.mean() < 0.02 * width
+    with finder_of(format) as finder:
+        found = finder.find(frames[:8], grids[:8]) + finder.find(frames[8:], grids[8:])
+        assert finder.find([], []) == []
+    for (face,), (single,) in zip(found, singles, strict=True):
+        np.testing.assert_array_equal(face.landmarks, single.landmarks)
+        assert (face.id, face.score, face.box_xyxy) == (single.id, single.score, single.box_xyxy)
+        assert (face.detected, face.age_frames) == (single.detected, single.age_frames)
 
 
 def placed(size: tuple[int, int], scale: float, at: tuple[int, int]) -> tuple[Frame, Frame]:
@@ -272,10 +232,10 @@ def placed(size: tuple[int, int], scale: float, at: tuple[int, int]) -> tuple[Fr
 @pytest.mark.parametrize("at", [(100, 100), (1400, 700), (740, 420)])
 def test_small_faces_are_found_when_asked_for(at: tuple[int, int]) -> None:
     format, luma, chroma = sample_picture()
-    whole = find(CpuFaceFinder(format), make_frame(format, luma, chroma))[0]
+    whole = find(finder_of(format), make_frame(format, luma, chroma))[0]
     scale = 40 / (whole.box_xyxy[3] - whole.box_xyxy[1])
     frame, _ = placed((1920, 1080), scale, at)
-    faces = find(CpuFaceFinder(frame.format, FinderSettings(small_faces=True)), frame)
+    faces = find(finder_of(frame.format, FinderSettings(small_faces=True)), frame)
     expected = np.array(whole.box_xyxy) * scale + np.tile(at, 2)
     assert len(faces) == 1
     assert overlap(np.array([faces[0].box_xyxy]), expected)[0] > 0.5
@@ -284,11 +244,11 @@ def test_small_faces_are_found_when_asked_for(at: tuple[int, int]) -> None:
 @pytest.mark.parametrize("turns", [0, 1, 3])
 def test_lying_faces_land_where_the_upright_one_does(turns: int) -> None:
     format, luma, chroma = sample_picture()
-    upright = find(CpuFaceFinder(format), make_frame(format, luma, chroma))[0]
+    upright = find(finder_of(format), make_frame(format, luma, chroma))[0]
     turned = [np.ascontiguousarray(np.rot90(plane, turns)) for plane in (luma, chroma)]
     height, width = turned[0].shape
     frame = make_frame(FrameFormat(width=width, height=height, color=format.color), *turned)
-    (face,) = find(CpuFaceFinder(frame.format), frame)
+    (face,) = find(finder_of(frame.format), frame)
     x, y = upright.landmarks[:, 0], upright.landmarks[:, 1]
     for _ in range(turns):  # np.rot90 turns counter-clockwise
         x, y = y, (format.width if _ % 2 == 0 else format.height) - x
@@ -299,19 +259,19 @@ def test_lying_faces_land_where_the_upright_one_does(turns: int) -> None:
 
 def test_ten_bit_frames_give_the_same_face() -> None:
     format, luma, chroma = sample_picture()
-    (eight,) = find(CpuFaceFinder(format), make_frame(format, luma, chroma))
+    (eight,) = find(finder_of(format), make_frame(format, luma, chroma))
     deep = FrameFormat(
         width=format.width, height=format.height, layout=PixelLayout.P010, color=format.color
     )
     planes = [codes(deep, plane.astype(np.uint16) * 4) for plane in (luma, chroma)]
-    (ten,) = find(CpuFaceFinder(deep), make_frame(deep, *planes))
+    (ten,) = find(finder_of(deep), make_frame(deep, *planes))
     assert np.abs(ten.landmarks - eight.landmarks).max() < 1.0
 
 
 def test_a_wall_of_faces() -> None:
     """Thirty of them: as many as there are, none twice."""
     format, luma, chroma = sample_picture()
-    box = find(CpuFaceFinder(format), make_frame(format, luma, chroma))[0].box_xyxy
+    box = find(finder_of(format), make_frame(format, luma, chroma))[0].box_xyxy
     centre = [int((box[i] + box[i + 2]) / 2) // 2 * 2 for i in (0, 1)]
     reach = int((box[3] - box[1]) * 0.9) // 2 * 2
     y, x = (slice(max(0, c - reach), c + reach) for c in (centre[1], centre[0]))
@@ -324,7 +284,7 @@ def test_a_wall_of_faces() -> None:
         frame.chroma[top // 2 : top // 2 + 100, left // 2 : left // 2 + 100] = cv2.resize(
             chroma[half_y, half_x], (100, 100)
         )
-    finder = CpuFaceFinder(frame.format, FinderSettings(small_faces=True))
+    finder = finder_of(frame.format, FinderSettings(small_faces=True))
     for _ in range(2):
         faces = find(finder, frame)
         boxes = np.array([face.box_xyxy for face in faces])
@@ -337,7 +297,7 @@ def test_a_wall_of_faces() -> None:
 @pytest.mark.parametrize("frames", [10, 11])
 def test_a_face_that_goes_is_gone_after_three_frames(frames: int, rest_every: int) -> None:
     format, luma, chroma = sample_picture()
-    finder = CpuFaceFinder(format, FinderSettings(rest_every=rest_every))
+    finder = finder_of(format, FinderSettings(rest_every=rest_every))
     for pts in range(frames):
         assert find(finder, make_frame(format, luma, chroma, pts * 33))
     low, high = format.luma_range
@@ -350,7 +310,7 @@ def test_a_face_that_goes_is_gone_after_three_frames(frames: int, rest_every: in
 
 def test_a_blur_where_a_face_was_is_none() -> None:
     format, luma, chroma = sample_picture()
-    finder = CpuFaceFinder(format)
+    finder = finder_of(format)
     for pts in range(10):
         assert find(finder, make_frame(format, luma, chroma, pts * 33))
     blurred = cv2.GaussianBlur(luma, (0, 0), format.height / 16)
@@ -361,75 +321,43 @@ def test_a_blur_where_a_face_was_is_none() -> None:
     assert not any(lives[LONGEST_FALSE_LIFE:])
 
 
-class Looks:
-    """How many squares the landmark model, and views the detector, is shown of each frame."""
+def count_looks(finder: FaceFinder, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many squares the landmark model is shown, of each call."""
+    counts: list[int] = []
+    landmarks = finder._networks.landmarks
 
-    def __init__(self, finder: CpuFaceFinder, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.faces: list[int] = []
-        self.views: list[int] = []
-        networks = finder._networks
-        landmarks, detect = networks.landmarks, networks.detect
+    def count(asked: Sequence[FrameRoi]) -> list[Mesh]:
+        counts.append(len(asked))
+        return landmarks(asked)
 
-        def count_faces(asked: Sequence[AskedFace]) -> Meshes:
-            self.faces.append(len(asked))
-            return landmarks(asked)
-
-        def count_views(asked: Sequence[AskedView], score: float) -> list[Detections]:
-            self.views.append(len(asked))
-            return detect(asked, score)
-
-        monkeypatch.setattr(networks, "landmarks", count_faces)
-        monkeypatch.setattr(networks, "detect", count_views)
+    monkeypatch.setattr(finder._networks, "landmarks", count)
+    return counts
 
 
 def test_a_face_at_rest_is_looked_at_every_second_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     format, luma, chroma = sample_picture()
-    finder = CpuFaceFinder(format, FinderSettings(rest_every=2))
-    looks = Looks(finder, monkeypatch)
+    finder = finder_of(format, FinderSettings(rest_every=2))
+    looks = count_looks(finder, monkeypatch)
     faces = [find(finder, make_frame(format, luma, chroma, 33 * pts)) for pts in range(16)]
     assert [len(each) for each in faces] == [1] * 16
     assert {face.id for (face,) in faces} == {0}
-    assert looks.faces[:4] == [1, 1, 0, 1]  # the second confirms it
-    assert 7 <= sum(looks.faces) <= 10
+    assert 7 <= sum(looks) <= 10
     first, last = faces[4][0], faces[15][0]
     assert np.abs(first.landmarks - last.landmarks).max() < 0.5
 
 
 def test_a_face_that_moves_is_looked_at_in_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     format, luma, chroma = sample_picture()
-    finder = CpuFaceFinder(format, FinderSettings(rest_every=2))
+    finder = finder_of(format, FinderSettings(rest_every=2))
     (face,) = find(finder, make_frame(format, luma, chroma))
     step = int(0.05 * (face.box_xyxy[2] - face.box_xyxy[0])) // 2 * 2
     finder.reset()
-    looks = Looks(finder, monkeypatch)
+    looks = count_looks(finder, monkeypatch)
     for pts in range(12):
         moved = np.roll(luma, pts * step, axis=1)
         colour = np.roll(chroma, pts * step // 2, axis=1)
         (face,) = find(finder, make_frame(format, moved, colour, 33 * pts))
-    assert looks.faces[3:] == [1] * 9
-
-
-def test_what_was_no_face_from_near_is_not_looked_at_each_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """But again after some searches: it may have become one."""
-    finder = CpuFaceFinder(frame_format((640, 360)), FinderSettings(detect_every=2))
-    frame = flat_frame(frame_format((640, 360)), 120, 128, 128)
-    likely = seen((300, 150), size=30, score=0.6)
-    views: list[int] = []
-
-    def detect(asked: Sequence[AskedView], score: float) -> list[Detections]:
-        views.append(len(asked))
-        return [likely if score < 0.5 else Detections.none() for _ in asked]
-
-    monkeypatch.setattr(finder._networks, "detect", detect)
-    looked = []
-    for pts in range(12):
-        frame.pts = pts * 33
-        views.clear()
-        assert find(finder, frame) == []
-        looked.append(len(views) - 1)
-    assert looked == [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
+    assert looks == [1] * 12
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))
@@ -437,7 +365,7 @@ def test_what_was_no_face_from_near_is_not_looked_at_each_time(
 def test_noise_and_tiny_frames_are_no_fault(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     rng = np.random.default_rng(1)
-    with CpuFaceFinder(format, FinderSettings(small_faces=True)) as finder:
+    with finder_of(format, FinderSettings(small_faces=True)) as finder:
         for pts in range(3):
             assert find(finder, random_frame(format, rng, pts)) == []
 
@@ -445,13 +373,13 @@ def test_noise_and_tiny_frames_are_no_fault(size: tuple[int, int], layout: Pixel
 def test_a_face_across_the_edge() -> None:
     """As much of it as the frame shows; its box may reach over the edge, and says so."""
     format, luma, chroma = sample_picture()
-    box = find(CpuFaceFinder(format), make_frame(format, luma, chroma))[0].box_xyxy
+    box = find(finder_of(format), make_frame(format, luma, chroma))[0].box_xyxy
     cut = int(box[0] + 0.2 * (box[2] - box[0])) // 2 * 2
     part = FrameFormat(width=format.width - cut, height=format.height, color=format.color)
     frame = make_frame(
         part, np.ascontiguousarray(luma[:, cut:]), np.ascontiguousarray(chroma[:, cut // 2 :])
     )
-    for face in find(CpuFaceFinder(part), frame):
+    for face in find(finder_of(part), frame):
         left, top, right, bottom = face.box_xyxy
         side = max(right - left, bottom - top)
         assert left > -side
@@ -462,7 +390,7 @@ def test_a_face_across_the_edge() -> None:
 
 def test_a_fault_names_the_stage_and_the_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     format, luma, chroma = sample_picture()
-    finder = CpuFaceFinder(format)
+    finder = finder_of(format)
 
     def fail(_asked: object, _score: float) -> None:
         raise InferenceError("broken", stage="segment")

@@ -1,4 +1,6 @@
-"""Changes mattes on a CUDA device; reference: :class:`bgsoft.face.protect.CpuMatteEditor`.
+"""Faces in mattes and frames on a CUDA device.
+
+References: :class:`bgsoft.face.guard.CpuMatteEditor`, :class:`bgsoft.face.anonymize.CpuAnonymizer`.
 
 The host hands over outlines, as an argument of the two kernels that a frame with faces takes (a
 frame without takes none): one finds out what the matte has of each, the other fills in what is
@@ -6,6 +8,9 @@ missing. Nothing is uploaded but limits, and nothing is drawn here. What the mat
 back some frames later, for many frames at once, so that nothing waits for it. Only
 :meth:`CudaMatteEditor.read` waits, in a batch once: by the time the first matte has come the
 others, sent for right behind it, are almost there.
+
+Hiding takes four launches a face, one face after another, as their ellipses may overlap; none
+without a face.
 """
 
 from __future__ import annotations
@@ -23,8 +28,9 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.pinned import pinned_array
-from bgsoft.face.oval import OUTLINE_POINTS
-from bgsoft.face.protect import (
+from bgsoft.face.anonymize import FEATHER, MAX_CELLS, Patch, make_patch
+from bgsoft.face.base import OUTLINE_POINTS, Ellipse
+from bgsoft.face.guard import (
     FILLED_SHARE,
     MAX_MEASURED,
     MISSED_SHARE,
@@ -33,10 +39,10 @@ from bgsoft.face.protect import (
     Outline,
     Plane8,
 )
-from bgsoft.frame import FrameFormat, Matte
+from bgsoft.frame import Array, Frame, FrameFormat, Matte
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
-__all__ = ["CudaMatteEditor"]
+__all__ = ["CudaAnonymizer", "CudaMatteEditor"]
 
 _HOST_TO_DEVICE, _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
 
@@ -72,23 +78,13 @@ class _Fetch:
 
 
 @dataclass(slots=True, eq=False)
-class _Sent:
-    """A matte on its way to the host."""
-
-    read: Plane8
-    """(gh, gw), page-locked."""
-    done: Any
-    """CuPy event behind the download."""
-
-
-@dataclass(slots=True, eq=False)
-class _Upload:
-    """A limit on its way to the device."""
+class _Transfer:
+    """A matte on its way to the host, or a limit on its way to the device."""
 
     staged: Plane8
     """(gh, gw), page-locked."""
     done: Any
-    """CuPy event behind the upload."""
+    """CuPy event behind the copy."""
 
 
 class CudaMatteEditor:
@@ -108,8 +104,8 @@ class CudaMatteEditor:
         shift = grid_factor(format.width, format.height).bit_length() - 1
         self._reduced = cupy.empty(shape, np.uint8)
         self._limit = cupy.empty(shape, np.uint8)
-        self._sent: list[_Sent] = []
-        self._uploads = deque([self._new_upload()])
+        self._sent: list[_Transfer] = []
+        self._uploads = deque([self._new_transfer()])
 
         self._shares = (MISSED_SHARE, FILLED_SHARE)
         self._sizes = (rows, columns, format.height, format.width, shift)
@@ -134,26 +130,21 @@ class CudaMatteEditor:
         ]
         self._fetches: deque[_Fetch] = deque()
 
-    def _new_upload(self) -> _Upload:
-        return _Upload(
+    def _new_transfer(self) -> _Transfer:
+        return _Transfer(
             staged=pinned_array(self._shape, np.uint8),
             done=cupy.cuda.Event(disable_timing=True),
         )
 
     def fetch(self, matte: Matte, index: int) -> None:
-        """Send for a matte; see :meth:`bgsoft.face.protect.MatteEditor.fetch`."""
+        """Send for a matte; see :meth:`bgsoft.face.guard.MatteEditor.fetch`."""
         while len(self._sent) <= index:
-            self._sent.append(
-                _Sent(
-                    read=pinned_array(self._shape, np.uint8),
-                    done=cupy.cuda.Event(disable_timing=True),
-                )
-            )
+            self._sent.append(self._new_transfer())
             # One more limit may be under way: none of this batch waits for another's upload.
-            self._uploads.append(self._new_upload())
+            self._uploads.append(self._new_transfer())
         sent = self._sent[index]
-        source, size = matte.reduced.data.ptr, sent.read.nbytes
-        self._copy(sent.read.ctypes.data, source, size, _DEVICE_TO_HOST)
+        source, size = matte.reduced.data.ptr, sent.staged.nbytes
+        self._copy(sent.staged.ctypes.data, source, size, _DEVICE_TO_HOST)
         self._device.copies.add_d2h(size)
         sent.done.record()
 
@@ -161,7 +152,7 @@ class CudaMatteEditor:
         """A matte that was sent for; waits for everything before it on the stream."""
         sent = self._sent[index]
         sent.done.synchronize()
-        return sent.read
+        return sent.staged
 
     def apply(
         self,
@@ -170,7 +161,7 @@ class CudaMatteEditor:
         limit: Plane8 | None,
         on_coverage: OnCoverage | None,
     ) -> None:
-        """Change a matte; see :meth:`bgsoft.face.protect.MatteEditor.apply`."""
+        """Change a matte; see :meth:`bgsoft.face.guard.MatteEditor.apply`."""
         if cover is None and limit is None:
             return
         if limit is not None:
@@ -249,3 +240,57 @@ class CudaMatteEditor:
             self._fetch()
         while self._fetches:
             self._finish()
+
+
+_CELLS_PER_BLOCK = BLOCK[1]
+"""One warp a cell."""
+
+
+class CudaAnonymizer:
+    """Hides faces on the current device, on its current stream.
+
+    Args:
+        format: Format of every frame.
+    """
+
+    def __init__(self, format: FrameFormat) -> None:
+        self._format = format
+        bits = 8 * format.bytes_per_sample
+        self._means = kernel("face", "hide_means", sample_bits=bits)
+        self._blend = kernel("face", "hide_blend", sample_bits=bits)
+        self._cells = cupy.empty(MAX_CELLS * MAX_CELLS * 2, np.float32)
+
+    def apply(self, frame: Frame, ellipses: Sequence[Ellipse]) -> None:
+        """Hide some faces; see :meth:`bgsoft.face.anonymize.Anonymizer.apply`."""
+        for ellipse in ellipses:
+            patch = make_patch(ellipse, self._format)
+            if patch is None:
+                continue
+            self._hide(frame.luma, patch, 1, 1)
+            self._hide(frame.chroma, patch, 2, 2)
+
+    def _hide(self, plane: Array, patch: Patch, step: int, channels: int) -> None:
+        place = patch.part_of(plane, step)
+        if place is None:
+            return
+        height, width = plane.shape[:2]
+        left, top, *_ = place.cells
+        first_x, first_y, last_x, last_y = place.inside
+        layout = tuple(map(np.int32, (left, top, place.edge, patch.rows, patch.columns)))
+        cells = patch.rows * patch.columns
+        self._means(
+            (-(-cells // _CELLS_PER_BLOCK), channels, 1),
+            BLOCK,
+            (plane, self._cells, np.int32(height), np.int32(width), np.int32(channels), *layout),
+        )
+        ellipse = patch.ellipse
+        part = tuple(map(np.int32, (*place.inside, step)))
+        shape = (ellipse.x, ellipse.y, ellipse.cos, ellipse.sin, ellipse.across, ellipse.along)
+        self._blend(
+            blocks(last_x - first_x, last_y - first_y),
+            BLOCK,
+            (
+                *(plane, self._cells, np.int32(width), np.int32(channels), *layout, *part),
+                *map(np.float32, (*shape, FEATHER)),
+            ),
+        )

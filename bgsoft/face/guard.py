@@ -7,7 +7,7 @@ is missing decides how strongly it is filled in, so that nothing flickers.
 Everything lies on the analysis grid and is enlarged as the matte itself is, so an outline's soft
 edge is as wide in 4K as in 1080p. A cover is defined by area: the share of a square around a cell
 that the outline encloses. One half of it is the outline itself, where the fill begins; it is whole
-half a square further in. The device computes just that (:mod:`bgsoft.face.cuda_protect`); OpenCV's
+half a square further in. The device computes just that (:mod:`bgsoft.face.cuda_effects`); OpenCV's
 polygons come within 16 of 255 of the share everywhere (28 where a face is ten cells wide or less)
 and about 2 on average over the soft edge.
 """
@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor, grid_shape
-from bgsoft.face.base import Face
-from bgsoft.face.oval import oval_points
+from bgsoft.face.base import Face, oval_points
 from bgsoft.frame import FrameFormat, Matte
 
 __all__ = [

@@ -8,10 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor, grid_shape
-from bgsoft.face.base import Face
-from bgsoft.face.journal import FaceJournal
-from bgsoft.face.oval import FACE_OVAL, box_overlap, face_outline, hiding_ellipse, oval_points
-from bgsoft.face.protect import (
+from bgsoft.face.base import FACE_OVAL, Face, box_overlap, face_outline, hiding_ellipse, oval_points
+from bgsoft.face.guard import (
     FILLED_SHARE,
     MISSED_SHARE,
     CoverDrawer,
@@ -20,6 +18,7 @@ from bgsoft.face.protect import (
     Outline,
     paint,
 )
+from bgsoft.face.step import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from
 from tests.unit.face_shapes import make_face
@@ -353,8 +352,6 @@ def test_the_outline_and_the_hiding_ellipse_follow_the_roll() -> None:
         assert outline.shape == (36, 2)
         np.testing.assert_array_equal(outline, face.landmarks[list(FACE_OVAL), :2])
         np.testing.assert_array_equal(oval_points(face), outline.T)
-        grown = face_outline(face, 1.5)
-        assert np.ptp(grown[:, 0]) == pytest.approx(1.5 * np.ptp(outline[:, 0]), rel=1e-3)
         ellipse = hiding_ellipse(face)
         assert (ellipse.x, ellipse.y) == pytest.approx((500, 400), abs=0.5)
         dx, dy = outline[:, 0] - ellipse.x, outline[:, 1] - ellipse.y

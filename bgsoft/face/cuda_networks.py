@@ -1,0 +1,413 @@
+"""The face networks on a CUDA device; reference: :class:`bgsoft.face.networks.CpuFaceNetworks`.
+
+The networks' inputs are made on the device, and their outputs are decoded there. Faces and
+landmarks, some kilobytes each, come back to the host, where tracks are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import detail_factor, grid_shape
+from bgsoft.closing import Closing
+from bgsoft.cuda.pinned import pinned_array
+from bgsoft.errors import ModelError
+from bgsoft.face.detect import KEYPOINTS, MAX_OVERLAP, Detections, anchor_centres
+from bgsoft.face.geometry import frame_from_roi
+from bgsoft.face.landmarks import (
+    LANDMARKS,
+    LEFT_EYE,
+    MEASURES,
+    RIGHT_EYE,
+    Mesh,
+    make_meshes,
+    presence,
+)
+from bgsoft.face.networks import FrameRoi, FrameView, resolve_detector, resolve_landmarker
+from bgsoft.face.warp import MAX_SPACING, MAX_TAPS, MIN_GRID_SAMPLES, WARP_VIEW, View
+from bgsoft.frame import Array, FrameFormat
+from bgsoft.infer.base import Network
+from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.models.catalog import ModelSpec, ResolvedModel
+from bgsoft.segment.preprocess import yuv_to_rgb_matrix
+from bgsoft.startup import Parts
+
+__all__ = [
+    "MAX_VIEW_FACES",
+    "CudaDetections",
+    "CudaFaceNetworks",
+    "CudaMeshes",
+    "CudaWarper",
+    "MakeNetwork",
+]
+
+MakeNetwork = Callable[[ResolvedModel, int], Network]
+"""Loads a model for a batch size, with its arrays on the device, on the pipeline's stream."""
+
+_RUNS_PER_WAIT = 4
+"""Runs of a network whose results are waited for together, at most."""
+
+_MATRIX_ONE = 1024
+"""Colour matrix entries are whole multiples of its reciprocal, as in ``cv2.transform``."""
+_PLANES = 4
+"""Addresses of a frame: its luma and chroma, and those of its grid."""
+_LAYOUT = np.dtype(
+    [
+        *((name, np.int32) for name in ("rows", "columns", "chroma_rows", "chroma_columns")),
+        *((name, np.int32) for name in ("grid_rows", "grid_columns", "factor")),
+        *((name, np.float32) for name in ("min_grid_samples", "max_spacing")),
+        *((name, np.int32) for name in ("max_taps", "black", "neutral")),
+    ]
+)
+"""``Layout`` of kernels/warp.cu."""
+
+MAX_VIEW_FACES = 64
+"""Faces of one view, at most; the surest are kept."""
+_VALUES = 4 + 2 * len(KEYPOINTS)
+_VIEW_THREADS = (32, 1, 1)
+"""Of the kernel that decodes a view's detections: a warp a view."""
+_FACE_THREADS = (128, 1, 1)
+"""Of the kernel that reads a face's landmarks: a block a face."""
+
+
+class CudaFaceNetworks(Closing):
+    """Implements :class:`bgsoft.face.networks.FaceNetworks` for frames on the current device.
+
+    Everything runs on the current stream, which the host waits for at the end of each call.
+
+    Args:
+        format: Format of the frames.
+        make_network: Loads a model for a batch size.
+        batch: Looks per run of each network.
+
+    Raises:
+        ModelError: A model's file is damaged.
+        BackendUnavailableError: A network does not load on the device.
+    """
+
+    def __init__(self, format: FrameFormat, make_network: MakeNetwork, batch: int) -> None:
+        detector, landmarker = resolve_detector(), resolve_landmarker()
+        device, stream = cupy.cuda.Device(), cupy.cuda.get_current_stream()
+        self.views_per_run = self.faces_per_run = batch
+
+        def load_detector() -> Network:
+            device.use()
+            with stream:
+                return make_network(detector, batch)
+
+        with Parts() as parts:
+            loading = parts.begin("face detector", load_detector)
+            network = make_network(landmarker, batch)
+            self._detector = _Model(detector, loading.result(), format, batch)
+            self._landmarker = _Model(landmarker, network, format, batch)
+        self._found = CudaDetections(detector.spec.width, self._detector.most)
+        self._meshes = CudaMeshes(self._landmarker.most)
+
+    def start(self) -> None:
+        """Run both networks once, in the thread that will use them.
+
+        Raises:
+            InferenceError: One of them failed.
+        """
+        self._detector.network.run()
+        self._landmarker.network.run()
+
+    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
+        """See :class:`bgsoft.face.networks.FaceNetworks`."""
+        answers: list[Detections] = []
+        for start in range(0, len(asked), self._detector.most):
+            part = asked[start : start + self._detector.most]
+            for views, outputs, first, count in self._detector.run(part):
+                raw = outputs["boxes"], outputs["scores"]
+                self._found.launch(views, *raw, first, count, min_score)
+            self._found.fetch(len(part))
+            cupy.cuda.get_current_stream().synchronize()
+            answers += self._found.read(len(part))
+        return answers
+
+    def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
+        """See :class:`bgsoft.face.networks.FaceNetworks`."""
+        size, most = self._landmarker.size, self._landmarker.most
+        answers: list[Mesh] = []
+        for start in range(0, len(asked), most):
+            part = [
+                (frame, grid, View(frame_from_roi(roi, size), True))
+                for frame, grid, roi in asked[start : start + most]
+            ]
+            for views, outputs, first, count in self._landmarker.run(part):
+                raw = outputs["landmarks"], outputs["presence"]
+                self._meshes.launch(views, *raw, first, count)
+            self._meshes.fetch(len(part))
+            cupy.cuda.get_current_stream().synchronize()
+            answers += self._meshes.read(len(part))
+        return answers
+
+    def close(self) -> None:
+        """Free the networks; safe to call twice."""
+        self._detector.network.close()
+        self._landmarker.network.close()
+
+
+class _Model:
+    """One network and what fills its input."""
+
+    def __init__(
+        self, model: ResolvedModel, network: Network, format: FrameFormat, batch: int
+    ) -> None:
+        self.size = model.spec.width
+        self.most = _RUNS_PER_WAIT * batch
+        """Views of one :meth:`run`, at most."""
+        self._batch = batch
+        self._input = model.spec.input
+        self.network = network
+        self._warper = CudaWarper(model.spec, format, batch, self.most)
+
+    def run(self, asked: Sequence[FrameView]) -> Iterator[tuple[Array, dict[str, Array], int, int]]:
+        """Run as often as it takes to show all views; what is launched between runs stays in order.
+
+        Args:
+            asked: Up to :attr:`most` views.
+
+        Yields:
+            After each run: its views and outputs on the device, the outputs overwritten by the
+            next one; the index of its first view, and how many there are.
+        """
+        self._warper.upload(asked)
+        for first in range(0, len(asked), self._batch):
+            count = self._warper.write(first, self.network.inputs[self._input])
+            self.network.run()
+            yield self._warper.views(first), self.network.outputs, first, count
+
+
+class CudaWarper:
+    """Writes views of frames of one format into a batch tensor.
+
+    Args:
+        spec: Square input size, channel order and normalisation; NCHW.
+        format: Format of the frames.
+        batch: Items of the tensor.
+        most: Views of one :meth:`upload`, at most; ``batch`` where left out.
+
+    Raises:
+        ModelError: The model takes its channels last.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, format: FrameFormat, batch: int, most: int | None = None
+    ) -> None:
+        if spec.layout != "NCHW":
+            raise ModelError(f"model {spec.name} must take NCHW on the GPU, not {spec.layout}")
+        self._size = spec.width
+        self.shape = (batch, 3, spec.width, spec.width)
+        """Of the tensor."""
+        matrix = yuv_to_rgb_matrix(format)
+        if spec.color_order == "bgr":
+            matrix = matrix[::-1]
+        matrix = matrix.copy()
+        matrix[:, 3] += 0.5  # makes flooring a rounding
+        mean, std = np.array(spec.mean), np.array(spec.std)
+        norm = np.concatenate([1.0 / (255.0 * std), -mean / std]).astype(np.float32)
+        self._constants = (
+            _layout(format),
+            cupy.asarray(np.rint(matrix * _MATRIX_ONE).astype(np.int32)),
+            cupy.asarray(norm),
+        )
+        # Views, then the addresses of as many frames: one copy takes both.
+        self._most = most or batch
+        self._views_bytes = self._most * WARP_VIEW.itemsize
+        size = self._views_bytes + self._most * _PLANES * 8
+        self._host: NDArray[np.uint8] = pinned_array((size,), np.uint8)
+        self._device = cupy.empty(size, np.uint8)
+        self._views = self._host[: self._views_bytes].view(WARP_VIEW)
+        self._planes = self._host[self._views_bytes :].view(np.uint64).reshape(-1, _PLANES)
+        self._kernel = kernel("warp", "warp_views", sample_bits=8 * format.bytes_per_sample)
+        self._uploaded = 0
+
+    def upload(self, asked: Sequence[FrameView]) -> None:
+        """Tell the device what is to be looked at.
+
+        The stream must have passed the last call's upload.
+
+        Args:
+            asked: Frames on the device, their grids and what to look at.
+
+        Raises:
+            ValueError: There are too many views.
+        """
+        self._uploaded = len(asked)
+        if self._uploaded > self._most:
+            raise ValueError(f"expected up to {self._most} views, not {self._uploaded}")
+        if not asked:
+            return
+        frames: dict[int, int] = {}
+        planes: list[list[int]] = []
+        rows = []
+        for frame, grid, view in asked:
+            index = frames.setdefault(id(frame), len(frames))
+            if index == len(planes):
+                seen = grid.for_networks
+                arrays = (frame.luma, frame.chroma, seen.luma, seen.chroma)
+                planes.append([array.data.ptr for array in arrays])
+            t = view.frame_from_input
+            rows.append(((t.xx, t.xy, t.x0, t.yx, t.yy, t.y0), index, view.repeat_edges))
+        self._views[: len(rows)] = rows
+        self._planes[: len(planes)] = planes
+        size = self._views_bytes + len(planes) * _PLANES * 8
+        stream = cupy.cuda.get_current_stream()
+        self._device.data.copy_from_host_async(self._host.ctypes.data, size, stream)
+
+    def views(self, first: int) -> Array:
+        """Those uploaded, from one of them on, on the device."""
+        return self._device[first * WARP_VIEW.itemsize :]
+
+    def write(self, first: int, tensor: Array) -> int:
+        """Sample, convert and normalise the next views of those uploaded: one launch.
+
+        Args:
+            first: Index of the first of them.
+            tensor: Of :attr:`shape`, float32, C-contiguous; its first items are overwritten.
+
+        Returns:
+            How many were written: the tensor's items, or those that are left.
+
+        Raises:
+            ValueError: The tensor is another.
+        """
+        if tensor.shape != self.shape or tensor.dtype != "float32":
+            raise ValueError(f"expected {self.shape} float32, not {tensor.shape} {tensor.dtype}")
+        count = min(self.shape[0], self._uploaded - first)
+        if count > 0:
+            planes = self._device[self._views_bytes :]
+            args = (self.views(first), planes, *self._constants, tensor, np.int32(self._size))
+            self._kernel(blocks(self._size, self._size, count), BLOCK, args)
+        return count
+
+
+def _layout(format: FrameFormat) -> Any:
+    """One element of :data:`_LAYOUT`; CuPy passes it by value."""
+    black, neutral = format.luma_range[0], format.chroma_neutral
+    factor = detail_factor(format.width, format.height)
+    return np.array(
+        [
+            (
+                *format.luma_shape,
+                *format.chroma_shape[:2],
+                *grid_shape(format.width, format.height, factor),
+                factor,
+                *(MIN_GRID_SAMPLES, MAX_SPACING, MAX_TAPS, black, neutral),
+            )
+        ],
+        _LAYOUT,
+    )
+
+
+class CudaDetections:
+    """Decodes and merges the predictions of some views where they are; only faces come back.
+
+    Args:
+        size: Side of the detector's input, pixels.
+        most: Views that are read at a time, at most.
+    """
+
+    def __init__(self, size: int, most: int) -> None:
+        centres = anchor_centres(size)
+        self._anchors = len(centres)
+        self._centres = cupy.asarray(centres)
+        # Counts first, so that both come back in one copy of as many views as there were.
+        self._device = cupy.zeros(most * (1 + MAX_VIEW_FACES * (_VALUES + 1)), np.float32)
+        self._host: NDArray[np.float32] = pinned_array(self._device.shape, np.float32)
+        self._most = most
+        self._kernel = kernel("detections", "find_faces")
+
+    def launch(
+        self, views: Array, boxes: Array, logits: Array, first: int, count: int, min_score: float
+    ) -> None:
+        """Find the faces of a batch; one launch.
+
+        Args:
+            views: What the batch's items show: ``WARP_VIEW`` of bgsoft/face/warp.py, on the device.
+            boxes: (batch, anchors, 16) float32 on the device.
+            logits: (batch, anchors, 1) float32.
+            first: Which view the batch's first item is.
+            count: Items to look at.
+            min_score: In (0, 1).
+        """
+        row = MAX_VIEW_FACES * (_VALUES + 1)
+        args = (
+            *(views, boxes, logits, self._centres),
+            *(self._device[first:], self._device[self._most + first * row :]),
+            *(np.int32(self._anchors), np.int32(MAX_VIEW_FACES)),
+            np.float32(np.log(min_score / (1.0 - min_score))),
+            np.float32(MAX_OVERLAP),
+        )
+        self._kernel((count, 1, 1), _VIEW_THREADS, args)
+
+    def fetch(self, count: int) -> None:
+        """Ask for the faces of the first views; complete once the stream is."""
+        size = (self._most + count * MAX_VIEW_FACES * (_VALUES + 1)) * self._host.itemsize
+        stream = cupy.cuda.get_current_stream()
+        self._device.data.copy_to_host_async(self._host.ctypes.data, size, stream)
+
+    def read(self, views: int) -> list[Detections]:
+        """What :meth:`fetch` brought, in frame pixels, for each of the first views."""
+        counts = self._host[:views].view(np.int32)
+        rows = self._host[self._most :].reshape(self._most, MAX_VIEW_FACES, -1)[:views]
+        found = rows[np.arange(MAX_VIEW_FACES) < counts[:, None]].astype(np.float64)
+        boxes, scores = found[:, :4], found[:, _VALUES]
+        points = found[:, 4:_VALUES].reshape(len(found), len(KEYPOINTS), 2)
+        detections, start = [], 0
+        for count in counts.tolist():
+            part = slice(start, start + count)
+            detections.append(Detections(boxes[part], points[part], scores[part]))
+            start += count
+        return detections
+
+
+class CudaMeshes:
+    """Brings landmarks to the frame, and measures them, where they are.
+
+    Args:
+        most: Faces that are read at a time, at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._device = [
+            cupy.zeros(shape, np.float32)
+            for shape in ((most, 3, LANDMARKS), (most, MEASURES), (most, 1))
+        ]
+        self._host: list[NDArray[np.float32]] = [
+            pinned_array(array.shape, np.float32) for array in self._device
+        ]
+        self._kernel = kernel("mesh", "read_meshes")
+
+    def launch(self, views: Array, raw: Array, logits: Array, first: int, count: int) -> None:
+        """Read a batch: one launch and one copy.
+
+        Args:
+            views: What the batch's items show: ``WARP_VIEW`` of bgsoft/face/warp.py, on the device.
+            raw: (batch, 468, 3) float32 on the device, input pixels.
+            logits: (batch, 1) float32.
+            first: Which face the batch's first item is.
+            count: Items to look at.
+        """
+        points, measures, presences = (array[first:] for array in self._device)
+        sizes = map(np.int32, (LANDMARKS, RIGHT_EYE, LEFT_EYE))
+        self._kernel((count, 1, 1), _FACE_THREADS, (views, raw, points, measures, *sizes))
+        presences.data.copy_from_device_async(logits.data, count * logits.itemsize)
+
+    def fetch(self, count: int) -> None:
+        """Ask for the first faces; complete once the stream is."""
+        stream = cupy.cuda.get_current_stream()
+        for device, host in zip(self._device, self._host, strict=True):
+            target = host[:count]
+            device.data.copy_to_host_async(target.ctypes.data, target.nbytes, stream)
+
+    def read(self, count: int) -> list[Mesh]:
+        """What :meth:`fetch` brought."""
+        points, measures, logits = (host[:count] for host in self._host)
+        return make_meshes(points.copy(), presence(logits).tolist(), measures.tolist())
