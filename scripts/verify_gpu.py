@@ -118,7 +118,8 @@ class Checks:
         """The same for decoding a clip; skips what NVDEC itself says it does not decode."""
         device = self.need("decode", backend)
         if backend == "nvdec":
-            from bgsoft.decode.nv_caps import caps_reason, decoder_caps, nv_codec
+            from bgsoft.cuda.video_codec import decoder_caps
+            from bgsoft.decode.nv_caps import caps_reason, nv_codec
 
             info = probe(clip)
             caps = decoder_caps(self._gpu, nv_codec(info).name, info.format.bit_depth)
@@ -131,7 +132,7 @@ class Checks:
         """The same for encoding; skips what NVENC itself says it does not encode."""
         device = self.need("encode", backend)
         if backend == "nvenc":
-            from bgsoft.encode.nv_caps import encoder_caps
+            from bgsoft.cuda.video_codec import encoder_caps
 
             try:
                 caps = encoder_caps(self._gpu, codec)

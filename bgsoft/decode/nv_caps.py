@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bgsoft.cuda.video_codec import codec_errors, engine_facts, vendor_text, video_codec
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.untimed import is_untimed
 
-__all__ = ["NvCodec", "caps_reason", "decoder_caps", "nv_codec", "stream_reason"]
+__all__ = ["NvCodec", "caps_reason", "nv_codec", "stream_reason"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,51 +64,11 @@ def stream_reason(info: VideoInfo) -> str | None:
     return None
 
 
-def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int] | None:
-    """The GPU's answer for 4:2:0 streams of a codec.
-
-    Asked once for all runs, as the question makes a context of its own.
-
-    Args:
-        gpu: CUDA device number.
-        codec: In PyNvVideoCodec's ``cudaVideoCodec``, e.g. ``HEVC``.
-        bit_depth: 8 or 10.
-
-    Returns:
-        The answer; None for another than the first GPU that this process sees, since
-        PyNvVideoCodec would ask the first one in its place.
-
-    Raises:
-        BackendUnavailableError: The driver has no NVDEC library, or does not answer.
-    """
-    module = video_codec()
-    if gpu != 0:
-        return None
-    facts = engine_facts(gpu)
-    name = f"nvdec {codec} {bit_depth}"
-    known = facts.get(name)
-    if isinstance(known, str):
-        raise BackendUnavailableError(known)
-    if isinstance(known, dict):
-        return known
-    try:
-        answer = module.GetDecoderCaps(
-            gpuid=gpu, codec=getattr(module.cudaVideoCodec, codec), bitdepth=bit_depth
-        )
-    except codec_errors() as exc:
-        reason = f"NVDEC does not answer: {vendor_text(exc)}"
-        facts.put(name, reason, lasting=False)
-        raise BackendUnavailableError(reason) from exc
-    caps = {key: value for key, value in answer.items() if isinstance(value, int)}
-    facts.put(name, caps)
-    return caps
-
-
 def caps_reason(caps: Mapping[str, int] | None, info: VideoInfo) -> str | None:
     """Why a GPU cannot decode a stream; None where it can, or will have to show that it can.
 
     Args:
-        caps: As :func:`decoder_caps` answers for the stream's codec and depth.
+        caps: Of :func:`bgsoft.cuda.video_codec.decoder_caps`, for the stream's codec and depth.
         info: The stream.
     """
     if caps is None:

@@ -11,12 +11,12 @@ import numpy as np
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.video_codec import (
     codec_errors,
+    encoder_caps,
     nvenc_reason,
     vendor_text,
     video_codec,
 )
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.nv_caps import encoder_caps
 from bgsoft.encode.nv_packets import CodedPackets
 from bgsoft.encode.nv_settings import GOP, NvencChoice, fit_to_caps
 from bgsoft.errors import BackendUnavailableError, EncodeError

@@ -17,9 +17,9 @@ from bgsoft.pipeline.ring import FrameRing
 from tests.assets import CLIPS
 from tests.fakes import host_planes
 from tests.gpu.video_device import random_planes, to_host
+from tests.nvdec_stand_in import NVDEC_CLIPS
 from tests.rendering import video_info
 from tests.synthetic import VideoSpec, damage, regular_times, write_video
-from tests.unit.test_nvdec_packets import TAKEN
 
 pytestmark = pytest.mark.gpu
 
@@ -68,7 +68,7 @@ def bigger(name: str, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("name", NVDEC_CLIPS)
 def test_frames_are_those_of_the_cpu(device: Any, clip_folder: Path, name: str) -> None:
     path = bigger(name, clip_folder)
     try:
@@ -139,9 +139,9 @@ def test_surfaces_are_turned_as_on_the_cpu(
     import cupy
 
     from bgsoft.cuda.device import device_planes
+    from bgsoft.decode.convert import turn_plane
     from bgsoft.decode.nv_session import NvPicture
-    from bgsoft.decode.nv_surface import SurfaceWriter
-    from bgsoft.decode.orient import make_turn
+    from bgsoft.decode.nvdec import SurfaceWriter
 
     width, height = size
     stored = FrameFormat(width=width, height=height, layout=layout)
@@ -173,13 +173,13 @@ def test_surfaces_are_turned_as_on_the_cpu(
     SurfaceWriter(info, stream).write(picture, target)
     luma, chroma = planes.luma, planes.chroma
     if not orientation.is_identity:
-        turn = make_turn(orientation)
         luma = np.empty(format.luma_shape, format.dtype)
-        turn(planes.luma, luma)
+        turn_plane(planes.luma, luma, orientation)
         chroma = np.empty(format.chroma_shape, format.dtype)
         for channel in (0, 1):
             turned = np.empty(format.chroma_shape[:2], format.dtype)
-            turn(np.ascontiguousarray(planes.chroma[..., channel]), turned)
+            source = np.ascontiguousarray(planes.chroma[..., channel])
+            turn_plane(source, turned, orientation)
             chroma[..., channel] = turned
     assert np.array_equal(to_host(target.luma), luma)
     assert np.array_equal(to_host(target.chroma), chroma)

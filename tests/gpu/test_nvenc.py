@@ -37,7 +37,7 @@ def device(gpu: Any) -> Any:
 
 
 def caps_or_skip(device: Any, codec: str) -> Any:
-    from bgsoft.encode.nv_caps import encoder_caps
+    from bgsoft.cuda.video_codec import encoder_caps
 
     try:
         return encoder_caps(device.number, codec)
@@ -109,7 +109,7 @@ def test_the_matte(device: Any, tmp_path: Path) -> None:
 
 
 def test_a_gpu_without_nvenc_says_so(device: Any, tmp_path: Path) -> None:
-    from bgsoft.encode.nv_caps import encoder_caps
+    from bgsoft.cuda.video_codec import encoder_caps
     from bgsoft.encode.nvenc import NvencEncoder
 
     reason = ""

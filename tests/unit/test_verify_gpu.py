@@ -132,14 +132,13 @@ def test_a_provider_that_is_there_and_does_not_load_fails_its_rows(
 def test_what_the_gpu_says_it_lacks_is_skipped(
     main: Main, script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bgsoft.decode import nv_caps as decoding
-    from bgsoft.encode import nv_caps as encoding
+    from bgsoft.cuda import video_codec
 
     def encoder_caps(_gpu: int, codec: str) -> dict[str, int]:
         raise BackendUnavailableError(f"NVENC: none for {codec}")
 
-    monkeypatch.setattr(encoding, "encoder_caps", encoder_caps)
-    monkeypatch.setattr(decoding, "decoder_caps", lambda *_: {"supported": 0})
+    monkeypatch.setattr(video_codec, "encoder_caps", encoder_caps)
+    monkeypatch.setattr(video_codec, "decoder_caps", lambda *_: {"supported": 0})
     monkeypatch.setattr(script.Checks, "need", lambda *_: None)
     _, result = main("--only", "encode", "decode")
     on_gpu = [row for row in result["rows"] if row["name"].startswith("nv")]
