@@ -12,16 +12,12 @@ from av.video.codeccontext import VideoCodecContext
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
-from bgsoft.encode.pictures import PictureSource, picture_source
+from bgsoft.encode.pictures import picture_source
 from bgsoft.errors import EncodeError
 from bgsoft.frame import ColorInfo, Frame, FrameFormat
-from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 
 __all__ = ["CpuEncoder"]
-
-_LIMITED, _FULL, _UNSPECIFIED_RANGE = 1, 2, 0
-"""FFmpeg's AVColorRange."""
 
 # These two run their slices on FFmpeg's own threads; with its frame threads they would hold on to
 # pictures after encode() has returned. All others thread inside and copy each picture at once.
@@ -39,9 +35,6 @@ class CpuEncoder:
     Args:
         muxer: Takes the packets; gets its video stream here.
         choice: Encoder and settings.
-        format: Layout and size of the frames.
-        info: Source of frame rate, pixel aspect and time base.
-        kind: Which planes are encoded.
         threads: Encoder threads; 0: the encoder's choice.
 
     Raises:
@@ -49,26 +42,19 @@ class CpuEncoder:
         EncodeError: The encoder refuses its settings.
     """
 
-    def __init__(
-        self,
-        muxer: Muxer,
-        choice: EncoderChoice,
-        format: FrameFormat,
-        info: VideoInfo,
-        kind: PictureKind = PictureKind.COLOR,
-        threads: int = 0,
-    ) -> None:
+    def __init__(self, muxer: Muxer, choice: EncoderChoice, threads: int = 0) -> None:
+        info, format = muxer.info, muxer.info.format
         self.name = choice.encoder
         self.frames = 0
         self._muxer = muxer
         self._time_base = info.time_base
         self._durations: dict[int, int] = {}
         """Durations of the frames inside the encoder, by output timestamp."""
-        self._frame_ticks = max(1, round(1 / (muxer.frame_rate * info.time_base)))
+        self._frame_ticks = info.nominal_ticks
         # A matte is a mask, not light: its values go through no transfer or matrix.
-        self._color = format.color if kind is not PictureKind.MATTE else ColorInfo()
+        self._color = format.color if choice.kind is not PictureKind.MATTE else ColorInfo()
         self._range = _range_code(format)
-        self._pictures: PictureSource = picture_source(choice, format, kind)
+        self._pictures = picture_source(choice, format)
         self._stream = muxer.add_encoder(
             choice.encoder,
             width=format.width,
@@ -141,9 +127,8 @@ class CpuEncoder:
 
 
 def _range_code(format: FrameFormat) -> int:
-    if not format.color.range_specified:
-        return _UNSPECIFIED_RANGE
-    return _FULL if format.color.full_range else _LIMITED
+    """FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full."""
+    return 1 + format.color.full_range if format.color.range_specified else 0
 
 
 def _configure(context: VideoCodecContext, choice: EncoderChoice, threads: int) -> None:

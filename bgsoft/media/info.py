@@ -78,6 +78,11 @@ class VideoInfo:
         return self.frame_rate if 0 < self.frame_rate <= _MAX_RATE else _FALLBACK_RATE
 
     @property
+    def nominal_ticks(self) -> int:
+        """Nominal duration of a frame, in ``time_base`` units."""
+        return max(1, round(1 / (self.nominal_rate * self.time_base)))
+
+    @property
     def estimated_frames(self) -> int | None:
         """Frames to expect, for progress display only."""
         if self.num_frames_from_header:

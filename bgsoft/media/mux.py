@@ -138,11 +138,6 @@ class Muxer(Closing):
         """What became of each audio track."""
         return self._side.audio if self._side is not None else []
 
-    @property
-    def frame_rate(self) -> Fraction:
-        """Nominal frame rate, for rate control and headers."""
-        return self.info.nominal_rate
-
     def _timecode_fits(self, timecode: str) -> bool:
         """Whether the source's timecode is still that of the first frame, and the muxer takes it.
 
@@ -151,7 +146,7 @@ class Muxer(Closing):
         """
         if self.timeline.is_part:
             return False
-        return ";" not in timecode or round(self.frame_rate) % 30 == 0
+        return ";" not in timecode or round(self.info.nominal_rate) % 30 == 0
 
     def add_encoder(self, encoder: str, **settings: Any) -> VideoStream:
         """Add the video stream of an encoder that runs through PyAV.
@@ -168,7 +163,7 @@ class Muxer(Closing):
         """
         try:
             stream = self._output.add_stream(
-                encoder, rate=self.frame_rate, time_base=self.info.time_base, **settings
+                encoder, rate=self.info.nominal_rate, time_base=self.info.time_base, **settings
             )
         except ValueError as exc:
             raise self._cannot_hold(encoder) from exc
@@ -180,13 +175,11 @@ class Muxer(Closing):
         self._adopt(stream)
         return stream
 
-    def add_packets(self, codec: str, *, width: int, height: int) -> Stream:
+    def add_packets(self, codec: str) -> Stream:
         """Add the video stream for packets that are encoded elsewhere (Annex B for H.26x).
 
         Args:
             codec: FFmpeg's codec name, e.g. ``h264``.
-            width: Luma width, pixels.
-            height: Luma height, pixels.
 
         Returns:
             The stream; packets for :meth:`write_video` carry it as their ``stream``.
@@ -196,7 +189,10 @@ class Muxer(Closing):
         """
         try:
             stream = self._output.add_mux_stream(
-                codec, rate=self.frame_rate, width=width, height=height
+                codec,
+                rate=self.info.nominal_rate,
+                width=self.info.format.width,
+                height=self.info.format.height,
             )
         except ValueError as exc:
             raise self._cannot_hold(codec) from exc
@@ -217,7 +213,7 @@ class Muxer(Closing):
         if self.container.numbers_frames:
             # A source of the same kind has numbers already, and may have left some out.
             same = is_untimed(self.info.container)
-            rate = 1 / self.info.time_base if same else self.frame_rate
+            rate = 1 / self.info.time_base if same else self.info.nominal_rate
             number_frames(stream, rate)
             self._grid = FrameGrid(self.container, rate, self.info.time_base)
             self._grid.check_source(self.info, self.timeline)

@@ -625,7 +625,7 @@ def test_packets_made_elsewhere(tmp_path: Path, extension: str) -> None:
         av.open(str(made), mode="r") as source,
         Muxer(target, container_for(target), info, copy_tracks=False) as muxer,
     ):
-        stream = muxer.add_packets("h264", width=96, height=72)
+        stream = muxer.add_packets("h264")
         packets = [packet for packet in source.demux(video=0) if packet.size]
         start = min(packet.pts for packet in packets if packet.pts is not None)
         for packet in packets:
