@@ -20,15 +20,13 @@ from av.video.stream import VideoStream
 from bgsoft.closing import Closing
 from bgsoft.errors import EncodeError, UnsupportedFormatError
 from bgsoft.media.containers import Container
+from bgsoft.media.headers import ROOM, write_languages, write_pixel_aspect
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.labels import Labels
-from bgsoft.media.matroska import ROOM, write_pixel_aspect
-from bgsoft.media.metadata import file_tags, stream_tags
-from bgsoft.media.numbered import FrameGrid, number_frames
+from bgsoft.media.numbered import FrameGrid
 from bgsoft.media.output import write_error
 from bgsoft.media.pyav import TAG_OPTIONS, exact
-from bgsoft.media.quicktime import write_languages
 from bgsoft.media.source import open_input
+from bgsoft.media.tags import Labels, file_tags, stream_tags
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.tracks import SideTracks
 from bgsoft.media.untimed import is_untimed
@@ -214,7 +212,7 @@ class Muxer(Closing):
             # A source of the same kind has numbers already, and may have left some out.
             same = is_untimed(self.info.container)
             rate = 1 / self.info.time_base if same else self.info.nominal_rate
-            number_frames(stream, rate)
+            stream.time_base = 1 / rate  # one frame is the unit of its clock
             self._grid = FrameGrid(self.container, rate, self.info.time_base)
             self._grid.check_source(self.info, self.timeline)
         stream.metadata.update(self._video_tags)

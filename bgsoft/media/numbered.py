@@ -17,7 +17,6 @@ from typing import Any
 import av
 from av.audio.stream import AudioStream
 from av.packet import Packet
-from av.stream import Stream
 
 from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import Container
@@ -93,8 +92,8 @@ class FrameGrid:
             self.check(pts - shown[0])
 
 
-class SteadyTrack:
-    """Sound that begins at zero and has no gaps; see :class:`bgsoft.media.track.Track`.
+class SteadyTrack(Track):
+    """Sound that begins at zero and has no gaps.
 
     What lies before zero is left out.
 
@@ -105,25 +104,15 @@ class SteadyTrack:
     """
 
     def __init__(self, inner: Track, source: AudioStream, container: Container) -> None:
+        super().__init__()
         self._inner = inner
         self._source = source
         self._container = container
         self._written = Fraction(0)
 
-    @property
-    def done(self) -> bool:
-        return self._inner.done
-
-    @done.setter
-    def done(self, value: bool) -> None:
-        self._inner.done = value
-
-    @property
-    def damaged_packets(self) -> int:
-        return int(getattr(self._inner, "damaged_packets", 0))
-
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
-        return self._steady(self._inner.feed(packet))
+        yield from self._steady(self._inner.feed(packet))
+        self.done, self.damaged_packets = self._inner.done, self._inner.damaged_packets
 
     def flush(self) -> Iterable[Packet[Any]]:
         return self._steady(self._inner.flush())
@@ -162,8 +151,3 @@ def _pcm_bytes(codec: str) -> int:
     """Bytes of one stored sample: ``pcm_s24le`` has 3, ``pcm_alaw`` 1."""
     digits = "".join(character for character in codec if character.isdigit())
     return math.ceil(int(digits) / 8) if digits else 1
-
-
-def number_frames(stream: Stream, frame_rate: Fraction) -> None:
-    """Make one frame the unit of an output stream's clock."""
-    stream.time_base = 1 / frame_rate

@@ -95,6 +95,14 @@ class Timeline:
         after = self.begin is None or seconds >= self.begin
         return after and (self.end is None or seconds < self.end)
 
+    def clip(self, start: Fraction, end: Fraction) -> tuple[Fraction, Fraction]:
+        """What of a stretch of input time is kept; nothing where the end is not after the start."""
+        if self.begin is not None:
+            start = max(start, self.begin)
+        if self.end is not None:
+            end = min(end, self.end)
+        return start, end
+
     @property
     def is_part(self) -> bool:
         """Whether the output starts later than the input."""

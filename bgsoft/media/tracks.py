@@ -24,16 +24,15 @@ from av.video.stream import VideoStream
 
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
-from bgsoft.media.copied import CopiedTrack, CoverTrack
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.metadata import chapters_in, stream_tags
 from bgsoft.media.numbered import SteadyTrack
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
 from bgsoft.media.splice import SplicedClock
 from bgsoft.media.subtitles import READABLE, TextTrack, add_text_stream
+from bgsoft.media.tags import chapters_in, stream_tags
 from bgsoft.media.timeline import BROADCAST_DEMUXERS, Timeline
-from bgsoft.media.track import Track
+from bgsoft.media.track import CopiedTrack, CoverTrack, Track
 from bgsoft.media.transcode import (
     TranscodedTrack,
     add_audio_stream,
@@ -284,10 +283,10 @@ class SideTracks:
             return self._copy(output, stream)
         text_codec = self._container.text_subtitles
         if codec in READABLE and text_codec is not None:
-            target = add_text_stream(output, text_codec)
+            target = add_text_stream(output, text_codec, stream)
             _describe(target, stream)
             self._notice(f"subtitle track {stream.index} converted from {codec} to {text_codec}")
-            return TextTrack(stream, target, text_codec, self._timeline)
+            return TextTrack(stream, target, self._timeline)
         self._notice(
             f"subtitle track {stream.index} ({codec or 'unknown'}) left out: "
             f"{self._container.name} cannot hold it"
@@ -379,7 +378,7 @@ class SideTracks:
                 yield from self._feed(packet)
         for index, track in self._tracks.items():
             yield from self._guarded(index, track.flush())
-            damaged = getattr(track, "damaged_packets", 0)
+            damaged = track.damaged_packets
             if damaged:
                 self._notice(f"track {index}: {damaged} damaged packets left out")
 

@@ -17,6 +17,7 @@ from av.stream import Stream
 from bgsoft.media.containers import Container
 from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
+from bgsoft.media.track import Track
 
 __all__ = ["TranscodedTrack", "add_audio_stream", "fallback_encoders", "same_encoder"]
 
@@ -96,7 +97,7 @@ def add_audio_stream(output: OutputContainer, encoder: str, source: AudioStream)
     return stream
 
 
-class TranscodedTrack:
+class TranscodedTrack(Track):
     """Decodes, resamples and encodes one audio track; timestamps stay exact to the sample.
 
     Args:
@@ -114,9 +115,8 @@ class TranscodedTrack:
         *,
         from_zero: bool = False,
     ) -> None:
-        self.done = False
+        super().__init__()
         self._pad = ":first_pts=0" if from_zero else ""
-        self.damaged_packets = 0
         self._decoder = source.codec_context
         self._tick = exact(source.time_base) or Fraction(1, av.time_base)
         self._output = output

@@ -29,7 +29,7 @@ from bgsoft.frame import (
 )
 from bgsoft.media.containers import CONTAINERS, container_for
 from bgsoft.media.mux import Muxer
-from bgsoft.media.side_data import frame_content_light, frame_mastering_display
+from bgsoft.media.probe import frame_content_light, frame_mastering_display
 from tests.fakes import host_planes
 from tests.outside import shown_by_ffmpeg
 from tests.rendering import draw, encode_frames, matte_picture, psnr, read_back, video_info

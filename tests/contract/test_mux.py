@@ -22,15 +22,14 @@ from bgsoft.encode.base import PictureKind
 from bgsoft.errors import EncodeError, OutputError, UnsupportedFormatError
 from bgsoft.frame import FrameFormat
 from bgsoft.media.containers import container_for
-from bgsoft.media.copied import CopiedTrack
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
 from bgsoft.media.pyav import TAG_OPTIONS
-from bgsoft.media.subtitles import decode_text, encode_text
 from bgsoft.media.timeline import Timeline
+from bgsoft.media.track import CopiedTrack
 from bgsoft.media.transcode import TranscodedTrack
 from bgsoft.report import Event
-from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.outside import ffmpeg, lines_by_ffmpeg, shown_by_ffmpeg
 from tests.rendering import encode_frames, read_back, video_info
 from tests.synthetic import (
     Plane,
@@ -49,6 +48,13 @@ CHAPTERS = [
     (Fraction(1, 2), Fraction(3, 2), "middle"),
     (Fraction(3, 2), Fraction(2), "end"),
 ]
+
+
+VP9 = VideoSpec(
+    codec="libvpx-vp9",
+    times=regular_times(5),
+    options={"cpu-used": "8", "deadline": "realtime"},
+)
 
 
 def film(seconds: int = 2, start: Fraction | int = 0) -> VideoSpec:
@@ -208,18 +214,9 @@ def test_every_track_is_kept(tmp_path: Path, names: tuple[str, str]) -> None:
             for chapter in container.chapters()
         ]
         assert got == CHAPTERS
-        lines = [
-            (
-                packet.pts * packet.time_base,
-                packet.duration * packet.time_base,
-                decode_text(bytes(packet), container.streams.subtitles[0].codec_context.name),
-            )
-            for packet in container.demux(subtitles=0)
-            if packet.size and packet.pts is not None and packet.duration is not None
-        ]
-    assert [line for line in lines if line[2]] == [
-        (Fraction(1, 10), Fraction(3, 10), "first"),
-        (Fraction(1, 2), Fraction(1, 5), "second"),
+    assert lines_by_ffmpeg(target) == [
+        (Fraction(1, 10), Fraction(4, 10), "first"),
+        (Fraction(1, 2), Fraction(7, 10), "second"),
     ]
     for track in (0, 1):
         wanted = payloads(source, "audio", track)
@@ -720,32 +717,40 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, extension: str) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+_MARKED = "1 < 2 & <b>so</b>\non <i>ü♫</i>"
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv", ".webm"])
 @pytest.mark.parametrize(
-    ("payload", "codec", "text"),
-    [
-        (b"\x00\x05Hello\x00\x00\x00\x12styl", "mov_text", "Hello"),
-        (b"\x00\x0a\xfe\xff\x00H\x00\xe9\x00!\x26\x6b", "mov_text", "Hé!♫"),
-        (b"\x00\x00", "mov_text", ""),
-        (b"\x00\x09a < b & c", "mov_text", "a < b & c"),
-        (b"Zwei <i>Zeilen</i>\r\nText", "subrip", "Zwei <i>Zeilen</i>\nText"),
-        (b'<font color="red">red</font> <b>bold</b>', "subrip", "red <b>bold</b>"),
-        (b"<v Roger>1 &lt; 2 <c.loud>and</c> <b>so</b> on", "webvtt", "1 < 2 and <b>so</b> on"),
-        (b"0,0,Default,,0,0,0,,{\\an8}Up, and\\Ndown", "ass", "Up, and\ndown"),
-        (b"3,0,Default", "ass", ""),
-    ],
+    ("suffix", "codec"),
+    [(".mp4", "mov_text"), (".mkv", "copy"), (".webm", "copy"), (".mkv", "ass")],
 )
-def test_subtitle_text_is_read(payload: bytes, codec: str, text: str) -> None:
-    assert decode_text(payload, codec) == text
+def test_subtitle_text_is_kept(tmp_path: Path, suffix: str, codec: str, extension: str) -> None:
+    if suffix == ".webm":
+        written, webvtt = tmp_path / "in.vtt", _MARKED.replace("&", "&amp;").replace("< ", "&lt; ")
+        written.write_text(f"WEBVTT\n\n00:00:00.100 --> 00:00:00.400\n{webvtt}\n")
+    else:
+        written = tmp_path / "in.srt"
+        written.write_text(f"1\n00:00:00,100 --> 00:00:00,400\n{_MARKED}\n")
+    picture = write_video(tmp_path / f"picture{suffix}", film(1) if suffix != ".webm" else VP9)
+    source, target = tmp_path / f"source{suffix}", tmp_path / f"out{extension}"
+    ffmpeg("-i", picture, "-i", written, "-c", "copy", "-c:s", codec, source)
+    rerender(source, target)
+    assert lines_by_ffmpeg(target) == [(Fraction(1, 10), Fraction(4, 10), _MARKED)]
 
 
-def test_subtitle_text_is_written() -> None:
-    text = "1 < 2 & <b>so</b>\non"
-    assert encode_text(text, "subrip") == text.encode()
-    assert encode_text(text, "webvtt") == b"1 &lt; 2 &amp; <b>so</b>\non"
-    assert encode_text(text, "mov_text") == b"\x00\x0d1 < 2 & so\non"
-    long = encode_text("ü" * 40_000, "mov_text")
-    assert int.from_bytes(long[:2], "big") == len(long) - 2 <= 0xFFFF
-    assert decode_text(long, "mov_text") == "ü" * 32_767
+@pytest.mark.parametrize("extension", [".mp4", ".webm"])
+def test_a_subtitle_that_is_too_long_for_its_codec_is_cut(tmp_path: Path, extension: str) -> None:
+    written = tmp_path / "in.srt"
+    text = "\n".join(["ü" * 1000] * 40)
+    written.write_text(f"1\n00:00:00,100 --> 00:00:00,400\n{text}\n")
+    picture = write_video(tmp_path / "picture.mkv", film(1))
+    source, target = tmp_path / "source.mkv", tmp_path / f"out{extension}"
+    ffmpeg("-i", picture, "-i", written, "-c", "copy", source)
+    rerender(source, target)
+    (line,) = lines_by_ffmpeg(target)
+    assert len(line[2]) > 32_000
+    assert text.startswith(line[2])
 
 
 def test_subtitles_without_a_place_are_told(tmp_path: Path) -> None:

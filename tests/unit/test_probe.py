@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bgsoft.errors import OpenError
 from bgsoft.frame import ContentLight
 from bgsoft.media.info import Orientation
-from bgsoft.media.probe import probe
-from bgsoft.media.side_data import orientation_from_matrix
+from bgsoft.media.probe import (
+    frame_content_light,
+    frame_mastering_display,
+    frame_orientation,
+    orientation_from_matrix,
+    probe,
+)
 from tests.assets import CLIPS, NTSC, Clip
 from tests.synthetic import SoundSpec, VideoSpec, damage, regular_times, write_movie, write_video
 
@@ -112,6 +118,21 @@ def test_a_slanted_rotation_is_rounded_with_a_notice(tmp_path: Path) -> None:
     info = probe(write_video(tmp_path / "slanted.mp4", spec))
     assert info.orientation == Orientation(rotation=90)
     assert info.notices == ("rotation of 100° rounded to 90°",)
+
+
+class Unreadable:
+    """A frame with data of a kind that PyAV does not know, as EXIF in Motion JPEG is."""
+
+    @property
+    def side_data(self) -> Any:
+        raise ValueError("31 is not a valid Type")
+
+
+def test_data_of_an_unknown_kind_is_no_fault() -> None:
+    frame: Any = Unreadable()
+    assert frame_orientation(frame) == (Orientation(), None)
+    assert frame_mastering_display(frame) is None
+    assert frame_content_light(frame) is None
 
 
 @pytest.mark.parametrize(
