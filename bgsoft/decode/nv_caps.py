@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.untimed import is_untimed
+from bgsoft.media.source import RAW_STREAMS
 
 __all__ = ["NvCodec", "caps_reason", "nv_codec", "stream_reason"]
 
@@ -32,8 +32,6 @@ _CODECS = {
 }
 _DEPTHS = {"yuv420p": 8, "yuvj420p": 8, "yuv420p10le": 10}
 """Pixel formats whose samples arrive as the pipeline has them."""
-_RAW = frozenset({"h264", "hevc", "obu"})
-"""Demuxers of streams without a container, so without the time of presentation."""
 
 
 def nv_codec(info: VideoInfo) -> NvCodec:
@@ -59,7 +57,7 @@ def stream_reason(info: VideoInfo) -> str | None:
     if info.coded_width % 2:
         # PyNvVideoCodec copies as many chroma bytes per row as luma: the last Cr would be missing.
         return f"an odd width ({info.coded_width}) is decoded on the CPU"
-    if info.container in _RAW or is_untimed(info.container):
+    if info.container in RAW_STREAMS or info.is_untimed:
         return f"timestamps that {info.container} lacks are made by the CPU decoder"
     return None
 

@@ -18,7 +18,7 @@ from av.video.stream import VideoStream
 from bgsoft.errors import OpenError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import exact
-from bgsoft.media.source import open_input
+from bgsoft.media.source import RAW_STREAMS, open_input
 from bgsoft.media.untimed import TimedDecoder
 
 __all__ = ["DecodedPicture", "FrameReader", "P", "StreamReader"]
@@ -28,8 +28,8 @@ _MAX_READ_ERRORS = 64
 _SEEK_BACK_SECONDS = (0, 2, 10, 40)
 """How far before the wanted time to seek, one after the other, until an intact key frame from
 before it comes out. Containers seek by decoding time, and MPEG-TS does not know its key frames."""
-_NOT_SEEKABLE = frozenset({"h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu", "gif"})
-"""Demuxers of raw streams: without an index and timestamps, a start is found by decoding."""
+_NOT_SEEKABLE = (*RAW_STREAMS, "gif")
+"""Demuxers without an index and timestamps: a start is found by decoding."""
 
 
 class DecodedPicture(Protocol):

@@ -29,7 +29,6 @@ from bgsoft.media.source import open_input
 from bgsoft.media.tags import Labels, file_tags, stream_tags
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.tracks import SideTracks
-from bgsoft.media.untimed import is_untimed
 from bgsoft.report import AudioReport, Event
 
 __all__ = ["Muxer"]
@@ -210,8 +209,9 @@ class Muxer(Closing):
         self._video = stream
         if self.container.numbers_frames:
             # A source of the same kind has numbers already, and may have left some out.
-            same = is_untimed(self.info.container)
-            rate = 1 / self.info.time_base if same else self.info.nominal_rate
+            rate = self.info.nominal_rate
+            if self.info.is_untimed:
+                rate = 1 / self.info.time_base
             stream.time_base = 1 / rate  # one frame is the unit of its clock
             self._grid = FrameGrid(self.container, rate, self.info.time_base)
             self._grid.check_source(self.info, self.timeline)
@@ -226,8 +226,7 @@ class Muxer(Closing):
     @property
     def _tells_aspect(self) -> bool:
         """Whether the finished header must be told that pixels are not square."""
-        matroska = self.container.muxer in ("matroska", "webm")
-        return matroska and self.info.sample_aspect_ratio != 1
+        return self.container.is_matroska and self.info.sample_aspect_ratio != 1
 
     def timestamp(self, pts: int) -> int:
         """The output timestamp of a source timestamp, both in ``info.time_base``.
@@ -359,7 +358,7 @@ def _muxer_options(
     if container.free_origin and info.container == "mpegts":
         # The same clock in and out; otherwise the muxer shifts everything by its start-up delay.
         options["mpegts_copyts"] = "1"
-    if container.edit_lists and source is not None and info.container.startswith("mov"):
+    if container.edit_lists and source is not None and info.is_mov:
         # Keys of the source's own (a phone's place and model) need another box than players'
         # title and artist, and there it holds no cover.
         covers = any(stream.disposition & Disposition.attached_pic for stream in source.streams)

@@ -7,24 +7,21 @@ heard at another time than in the source.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
-import av
 from av.audio.stream import AudioStream
 from av.packet import Packet
 
-from bgsoft.errors import OpenError, UnsupportedFormatError
+from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.source import open_input
+from bgsoft.media.source import read_packets
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import Track
-from bgsoft.media.untimed import is_untimed
 
 __all__ = ["FrameGrid", "SteadyTrack"]
 
@@ -75,13 +72,10 @@ class FrameGrid:
             info: The video.
             timeline: The part that is kept.
         """
-        if info.interlaced or is_untimed(info.container):
+        if info.interlaced or info.is_untimed:
             return  # a field may be a packet; such a source has places itself
-        stamps: list[tuple[int | None, int | None]] = []
-        # The decoder tells what cannot be read.
-        with contextlib.suppress(OpenError, av.FFmpegError), open_input(info.path) as source:
-            packets = source.demux(source.streams[info.stream_index])
-            stamps.extend((p.dts, p.pts) for p in packets if p.size and not p.is_discard)
+        packets = read_packets(info.path, info.stream_index)
+        stamps = [(p.dts, p.pts) for p in packets if not p.is_discard]
         clock = [dts for dts, _ in stamps if dts is not None]
         if any(later < earlier for earlier, later in itertools.pairwise(clock)):
             return  # a clock that restarts is mended while decoding

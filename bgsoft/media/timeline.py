@@ -10,10 +10,7 @@ from typing import Self
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 
-__all__ = ["BROADCAST_DEMUXERS", "Timeline"]
-
-BROADCAST_DEMUXERS = frozenset({"mpegts", "mpeg"})
-"""Demuxers whose clock starts anywhere; 26-hour offsets are normal."""
+__all__ = ["Timeline"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +61,7 @@ class Timeline:
         if container.numbers_frames:
             return cls(origin=first, end=end)
         origin = min(Fraction(0), first)
-        if not container.free_origin and info.container in BROADCAST_DEMUXERS:
+        if not container.free_origin and info.is_broadcast:
             lowest = first if earliest is None else min(first, earliest)
             origin = math.floor(lowest / tick) * tick
         return cls(origin=origin, end=end)

@@ -27,11 +27,11 @@ from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.numbered import SteadyTrack
 from bgsoft.media.pyav import exact
-from bgsoft.media.source import open_input
+from bgsoft.media.source import read_packets
 from bgsoft.media.splice import SplicedClock
 from bgsoft.media.subtitles import READABLE, TextTrack, add_text_stream
 from bgsoft.media.tags import chapters_in, stream_tags
-from bgsoft.media.timeline import BROADCAST_DEMUXERS, Timeline
+from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import CopiedTrack, CoverTrack, Track
 from bgsoft.media.transcode import (
     TranscodedTrack,
@@ -91,7 +91,7 @@ class SideTracks:
         self._cut_at_zero: set[int] = set()
         """Audio tracks whose packets before zero cannot be kept."""
         self._splices: SplicedClock | None = None
-        if info.container in BROADCAST_DEMUXERS:
+        if info.is_broadcast:
             self._splices = SplicedClock(
                 info.stream_index, 1 / info.frame_rate if info.frame_rate else Fraction(0)
             )
@@ -132,7 +132,7 @@ class SideTracks:
 
     def _is_rewritten(self, stream: Stream) -> bool:
         """Whether the muxer itself writes a track like this: MP4's chapter titles and timecode."""
-        return self._info.container.startswith("mov") and (
+        return self._info.is_mov and (
             "timecode" in stream.metadata or bool(self._source.chapters())
         )
 
@@ -145,7 +145,7 @@ class SideTracks:
         # Numbered packets are fitted to the picture by SteadyTrack.
         keep = self._container.edit_lists or self._container.numbers_frames
         skipped = Fraction(0)
-        if self._container.muxer in ("matroska", "webm"):
+        if self._container.is_matroska:
             skipped = _priming(stream)
             known = self._info.container.startswith("matroska") or _codec_name(stream) == "opus"
             keep = skipped > 0 or (known and not self._timeline.is_part)
@@ -168,22 +168,18 @@ class SideTracks:
         waiting, origin = self._cut_at_zero, self._timeline.origin
         if not waiting:
             return
-        with (
-            contextlib.closing(open_input(self._info.path)) as source,
-            contextlib.suppress(av.FFmpegError),
-        ):
-            for packet in source.demux([source.streams[index] for index in waiting]):
-                tick = exact(packet.time_base)
-                if not packet.size or packet.pts is None or tick is None:
-                    continue
-                start = packet.pts * tick
-                middle = start + (packet.duration or 0) * tick / 2
-                if start < origin <= middle and packet.stream_index in waiting:
-                    video_tick = self._info.time_base
-                    self._timeline.include(math.floor(start / video_tick) * video_tick)
-                waiting.discard(packet.stream_index)
-                if not waiting or start > origin + 1:
-                    return
+        for packet in read_packets(self._info.path, *waiting):
+            tick = exact(packet.time_base)
+            if packet.pts is None or tick is None:
+                continue
+            start = packet.pts * tick
+            middle = start + (packet.duration or 0) * tick / 2
+            if start < origin <= middle and packet.stream_index in waiting:
+                video_tick = self._info.time_base
+                self._timeline.include(math.floor(start / video_tick) * video_tick)
+            waiting.discard(packet.stream_index)
+            if not waiting or start > origin + 1:
+                return
 
     def _add_audio(self, output: OutputContainer, stream: AudioStream) -> Track | None:
         number = len(self.audio)
@@ -201,7 +197,7 @@ class SideTracks:
         elif numbers and self._begins_late(number, stream):
             reason = f"{self._container.name} cannot hold a late start, so silence leads in"
             encoders = (*same_encoder(codec), *encoders)
-        elif numbers and self._has_gaps(number):
+        elif numbers and self._has_gaps(stream):
             reason = f"{self._container.name} cannot hold gaps, so silence fills them"
             encoders = (*same_encoder(codec), *encoders)
         if reason is None:
@@ -245,27 +241,22 @@ class SideTracks:
             )
         return late > _MAX_LATE_SECONDS
 
-    def _has_gaps(self, number: int) -> bool:
+    def _has_gaps(self, stream: AudioStream) -> bool:
         """Whether a track that begins in time has gaps that its copy could not keep."""
         if self._splices is not None:
             return False  # joined recordings have some that are closed
-        with contextlib.closing(open_input(self._info.path)) as source:
-            twin = source.streams.audio[number]
-            dry = SteadyTrack(CopiedTrack(twin, twin, self._timeline), twin, self._container)
-            try:
-                for packet in source.demux(twin):
-                    if packet.size:
-                        collections.deque(dry.feed(packet), maxlen=0)
-            except UnsupportedFormatError:
-                return True
-            except av.FFmpegError:
-                pass  # told when the track is read
+        copy = SteadyTrack(CopiedTrack(stream, stream, self._timeline), stream, self._container)
+        try:
+            for packet in read_packets(self._info.path, stream.index):
+                collections.deque(copy.feed(packet), maxlen=0)
+        except UnsupportedFormatError:
+            return True
         return False
 
     def _is_mp4(self) -> bool:
         """Whether the input is MP4 itself, rather than QuickTime's MOV."""
         brand = self._source.metadata.get("major_brand", "").strip()
-        return self._info.container.startswith("mov") and brand not in ("", "qt")
+        return self._info.is_mov and brand not in ("", "qt")
 
     def _drop_audio(self, number: int, codec: str, reason: str) -> None:
         self.audio.append(AudioReport(track=number, codec=codec, action="dropped", reason=reason))
@@ -295,15 +286,11 @@ class SideTracks:
 
     def _lacks_ends(self, stream: SubtitleStream) -> bool:
         """Whether any packet of a track does not tell when its picture is taken away."""
-        with (
-            contextlib.closing(open_input(self._info.path)) as source,
-            contextlib.suppress(av.FFmpegError),
-        ):
-            for packet in source.demux(source.streams[stream.index]):
-                seconds = (packet.duration or 0) * (exact(packet.time_base) or 0)
-                if packet.size and not 0 < seconds < _ENDLESS_SECONDS:
-                    return True
-        return False
+        lengths = (
+            (packet.duration or 0) * (exact(packet.time_base) or 0)
+            for packet in read_packets(self._info.path, stream.index)
+        )
+        return not all(0 < seconds < _ENDLESS_SECONDS for seconds in lengths)
 
     def _add_picture(self, output: OutputContainer, stream: VideoStream) -> Track | None:
         """Copy cover art; further films are left out."""
@@ -312,9 +299,9 @@ class SideTracks:
             return None
         codec = _codec_name(stream)
         if self._container.muxer == "matroska" and codec in _COVER_NAMES:
-            data = self._cover_data(stream)
-            if data:
-                output.add_attachment(*_COVER_NAMES[codec], data)
+            cover = next(read_packets(self._info.path, stream.index), None)
+            if cover is not None:
+                output.add_attachment(*_COVER_NAMES[codec], bytes(cover))
                 return None
         elif self._container.muxer == "mp4" and _holds(self._container, stream):
             target = output.add_stream_from_template(stream, opaque=True)
@@ -322,14 +309,6 @@ class SideTracks:
             return CoverTrack(target)
         self._notice(f"cover picture left out: {self._container.name} cannot hold it")
         return None
-
-    def _cover_data(self, stream: VideoStream) -> bytes:
-        """The picture of a cover track, read through an opening of its own."""
-        with contextlib.closing(open_input(self._info.path)) as source:
-            for packet in source.demux(source.streams[stream.index]):
-                if packet.size:
-                    return bytes(packet)
-        return b""
 
     def _add_attachment(self, output: OutputContainer, stream: AttachmentStream) -> None:
         if self._container.muxer == "matroska" and stream.data:
