@@ -104,7 +104,6 @@ class Muxer(Closing):
             if source is not None:
                 source.close()
             raise
-        self._shift = self.timeline.ticks(info.time_base)
         self._tick_seconds = float(info.time_base)
         self._video_tags: dict[str, str] = {}
         if source is not None:
@@ -112,7 +111,7 @@ class Muxer(Closing):
             for key in [key for key in self._video_tags if key.lower() == "timecode"]:
                 if not self._timecode_fits(self._video_tags[key]):
                     del self._video_tags[key]
-                    on_event(Event(kind="notice", message="timecode left out", stage="mux"))
+                    self._report("notice", "timecode left out")
             self._output.metadata.update(file_tags(source.metadata))
             self._side = SideTracks(source, info, container, self.timeline, on_event=on_event)
 
@@ -221,7 +220,6 @@ class Muxer(Closing):
         stream.disposition = Disposition.default
         if self._side is not None:
             self._side.attach(self._output)
-            self._shift = self.timeline.ticks(self.info.time_base)
 
     @property
     def _tells_aspect(self) -> bool:
@@ -240,15 +238,17 @@ class Muxer(Closing):
             self._settled = True
             first = pts * self.info.time_base
             if self._grid is not None:
-                self.timeline.start_at(first)
-                self._shift = self.timeline.ticks(self.info.time_base)
-            elif self.timeline.include(first):
-                self._shift = self.timeline.ticks(self.info.time_base)
-                if self._side is not None:
-                    self._side.write_chapters(self._output)
+                self.timeline.origin = first
+            elif self.timeline.include(first) and self._side is not None:
+                self._side.write_chapters(self._output)
         if self._grid is not None:
             self._grid.check(pts - self._shift)
         return pts - self._shift
+
+    @property
+    def _shift(self) -> int:
+        """What is taken off source timestamps, in ``info.time_base``."""
+        return self.timeline.ticks(self.info.time_base)
 
     def write_video(self, packets: Iterable[Packet[Any]]) -> None:
         """Write video packets, in decoding order, and the other tracks up to their time.
@@ -263,10 +263,6 @@ class Muxer(Closing):
             self.video_pts.append(packet.pts + self._shift)
             if self._side is not None:
                 self._mux_side(self._side.pull(packet.dts * self._tick_seconds))
-            self._mux((packet,))
-
-    def _mux(self, packets: Iterable[Packet[Any]]) -> None:
-        for packet in packets:
             try:
                 self._output.mux_one(packet)
             except (av.FFmpegError, OSError) as exc:
@@ -295,13 +291,7 @@ class Muxer(Closing):
         if self._side is not None:
             self._mux_side(self._side.drain())
         for index, count in self._damaged.items():
-            self._on_event(
-                Event(
-                    kind="repair",
-                    message=f"output track {index}: {count} damaged packets left out",
-                    stage="mux",
-                )
-            )
+            self._report("repair", f"output track {index}: {count} damaged packets left out")
         if self._video is not None and self._tells_aspect:
             self._video.metadata.pop("title")
             self._video.metadata.update(self._video_tags)
@@ -320,8 +310,10 @@ class Muxer(Closing):
         with open_input(self._file) as kept:
             lost = wanted.lost_in(Labels.of(kept))
         if lost:
-            message = f"{self.container.name} cannot hold {', '.join(lost)}: left out"
-            self._on_event(Event(kind="notice", message=message, stage="mux"))
+            self._report("notice", f"{self.container.name} cannot hold {', '.join(lost)}: left out")
+
+    def _report(self, kind: str, message: str) -> None:
+        self._on_event(Event(kind=kind, message=message, stage="mux"))
 
     def close(self) -> None:
         """Free everything; an unfinished file is removed. Safe to call twice."""

@@ -79,10 +79,6 @@ class Timeline:
         self.origin = seconds
         return True
 
-    def start_at(self, seconds: Fraction) -> None:
-        """Move the origin to an input time."""
-        self.origin = seconds
-
     def ticks(self, time_base: Fraction) -> int:
         """The shift in units of a stream's time base, to be subtracted; rounded to nearest."""
         return round(self.origin / time_base)

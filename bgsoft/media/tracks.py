@@ -114,6 +114,10 @@ class SideTracks:
     def _notice(self, message: str) -> None:
         self._on_event(Event(kind="notice", message=message, stage="mux"))
 
+    def _left_out(self, what: str, reason: str = "") -> None:
+        """Report a track that is not kept."""
+        self._notice(f"{what} left out: {reason or f'{self._container.name} cannot hold it'}")
+
     def _add(self, output: OutputContainer, stream: Stream) -> Track | None:
         """Add the output stream of one input stream; None where no packets need be read."""
         if isinstance(stream, AudioStream):
@@ -260,16 +264,15 @@ class SideTracks:
 
     def _drop_audio(self, number: int, codec: str, reason: str) -> None:
         self.audio.append(AudioReport(track=number, codec=codec, action="dropped", reason=reason))
-        self._notice(f"audio track {number} ({codec}) left out: {reason}")
+        self._left_out(f"audio track {number} ({codec})", reason)
 
     def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> Track | None:
         codec = _codec_name(stream)
         if codec is not None and _holds(self._container, stream):
             if self._container.edit_lists and codec not in READABLE and self._lacks_ends(stream):
-                self._notice(
-                    f"subtitle track {stream.index} ({codec}) left out: "
-                    f"{self._container.name} cannot hold subtitles without an end time"
-                )
+                name = self._container.name
+                reason = f"{name} cannot hold subtitles without an end time"
+                self._left_out(f"subtitle track {stream.index} ({codec})", reason)
                 return None
             return self._copy(output, stream)
         text_codec = self._container.text_subtitles
@@ -278,10 +281,7 @@ class SideTracks:
             _describe(target, stream)
             self._notice(f"subtitle track {stream.index} converted from {codec} to {text_codec}")
             return TextTrack(stream, target, self._timeline)
-        self._notice(
-            f"subtitle track {stream.index} ({codec or 'unknown'}) left out: "
-            f"{self._container.name} cannot hold it"
-        )
+        self._left_out(f"subtitle track {stream.index} ({codec or 'unknown'})")
         return None
 
     def _lacks_ends(self, stream: SubtitleStream) -> bool:
@@ -295,7 +295,7 @@ class SideTracks:
     def _add_picture(self, output: OutputContainer, stream: VideoStream) -> Track | None:
         """Copy cover art; further films are left out."""
         if not stream.disposition & Disposition.attached_pic:
-            self._notice(f"video track {stream.index} left out: one video is rendered")
+            self._left_out(f"video track {stream.index}", "one video is rendered")
             return None
         codec = _codec_name(stream)
         if self._container.muxer == "matroska" and codec in _COVER_NAMES:
@@ -307,7 +307,7 @@ class SideTracks:
             target = output.add_stream_from_template(stream, opaque=True)
             _describe(target, stream)
             return CoverTrack(target)
-        self._notice(f"cover picture left out: {self._container.name} cannot hold it")
+        self._left_out("cover picture")
         return None
 
     def _add_attachment(self, output: OutputContainer, stream: AttachmentStream) -> None:
@@ -318,10 +318,7 @@ class SideTracks:
                 stream.data,
             )
         else:
-            self._notice(
-                f"attachment {stream.name or stream.index} left out: "
-                f"{self._container.name} cannot hold it"
-            )
+            self._left_out(f"attachment {stream.name or stream.index}")
 
     def write_chapters(self, output: OutputContainer) -> None:
         """Set the output's chapters; once more if the timeline has moved."""
