@@ -15,7 +15,7 @@ from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.media.info import Orientation
 from bgsoft.pipeline.ring import FrameRing
 from tests.assets import CLIPS
-from tests.fakes import host_planes
+from tests.fakes import host_frames, host_planes
 from tests.gpu.video_device import random_planes, to_host
 from tests.nvdec_stand_in import NVDEC_CLIPS
 from tests.rendering import video_info
@@ -47,13 +47,9 @@ def by_nvdec(device: Any, path: Path, settings: DecodeSettings | None = None) ->
 
 
 def by_cpu(path: Path, settings: DecodeSettings | None = None) -> list[Any]:
-    decoder = CpuDecoder(path, settings)
-    ring = FrameRing(1, lambda slot: host_planes(decoder.info.format, slot))
-    seen = []
-    for frame in decoder.frames(ring):
-        seen.append((frame.pts, frame.luma.copy(), frame.chroma.copy()))
-        ring.release(frame)
-    return seen
+    with CpuDecoder(path, settings) as decoder:
+        frames = host_frames(decoder)
+        return [(frame.pts, frame.luma.copy(), frame.chroma.copy()) for frame in frames]
 
 
 def bigger(name: str, folder: Path) -> Path:

@@ -17,11 +17,9 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.decode.nv_caps import caps_reason, nv_codec, stream_reason
 from bgsoft.decode.nv_session import PacketTimes
 from bgsoft.errors import BackendUnavailableError, DecodeError
-from bgsoft.frame import Frame
 from bgsoft.media.probe import probe
-from bgsoft.pipeline.ring import FrameRing
 from tests.assets import CLIPS
-from tests.fakes import host_planes
+from tests.fakes import host_frames
 from tests.nvdec_stand_in import (
     StandIn,
     StandInDecoder,
@@ -41,13 +39,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 def times_of(decoder: StandInDecoder | CpuDecoder) -> list[tuple[int, int]]:
     """(pts, duration) of each frame."""
-    ring = FrameRing(1, lambda slot: host_planes(decoder.info.format, slot))
-
-    def seen(frame: Frame) -> tuple[int, int]:
-        ring.release(frame)
-        return frame.pts, frame.duration
-
-    return [seen(frame) for frame in decoder.frames(ring)]
+    return [(frame.pts, frame.duration) for frame in host_frames(decoder)]
 
 
 @pytest.mark.parametrize("name", ["bframes.mkv", "vfr.mp4", "bluray.ts"])
