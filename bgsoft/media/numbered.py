@@ -7,6 +7,7 @@ heard at another time than in the source.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from typing import Any
 from av.audio.stream import AudioStream
 from av.packet import Packet
 
-from bgsoft.errors import UnsupportedFormatError
+from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
@@ -74,8 +75,10 @@ class FrameGrid:
         """
         if info.interlaced or info.is_untimed:
             return  # a field may be a packet; such a source has places itself
-        packets = read_packets(info.path, info.stream_index)
-        stamps = [(p.dts, p.pts) for p in packets if not p.is_discard]
+        stamps: list[tuple[int | None, int | None]] = []
+        with contextlib.suppress(OpenError):  # the decoder tells what cannot be read
+            packets = read_packets(info.path, info.stream_index)
+            stamps.extend((p.dts, p.pts) for p in packets if not p.is_discard)
         clock = [dts for dts, _ in stamps if dts is not None]
         if any(later < earlier for earlier, later in itertools.pairwise(clock)):
             return  # a clock that restarts is mended while decoding
