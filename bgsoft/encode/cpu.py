@@ -8,7 +8,6 @@ from typing import Any
 import av
 from av.codec.context import ThreadType
 from av.packet import Packet
-from av.video.codeccontext import VideoCodecContext
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
@@ -25,7 +24,7 @@ _SLICE_THREADED = frozenset({"prores_ks", "ffv1"})
 
 
 _X265_REORDER = 2
-"""Frames that x265 waits for before it knows by how much decoding precedes showing. In films that
+"""Frames that x265 waits for before it knows by how much decoding precedes showing. In videos that
 are no longer it reads that from memory it never wrote; they have nothing to reorder either."""
 
 
@@ -69,14 +68,18 @@ class CpuEncoder:
         context.colorspace = self._color.matrix
         context.color_range = self._range
         context.options["chroma_sample_location"] = str(self._color.chroma_location)
-        _configure(context, choice, threads)
-        _silence(choice.encoder)
+        # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
+        slices = choice.encoder in _SLICE_THREADED
+        context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
+        context.thread_count = threads
+        if choice.encoder == "libsvtav1":  # it prints its settings, unless this is set at first
+            os.environ.setdefault("SVT_LOG", "1")  # errors only
         try:
             context.open()
         except (av.FFmpegError, ValueError) as exc:
             raise EncodeError(
                 f"{choice.encoder} refuses {format.width}x{format.height} {choice.pixel_format} "
-                f"with its settings: {getattr(exc, 'strerror', None) or exc}",
+                f"with its settings: {_reason(exc)}",
                 stage="encode",
             ) from exc
 
@@ -129,20 +132,6 @@ class CpuEncoder:
 def _range_code(format: FrameFormat) -> int:
     """FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full."""
     return 1 + format.color.full_range if format.color.range_specified else 0
-
-
-def _configure(context: VideoCodecContext, choice: EncoderChoice, threads: int) -> None:
-    """Set what is no option of the encoder: its threads."""
-    slices = choice.encoder in _SLICE_THREADED
-    # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
-    context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
-    context.thread_count = threads
-
-
-def _silence(encoder: str) -> None:
-    """Keep SVT-AV1 from printing its settings to stderr; read once, at its first start."""
-    if encoder == "libsvtav1":
-        os.environ.setdefault("SVT_LOG", "1")  # errors only
 
 
 def _reason(exc: BaseException) -> str:

@@ -39,7 +39,6 @@ __all__ = [
     "frame_orientation",
     "is_gray",
     "is_rgb",
-    "orientation_from_matrix",
     "probe",
 ]
 
@@ -283,32 +282,13 @@ def _raw(frame: Frame, kind: str) -> bytes | None:
     return bytes(data) if isinstance(data, SideData) else None
 
 
-def orientation_from_matrix(matrix: tuple[int, ...]) -> tuple[Orientation, float]:
-    """Split a display matrix into a mirroring, a quarter turn and what is left over.
-
-    FFmpeg multiplies row vectors, ``(x, y) @ [[a, b], [c, d]]``, with y pointing down; a and b are
-    elements 0 and 1, c and d elements 3 and 4. A picture that is first mirrored left to right and
-    then turned clockwise by t has ``(c, d) = (−sin t, cos t)`` in either case, and a negative
-    determinant only if mirrored.
-
-    Args:
-        matrix: Nine elements, row by row; the scale does not matter here.
-
-    Returns:
-        The orientation, and the degrees (−45–45) by which the true angle is larger.
-    """
-    a, b, c, d = matrix[0], matrix[1], matrix[3], matrix[4]
-    determinant = a * d - b * c
-    if determinant == 0:
-        return Orientation(), 0.0
-    degrees = math.degrees(math.atan2(-c, d))
-    quarters = round(degrees / 90)
-    turned = Orientation(mirror=determinant < 0, rotation=quarters % 4 * 90)
-    return turned, degrees - quarters * 90
-
-
 def frame_orientation(frame: Frame) -> tuple[Orientation, str | None]:
     """How a frame must be turned to stand upright.
+
+    FFmpeg multiplies row vectors, ``(x, y) @ [[a, b], [c, d]]``, with y pointing down; a and b are
+    elements 0 and 1 of the display matrix, c and d elements 3 and 4. A picture that is first
+    mirrored left to right and then turned clockwise by t has ``(c, d) = (−sin t, cos t)`` in either
+    case, and a negative determinant only if mirrored. The scale does not matter here.
 
     Returns:
         The orientation, and a notice where it is not exact.
@@ -316,7 +296,14 @@ def frame_orientation(frame: Frame) -> tuple[Orientation, str | None]:
     raw = _raw(frame, "DISPLAYMATRIX")
     if raw is None or len(raw) < 36:
         return Orientation(), None
-    orientation, rest = orientation_from_matrix(struct.unpack("=9i", raw[:36]))
+    a, b, _, c, d, *_ = struct.unpack("=9i", raw[:36])
+    determinant = a * d - b * c
+    if determinant == 0:
+        return Orientation(), None
+    degrees = math.degrees(math.atan2(-c, d))
+    quarters = round(degrees / 90)
+    orientation = Orientation(mirror=determinant < 0, rotation=quarters % 4 * 90)
+    rest = degrees - quarters * 90
     if abs(rest) <= _TOLERANCE_DEGREES:
         return orientation, None
     return orientation, (

@@ -71,7 +71,7 @@ _PLAYLISTS = (
     _Signature(0, b"<?xml", "XML"),
     _Signature(0, b"<MPD", "DASH"),
 )
-# FFmpeg's guess also goes by the file's name, and takes a film called «%03d.png» for a series of
+# FFmpeg's guess also goes by the file's name, and takes a video called «%03d.png» for a series of
 # pictures. Where that happens and the first bytes are certain, the demuxer is named outright.
 _DEMUXERS = (
     _Signature(4, b"ftyp", "mov"),

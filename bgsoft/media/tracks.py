@@ -167,7 +167,7 @@ class SideTracks:
     def _make_room(self) -> None:
         """Move the origin back for sound that would lose a packet of which most is played.
 
-        A film begins with the end of a codec's priming, or with what a cut left of a packet.
+        A video begins with the end of a codec's priming, or with what a cut left of a packet.
         """
         waiting, origin = self._cut_at_zero, self._timeline.origin
         if not waiting:
@@ -293,7 +293,7 @@ class SideTracks:
         return not all(0 < seconds < _ENDLESS_SECONDS for seconds in lengths)
 
     def _add_picture(self, output: OutputContainer, stream: VideoStream) -> Track | None:
-        """Copy cover art; further films are left out."""
+        """Copy cover art; further videos are left out."""
         if not stream.disposition & Disposition.attached_pic:
             self._left_out(f"video track {stream.index}", "one video is rendered")
             return None
@@ -369,7 +369,7 @@ class SideTracks:
         return self._guarded(packet.stream_index, track.feed(packet))
 
     def _guarded(self, index: int, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
-        """A track's packets; one that fails ends there, and the film goes on without it."""
+        """A track's packets; one that fails ends there, and the video goes on without it."""
         try:
             yield from packets
         except av.FFmpegError as exc:

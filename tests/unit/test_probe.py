@@ -15,7 +15,6 @@ from bgsoft.media.probe import (
     frame_content_light,
     frame_mastering_display,
     frame_orientation,
-    orientation_from_matrix,
     probe,
 )
 from tests.assets import CLIPS, NTSC, Clip
@@ -135,42 +134,11 @@ def test_data_of_an_unknown_kind_is_no_fault() -> None:
     assert frame_content_light(frame) is None
 
 
-@pytest.mark.parametrize(
-    ("matrix", "want"),
-    [
-        ((1, 0, 0, 0, 1, 0, 0, 0, 1), Orientation()),
-        ((0, 1, 0, -1, 0, 0, 0, 0, 1), Orientation(rotation=90)),
-        ((-1, 0, 0, 0, -1, 0, 0, 0, 1), Orientation(rotation=180)),
-        ((0, -1, 0, 1, 0, 0, 0, 0, 1), Orientation(rotation=270)),
-        ((-1, 0, 0, 0, 1, 0, 0, 0, 1), Orientation(mirror=True)),
-        ((1, 0, 0, 0, -1, 0, 0, 0, 1), Orientation(mirror=True, rotation=180)),
-        ((0, 1, 0, 1, 0, 0, 0, 0, 1), Orientation(mirror=True, rotation=270)),
-        ((0, -1, 0, -1, 0, 0, 0, 0, 1), Orientation(mirror=True, rotation=90)),
-        ((0, 0, 0, 0, 0, 0, 0, 0, 0), Orientation()),
-    ],
-)
-def test_display_matrix(matrix: tuple[int, ...], want: Orientation) -> None:
-    scaled = tuple(value * 65_536 for value in matrix)
-    assert orientation_from_matrix(scaled) == (want, 0.0)
-
-
 def test_the_first_frame_shown_counts(tmp_path: Path) -> None:
     options = {"preset": "veryfast", "bf": "0", "g": "10", "threads": "1"}
     spec = VideoSpec(times=regular_times(30), options=options)
     path = damage(write_video(tmp_path / "headless.mkv", spec), [0], whole=True)
     assert probe(path).start_pts == 400
-
-
-def test_many_tracks(tmp_path: Path) -> None:
-    path = write_movie(
-        tmp_path / "rich.mkv",
-        VideoSpec(times=regular_times(10)),
-        [SoundSpec(language="eng", seconds=0.4), SoundSpec(codec="libopus", seconds=0.4)],
-        subtitles=True,
-        chapters=[(Fraction(0), Fraction(1, 5), "one"), (Fraction(1, 5), Fraction(2, 5), "two")],
-        metadata={"title": "rich"},
-    )
-    assert probe(path).stream_index == 0
 
 
 def test_nothing_decodable(tmp_path: Path) -> None:
