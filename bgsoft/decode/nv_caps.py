@@ -9,7 +9,7 @@ from bgsoft.errors import BackendUnavailableError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import RAW_STREAMS
 
-__all__ = ["NvCodec", "caps_reason", "nv_codec", "stream_reason"]
+__all__ = ["NvCodec", "caps_reason", "nv_codec"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,28 +38,23 @@ def nv_codec(info: VideoInfo) -> NvCodec:
     """How the stream's codec is fed.
 
     Raises:
-        BackendUnavailableError: It is none of those.
+        BackendUnavailableError: The stream is left to the CPU, whatever the GPU.
     """
-    reason = stream_reason(info)
-    if reason is not None:
-        raise BackendUnavailableError(f"NVDEC: {reason}", stage="decode", path=info.path)
-    return _CODECS[info.codec]
-
-
-def stream_reason(info: VideoInfo) -> str | None:
-    """Why a stream is left to the CPU, whatever the GPU; None where it is not."""
-    if info.codec not in _CODECS:
-        return f"{info.codec} is decoded on the CPU"
-    if info.pixel_format not in _DEPTHS:
-        return f"{info.pixel_format} is converted on the CPU"
-    if info.interlaced:
-        return "interlaced pictures are deinterlaced on the CPU"
-    if info.coded_width % 2:
+    codec = _CODECS.get(info.codec)
+    if codec is None:
+        reason = f"{info.codec} is decoded on the CPU"
+    elif info.pixel_format not in _DEPTHS:
+        reason = f"{info.pixel_format} is converted on the CPU"
+    elif info.interlaced:
+        reason = "interlaced pictures are deinterlaced on the CPU"
+    elif info.coded_width % 2:
         # PyNvVideoCodec copies as many chroma bytes per row as luma: the last Cr would be missing.
-        return f"an odd width ({info.coded_width}) is decoded on the CPU"
-    if info.container in RAW_STREAMS or info.is_untimed:
-        return f"timestamps that {info.container} lacks are made by the CPU decoder"
-    return None
+        reason = f"an odd width ({info.coded_width}) is decoded on the CPU"
+    elif info.container in RAW_STREAMS or info.is_untimed:
+        reason = f"timestamps that {info.container} lacks are made by the CPU decoder"
+    else:
+        return codec
+    raise BackendUnavailableError(f"NVDEC: {reason}", stage="decode", path=info.path)
 
 
 def caps_reason(caps: Mapping[str, int] | None, info: VideoInfo) -> str | None:
