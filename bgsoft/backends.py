@@ -27,6 +27,7 @@ __all__ = [
     "first_available",
     "may_use_gpu",
     "names",
+    "probe",
     "probe_all",
 ]
 
@@ -78,10 +79,13 @@ class Choice:
         return "; ".join(parts) or None
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    name: str
-    probe: Callable[[int], Candidate]
+_REGISTRY: dict[str, tuple[str, ...]] = {
+    "decode": ("nvdec", "cpu"),
+    "infer": ("tensorrt", "cuda", "cpu"),
+    "composite": ("cuda", "cpu"),
+    "encode": ("nvenc", "cpu"),
+}
+"""The backends of each stage, best first."""
 
 
 def chosen_gpu(named: int | None) -> int:
@@ -110,86 +114,50 @@ def chosen_gpu(named: int | None) -> int:
 _GPU_EXTRA = "pip install '.[gpu]' (CUDA 12) or '.[gpu-cu13]' (CUDA 13)"
 
 
-def _gpu_problem(gpu: int, *modules: str) -> tuple[str, str | None] | None:
-    """(reason, fix) where driver, device or a Python module is missing."""
-    reason = driver_problem(gpu)
-    if reason is not None:
-        return reason, None
+def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
+    """Whether a backend can run here in general; what more it needs shows when it is made.
+
+    Args:
+        stage: One of :data:`STAGES`.
+        name: One of its backends.
+        gpu: CUDA device number.
+    """
+    on_gpu = name != "cpu"
+    device = f"cuda:{shown_number(gpu)}" if on_gpu else "cpu"
+    blocks = False
+    reason = driver_problem(gpu) if on_gpu else None
+    fix: str | None = None
+    if reason is None and stage == "infer":
+        from bgsoft.infer.providers import runtime_clash, runtime_problem
+
+        missing = runtime_clash() if on_gpu else runtime_problem()
+        if missing is not None:
+            reason, fix, blocks = missing.reason, missing.fix, on_gpu
+    if reason is None and on_gpu:
+        reason = _module_problem("cupy", *(["PyNvVideoCodec"] if name.startswith("nv") else []))
+        fix = None if reason is None else _GPU_EXTRA
+    if reason is None and on_gpu and stage == "infer":
+        from bgsoft.infer.providers import missing_provider
+
+        missing = missing_provider(name)
+        if missing is not None:
+            reason, fix = missing.reason, missing.fix
+    return Candidate(
+        name=name, device=device, available=reason is None, reason=reason, fix=fix, blocks=blocks
+    )
+
+
+def _module_problem(*modules: str) -> str | None:
+    """Which Python module is missing, or does not load."""
     for module in modules:
         if importlib.util.find_spec(module) is None:
-            return f"{module} is missing", _GPU_EXTRA
-    if "cupy" in modules:
-        try:
-            with span("import cupy"):
-                importlib.import_module("cupy")
-        except Exception as exc:  # a broken installation may raise anything
-            return f"cupy does not load: {exc.__cause__ or exc}", _GPU_EXTRA
+            return f"{module} is missing"
+    try:
+        with span("import cupy"):
+            importlib.import_module("cupy")
+    except Exception as exc:  # a broken installation may raise anything
+        return f"cupy does not load: {exc.__cause__ or exc}"
     return None
-
-
-def _gpu_entry(name: str, *modules: str) -> _Entry:
-    """A GPU backend that needs some Python modules; what more it needs shows when it is made."""
-
-    def probe(gpu: int) -> Candidate:
-        problem = _gpu_problem(gpu, *modules)
-        return _candidate(name, gpu, problem)
-
-    return _Entry(name, probe)
-
-
-def _gpu_inference(name: str) -> _Entry:
-    def probe(gpu: int) -> Candidate:
-        from bgsoft.infer.providers import missing_provider, runtime_clash
-
-        problem = _gpu_problem(gpu)
-        clash = runtime_clash() if problem is None else None
-        if clash is not None:
-            return replace(_candidate(name, gpu, (clash.reason, clash.fix)), blocks=True)
-        problem = problem or _gpu_problem(gpu, "cupy")
-        if problem is None:
-            missing = missing_provider(name)
-            problem = None if missing is None else (missing.reason, missing.fix)
-        return _candidate(name, gpu, problem)
-
-    return _Entry(name, probe)
-
-
-def _candidate(name: str, gpu: int, problem: tuple[str, str | None] | None) -> Candidate:
-    reason, fix = problem or (None, None)
-    return Candidate(
-        name=name,
-        device=f"cuda:{shown_number(gpu)}",
-        available=problem is None,
-        reason=reason,
-        fix=fix,
-    )
-
-
-def _cpu_entry() -> _Entry:
-    return _Entry("cpu", lambda _gpu: Candidate(name="cpu", device="cpu", available=True))
-
-
-def _probe_cpu_inference(_gpu: int) -> Candidate:
-    from bgsoft.infer.providers import runtime_problem
-
-    missing = runtime_problem()
-    if missing is None:
-        return Candidate(name="cpu", device="cpu", available=True)
-    return Candidate(
-        name="cpu", device="cpu", available=False, reason=missing.reason, fix=missing.fix
-    )
-
-
-_REGISTRY: dict[str, tuple[_Entry, ...]] = {
-    "decode": (_gpu_entry("nvdec", "cupy", "PyNvVideoCodec"), _cpu_entry()),
-    "infer": (
-        _gpu_inference("tensorrt"),
-        _gpu_inference("cuda"),
-        _Entry("cpu", _probe_cpu_inference),
-    ),
-    "composite": (_gpu_entry("cuda", "cupy"), _cpu_entry()),
-    "encode": (_gpu_entry("nvenc", "cupy", "PyNvVideoCodec"), _cpu_entry()),
-}
 
 
 def probe_all(gpu: int = 0) -> dict[str, list[Candidate]]:
@@ -198,7 +166,7 @@ def probe_all(gpu: int = 0) -> dict[str, list[Candidate]]:
     Args:
         gpu: CUDA device number that GPU candidates are probed on.
     """
-    return {stage: [entry.probe(gpu) for entry in _REGISTRY[stage]] for stage in STAGES}
+    return {stage: [probe(stage, name, gpu) for name in names(stage)] for stage in STAGES}
 
 
 def may_use_gpu(config: BackendConfig) -> bool:
@@ -209,7 +177,7 @@ def may_use_gpu(config: BackendConfig) -> bool:
 
 def names(stage: str) -> tuple[str, ...]:
     """The backends of a stage, best first."""
-    return tuple(entry.name for entry in _REGISTRY[stage])
+    return _REGISTRY[stage]
 
 
 def first_available(stage: str, wanted: str, gpu: int = 0) -> str:
@@ -220,10 +188,8 @@ def first_available(stage: str, wanted: str, gpu: int = 0) -> str:
         wanted: ``auto`` or a backend's name.
         gpu: CUDA device number.
     """
-    for entry in _REGISTRY[stage]:
-        if wanted in ("auto", entry.name) and entry.probe(gpu).available:
-            return entry.name
-    return "cpu"
+    candidates = (name for name in names(stage) if wanted in ("auto", name))
+    return next((name for name in candidates if probe(stage, name, gpu).available), "cpu")
 
 
 def create(
@@ -254,22 +220,22 @@ def create(
             CPU is left under ``require_gpu``; or the installation is at fault.
     """
     rejected: list[Candidate] = []
-    for entry in _REGISTRY[stage]:
-        if wanted not in ("auto", entry.name):
+    for name in names(stage):
+        if wanted not in ("auto", name):
             continue
-        if require_gpu and entry.name == "cpu":
+        if require_gpu and name == "cpu":
             # What was passed over before it, told as a fallback to it would be.
             fallback = Choice(stage=stage, backend="cpu", device="cpu", rejected=tuple(rejected))
             why = fallback.fallback_reason or f"--{stage} cpu was asked for"
             raise BackendUnavailableError(
                 f"--require-gpu: {stage} would run on the CPU: {why}", stage=stage
             )
-        candidate = entry.probe(gpu)
+        candidate = probe(stage, name, gpu)
         if candidate.blocks:
             raise BackendUnavailableError(candidate.explanation, stage=stage)
         if candidate.available:
             try:
-                made = makers[entry.name]()
+                made = makers[name]()
             except BackendUnavailableError as exc:
                 candidate = replace(candidate, available=False, reason=exc.message, fix=None)
             else:

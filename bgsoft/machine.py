@@ -190,7 +190,7 @@ def _tensorrt_version() -> str:
 
 def decode_caps(gpu: int) -> list[DecodeCaps]:
     """Ask NVDEC for every codec that bgsoft gives it."""
-    from bgsoft.decode.nv_caps import decoder_caps
+    from bgsoft.cuda.video_codec import decoder_caps
 
     found = []
     for codec, label, depth in _DECODED:
@@ -210,7 +210,7 @@ def decode_caps(gpu: int) -> list[DecodeCaps]:
 
 def encode_caps(gpu: int) -> list[EncodeCaps]:
     """Ask NVENC for every codec that bgsoft asks of it."""
-    from bgsoft.encode.nv_caps import encoder_caps
+    from bgsoft.cuda.video_codec import encoder_caps
 
     found = []
     for codec in _ENCODED:

@@ -508,12 +508,12 @@ class StageBuilder:
         if backend == "cpu":
             choice = choose_encoder(config, muxer.container, info, kind)
             self._notice(*choice.notices)
-            return CpuEncoder(muxer, choice, info.format, info, kind, self._config.threads)
+            return CpuEncoder(muxer, choice, self._config.threads)
         from bgsoft.encode.nv_settings import choose_nvenc
         from bgsoft.encode.nvenc import NvencEncoder
 
         nv_choice = choose_nvenc(config, muxer.container, info, kind)
-        encoder = NvencEncoder(muxer, nv_choice, info.format, info, kind, device=self.device)
+        encoder = NvencEncoder(muxer, nv_choice, device=self.device)
         self._notice(*encoder.notices)
         return encoder
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from bgsoft.decode.base import Decoder
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.pipeline.ring import FrameRing
 
@@ -26,6 +27,14 @@ def host_planes(format: FrameFormat, slot: int = 0) -> Planes:
 
 def small_ring(slots: int = 4) -> FrameRing:
     return FrameRing(slots, lambda slot: host_planes(FORMAT, slot))
+
+
+def host_frames(decoder: Decoder) -> Iterator[Frame]:
+    """A decoder's frames, on the host; each is good until the next."""
+    ring = FrameRing(1, lambda slot: host_planes(decoder.info.format, slot))
+    for frame in decoder.frames(ring):
+        yield frame
+        ring.release(frame)
 
 
 class FakeDecoder:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["ffmpeg", "shown_by_ffmpeg"]
+__all__ = ["described_by_ffmpeg", "ffmpeg", "lines_by_ffmpeg", "shown_by_ffmpeg"]
 
 
 def ffmpeg(*arguments: str | Path, check: bool = True) -> str:
@@ -30,3 +30,26 @@ def shown_by_ffmpeg(path: Path) -> list[Fraction]:
     lines = ffmpeg("-copyts", "-i", path, "-map", "0:v:0", *options, check=False).splitlines()
     tick = next(Fraction(line.split()[-1]) for line in lines if line.startswith("#tb 0:"))
     return [int(line.split(",")[2]) * tick for line in lines if not line.startswith("#")]
+
+
+def described_by_ffmpeg(path: Path) -> str:
+    """What ffmpeg says of a file's tracks."""
+    executable = pytest.importorskip("imageio_ffmpeg").get_ffmpeg_exe()
+    command = [executable, "-nostdin", "-hide_banner", "-v", "verbose", "-i", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+def lines_by_ffmpeg(path: Path) -> list[tuple[Fraction, Fraction, str]]:
+    """(start, end, text) of each line of a file's first subtitle track, as SubRip."""
+
+    def seconds(clock: str) -> Fraction:
+        hours, minutes, rest = clock.replace(",", ".").split(":")
+        return 3600 * int(hours) + 60 * int(minutes) + Fraction(rest)
+
+    lines = []
+    text = ffmpeg("-copyts", "-i", path, "-map", "0:s:0", "-f", "srt", "-")
+    for block in text.strip().split("\n\n"):
+        _, times, *words = block.splitlines()
+        start, _, end = times.partition(" --> ")
+        lines.append((seconds(start), seconds(end), "\n".join(words)))
+    return lines

@@ -85,7 +85,7 @@ def encode_frames(
     if choice is None:
         choice = choose_encoder(settings or EncodeConfig(), container, info, kind)
     with Muxer(path, container, info, **({"copy_tracks": False} | mux_options)) as muxer:
-        encoder = CpuEncoder(muxer, choice, format, info, kind, threads=2)
+        encoder = CpuEncoder(muxer, choice, threads=2)
         planes = host_planes(format)
         for index, value in enumerate(pts):
             draw_frame(planes, format, index)

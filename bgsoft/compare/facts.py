@@ -13,11 +13,10 @@ from av.container import InputContainer
 from av.stream import AttachmentStream, Disposition
 
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.labels import is_picture
-from bgsoft.media.metadata import file_tags, said_tags, stream_tags
 from bgsoft.media.probe import probe
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
+from bgsoft.media.tags import file_tags, is_picture, said_tags, stream_tags
 
 __all__ = ["EARLY_PACKETS", "TRACK_KINDS", "FileFacts", "Track", "read_facts"]
 

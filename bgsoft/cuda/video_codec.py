@@ -1,4 +1,4 @@
-"""PyNvVideoCodec, loaded when it is needed, and its errors as reasons.
+"""PyNvVideoCodec, loaded when it is needed, its errors as reasons, and what its engines can do.
 
 It is imported only here; the wheel looks for the driver's NVENC library as it is imported and
 raises ``RuntimeError`` where that is missing.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from enum import Enum, auto
+from collections.abc import Mapping
 from typing import Any
 
 from bgsoft.cuda.driver import driver_version
@@ -18,17 +18,16 @@ from bgsoft.facts import Facts
 from bgsoft.startup import span
 
 __all__ = [
-    "FIRST_GPU_ONLY",
-    "Refusal",
     "codec_errors",
+    "decoder_caps",
+    "encoder_caps",
     "engine_facts",
     "nvenc_reason",
-    "nvenc_refusal",
     "vendor_text",
     "video_codec",
 ]
 
-FIRST_GPU_ONLY = (
+_FIRST_GPU_ONLY = (
     "PyNvVideoCodec asks the first GPU for its capabilities whichever it is told to: set "
     "CUDA_VISIBLE_DEVICES to the GPU that is to be used"
 )
@@ -52,16 +51,7 @@ _NVENC_STATUS = {
 _NO_NVENC = (1, 2)
 """NV_ENC_ERR_NO_ENCODE_DEVICE and NV_ENC_ERR_UNSUPPORTED_DEVICE."""
 _BUSY = (10, 21)
-
-
-class Refusal(Enum):
-    """How lasting a refusal of NVENC's is."""
-
-    NO_ENGINE = auto()
-    """This GPU has no NVENC, whatever it is asked for."""
-    BUSY = auto()
-    """It may be another answer in a moment."""
-    OTHER = auto()
+"""It may be another answer in a moment."""
 
 
 @functools.cache
@@ -97,18 +87,15 @@ def vendor_text(exc: BaseException) -> str:
 
 def nvenc_reason(exc: BaseException) -> str:
     """Why NVENC refused, in words where its status is known."""
-    found = _CODE.search(str(exc))
-    known = _NVENC_STATUS.get(int(found.group(1))) if found else None
-    return f"{known} (status {found.group(1)})" if known and found else vendor_text(exc)
+    status = _status(exc)
+    known = _NVENC_STATUS.get(status)
+    return f"{known} (status {status})" if known else vendor_text(exc)
 
 
-def nvenc_refusal(exc: BaseException) -> Refusal:
-    """How lasting the refusal is that an error tells of."""
+def _status(exc: BaseException) -> int:
+    """NVENC's status that an error reports; 0 where there is none."""
     found = _CODE.search(str(exc))
-    status = int(found.group(1)) if found else None
-    if status in _NO_NVENC:
-        return Refusal.NO_ENGINE
-    return Refusal.BUSY if status in _BUSY else Refusal.OTHER
+    return int(found.group(1)) if found else 0
 
 
 @functools.cache
@@ -126,3 +113,92 @@ def engine_facts(gpu: int) -> Facts:
         "PyNvVideoCodec": str(getattr(video_codec(), "__version__", "unknown")),
     }
     return Facts(f"video engines of {name}", circumstances)
+
+
+def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int] | None:
+    """NVDEC's answer for 4:2:0 streams of a codec.
+
+    Asked once for all runs, as the question makes a context of its own; a refusal is asked for
+    once a process.
+
+    Args:
+        gpu: CUDA device number.
+        codec: In PyNvVideoCodec's ``cudaVideoCodec``, e.g. ``HEVC``.
+        bit_depth: 8 or 10.
+
+    Returns:
+        The answer; None for another than the first GPU that this process sees, since
+        PyNvVideoCodec would ask the first one in its place.
+
+    Raises:
+        BackendUnavailableError: The driver has no NVDEC library, or does not answer.
+    """
+    module = video_codec()
+    if gpu != 0:
+        return None
+    facts = engine_facts(gpu)
+    name = f"nvdec {codec} {bit_depth}"
+    known = _known_caps(facts, name)
+    if known is not None:
+        return known
+    try:
+        answer = module.GetDecoderCaps(
+            gpuid=gpu, codec=getattr(module.cudaVideoCodec, codec), bitdepth=bit_depth
+        )
+    except codec_errors() as exc:
+        reason = f"NVDEC does not answer: {vendor_text(exc)}"
+        facts.put(name, reason, lasting=False)
+        raise BackendUnavailableError(reason, stage="decode") from exc
+    caps = {key: value for key, value in answer.items() if isinstance(value, int)}
+    facts.put(name, caps)
+    return caps
+
+
+def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
+    """What a GPU's NVENC can do for a codec, in PyNvVideoCodec's words.
+
+    Asked once for all runs, as a question makes a context of its own, and a refusal leaves it
+    there; what may be otherwise the next time is asked for once a process.
+
+    Args:
+        gpu: CUDA device number.
+        codec: ``h264``, ``hevc`` or ``av1``.
+
+    Raises:
+        BackendUnavailableError: It has no NVENC, or none for this codec; or it is not the first GPU
+            that this process sees.
+    """
+    if gpu != 0:
+        # To make an encoder there would ask the first GPU as well, and fail by what that lacks.
+        raise BackendUnavailableError(f"NVENC: {_FIRST_GPU_ONLY}", stage="encode")
+    facts = engine_facts(gpu)
+    whole, name = "nvenc", f"nvenc {codec}"
+    known = _known_caps(facts, whole, name)
+    if known is not None:
+        return known
+    import cupy
+
+    module = video_codec()
+    try:
+        caps = {k: int(v) for k, v in module.GetEncoderCaps(gpuid=gpu, codec=codec).items()}
+    except codec_errors() as exc:
+        reason = f"NVENC: {nvenc_reason(exc)}"
+        status = _status(exc)
+        if status in _NO_NVENC:
+            facts.put(whole, reason)  # none at all, whatever the codec
+        elif status not in _BUSY:
+            facts.put(name, reason, lasting=False)
+        raise BackendUnavailableError(reason, stage="encode") from exc
+    finally:
+        # Where NVENC refuses, the question's own context stays behind, and is the current one.
+        cupy.cuda.runtime.setDevice(gpu)
+    facts.put(name, caps)
+    return caps
+
+
+def _known_caps(facts: Facts, *names: str) -> Mapping[str, int] | None:
+    """What is known under the first name that there is; raises where it is a refusal."""
+    known = next(filter(None, map(facts.get, names)), None)
+    if isinstance(known, str):
+        raise BackendUnavailableError(known)
+    return known if isinstance(known, dict) else None

@@ -18,12 +18,11 @@ from av.video.frame import VideoFrame
 from av.video.plane import VideoPlane
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
-from bgsoft.decode.orient import Turn, make_turn
 from bgsoft.errors import DecodeError
 from bgsoft.frame import FrameFormat, PixelLayout, Planes
-from bgsoft.media.info import VideoInfo
+from bgsoft.media.info import Orientation, VideoInfo
 
-__all__ = ["PlaneWriter", "fitted_size"]
+__all__ = ["PlaneWriter", "fitted_size", "plane_view", "turn_plane"]
 
 Plane = npt.NDArray[Any]
 
@@ -40,6 +39,35 @@ _DIRECT = {
 _PLANAR = {PixelLayout.NV12: "yuv420p", PixelLayout.P010: "yuv420p10le"}
 _GRAY = frozenset({"gray", "gray10le"})
 _INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
+
+_LEFT_RIGHT, _UPSIDE_DOWN, _BOTH = 1, 0, -1  # OpenCV's flip codes
+_TURNS: dict[tuple[bool, int], tuple[bool, int | None]] = {
+    (True, 0): (False, _LEFT_RIGHT),
+    (False, 180): (False, _BOTH),
+    (True, 180): (False, _UPSIDE_DOWN),
+    (False, 90): (True, _LEFT_RIGHT),
+    (True, 90): (True, _BOTH),
+    (False, 270): (True, _UPSIDE_DOWN),
+    (True, 270): (True, None),
+}
+"""(mirror, rotation): whether to transpose, and how to flip then. Transposing is the mirror image
+of a quarter turn."""
+
+
+def turn_plane(source: Plane, target: Plane, orientation: Orientation) -> None:
+    """Write a plane upright: mirrored first, then rotated clockwise.
+
+    Args:
+        source: As stored.
+        target: In its final shape.
+        orientation: Not the identity, which needs no turning.
+    """
+    transpose, flip = _TURNS[orientation.mirror, orientation.rotation]
+    if transpose:
+        cv2.transpose(source, dst=target)
+        source = target
+    if flip is not None:
+        cv2.flip(source, flip, dst=target)
 
 
 def plane_view(plane: VideoPlane, dtype: npt.DTypeLike) -> Plane:
@@ -103,9 +131,7 @@ class PlaneWriter:
         self._direct = _DIRECT[info.format.layout]
         self._planar = _PLANAR[info.format.layout]
         self._dtype = np.dtype(info.format.dtype)
-        self._turn: Turn | None = None
-        if not info.orientation.is_identity:
-            self._turn = make_turn(info.orientation)
+        self._orientation = info.orientation
         upright = info.format.chroma_shape[:2]
         stored = upright[::-1] if info.orientation.swaps_axes else upright
         self._upright = (np.empty(upright, self._dtype), np.empty(upright, self._dtype))
@@ -141,19 +167,18 @@ class PlaneWriter:
         self._write_chroma(cb, cr, planes.chroma)
 
     def _write_luma(self, source: Plane, target: Plane) -> None:
-        shift = self._format.shift
-        if self._turn is not None:
-            self._turn(source, target)
+        if not self._orientation.is_identity:
+            turn_plane(source, target, self._orientation)
             source = target
-        if shift:
-            np.left_shift(source, shift, out=target)
-        elif self._turn is None:
+        if self._format.shift:
+            np.left_shift(source, self._format.shift, out=target)
+        elif source is not target:
             np.copyto(target, source)
 
     def _write_chroma(self, cb: Plane, cr: Plane, target: Plane) -> None:
-        if self._turn is not None:
-            self._turn(cb, self._upright[0])
-            self._turn(cr, self._upright[1])
+        if not self._orientation.is_identity:
+            turn_plane(cb, self._upright[0], self._orientation)
+            turn_plane(cr, self._upright[1], self._orientation)
             cb, cr = self._upright
         cv2.merge((cb, cr), dst=target)
         if self._format.shift:

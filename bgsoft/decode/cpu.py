@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
+from av.error import BlockingIOError as WouldBlockError
+from av.error import EOFError as EndOfStreamError
+from av.filter import Graph
 from av.video.frame import VideoFrame
 
-from bgsoft.closing import Closing
-from bgsoft.decode.base import DecodeSettings, DecodeStats
+from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import PlaneWriter
-from bgsoft.decode.deinterlace import Deinterlacer
-from bgsoft.decode.presentation import Presentation
 from bgsoft.decode.reader import FrameReader
+from bgsoft.decode.stream import StreamDecoder
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
-from bgsoft.pipeline.ring import FrameRing
-from bgsoft.report import Event
 
 __all__ = ["CpuDecoder"]
 
 
-class _Picture(NamedTuple):
-    """A progressive picture, and the decoded frame that it was made from."""
-
-    frame: VideoFrame
-    origin: VideoFrame
-    """Has the pts, duration and damage mark; the same frame unless deinterlaced."""
-
-
-class CpuDecoder(Closing):
+class CpuDecoder(StreamDecoder[VideoFrame]):
     """Decodes a file's video stream into ring slots on the host.
 
     Args:
@@ -45,60 +36,24 @@ class CpuDecoder(Closing):
         UnsupportedFormatError: It is no video, or no decoder exists for it.
     """
 
+    _reader: FrameReader
+
     def __init__(
         self, path: Path, settings: DecodeSettings | None = None, *, info: VideoInfo | None = None
     ) -> None:
-        self.info = info or probe(path)
-        self.stats = DecodeStats()
-        self.events: list[Event] = []
-        """Repairs that the user should know of, such as a file that ends early."""
+        info = info or probe(path)
+        super().__init__(info, settings, FrameReader(info, settings.threads if settings else 0))
+        self._writer = PlaneWriter(info)
         self._pixel_aspects: dict[tuple[int, int], Fraction] = {}
         """Of picture sizes that differ from the first: how much wider pixels are shown."""
-        settings = settings or DecodeSettings()
-        self._reader = FrameReader(self.info, settings.threads)
-        self._presentation = Presentation[_Picture](
-            self.info, settings, lambda picture: picture.origin, self.events
-        )
 
-    def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        """See :meth:`bgsoft.decode.base.Decoder.frames`; each call starts anew, and adds to stats.
+    def _write(self, picture: VideoFrame, frame: Frame) -> None:
+        aspect = self._pixel_aspects.get((picture.width, picture.height))
+        self._writer.write(picture, frame.planes, aspect)
 
-        Raises:
-            DecodeError: No frame lies in the wanted stretch of time.
-        """
-        writer = PlaneWriter(self.info)
-        corrupt_before = self.stats.corrupt_packets
-        wanted = self._presentation.wanted(
-            self._progressive(self._presentation.start_pts), lambda: self._reader.read_error
-        )
-        for index, shown in enumerate(wanted):
-            self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
-            planes = ring.acquire()
-            try:
-                picture = shown.item.frame
-                aspect = self._pixel_aspects.get((picture.width, picture.height))
-                writer.write(picture, planes, aspect)
-                frame = Frame(
-                    planes=planes,
-                    format=self.info.format,
-                    index=index,
-                    pts=shown.pts,
-                    time_base=self.info.time_base,
-                    duration=shown.item.origin.duration,
-                    concealed=shown.item.origin.is_corrupt,
-                )
-            except BaseException:
-                ring.release(planes)
-                raise
-            self.stats.frames += 1
-            self.stats.concealed_frames += frame.concealed
-            self.stats.repaired_pts += shown.repaired
-            yield frame
-        self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
-
-    def _progressive(self, from_pts: int | None) -> Iterator[_Picture]:
+    def _pictures(self, from_pts: int | None) -> Iterator[VideoFrame]:
         """Deinterlaced where needed, as decoded otherwise."""
-        deinterlacer: Deinterlacer | None = None
+        deinterlacer: _Deinterlacer | None = None
         own = size = (self.info.coded_width, self.info.coded_height)
         aspect: Fraction | None = None
         for frame in self._reader.frames(from_pts):
@@ -106,20 +61,79 @@ class CpuDecoder(Closing):
             if (frame.width, frame.height) != size:
                 size = (frame.width, frame.height)
                 self._pixel_aspects[size] = self._reader.pixel_aspect / aspect
-                said = f"picture size changes to {size[0]}x{size[1]}"
+                message = f"picture size changes to {size[0]}x{size[1]}"
                 if size != own:
-                    said += f": fitted into {own[0]}x{own[1]}"
-                self._presentation.tell("notice", said, frame.pts)
+                    message += f": fitted into {own[0]}x{own[1]}"
+                self._report("notice", message, frame.pts)
             if deinterlacer is None and frame.interlaced_frame:
-                deinterlacer = Deinterlacer(self.info.time_base)
+                deinterlacer = _Deinterlacer(self.info.time_base)
             if deinterlacer is None:
-                yield _Picture(frame, frame)
+                yield frame
             else:
-                for picture, origin in deinterlacer.push(frame):
-                    yield _Picture(picture, origin)
+                yield from deinterlacer.push(frame)
         if deinterlacer is not None:
-            for picture, origin in deinterlacer.flush():
-                yield _Picture(picture, origin)
+            yield from deinterlacer.flush()
 
-    def close(self) -> None:
-        self._reader.close()
+
+class _Deinterlacer:
+    """Deinterlaces a stream's interlaced frames with FFmpeg's bwdif, and passes the others.
+
+    One frame comes out for each that goes in. bwdif looks one frame ahead, so it comes out when
+    the next one goes in. It keeps its pts and duration; the filter's own time base, half as long,
+    does not show.
+
+    Args:
+        time_base: Of the frames.
+    """
+
+    def __init__(self, time_base: Fraction) -> None:
+        self._time_base = time_base
+        self._graph: Graph | None = None
+        self._shape: tuple[int, int, str] | None = None
+        self._waiting: deque[VideoFrame] = deque()
+
+    def push(self, frame: VideoFrame) -> Iterator[VideoFrame]:
+        """Put a frame in; yields those that are now finished, in order."""
+        shape = (frame.width, frame.height, frame.format.name)
+        if self._graph is None or shape != self._shape:
+            yield from self.flush()
+            self._graph = self._build(frame)
+            self._shape = shape
+        self._waiting.append(frame)
+        self._graph.vpush(frame)
+        yield from self._pull(self._graph)
+
+    def flush(self) -> Iterator[VideoFrame]:
+        """End the stream; yields like :meth:`push`. Frames may follow: they start a new one."""
+        graph, self._graph = self._graph, None
+        if graph is not None:
+            graph.vpush(None)
+            yield from self._pull(graph)
+        # The filter gives a frame for each; should it ever keep one back, it is shown as it is.
+        while self._waiting:
+            yield self._waiting.popleft()
+
+    def _build(self, frame: VideoFrame) -> Graph:
+        graph = Graph()
+        source = graph.add_buffer(
+            width=frame.width,
+            height=frame.height,
+            format=frame.format,
+            time_base=self._time_base,
+        )
+        # One frame per frame, field order from the frame, progressive frames untouched.
+        bwdif = graph.add("bwdif", mode="send_frame", parity="auto", deint="interlaced")
+        graph.link_nodes(source, bwdif, graph.add("buffersink")).configure()
+        return graph
+
+    def _pull(self, graph: Graph) -> Iterator[VideoFrame]:
+        while self._waiting:
+            try:
+                picture = graph.vpull()
+            except (WouldBlockError, EndOfStreamError):
+                return
+            origin = self._waiting.popleft()
+            picture.time_base = self._time_base
+            picture.pts, picture.dts = origin.pts, origin.dts
+            picture.duration = origin.duration
+            yield picture

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bgsoft.cuda.video_codec import codec_errors, engine_facts, vendor_text, video_codec
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.untimed import is_untimed
+from bgsoft.media.source import RAW_STREAMS
 
-__all__ = ["NvCodec", "caps_reason", "decoder_caps", "nv_codec", "stream_reason"]
+__all__ = ["NvCodec", "caps_reason", "nv_codec"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,83 +32,36 @@ _CODECS = {
 }
 _DEPTHS = {"yuv420p": 8, "yuvj420p": 8, "yuv420p10le": 10}
 """Pixel formats whose samples arrive as the pipeline has them."""
-_RAW = frozenset({"h264", "hevc", "obu"})
-"""Demuxers of streams without a container, so without the time of presentation."""
 
 
 def nv_codec(info: VideoInfo) -> NvCodec:
     """How the stream's codec is fed.
 
     Raises:
-        BackendUnavailableError: It is none of those.
+        BackendUnavailableError: The stream is left to the CPU, whatever the GPU.
     """
-    reason = stream_reason(info)
-    if reason is not None:
-        raise BackendUnavailableError(f"NVDEC: {reason}", stage="decode", path=info.path)
-    return _CODECS[info.codec]
-
-
-def stream_reason(info: VideoInfo) -> str | None:
-    """Why a stream is left to the CPU, whatever the GPU; None where it is not."""
-    if info.codec not in _CODECS:
-        return f"{info.codec} is decoded on the CPU"
-    if info.pixel_format not in _DEPTHS:
-        return f"{info.pixel_format} is converted on the CPU"
-    if info.interlaced:
-        return "interlaced pictures are deinterlaced on the CPU"
-    if info.coded_width % 2:
+    codec = _CODECS.get(info.codec)
+    if codec is None:
+        reason = f"{info.codec} is decoded on the CPU"
+    elif info.pixel_format not in _DEPTHS:
+        reason = f"{info.pixel_format} is converted on the CPU"
+    elif info.interlaced:
+        reason = "interlaced pictures are deinterlaced on the CPU"
+    elif info.coded_width % 2:
         # PyNvVideoCodec copies as many chroma bytes per row as luma: the last Cr would be missing.
-        return f"an odd width ({info.coded_width}) is decoded on the CPU"
-    if info.container in _RAW or is_untimed(info.container):
-        return f"timestamps that {info.container} lacks are made by the CPU decoder"
-    return None
-
-
-def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int] | None:
-    """The GPU's answer for 4:2:0 streams of a codec.
-
-    Asked once for all runs, as the question makes a context of its own.
-
-    Args:
-        gpu: CUDA device number.
-        codec: In PyNvVideoCodec's ``cudaVideoCodec``, e.g. ``HEVC``.
-        bit_depth: 8 or 10.
-
-    Returns:
-        The answer; None for another than the first GPU that this process sees, since
-        PyNvVideoCodec would ask the first one in its place.
-
-    Raises:
-        BackendUnavailableError: The driver has no NVDEC library, or does not answer.
-    """
-    module = video_codec()
-    if gpu != 0:
-        return None
-    facts = engine_facts(gpu)
-    name = f"nvdec {codec} {bit_depth}"
-    known = facts.get(name)
-    if isinstance(known, str):
-        raise BackendUnavailableError(known)
-    if isinstance(known, dict):
-        return known
-    try:
-        answer = module.GetDecoderCaps(
-            gpuid=gpu, codec=getattr(module.cudaVideoCodec, codec), bitdepth=bit_depth
-        )
-    except codec_errors() as exc:
-        reason = f"NVDEC does not answer: {vendor_text(exc)}"
-        facts.put(name, reason, lasting=False)
-        raise BackendUnavailableError(reason) from exc
-    caps = {key: value for key, value in answer.items() if isinstance(value, int)}
-    facts.put(name, caps)
-    return caps
+        reason = f"an odd width ({info.coded_width}) is decoded on the CPU"
+    elif info.container in RAW_STREAMS or info.is_untimed:
+        reason = f"timestamps that {info.container} lacks are made by the CPU decoder"
+    else:
+        return codec
+    raise BackendUnavailableError(f"NVDEC: {reason}", stage="decode", path=info.path)
 
 
 def caps_reason(caps: Mapping[str, int] | None, info: VideoInfo) -> str | None:
     """Why a GPU cannot decode a stream; None where it can, or will have to show that it can.
 
     Args:
-        caps: As :func:`decoder_caps` answers for the stream's codec and depth.
+        caps: Of :func:`bgsoft.cuda.video_codec.decoder_caps`, for the stream's codec and depth.
         info: The stream.
     """
     if caps is None:

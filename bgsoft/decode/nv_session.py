@@ -1,7 +1,8 @@
-"""One NVDEC session: packets in, pictures on device surfaces out."""
+"""NVDEC by packets: one session, packets in, pictures on device surfaces out; and its reader."""
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,12 +16,14 @@ from av.video.stream import VideoStream
 
 from bgsoft.cuda.video_codec import codec_errors, vendor_text, video_codec
 from bgsoft.decode.nv_caps import NvCodec
+from bgsoft.decode.reader import StreamReader
 from bgsoft.errors import DecodeError
+from bgsoft.media.info import VideoInfo
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["NvPicture", "NvSession", "PacketTimes"]
+__all__ = ["NvPicture", "NvReader", "NvSession", "PacketTimes"]
 
 _MAX_FAULTS = 8
 """Packets in a row that make the decoder fail, after which the stream is given up."""
@@ -239,3 +242,39 @@ class NvSession:
         if self._decoder is not None:
             self._stream.synchronize()
             self._decoder = None
+
+
+class NvReader(StreamReader[NvPicture]):
+    """Decodes one stream of a file on the device; opening and seeking are the CPU reader's.
+
+    A picture has to be used before the next one is asked for: see :class:`NvPicture`.
+
+    Args:
+        info: The stream, as probed.
+        session: Decodes its codec.
+    """
+
+    def __init__(self, info: VideoInfo, session: NvSession) -> None:
+        super().__init__(info)
+        self._session = session
+
+    def _decode(self, position: int | None, *, threaded: bool) -> Iterator[NvPicture]:
+        pictures = self._decode_stored(position)
+        start = self._info.start_pts
+        if position is not None or start is None:
+            return pictures
+        # NVDEC shows leading pictures whose references were cut away; FFmpeg does not.
+        return itertools.dropwhile(lambda p: p.pts is not None and p.pts < start, pictures)
+
+    def _decode_stored(self, position: int | None) -> Iterator[NvPicture]:
+        """Decode all that NVDEC shows."""
+        stream = self._open(position)
+        if stream is None:
+            return
+        session = self._session
+        session.restart(stream)
+        counted = session.corrupt_packets
+        for packet in itertools.chain(self._packets(stream), (None,)):
+            yield from session.drain() if packet is None else session.decode(packet)
+            self.corrupt_packets += session.corrupt_packets - counted
+            counted = session.corrupt_packets

@@ -14,31 +14,27 @@ from typing import Any
 import cupy
 import numpy as np
 
-from bgsoft.closing import Closing
 from bgsoft.cuda.device import CudaDevice
-from bgsoft.cuda.video_codec import codec_errors, vendor_text
-from bgsoft.decode.base import DecodeSettings, DecodeStats
+from bgsoft.cuda.video_codec import codec_errors, decoder_caps, vendor_text
+from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import plane_view
-from bgsoft.decode.nv_caps import caps_reason, decoder_caps, nv_codec
-from bgsoft.decode.nv_reader import NvReader
-from bgsoft.decode.nv_session import NvPicture, NvSession
-from bgsoft.decode.nv_surface import SurfaceWriter
-from bgsoft.decode.presentation import Presentation
+from bgsoft.decode.nv_caps import caps_reason, nv_codec
+from bgsoft.decode.nv_session import NvPicture, NvReader, NvSession
 from bgsoft.decode.reader import FrameReader
+from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import BackendUnavailableError, DecodeError
-from bgsoft.frame import Frame
+from bgsoft.frame import Frame, Planes
+from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
-from bgsoft.pipeline.ring import FrameRing
-from bgsoft.report import Event
 from bgsoft.startup import span
 
-__all__ = ["NvdecDecoder"]
+__all__ = ["NvdecDecoder", "SurfaceWriter"]
 
-_DEVICE_TO_HOST = 2  # cudaMemcpyKind
+_DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 2, 3  # cudaMemcpyKind
 
 
-class NvdecDecoder(Closing):
+class NvdecDecoder(StreamDecoder[NvPicture]):
     """Decodes a file's video stream into ring slots on a CUDA device.
 
     See :class:`bgsoft.decode.base.Decoder`. The slots come from
@@ -70,16 +66,14 @@ class NvdecDecoder(Closing):
         device: CudaDevice,
         info: VideoInfo | None = None,
     ) -> None:
-        self.info = info or probe(path)
-        self.stats = DecodeStats()
-        self.events: list[Event] = []
-        self._device = device
-        codec = nv_codec(self.info)
+        info = info or probe(path)
+        codec = nv_codec(info)
         with span("NVDEC caps"):
-            caps = decoder_caps(device.number, codec.name, self.info.format.bit_depth)
-        reason = caps_reason(caps, self.info)
+            caps = decoder_caps(device.number, codec.name, info.format.bit_depth)
+        reason = caps_reason(caps, info)
         if reason is not None:
-            raise self._unavailable(reason)
+            raise _unavailable(info, reason)
+        self._device = device
         self.stream = device.new_stream()
         """CuPy stream of all copies into slots."""
         self._last: dict[int, Frame] = {}
@@ -90,20 +84,15 @@ class NvdecDecoder(Closing):
             with span("NVDEC session"):
                 self._session = NvSession(codec, device, self.stream)
         except codec_errors() as exc:
-            raise self._unavailable(vendor_text(exc)) from exc
-        self._reader = NvReader(self.info, self._session)
-        self._presentation = Presentation[NvPicture](
-            self.info, settings or DecodeSettings(), lambda picture: picture, self.events
-        )
+            raise _unavailable(info, vendor_text(exc)) from exc
+        super().__init__(info, settings, NvReader(info, self._session))
+        self._writer: SurfaceWriter | None = None
         try:
             with span("NVDEC's first picture"):
                 self._check_first_picture()
         except BaseException:
             self.close()
             raise
-
-    def _unavailable(self, reason: str) -> BackendUnavailableError:
-        return BackendUnavailableError(f"NVDEC: {reason}", stage="decode", path=self.info.path)
 
     def _check_first_picture(self) -> None:
         """Compare the first picture with the CPU decoder's.
@@ -115,30 +104,33 @@ class NvdecDecoder(Closing):
         if reference is None:
             return  # nothing to compare with; decoding itself will tell
         if reference.is_corrupt:
-            raise self._unavailable("a damaged first picture is patched, and counted, on the CPU")
+            raise _unavailable(
+                self.info, "a damaged first picture is patched, and counted, on the CPU"
+            )
         failures: tuple[type[Exception], ...] = (DecodeError, *codec_errors())
         pictures = self._reader.frames()
         try:
             picture = next(pictures, None)
             if picture is None:
-                raise self._unavailable("it shows no picture of this stream")
+                raise _unavailable(self.info, "it shows no picture of this stream")
             if picture.pts is None:
-                raise self._unavailable("pictures without a timestamp are left to the CPU")
+                raise _unavailable(self.info, "pictures without a timestamp are left to the CPU")
             if picture.pts != reference.pts:
-                raise self._unavailable(
-                    f"its first picture is at {picture.pts}, FFmpeg's at {reference.pts}"
+                raise _unavailable(
+                    self.info, f"its first picture is at {picture.pts}, FFmpeg's at {reference.pts}"
                 )
             if (picture.width, picture.height) != (reference.width, reference.height):
-                raise self._unavailable(
+                raise _unavailable(
+                    self.info,
                     f"it crops to {picture.width}x{picture.height}, not "
-                    f"{reference.width}x{reference.height}"
+                    f"{reference.width}x{reference.height}",
                 )
             format = self.info.format
             expected = plane_view(reference.planes[0], format.dtype)
             if not np.array_equal(self._luma(picture), expected << format.shift):
-                raise self._unavailable("its first picture differs from the CPU decoder's")
+                raise _unavailable(self.info, "its first picture differs from the CPU decoder's")
         except failures as exc:
-            raise self._unavailable(vendor_text(exc)) from exc
+            raise _unavailable(self.info, vendor_text(exc)) from exc
         finally:
             pictures.close()
 
@@ -150,56 +142,90 @@ class NvdecDecoder(Closing):
         cupy.cuda.runtime.memcpy(host.ctypes.data, picture.pointer, host.nbytes, _DEVICE_TO_HOST)
         return host[:, : picture.width]
 
-    def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        """See :meth:`bgsoft.decode.base.Decoder.frames`; each call starts anew, and adds to stats.
-
-        Raises:
-            DecodeError: No frame lies in the wanted stretch of time, the picture size changes, or
-                NVDEC fails for good.
-        """
+    def _pictures(self, from_pts: int | None) -> Iterator[NvPicture]:
         self._device.make_current()
-        writer = SurfaceWriter(self.info, self.stream)
-        corrupt_before = self.stats.corrupt_packets
-        wanted = self._presentation.wanted(
-            self._reader.frames(self._presentation.start_pts), lambda: self._reader.read_error
-        )
-        for index, shown in enumerate(wanted):
-            self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
-            planes = ring.acquire()
-            try:
-                self._wait_until_free(planes.slot)
-                writer.write(shown.item, planes)
-            except BaseException:
-                ring.release(planes)
-                raise
-            frame = Frame(
-                planes=planes,
-                format=self.info.format,
-                index=index,
-                pts=shown.pts,
-                time_base=self.info.time_base,
-                duration=shown.item.duration,
-                ready=self._record(planes.slot),
-            )
-            self._last[planes.slot] = frame
-            self.stats.frames += 1
-            self.stats.repaired_pts += shown.repaired
-            yield frame
-        self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
+        self._writer = SurfaceWriter(self.info, self.stream)
+        return super()._pictures(from_pts)
 
-    def _wait_until_free(self, slot: int) -> None:
-        """Make the stream wait for the work on the slot's last frame."""
+    def _write(self, picture: NvPicture, frame: Frame) -> None:
+        assert self._writer is not None
+        slot = frame.planes.slot
         last = self._last.get(slot)
         if last is not None and last.ready is not None:
             self.stream.wait_event(last.ready)
-
-    def _record(self, slot: int) -> Any:
-        event = self._ready.get(slot)
-        if event is None:
-            event = self._ready[slot] = cupy.cuda.Event(disable_timing=True)
-        event.record(self.stream)
-        return event
+        self._writer.write(picture, frame.planes)
+        if slot not in self._ready:
+            self._ready[slot] = cupy.cuda.Event(disable_timing=True)
+        frame.ready = self._ready[slot]
+        frame.ready.record(self.stream)
+        self._last[slot] = frame
 
     def close(self) -> None:
-        self._reader.close()
+        super().close()
         self._session.close()
+
+
+def _unavailable(info: VideoInfo, reason: str) -> BackendUnavailableError:
+    return BackendUnavailableError(f"NVDEC: {reason}", stage="decode", path=info.path)
+
+
+class SurfaceWriter:
+    """Fills device slots from the surfaces of one stream: one launch a frame.
+
+    Args:
+        info: The stream; its surfaces must have its stored size.
+        stream: CuPy stream that the surfaces are complete on.
+    """
+
+    def __init__(self, info: VideoInfo, stream: Any) -> None:
+        format = info.format
+        self._size = (info.coded_width, info.coded_height)
+        self._row_bytes = info.coded_width * format.bytes_per_sample
+        self._stream = stream
+        self._upright = info.orientation.is_identity
+        self._quarters = np.int32(info.orientation.rotation // 90)
+        self._mirror = np.int32(info.orientation.mirror)
+        self._kernel = kernel("surface", "take_surface", sample_bits=8 * format.bytes_per_sample)
+        height, width, _ = format.chroma_shape
+        self._blocks = blocks(width, height)
+
+    def write(self, picture: NvPicture, planes: Planes) -> None:
+        """Launch the copy of a picture into a slot, on the stream.
+
+        Raises:
+            DecodeError: The picture's size is not the stream's.
+        """
+        if (picture.width, picture.height) != self._size:
+            raise DecodeError(
+                f"NVDEC: the picture size changes from {self._size[0]}x{self._size[1]} to "
+                f"{picture.width}x{picture.height}; use --decode cpu, which fits it in",
+                stage="decode",
+                pts=picture.pts,
+            )
+        if self._upright and picture.pitch == self._row_bytes:
+            self._copy(picture.pointer, planes)
+            return
+        args = (
+            np.uintp(picture.pointer),
+            np.int32(picture.pitch),
+            np.int32(picture.width),
+            np.int32(picture.height),
+            self._quarters,
+            self._mirror,
+            planes.luma,
+            planes.chroma,
+        )
+        with self._stream:
+            self._kernel(self._blocks, BLOCK, args)
+
+    def _copy(self, pointer: int, planes: Planes) -> None:
+        """Copy without turning: both planes at once where the slot has them end to end."""
+        luma, chroma = planes.luma, planes.chroma
+        copy = cupy.cuda.runtime.memcpyAsync
+        at, stream = luma.data.ptr, self._stream.ptr
+        if chroma.data.ptr == at + luma.nbytes:
+            copy(at, pointer, luma.nbytes + chroma.nbytes, _DEVICE_TO_DEVICE, stream)
+            return
+        copy(at, pointer, luma.nbytes, _DEVICE_TO_DEVICE, stream)
+        after = pointer + luma.nbytes
+        copy(chroma.data.ptr, after, chroma.nbytes, _DEVICE_TO_DEVICE, stream)

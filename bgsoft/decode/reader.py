@@ -18,21 +18,21 @@ from av.video.stream import VideoStream
 from bgsoft.errors import OpenError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import exact
-from bgsoft.media.source import open_input
+from bgsoft.media.source import RAW_STREAMS, open_input
 from bgsoft.media.untimed import TimedDecoder
 
-__all__ = ["FrameReader", "StreamReader", "TimedPicture"]
+__all__ = ["DecodedPicture", "FrameReader", "P", "StreamReader"]
 
 _MAX_READ_ERRORS = 64
 """Read errors in a row, without a packet between them, after which a file is given up."""
 _SEEK_BACK_SECONDS = (0, 2, 10, 40)
 """How far before the wanted time to seek, one after the other, until an intact key frame from
 before it comes out. Containers seek by decoding time, and MPEG-TS does not know its key frames."""
-_NOT_SEEKABLE = frozenset({"h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu", "gif"})
-"""Demuxers of raw streams: without an index and timestamps, a start is found by decoding."""
+_NOT_SEEKABLE = (*RAW_STREAMS, "gif")
+"""Demuxers without an index and timestamps: a start is found by decoding."""
 
 
-class TimedPicture(Protocol):
+class DecodedPicture(Protocol):
     """A decoded picture of any decoder, with what the demuxer told of its time."""
 
     @property
@@ -57,7 +57,7 @@ class TimedPicture(Protocol):
         ...
 
 
-P = TypeVar("P", bound=TimedPicture)
+P = TypeVar("P", bound=DecodedPicture)
 
 
 class StreamReader(ABC, Generic[P]):
@@ -92,7 +92,7 @@ class StreamReader(ABC, Generic[P]):
         self.corrupt_packets = 0
         self.read_error = None
         try:
-            yield from self._first_pass(from_pts)
+            yield from self._read(from_pts)
         finally:
             self.close()
 
@@ -102,14 +102,11 @@ class StreamReader(ABC, Generic[P]):
         if container is not None:
             container.close()
 
-    def _first_pass(self, from_pts: int | None) -> Iterator[P]:
-        if from_pts is None:
-            return self._decode(None, threaded=True)
-        return self._from_before(from_pts, threaded=True)
-
-    def _from_before(self, pts: int, *, threaded: bool) -> Iterator[P]:
-        """Decode from an intact key frame at or before ``pts``, or from the file's beginning."""
-        info = self._info
+    def _read(self, from_pts: int | None, *, threaded: bool = True) -> Iterator[P]:
+        """Decode from an intact key frame at or before a pts, or from the file's beginning."""
+        info, pts = self._info, from_pts
+        if pts is None:
+            return self._decode(None, threaded=threaded)
         errors = self.corrupt_packets
         for seconds in _SEEK_BACK_SECONDS if info.container not in _NOT_SEEKABLE else ():
             position = pts - round(seconds / info.time_base)
@@ -135,21 +132,26 @@ class StreamReader(ABC, Generic[P]):
             threaded: Whether the decoder may use frame threads.
         """
 
-    def _open(self) -> tuple[InputContainer, VideoStream]:
+    def _open(self, position: int | None) -> VideoStream | None:
+        """Open the file, at a pts; None where it cannot seek there."""
         self.close()
         path = self._info.path
-        container = open_input(path)
-        self._container = container
+        self._container = container = open_input(path)
         index = self._info.stream_index
         stream = container.streams[index] if index < len(container.streams) else None
         if not isinstance(stream, VideoStream) or stream.codec_context is None:
             raise OpenError(f"{path} has changed while it was read", path=path)
-        return container, stream
+        if position is not None:
+            try:
+                container.seek(position, stream=stream, backward=True)
+            except av.FFmpegError:
+                return None
+        return stream
 
-    def _packets(
-        self, container: InputContainer, stream: VideoStream
-    ) -> Iterator[Packet[VideoStream]]:
-        """All packets of the stream; read errors are counted and skipped."""
+    def _packets(self, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+        """All packets of the open stream; read errors are counted and skipped."""
+        assert self._container is not None
+        container = self._container
         errors_in_a_row = 0
         while True:
             try:
@@ -192,18 +194,13 @@ class FrameReader(StreamReader[VideoFrame]):
         known = None if self._codec is None else exact(self._codec.sample_aspect_ratio)
         return known or Fraction(1)
 
-    def frames(self, from_pts: int | None = None) -> Generator[VideoFrame, None, None]:
-        self.corrupt_packets = 0
-        self.read_error = None
+    def _read(self, from_pts: int | None, *, threaded: bool = True) -> Iterator[VideoFrame]:
         last: int | None = None
-        try:
-            for frame in self._first_pass(from_pts):
-                last = frame.pts
-                yield frame
-            if last is not None and self._threads != 1 and max(self._pending, default=last) > last:
-                yield from self._tail(last)
-        finally:
-            self.close()
+        for frame in super()._read(from_pts, threaded=threaded):
+            last = frame.pts
+            yield frame
+        if last is not None and self._threads != 1 and max(self._pending, default=last) > last:
+            yield from self._tail(last)
 
     def _tail(self, last: int) -> Iterator[VideoFrame]:
         """The frames after ``last`` that the decoder kept back.
@@ -213,25 +210,22 @@ class FrameReader(StreamReader[VideoFrame]):
         has none.
         """
         counted = self.corrupt_packets
-        for frame in self._from_before(last, threaded=False):
+        for frame in super()._read(last, threaded=False):
             if frame.pts is None or frame.pts <= last:
                 self.corrupt_packets = counted  # met before, on the first pass
             else:
                 yield frame
 
     def _decode(self, position: int | None, *, threaded: bool) -> Iterator[VideoFrame]:
-        container, stream = self._open()
+        stream = self._open(position)
+        if stream is None:
+            return
         self._codec = stream.codec_context
         stream.codec_context.thread_type = "AUTO" if threaded else "NONE"
         stream.codec_context.thread_count = self._threads if threaded else 1
         pending = self._pending = set()
-        if position is not None:
-            try:
-                container.seek(position, stream=stream, backward=True)
-            except av.FFmpegError:
-                return
         decoder = TimedDecoder(stream.codec_context, self._info.container)
-        for packet in self._packets(container, stream):
+        for packet in self._packets(stream):
             if packet.pts is not None and not packet.is_discard and not decoder.untimed:
                 pending.add(packet.pts)
             for frame in self._decode_packet(decoder, packet):

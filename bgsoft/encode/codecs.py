@@ -16,7 +16,15 @@ from bgsoft.frame import FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
 
-__all__ = ["EncoderChoice", "choose_codec", "choose_encoder", "encoder_speeds"]
+__all__ = [
+    "EncoderChoice",
+    "checked_quality",
+    "choose_codec",
+    "choose_encoder",
+    "codec_label",
+    "encoder_speeds",
+    "source_depth",
+]
 
 _QP_TO_LAMBDA = 118
 """FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` in one step of ``qscale``."""
@@ -36,26 +44,22 @@ _X26X_PRESETS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PixelFormats:
-    """FFmpeg's names of the sample formats an encoder is fed."""
-
-    even: str
-    """Where width and height are even."""
-    odd: str
-    """Where width or height is odd: H.264 and HEVC cannot crop 4:2:0 to that (ITU-T H.264,
-    7.4.2.1.1: in units of a chroma sample)."""
-    alpha: str | None = None
-    """With an alpha channel; None: it has none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _EncoderSpec:
     """One CPU encoder."""
 
     encoder: str
     label: str
-    formats: dict[int, _PixelFormats]
-    """By bit depth."""
+    depths: tuple[int, ...] = (8, 10)
+    """Bits of a sample that it codes."""
+    chroma: str = "420"
+    """Subsampling, in FFmpeg's names of pixel formats."""
+    full_chroma: str = "420"
+    """The same with an alpha channel, and where width or height is odd: H.264 and HEVC cannot crop
+    4:2:0 to that (ITU-T H.264, 7.4.2.1.1: in units of a chroma sample)."""
+    alpha: bool = False
+    """It codes an alpha channel."""
+    nv12: bool = False
+    """It takes eight-bit frames as they lie in memory."""
     quality_range: tuple[int, int] | None = None
     """None: there is no quality to choose."""
     quality_default: int | None = None
@@ -70,15 +74,20 @@ class _EncoderSpec:
     parameters: tuple[str, str] | None = None
     """(option, fixed part) of the encoder's own ``key=value:…`` parameters."""
 
+    def pixel_format(self, depth: int, *, odd: bool, alpha: bool) -> str:
+        """FFmpeg's name of the sample format that the encoder is fed."""
+        if self.nv12 and depth == 8 and not odd:
+            return "nv12"
+        chroma = self.full_chroma if odd or alpha else self.chroma
+        return f"yuv{'a' if alpha else ''}{chroma}p{'10le' if depth == 10 else ''}"
+
 
 _SPECS: dict[Codec, _EncoderSpec] = {
     Codec.H264: _EncoderSpec(
         encoder="libx264",
         label="H.264",
-        formats={
-            8: _PixelFormats(even="nv12", odd="yuv444p"),
-            10: _PixelFormats(even="yuv420p10le", odd="yuv444p10le"),
-        },
+        full_chroma="444",
+        nv12=True,
         quality_range=(0, 51),
         quality_default=18,
         speeds=_X26X_PRESETS,
@@ -88,10 +97,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
     Codec.HEVC: _EncoderSpec(
         encoder="libx265",
         label="HEVC",
-        formats={
-            8: _PixelFormats(even="yuv420p", odd="yuv444p"),
-            10: _PixelFormats(even="yuv420p10le", odd="yuv444p10le"),
-        },
+        full_chroma="444",
         quality_range=(0, 51),
         quality_default=20,
         speeds=_X26X_PRESETS,
@@ -103,10 +109,6 @@ _SPECS: dict[Codec, _EncoderSpec] = {
     Codec.AV1: _EncoderSpec(
         encoder="libsvtav1",
         label="AV1",
-        formats={
-            8: _PixelFormats(even="yuv420p", odd="yuv420p"),
-            10: _PixelFormats(even="yuv420p10le", odd="yuv420p10le"),
-        },
         quality_range=(0, 63),
         quality_default=28,
         speeds=tuple(str(number) for number in range(14)),
@@ -117,7 +119,8 @@ _SPECS: dict[Codec, _EncoderSpec] = {
     Codec.VP9: _EncoderSpec(
         encoder="libvpx-vp9",
         label="VP9",
-        formats={8: _PixelFormats(even="yuv420p", odd="yuv420p", alpha="yuva420p")},
+        depths=(8,),
+        alpha=True,
         quality_range=(0, 63),
         quality_default=24,
         speeds=tuple(str(number) for number in range(9)),
@@ -128,10 +131,10 @@ _SPECS: dict[Codec, _EncoderSpec] = {
     Codec.PRORES: _EncoderSpec(
         encoder="prores_ks",
         label="ProRes",
-        formats={
-            8: _PixelFormats(even="yuv422p10le", odd="yuv444p10le", alpha="yuva444p10le"),
-            10: _PixelFormats(even="yuv422p10le", odd="yuv444p10le", alpha="yuva444p10le"),
-        },
+        depths=(10,),
+        chroma="422",
+        full_chroma="444",
+        alpha=True,
         quality_range=(1, 64),
         quality_option="",
         options={"vendor": "apl0"},
@@ -139,10 +142,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
     Codec.FFV1: _EncoderSpec(
         encoder="ffv1",
         label="FFV1",
-        formats={
-            8: _PixelFormats(even="yuv420p", odd="yuv420p", alpha="yuva420p"),
-            10: _PixelFormats(even="yuv420p10le", odd="yuv420p10le", alpha="yuva420p10le"),
-        },
+        alpha=True,
         # Version 3 with checksums, slices and no dependence between frames, as archives use it;
         # threads need the slices.
         options={"level": "3", "slicecrc": "1", "slices": "16", "g": "1"},
@@ -161,7 +161,8 @@ class EncoderChoice:
     """FFmpeg's name of the format the encoder is fed."""
     bit_depth: int
     """Of the coded samples: 8 or 10."""
-    alpha: bool = False
+    kind: PictureKind = PictureKind.COLOR
+    """Which planes are encoded."""
     options: dict[str, str] = field(default_factory=dict)
     """FFmpeg options of the encoder."""
     thread_parameter: tuple[str, str] | None = None
@@ -199,7 +200,7 @@ def choose_codec(
             f"{container.name} cannot hold an alpha channel; write one of {names}", stage="encode"
         )
     codec = settings.codec
-    depth = _source_depth(picture, kind)
+    depth = source_depth(picture, kind)
     if codec is Codec.AUTO:
         if alpha and container.alpha_codec is not None:
             return container.alpha_codec
@@ -209,24 +210,25 @@ def choose_codec(
     if codec not in container.codecs:
         fits = ", ".join(c.extensions[0] for c in CONTAINERS if codec in c.codecs)
         raise UnsupportedFormatError(
-            f"{container.name} cannot hold {_SPECS[codec].label}; write one of {fits}, "
+            f"{container.name} cannot hold {codec_label(codec)}; write one of {fits}, "
             "or leave --codec out",
             stage="encode",
         )
-    if alpha and not any(formats.alpha for formats in _SPECS[codec].formats.values()):
+    if alpha and not _SPECS[codec].alpha:
         raise ConfigError(
             f"--codec {codec} has no alpha channel here; leave --codec out for one that has"
         )
     return codec
 
 
-def _source_depth(picture: FrameFormat, kind: PictureKind) -> int:
+def source_depth(picture: FrameFormat, kind: PictureKind) -> int:
     """Bits worth coding; the matte has eight whatever the picture has."""
     return 8 if kind is PictureKind.MATTE else picture.bit_depth
 
 
-def _is_odd(picture: FrameFormat) -> bool:
-    return picture.width % 2 == 1 or picture.height % 2 == 1
+def codec_label(codec: Codec) -> str:
+    """The usual way to write a codec's name; not for ``auto``."""
+    return _SPECS[codec].label
 
 
 def choose_encoder(
@@ -244,32 +246,33 @@ def choose_encoder(
         kind: Which planes are encoded.
 
     Raises:
-        UnsupportedFormatError: No encoder fits container, size and alpha together.
+        UnsupportedFormatError: No encoder fits container and alpha together.
         ConfigError: ``--quality`` or ``--speed`` is none of this encoder's.
     """
     picture = info.format
     codec = choose_codec(settings, container, picture, kind)
     spec = _SPECS[codec]
     notices: list[str] = []
-    depth = _source_depth(picture, kind)
-    if depth not in spec.formats:
-        depth = 8
-        notices.append(f"{spec.label} is encoded with 8 bits here; the source has 10")
-    formats = spec.formats[depth]
+    depth = source_depth(picture, kind)
+    if depth not in spec.depths:
+        if depth == 10:
+            notices.append(f"{spec.label} is encoded with 8 bits here; the source has 10")
+        depth = spec.depths[0]
     alpha = kind is PictureKind.COLOR_ALPHA
-    odd = _is_odd(picture)
-    pixel_format = formats.alpha if alpha else formats.odd if odd else formats.even
-    if pixel_format is None:
-        raise UnsupportedFormatError(
-            f"{spec.label} has no alpha channel at {depth} bits", stage="encode"
-        )
+    odd = picture.width % 2 == 1 or picture.height % 2 == 1
+    pixel_format = spec.pixel_format(depth, odd=odd, alpha=alpha)
     if odd and "444" in pixel_format and not alpha and codec is not Codec.PRORES:
         notices.append(
             f"{picture.width}x{picture.height} is odd, so {spec.label} codes 4:4:4, which many "
             "hardware players lack"
         )
     options = dict(spec.options)
-    quality = _quality(spec, settings.quality)
+    quality = spec.quality_default
+    if settings.quality is not None:
+        if spec.quality_range is None:
+            raise ConfigError(f"{spec.label} is lossless and takes no --quality")
+        name = f"{spec.label} ({spec.encoder})"
+        quality = checked_quality(settings.quality, name, *spec.quality_range)
     if codec is Codec.PRORES:
         if quality is not None:
             options |= {"flags": "+qscale", "global_quality": str(quality * _QP_TO_LAMBDA)}
@@ -293,8 +296,8 @@ def choose_encoder(
         codec=codec,
         encoder=spec.encoder,
         pixel_format=pixel_format,
-        bit_depth=10 if pixel_format.endswith("10le") else 8,
-        alpha=alpha,
+        bit_depth=depth,
+        kind=kind,
         options=options,
         thread_parameter=spec.thread_parameter,
         notices=tuple(notices),
@@ -310,17 +313,15 @@ def encoder_speeds(codec: Codec) -> tuple[str, ...]:
     return _SPECS[codec].speeds
 
 
-def _quality(spec: _EncoderSpec, asked: int | None) -> int | None:
-    """The checked quality, the default where none is asked for."""
-    if asked is None:
-        return spec.quality_default
-    if spec.quality_range is None:
-        raise ConfigError(f"{spec.label} is lossless and takes no --quality")
-    low, high = spec.quality_range
-    if not low <= asked <= high:
+def checked_quality(asked: int, encoder: str, best: int, worst: int) -> int:
+    """The quality asked for.
+
+    Raises:
+        ConfigError: It is out of the encoder's range.
+    """
+    if not best <= asked <= worst:
         raise ConfigError(
-            f"--quality of {spec.label} ({spec.encoder}) must be between {low} (best) and {high}, "
-            f"not {asked}"
+            f"--quality of {encoder} must be between {best} (best) and {worst}, not {asked}"
         )
     return asked
 

@@ -8,20 +8,15 @@ from typing import Any
 import av
 from av.codec.context import ThreadType
 from av.packet import Packet
-from av.video.codeccontext import VideoCodecContext
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
-from bgsoft.encode.pictures import PictureSource, picture_source
+from bgsoft.encode.pictures import picture_source
 from bgsoft.errors import EncodeError
 from bgsoft.frame import ColorInfo, Frame, FrameFormat
-from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 
 __all__ = ["CpuEncoder"]
-
-_LIMITED, _FULL, _UNSPECIFIED_RANGE = 1, 2, 0
-"""FFmpeg's AVColorRange."""
 
 # These two run their slices on FFmpeg's own threads; with its frame threads they would hold on to
 # pictures after encode() has returned. All others thread inside and copy each picture at once.
@@ -29,7 +24,7 @@ _SLICE_THREADED = frozenset({"prores_ks", "ffv1"})
 
 
 _X265_REORDER = 2
-"""Frames that x265 waits for before it knows by how much decoding precedes showing. In films that
+"""Frames that x265 waits for before it knows by how much decoding precedes showing. In videos that
 are no longer it reads that from memory it never wrote; they have nothing to reorder either."""
 
 
@@ -39,9 +34,6 @@ class CpuEncoder:
     Args:
         muxer: Takes the packets; gets its video stream here.
         choice: Encoder and settings.
-        format: Layout and size of the frames.
-        info: Source of frame rate, pixel aspect and time base.
-        kind: Which planes are encoded.
         threads: Encoder threads; 0: the encoder's choice.
 
     Raises:
@@ -49,26 +41,19 @@ class CpuEncoder:
         EncodeError: The encoder refuses its settings.
     """
 
-    def __init__(
-        self,
-        muxer: Muxer,
-        choice: EncoderChoice,
-        format: FrameFormat,
-        info: VideoInfo,
-        kind: PictureKind = PictureKind.COLOR,
-        threads: int = 0,
-    ) -> None:
+    def __init__(self, muxer: Muxer, choice: EncoderChoice, threads: int = 0) -> None:
+        info, format = muxer.info, muxer.info.format
         self.name = choice.encoder
         self.frames = 0
         self._muxer = muxer
         self._time_base = info.time_base
         self._durations: dict[int, int] = {}
         """Durations of the frames inside the encoder, by output timestamp."""
-        self._frame_ticks = max(1, round(1 / (muxer.frame_rate * info.time_base)))
+        self._frame_ticks = info.nominal_ticks
         # A matte is a mask, not light: its values go through no transfer or matrix.
-        self._color = format.color if kind is not PictureKind.MATTE else ColorInfo()
+        self._color = format.color if choice.kind is not PictureKind.MATTE else ColorInfo()
         self._range = _range_code(format)
-        self._pictures: PictureSource = picture_source(choice, format, kind)
+        self._pictures = picture_source(choice, format)
         self._stream = muxer.add_encoder(
             choice.encoder,
             width=format.width,
@@ -83,14 +68,18 @@ class CpuEncoder:
         context.colorspace = self._color.matrix
         context.color_range = self._range
         context.options["chroma_sample_location"] = str(self._color.chroma_location)
-        _configure(context, choice, threads)
-        _silence(choice.encoder)
+        # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
+        slices = choice.encoder in _SLICE_THREADED
+        context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
+        context.thread_count = threads
+        if choice.encoder == "libsvtav1":  # it prints its settings, unless this is set at first
+            os.environ.setdefault("SVT_LOG", "1")  # errors only
         try:
             context.open()
         except (av.FFmpegError, ValueError) as exc:
             raise EncodeError(
                 f"{choice.encoder} refuses {format.width}x{format.height} {choice.pixel_format} "
-                f"with its settings: {getattr(exc, 'strerror', None) or exc}",
+                f"with its settings: {_reason(exc)}",
                 stage="encode",
             ) from exc
 
@@ -141,23 +130,8 @@ class CpuEncoder:
 
 
 def _range_code(format: FrameFormat) -> int:
-    if not format.color.range_specified:
-        return _UNSPECIFIED_RANGE
-    return _FULL if format.color.full_range else _LIMITED
-
-
-def _configure(context: VideoCodecContext, choice: EncoderChoice, threads: int) -> None:
-    """Set what is no option of the encoder: its threads."""
-    slices = choice.encoder in _SLICE_THREADED
-    # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
-    context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
-    context.thread_count = threads
-
-
-def _silence(encoder: str) -> None:
-    """Keep SVT-AV1 from printing its settings to stderr; read once, at its first start."""
-    if encoder == "libsvtav1":
-        os.environ.setdefault("SVT_LOG", "1")  # errors only
+    """FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full."""
+    return 1 + format.color.full_range if format.color.range_specified else 0
 
 
 def _reason(exc: BaseException) -> str:

@@ -8,12 +8,21 @@ from bgsoft.config import Codec
 from bgsoft.frame import MasteringDisplay
 from bgsoft.media.info import VideoInfo
 
-__all__ = ["hdr_parameters"]
+__all__ = ["hdr_parameters", "sei_messages"]
 
 # SMPTE ST 2086 as coded in H.264 and H.265 (ITU-T H.265, D.3.28): chromaticities in units of
 # 0.00002, luminances in units of 0.0001 cd/m².
 _CHROMATICITY_UNITS = 50_000
 _LUMINANCE_UNITS = 10_000
+_SEI_MASTERING_DISPLAY = 137
+_SEI_CONTENT_LIGHT = 144
+
+_KEYS = {
+    Codec.HEVC: ("master-display", "max-cll"),
+    Codec.H264: ("mastering-display", "cll"),
+    Codec.AV1: ("mastering-display", "content-light"),
+}
+"""What x265, x264 and SVT-AV1 call the two."""
 
 
 def hdr_parameters(codec: Codec, info: VideoInfo) -> str:
@@ -24,47 +33,52 @@ def hdr_parameters(codec: Codec, info: VideoInfo) -> str:
         info: Where the metadata comes from.
     """
     parts: list[str] = []
+    display_key, light_key = _KEYS.get(codec, ("", ""))
     display, light = info.mastering_display, info.content_light
-    if codec is Codec.HEVC:
-        if display:
-            parts.append(f"master-display={_coded(display)}")
-        if light:
-            parts.append(f"max-cll={light.max_content},{light.max_frame_average}")
-    elif codec is Codec.H264:
-        if display:
-            parts.append(f"mastering-display={_coded(display)}")
-        if light:
-            parts.append(f"cll={light.max_content},{light.max_frame_average}")
-    elif codec is Codec.AV1:
-        if display:
-            parts.append(f"mastering-display={_plain(display)}")
-        if light:
-            parts.append(f"content-light={light.max_content},{light.max_frame_average}")
+    if display and display_key:
+        points, levels = _numbers(display)
+        if codec is Codec.AV1:  # decimal fractions and cd/m²
+            texts = [f"{float(value):.5f}" for value in points]
+            limits = [f"{float(value):.4f}" for value in levels]
+        else:
+            texts = [str(round(value * _CHROMATICITY_UNITS)) for value in points]
+            limits = [str(round(value * _LUMINANCE_UNITS)) for value in levels]
+        named = zip(("G", "B", "R", "WP"), texts[::2], texts[1::2], strict=True)
+        colors = "".join(f"{name}({x},{y})" for name, x, y in named)
+        parts.append(f"{display_key}={colors}L({','.join(limits)})")
+    if light and light_key:
+        parts.append(f"{light_key}={light.max_content},{light.max_frame_average}")
     return ":".join(parts)
 
 
-def _coded(display: MasteringDisplay) -> str:
-    """x264's and x265's notation: integers in the units of the bit stream."""
+def sei_messages(info: VideoInfo) -> tuple[tuple[dict[str, int], list[int]], ...]:
+    """HDR10 metadata as SEI payloads (ITU-T H.265, D.2.28 and D.2.35; H.264 has the same).
 
-    def point(xy: tuple[Fraction, Fraction]) -> str:
-        return ",".join(str(round(value * _CHROMATICITY_UNITS)) for value in xy)
+    Args:
+        info: Where the metadata comes from.
 
-    high = round(display.max_luminance * _LUMINANCE_UNITS)
-    low = round(display.min_luminance * _LUMINANCE_UNITS)
+    Returns:
+        (type, bytes) of each message, as PyNvVideoCodec takes it.
+    """
+    payloads: dict[int, bytes] = {}
+    if info.mastering_display is not None:
+        points, levels = _numbers(info.mastering_display)
+        payloads[_SEI_MASTERING_DISPLAY] = b"".join(
+            [round(value * _CHROMATICITY_UNITS).to_bytes(2, "big") for value in points]
+            + [round(value * _LUMINANCE_UNITS).to_bytes(4, "big") for value in levels]
+        )
+    light = info.content_light
+    if light is not None:
+        payloads[_SEI_CONTENT_LIGHT] = b"".join(
+            value.to_bytes(2, "big") for value in (light.max_content, light.max_frame_average)
+        )
+    return tuple(({"sei_type": kind}, list(payload)) for kind, payload in payloads.items())
+
+
+def _numbers(display: MasteringDisplay) -> tuple[list[Fraction], list[Fraction]]:
+    """Eight chromaticities, green first, and the highest and the lowest luminance."""
+    points = (display.green, display.blue, display.red, display.white)
     return (
-        f"G({point(display.green)})B({point(display.blue)})R({point(display.red)})"
-        f"WP({point(display.white)})L({high},{low})"
-    )
-
-
-def _plain(display: MasteringDisplay) -> str:
-    """SVT-AV1's notation: decimal fractions and cd/m²."""
-
-    def point(xy: tuple[Fraction, Fraction]) -> str:
-        return ",".join(f"{float(value):.5f}" for value in xy)
-
-    return (
-        f"G({point(display.green)})B({point(display.blue)})R({point(display.red)})"
-        f"WP({point(display.white)})"
-        f"L({float(display.max_luminance):.4f},{float(display.min_luminance):.4f})"
+        [value for point in points for value in point],
+        [display.max_luminance, display.min_luminance],
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from fractions import Fraction
 
 import av
 from av.bitstream import BitStreamFilterContext
@@ -34,38 +33,22 @@ class CodedPackets:
     Args:
         muxer: Takes the packets; gets its video stream here.
         codec: ``h264``, ``hevc`` or ``av1``.
-        width: Luma width, pixels.
-        height: Luma height, pixels.
-        time_base: Of the timestamps.
         delay: Frames that the encoder reorders over: its B frames in a row.
-        frame_ticks: Nominal duration of a frame.
         tag_filter: FFmpeg bitstream filter for key frames; ``null``: none.
 
     Raises:
         UnsupportedFormatError: The container cannot hold the codec.
     """
 
-    def __init__(
-        self,
-        muxer: Muxer,
-        codec: str,
-        *,
-        width: int,
-        height: int,
-        time_base: Fraction,
-        delay: int,
-        frame_ticks: int,
-        tag_filter: str = "null",
-    ) -> None:
+    def __init__(self, muxer: Muxer, codec: str, *, delay: int, tag_filter: str = "null") -> None:
         self._muxer = muxer
         self._codec = codec
-        self._time_base = time_base
         self._delay = delay
-        self._frame_ticks = frame_ticks
+        self._frame_ticks = muxer.info.nominal_ticks
         self._filter: BitStreamFilterContext | None = None
         if tag_filter != "null":
             self._filter = BitStreamFilterContext(tag_filter, codec)
-        self._stream: Stream = muxer.add_packets(codec, width=width, height=height)
+        self._stream: Stream = muxer.add_packets(codec)
         self._described = False
         self._times: dict[int, tuple[int, int]] = {}
         """(pts, duration) of the frames inside the encoder, by number."""
@@ -119,7 +102,7 @@ class CodedPackets:
         if not self._described:
             self._describe(bytes(packet))
         packet.pts, packet.dts, packet.duration = pts, dts, duration
-        packet.time_base = self._time_base
+        packet.time_base = self._muxer.info.time_base
         packet.is_keyframe = key_frame
         packet.stream = self._stream
         self._muxer.write_video([packet])

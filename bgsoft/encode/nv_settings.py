@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from bgsoft.config import Codec, EncodeConfig
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.codecs import choose_codec
+from bgsoft.encode.codecs import checked_quality, choose_codec, codec_label, source_depth
+from bgsoft.encode.hdr import sei_messages
 from bgsoft.errors import BackendUnavailableError, ConfigError
-from bgsoft.frame import ColorInfo, MasteringDisplay
+from bgsoft.frame import ColorInfo
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 
-__all__ = ["GOP", "NvencChoice", "choose_nvenc", "fit_to_caps", "sei_messages", "tag_filter"]
+__all__ = ["GOP", "NvencChoice", "choose_nvenc", "fit_to_caps", "tag_filter"]
 
 GOP = 250
 """Frames from one key frame to the next, as x264 and x265 have it."""
@@ -42,9 +43,6 @@ _REFERENCE_MIDDLE = 2
 class _NvencSpec:
     """One codec of NVENC's."""
 
-    name: str
-    """For PyNvVideoCodec."""
-    label: str
     quality_max: int
     """Largest ``cq``; 0 would mean automatic."""
     quality_default: int
@@ -53,14 +51,10 @@ class _NvencSpec:
 
 
 _SPECS = {
-    Codec.H264: _NvencSpec(
-        name="h264", label="H.264", quality_max=51, quality_default=20, b_frames=3
-    ),
-    Codec.HEVC: _NvencSpec(
-        name="hevc", label="HEVC", quality_max=51, quality_default=22, b_frames=3
-    ),
+    Codec.H264: _NvencSpec(quality_max=51, quality_default=20, b_frames=3),
+    Codec.HEVC: _NvencSpec(quality_max=51, quality_default=22, b_frames=3),
     # AV1 shows reordered frames by hidden ones, which leave NVENC in packets of their own.
-    Codec.AV1: _NvencSpec(name="av1", label="AV1", quality_max=63, quality_default=28, b_frames=0),
+    Codec.AV1: _NvencSpec(quality_max=63, quality_default=28, b_frames=0),
 }
 
 
@@ -69,9 +63,9 @@ class NvencChoice:
     """NVENC's codec and everything it is told."""
 
     codec: Codec
-    name: str
-    """Codec as PyNvVideoCodec and FFmpeg call it, e.g. ``hevc``."""
-    label: str
+    """PyNvVideoCodec and FFmpeg call it the same."""
+    kind: PictureKind
+    """Which planes are encoded: COLOR or MATTE."""
     bit_depth: int
     """Of the coded samples: 8 or 10."""
     b_frames: int
@@ -82,6 +76,10 @@ class NvencChoice:
     sei: tuple[tuple[dict[str, int], list[int]], ...] = ()
     """HDR10 metadata for each key frame, as PyNvVideoCodec takes it."""
     notices: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return codec_label(self.codec)
 
     @property
     def surface_format(self) -> str:
@@ -111,7 +109,6 @@ def choose_nvenc(
     if picture.width % 2 or picture.height % 2:
         raise _unavailable(f"{picture.width}x{picture.height} is odd; it codes 4:2:0 only")
     spec = _SPECS[codec]
-    depth = 8 if kind is PictureKind.MATTE else picture.bit_depth
     hdr = kind is not PictureKind.MATTE and bool(info.mastering_display or info.content_light)
     if codec is Codec.AV1:
         if hdr:
@@ -119,12 +116,16 @@ def choose_nvenc(
         if info.sample_aspect_ratio != 1:
             raise _unavailable("AV1 with pixels that are not square is left to the CPU encoder")
     color = ColorInfo() if kind is PictureKind.MATTE else picture.color
+    quality = spec.quality_default
+    if settings.quality is not None:
+        name = f"{codec_label(codec)} (NVENC)"
+        quality = checked_quality(settings.quality, name, 1, spec.quality_max)
     options = {
-        "codec": spec.name,
+        "codec": str(codec),
         "preset": _preset(settings.speed),
         "tuning_info": "high_quality",
         "rc": "vbr",
-        "cq": str(_quality(spec, settings.quality)),
+        "cq": str(quality),
         "gop": str(GOP),
         "idrperiod": str(GOP),
         "lookahead": str(_LOOKAHEAD),
@@ -139,9 +140,8 @@ def choose_nvenc(
         options["repeatspspps"] = "1"
     return NvencChoice(
         codec=codec,
-        name=spec.name,
-        label=spec.label,
-        bit_depth=depth,
+        kind=kind,
+        bit_depth=source_depth(picture, kind),
         b_frames=spec.b_frames,
         options=options,
         tag_filter=tag_filter(
@@ -166,17 +166,6 @@ def _preset(asked: str | None) -> str:
     if re.fullmatch(r"[pP]\d+", asked):
         raise ConfigError(f"--speed of NVENC must be P1 (fastest) to P7, not {asked!r}")
     raise _unavailable(f"--speed {asked} belongs to the CPU encoder; NVENC has P1 to P7")
-
-
-def _quality(spec: _NvencSpec, asked: int | None) -> int:
-    if asked is None:
-        return spec.quality_default
-    if not 1 <= asked <= spec.quality_max:
-        raise ConfigError(
-            f"--quality of {spec.label} (NVENC) must be between 1 (best) and {spec.quality_max}, "
-            f"not {asked}"
-        )
-    return asked
 
 
 def fit_to_caps(
@@ -269,37 +258,3 @@ def tag_filter(
         return "null"
     name = "av1_metadata" if av1 else _METADATA_FILTERS[codec]
     return f"{name}=" + ":".join(f"{key}={value}" for key, value in values.items())
-
-
-_SEI_MASTERING_DISPLAY = 137
-_SEI_CONTENT_LIGHT = 144
-
-
-def sei_messages(info: VideoInfo) -> tuple[tuple[dict[str, int], list[int]], ...]:
-    """HDR10 static metadata as SEI payloads (ITU-T H.265, D.2.28 and D.2.35; H.264 has the same).
-
-    Args:
-        info: Where the metadata comes from.
-    """
-    messages: list[tuple[dict[str, int], list[int]]] = []
-    if info.mastering_display is not None:
-        payload = _mastering_display(info.mastering_display)
-        messages.append(({"sei_type": _SEI_MASTERING_DISPLAY}, list(payload)))
-    light = info.content_light
-    if light is not None:
-        payload = b"".join(
-            value.to_bytes(2, "big") for value in (light.max_content, light.max_frame_average)
-        )
-        messages.append(({"sei_type": _SEI_CONTENT_LIGHT}, list(payload)))
-    return tuple(messages)
-
-
-def _mastering_display(display: MasteringDisplay) -> bytes:
-    """Chromaticities in units of 0.00002, green first; luminances in 0.0001 cd/m²."""
-    points = (display.green, display.blue, display.red, display.white)
-    coded = [round(value * 50_000).to_bytes(2, "big") for point in points for value in point]
-    coded += [
-        round(value * 10_000).to_bytes(4, "big")
-        for value in (display.max_luminance, display.min_luminance)
-    ]
-    return b"".join(coded)

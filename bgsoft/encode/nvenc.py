@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import cupy
@@ -11,18 +10,17 @@ import numpy as np
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.video_codec import (
     codec_errors,
+    encoder_caps,
     nvenc_reason,
     vendor_text,
     video_codec,
 )
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.nv_caps import encoder_caps
 from bgsoft.encode.nv_packets import CodedPackets
 from bgsoft.encode.nv_settings import GOP, NvencChoice, fit_to_caps
 from bgsoft.errors import BackendUnavailableError, EncodeError
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.kernels.loader import kernel
-from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.startup import span
 
@@ -95,11 +93,7 @@ class NvencEncoder:
     Args:
         muxer: Takes the packets; gets its video stream here.
         choice: Codec and settings.
-        format: Layout and size of the frames; even.
-        info: Source of frame rate and time base.
-        kind: COLOR or MATTE.
         device: Where the frames are.
-        caps: What this GPU can do; None: ask it.
 
     Raises:
         BackendUnavailableError: There is no NVENC, or it cannot do this; nothing has been added to
@@ -107,28 +101,18 @@ class NvencEncoder:
         UnsupportedFormatError: The container cannot hold the codec.
     """
 
-    def __init__(
-        self,
-        muxer: Muxer,
-        choice: NvencChoice,
-        format: FrameFormat,
-        info: VideoInfo,
-        kind: PictureKind = PictureKind.COLOR,
-        *,
-        device: CudaDevice,
-        caps: Mapping[str, int] | None = None,
-    ) -> None:
-        if caps is None:
-            with span("NVENC caps"):
-                caps = encoder_caps(device.number, choice.name)
+    def __init__(self, muxer: Muxer, choice: NvencChoice, *, device: CudaDevice) -> None:
+        format = muxer.info.format
+        with span("NVENC caps"):
+            caps = encoder_caps(device.number, str(choice.codec))
         choice = fit_to_caps(choice, caps, format.width, format.height)
-        self.name = f"{choice.name}_nvenc"
+        self.name = f"{choice.codec}_nvenc"
         self.notices = choice.notices
         """What this GPU's NVENC goes without."""
         self.frames = 0
         self._muxer = muxer
         self._device = device
-        self._kind = kind
+        self._matte = choice.kind is PictureKind.MATTE
         self._range = (0, 255) if format.color.full_range else (16, 235)
         self._stream = device.new_stream()
         self._copies = device.new_stream()
@@ -138,20 +122,13 @@ class NvencEncoder:
         self._encoder = self._create(choice, format)
         self._surfaces = [_Surface(format.width, format.height, sample) for _ in range(_SURFACES)]
         self._matte_kernel: Any = None
-        if kind is PictureKind.MATTE:
+        if self._matte:
             self._matte_kernel = kernel("surface", "matte_luma")
             for surface in self._surfaces:
                 surface.chroma.fill(128)
             cupy.cuda.get_current_stream().synchronize()
         self._packets = CodedPackets(
-            muxer,
-            choice.name,
-            width=format.width,
-            height=format.height,
-            time_base=info.time_base,
-            delay=choice.b_frames,
-            frame_ticks=max(1, round(1 / (muxer.frame_rate * info.time_base))),
-            tag_filter=choice.tag_filter,
+            muxer, str(choice.codec), delay=choice.b_frames, tag_filter=choice.tag_filter
         )
 
     def _create(self, choice: NvencChoice, format: FrameFormat) -> Any:
@@ -203,7 +180,7 @@ class NvencEncoder:
     def _fill(self, surface: _Surface, frame: Frame) -> None:
         """Launch the copy of a frame into a surface, on the copying stream."""
         planes = frame.planes
-        if self._kind is PictureKind.MATTE:
+        if self._matte:
             black, white = self._range
             count = planes.alpha.size
             args = (planes.alpha, surface.luma, np.int32(count), np.int32(black), np.int32(white))

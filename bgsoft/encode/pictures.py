@@ -6,8 +6,7 @@ written into one picture that is used again and again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import cv2
 import numpy as np
@@ -18,34 +17,20 @@ from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 
-__all__ = ["PictureSource", "picture_source"]
+__all__ = ["picture_source"]
 
 _Plane = npt.NDArray[Any]
-_Writer = Callable[[_Plane, _Plane], None]
-"""Writes (source plane, destination plane), converting the bit depth."""
 
 
-class PictureSource(Protocol):
-    """Makes the picture of a frame."""
+def picture_source(choice: EncoderChoice, format: FrameFormat) -> SharedPictures | CopiedPictures:
+    """The cheapest way from a frame layout to an encoder's pixel format.
 
-    def picture(self, frame: Frame) -> VideoFrame:
-        """The picture; valid until the next call, and only while the frame's slot is."""
-        ...
-
-    def close(self) -> None:
-        """Drop all references to frame slots."""
-        ...
-
-
-def picture_source(choice: EncoderChoice, format: FrameFormat, kind: PictureKind) -> PictureSource:
-    """The cheapest way from a frame layout to an encoder's pixel format."""
-    if (
-        choice.pixel_format == "nv12"
-        and format.layout is PixelLayout.NV12
-        and kind is PictureKind.COLOR
-    ):
+    Its ``picture(frame)`` is valid until the next call, and only while the frame's slot is.
+    """
+    own = choice.pixel_format == "nv12" and format.layout is PixelLayout.NV12
+    if own and choice.kind is PictureKind.COLOR:
         return SharedPictures()
-    return CopiedPictures(choice, format, kind)
+    return CopiedPictures(choice, format)
 
 
 class SharedPictures:
@@ -64,6 +49,7 @@ class SharedPictures:
         return picture
 
     def close(self) -> None:
+        """Drop all references to frame slots."""
         self._by_slot.clear()
 
 
@@ -71,22 +57,24 @@ class CopiedPictures:
     """One reused picture, filled plane by plane.
 
     Args:
-        choice: Says the pixel format.
+        choice: Says the pixel format, and which planes go where: with MATTE the matte is the luma,
+            in the frames' range, and the chroma is neutral; with COLOR_ALPHA it is the alpha
+            plane, full range, straight.
         format: Layout of the frames.
-        kind: Which planes go where: with MATTE the matte is the luma, in the frames' range, and
-            the chroma is neutral; with COLOR_ALPHA it is the alpha plane, full range, straight.
     """
 
-    def __init__(self, choice: EncoderChoice, format: FrameFormat, kind: PictureKind) -> None:
+    def __init__(self, choice: EncoderChoice, format: FrameFormat) -> None:
         self._format = format
-        self._kind = kind
+        self._kind = choice.kind
         self._name = choice.pixel_format
         self._depth = choice.bit_depth
         self._picture = VideoFrame(format.width, format.height, self._name)
         self._views: list[_Plane] = []
         self._addresses: tuple[int, ...] = ()
-        self._write = _depth_writer(format, self._depth)
-        self._alpha_table = _alpha_table(self._depth)
+        self._table = _depth_table(format.color.full_range)
+        value = np.arange(256)
+        self._alpha_table = (value << 2 | value >> 6).astype(np.uint16)
+        """Alpha, 0–255, to the full range of ten bits."""
         self._matte_table = _matte_table(format, self._depth)
         height, width, _ = format.chroma_shape
         # Where chroma grows, it is deinterleaved here first; where the depth changes, too.
@@ -107,7 +95,7 @@ class CopiedPictures:
         cv2.split(planes.chroma, self._split)
         self._write_chroma(*self._split)
         if self._kind is PictureKind.COLOR_ALPHA:
-            if self._alpha_table is None:
+            if self._depth == 8:
                 np.copyto(self._views[-1], planes.alpha)
             else:
                 cv2.LUT(planes.alpha, self._alpha_table, self._views[-1])
@@ -145,54 +133,30 @@ class CopiedPictures:
                 cv2.resize(source, (width, height), dst=self._wide, interpolation=cv2.INTER_NEAREST)
                 self._write(self._wide[: target.shape[0], : target.shape[1]], target)
 
+    def _write(self, source: _Plane, target: _Plane) -> None:
+        """Write samples of the frames' depth as the picture's."""
+        if self._format.bit_depth == 8:
+            if self._depth == 8:
+                np.copyto(target, source)
+            else:
+                cv2.LUT(source, self._table, target)
+        elif self._depth == 8:
+            cv2.convertScaleAbs(source, target, alpha=1 / 256)  # to nearest
+        else:
+            np.right_shift(source, 6, out=target)  # P010 to plain values
+
     def close(self) -> None:
         """Nothing to drop: no slot is referenced."""
 
 
-def _depth_writer(format: FrameFormat, depth: int) -> _Writer:
-    """How samples get from the frames' depth to the picture's.
+def _depth_table(full_range: bool) -> _Plane:
+    """Eight bits to ten.
 
-    Ten bits hold four times the eight-bit code value (ITU-T H.273, 8.3: both ranges are scaled by
-    2^(depth − 8) in limited range); in full range 255 has to become 1023.
+    Ten bits hold four times the eight-bit code value (ITU-T H.273, 8.3: limited range is scaled by
+    2^(depth − 8)); in full range 255 has to become 1023.
     """
-    source = format.bit_depth
-    if source == depth == 8:
-        return _copy
-    if source == depth:
-        return _shift_down
-    if source == 8:
-        if format.color.full_range:
-            table = np.round(np.arange(256) * (1023 / 255)).astype(np.uint16)
-        else:
-            table = (np.arange(256) << 2).astype(np.uint16)
-        return lambda plane, target: _look_up(plane, table, target)
-    return _reduce
-
-
-def _copy(plane: _Plane, target: _Plane) -> None:
-    np.copyto(target, plane)
-
-
-def _shift_down(plane: _Plane, target: _Plane) -> None:
-    """P010 samples to plain ten-bit values."""
-    np.right_shift(plane, 6, out=target)
-
-
-def _reduce(plane: _Plane, target: _Plane) -> None:
-    """P010 samples to eight bits, to nearest."""
-    cv2.convertScaleAbs(plane, target, alpha=1 / 256)
-
-
-def _look_up(plane: _Plane, table: _Plane, target: _Plane) -> None:
-    cv2.LUT(plane, table, target)
-
-
-def _alpha_table(depth: int) -> _Plane | None:
-    """Alpha, 0–255, to the full range of a depth; None where it is that already."""
-    if depth == 8:
-        return None
-    value = np.arange(256)
-    return (value << 2 | value >> 6).astype(np.uint16)
+    scale = 1023 / 255 if full_range else 4
+    return np.round(np.arange(256) * scale).astype(np.uint16)
 
 
 def _matte_table(format: FrameFormat, depth: int) -> _Plane:

@@ -45,12 +45,19 @@ class Container:
     options: dict[str, str] = field(default_factory=dict)
     """Muxer options."""
 
+    @property
+    def is_matroska(self) -> bool:
+        """Whether it is Matroska, or WebM, which is its subset."""
+        return self.muxer in ("matroska", "webm")
+
 
 _H26X = frozenset({Codec.H264, Codec.HEVC})
 _PCM = frozenset(
     f"pcm_{kind}"
     for kind in ("s16le", "s16be", "s24le", "s24be", "s32le", "s32be", "f32le", "f32be", "u8")
 )
+_TS_AUDIO = ("aac", "aac_latm", "ac3", "dts", "eac3", "mp2", "mp3", "opus", "s302m", "truehd")
+_AVI_PCM = ("pcm_alaw", "pcm_mulaw", "pcm_s16le", "pcm_s24le", "pcm_u8")
 
 CONTAINERS: tuple[Container, ...] = (
     Container(
@@ -102,22 +109,7 @@ CONTAINERS: tuple[Container, ...] = (
         chapters=False,
         audio_fallback=("aac", "ac3"),
         # The muxer takes anything, as private data that no player knows.
-        copies=frozenset(
-            {
-                "aac",
-                "aac_latm",
-                "ac3",
-                "dts",
-                "dvb_subtitle",
-                "dvb_teletext",
-                "eac3",
-                "mp2",
-                "mp3",
-                "opus",
-                "s302m",
-                "truehd",
-            }
-        ),
+        copies=frozenset({*_TS_AUDIO, "dvb_subtitle", "dvb_teletext"}),
     ),
     Container(
         name="AVI",
@@ -129,18 +121,7 @@ CONTAINERS: tuple[Container, ...] = (
         chapters=False,
         audio_fallback=("libmp3lame", "ac3", "pcm_s16le"),
         # What its old players know; FFmpeg would write AAC, which hardly any of them reads.
-        copies=frozenset(
-            {
-                "ac3",
-                "mp2",
-                "mp3",
-                "pcm_alaw",
-                "pcm_mulaw",
-                "pcm_s16le",
-                "pcm_s24le",
-                "pcm_u8",
-            }
-        ),
+        copies=frozenset({"ac3", "mp2", "mp3", *_AVI_PCM}),
         # Otherwise sound from before the picture would push the picture off its numbers.
         options={"avoid_negative_ts": "disabled"},
     ),

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from bgsoft.frame import ContentLight, FrameFormat, MasteringDisplay
 
-__all__ = ["Orientation", "VideoInfo"]
+__all__ = ["UNTIMED", "Orientation", "VideoInfo"]
 
+UNTIMED = "avi"
+"""The demuxer of files that store no presentation times."""
 _FALLBACK_RATE = Fraction(25)
 """Nominal frame rate where the header gives none; timestamps don't depend on it."""
 _MAX_RATE = Fraction(1000)
@@ -73,9 +75,29 @@ class VideoInfo:
     """Conversions the user should know of, e.g. «4:2:2 converted to 4:2:0»."""
 
     @property
+    def is_broadcast(self) -> bool:
+        """Whether the clock starts anywhere; 26-hour offsets are normal."""
+        return self.container in ("mpegts", "mpeg")
+
+    @property
+    def is_mov(self) -> bool:
+        """Whether the container is MP4 or QuickTime's MOV."""
+        return self.container.startswith("mov")
+
+    @property
+    def is_untimed(self) -> bool:
+        """Whether the container stores no presentation times."""
+        return self.container == UNTIMED
+
+    @property
     def nominal_rate(self) -> Fraction:
         """Frames per second for rate control and headers: within reason, whatever is declared."""
         return self.frame_rate if 0 < self.frame_rate <= _MAX_RATE else _FALLBACK_RATE
+
+    @property
+    def nominal_ticks(self) -> int:
+        """Nominal duration of a frame, in ``time_base`` units."""
+        return max(1, round(1 / (self.nominal_rate * self.time_base)))
 
     @property
     def estimated_frames(self) -> int | None:

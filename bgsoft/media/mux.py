@@ -20,18 +20,15 @@ from av.video.stream import VideoStream
 from bgsoft.closing import Closing
 from bgsoft.errors import EncodeError, UnsupportedFormatError
 from bgsoft.media.containers import Container
+from bgsoft.media.headers import ROOM, write_languages, write_pixel_aspect
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.labels import Labels
-from bgsoft.media.matroska import ROOM, write_pixel_aspect
-from bgsoft.media.metadata import file_tags, stream_tags
-from bgsoft.media.numbered import FrameGrid, number_frames
+from bgsoft.media.numbered import FrameGrid
 from bgsoft.media.output import write_error
 from bgsoft.media.pyav import TAG_OPTIONS, exact
-from bgsoft.media.quicktime import write_languages
 from bgsoft.media.source import open_input
+from bgsoft.media.tags import Labels, file_tags, stream_tags
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.tracks import SideTracks
-from bgsoft.media.untimed import is_untimed
 from bgsoft.report import AudioReport, Event
 
 __all__ = ["Muxer"]
@@ -107,7 +104,6 @@ class Muxer(Closing):
             if source is not None:
                 source.close()
             raise
-        self._shift = self.timeline.ticks(info.time_base)
         self._tick_seconds = float(info.time_base)
         self._video_tags: dict[str, str] = {}
         if source is not None:
@@ -115,7 +111,7 @@ class Muxer(Closing):
             for key in [key for key in self._video_tags if key.lower() == "timecode"]:
                 if not self._timecode_fits(self._video_tags[key]):
                     del self._video_tags[key]
-                    on_event(Event(kind="notice", message="timecode left out", stage="mux"))
+                    self._report("notice", "timecode left out")
             self._output.metadata.update(file_tags(source.metadata))
             self._side = SideTracks(source, info, container, self.timeline, on_event=on_event)
 
@@ -138,11 +134,6 @@ class Muxer(Closing):
         """What became of each audio track."""
         return self._side.audio if self._side is not None else []
 
-    @property
-    def frame_rate(self) -> Fraction:
-        """Nominal frame rate, for rate control and headers."""
-        return self.info.nominal_rate
-
     def _timecode_fits(self, timecode: str) -> bool:
         """Whether the source's timecode is still that of the first frame, and the muxer takes it.
 
@@ -151,7 +142,7 @@ class Muxer(Closing):
         """
         if self.timeline.is_part:
             return False
-        return ";" not in timecode or round(self.frame_rate) % 30 == 0
+        return ";" not in timecode or round(self.info.nominal_rate) % 30 == 0
 
     def add_encoder(self, encoder: str, **settings: Any) -> VideoStream:
         """Add the video stream of an encoder that runs through PyAV.
@@ -168,7 +159,7 @@ class Muxer(Closing):
         """
         try:
             stream = self._output.add_stream(
-                encoder, rate=self.frame_rate, time_base=self.info.time_base, **settings
+                encoder, rate=self.info.nominal_rate, time_base=self.info.time_base, **settings
             )
         except ValueError as exc:
             raise self._cannot_hold(encoder) from exc
@@ -180,13 +171,11 @@ class Muxer(Closing):
         self._adopt(stream)
         return stream
 
-    def add_packets(self, codec: str, *, width: int, height: int) -> Stream:
+    def add_packets(self, codec: str) -> Stream:
         """Add the video stream for packets that are encoded elsewhere (Annex B for H.26x).
 
         Args:
             codec: FFmpeg's codec name, e.g. ``h264``.
-            width: Luma width, pixels.
-            height: Luma height, pixels.
 
         Returns:
             The stream; packets for :meth:`write_video` carry it as their ``stream``.
@@ -196,7 +185,10 @@ class Muxer(Closing):
         """
         try:
             stream = self._output.add_mux_stream(
-                codec, rate=self.frame_rate, width=width, height=height
+                codec,
+                rate=self.info.nominal_rate,
+                width=self.info.format.width,
+                height=self.info.format.height,
             )
         except ValueError as exc:
             raise self._cannot_hold(codec) from exc
@@ -216,9 +208,10 @@ class Muxer(Closing):
         self._video = stream
         if self.container.numbers_frames:
             # A source of the same kind has numbers already, and may have left some out.
-            same = is_untimed(self.info.container)
-            rate = 1 / self.info.time_base if same else self.frame_rate
-            number_frames(stream, rate)
+            rate = self.info.nominal_rate
+            if self.info.is_untimed:
+                rate = 1 / self.info.time_base
+            stream.time_base = 1 / rate  # one frame is the unit of its clock
             self._grid = FrameGrid(self.container, rate, self.info.time_base)
             self._grid.check_source(self.info, self.timeline)
         stream.metadata.update(self._video_tags)
@@ -227,13 +220,11 @@ class Muxer(Closing):
         stream.disposition = Disposition.default
         if self._side is not None:
             self._side.attach(self._output)
-            self._shift = self.timeline.ticks(self.info.time_base)
 
     @property
     def _tells_aspect(self) -> bool:
         """Whether the finished header must be told that pixels are not square."""
-        matroska = self.container.muxer in ("matroska", "webm")
-        return matroska and self.info.sample_aspect_ratio != 1
+        return self.container.is_matroska and self.info.sample_aspect_ratio != 1
 
     def timestamp(self, pts: int) -> int:
         """The output timestamp of a source timestamp, both in ``info.time_base``.
@@ -247,15 +238,17 @@ class Muxer(Closing):
             self._settled = True
             first = pts * self.info.time_base
             if self._grid is not None:
-                self.timeline.start_at(first)
-                self._shift = self.timeline.ticks(self.info.time_base)
-            elif self.timeline.include(first):
-                self._shift = self.timeline.ticks(self.info.time_base)
-                if self._side is not None:
-                    self._side.write_chapters(self._output)
+                self.timeline.origin = first
+            elif self.timeline.include(first) and self._side is not None:
+                self._side.write_chapters(self._output)
         if self._grid is not None:
             self._grid.check(pts - self._shift)
         return pts - self._shift
+
+    @property
+    def _shift(self) -> int:
+        """What is taken off source timestamps, in ``info.time_base``."""
+        return self.timeline.ticks(self.info.time_base)
 
     def write_video(self, packets: Iterable[Packet[Any]]) -> None:
         """Write video packets, in decoding order, and the other tracks up to their time.
@@ -270,10 +263,6 @@ class Muxer(Closing):
             self.video_pts.append(packet.pts + self._shift)
             if self._side is not None:
                 self._mux_side(self._side.pull(packet.dts * self._tick_seconds))
-            self._mux((packet,))
-
-    def _mux(self, packets: Iterable[Packet[Any]]) -> None:
-        for packet in packets:
             try:
                 self._output.mux_one(packet)
             except (av.FFmpegError, OSError) as exc:
@@ -302,13 +291,7 @@ class Muxer(Closing):
         if self._side is not None:
             self._mux_side(self._side.drain())
         for index, count in self._damaged.items():
-            self._on_event(
-                Event(
-                    kind="repair",
-                    message=f"output track {index}: {count} damaged packets left out",
-                    stage="mux",
-                )
-            )
+            self._report("repair", f"output track {index}: {count} damaged packets left out")
         if self._video is not None and self._tells_aspect:
             self._video.metadata.pop("title")
             self._video.metadata.update(self._video_tags)
@@ -327,8 +310,10 @@ class Muxer(Closing):
         with open_input(self._file) as kept:
             lost = wanted.lost_in(Labels.of(kept))
         if lost:
-            message = f"{self.container.name} cannot hold {', '.join(lost)}: left out"
-            self._on_event(Event(kind="notice", message=message, stage="mux"))
+            self._report("notice", f"{self.container.name} cannot hold {', '.join(lost)}: left out")
+
+    def _report(self, kind: str, message: str) -> None:
+        self._on_event(Event(kind=kind, message=message, stage="mux"))
 
     def close(self) -> None:
         """Free everything; an unfinished file is removed. Safe to call twice."""
@@ -365,7 +350,7 @@ def _muxer_options(
     if container.free_origin and info.container == "mpegts":
         # The same clock in and out; otherwise the muxer shifts everything by its start-up delay.
         options["mpegts_copyts"] = "1"
-    if container.edit_lists and source is not None and info.container.startswith("mov"):
+    if container.edit_lists and source is not None and info.is_mov:
         # Keys of the source's own (a phone's place and model) need another box than players'
         # title and artist, and there it holds no cover.
         covers = any(stream.disposition & Disposition.attached_pic for stream in source.streams)

@@ -14,18 +14,15 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
-import av
 from av.audio.stream import AudioStream
 from av.packet import Packet
-from av.stream import Stream
 
 from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.source import open_input
+from bgsoft.media.source import read_packets
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import Track
-from bgsoft.media.untimed import is_untimed
 
 __all__ = ["FrameGrid", "SteadyTrack"]
 
@@ -76,13 +73,12 @@ class FrameGrid:
             info: The video.
             timeline: The part that is kept.
         """
-        if info.interlaced or is_untimed(info.container):
+        if info.interlaced or info.is_untimed:
             return  # a field may be a packet; such a source has places itself
         stamps: list[tuple[int | None, int | None]] = []
-        # The decoder tells what cannot be read.
-        with contextlib.suppress(OpenError, av.FFmpegError), open_input(info.path) as source:
-            packets = source.demux(source.streams[info.stream_index])
-            stamps.extend((p.dts, p.pts) for p in packets if p.size and not p.is_discard)
+        with contextlib.suppress(OpenError):  # the decoder tells what cannot be read
+            packets = read_packets(info.path, info.stream_index)
+            stamps.extend((p.dts, p.pts) for p in packets if not p.is_discard)
         clock = [dts for dts, _ in stamps if dts is not None]
         if any(later < earlier for earlier, later in itertools.pairwise(clock)):
             return  # a clock that restarts is mended while decoding
@@ -93,8 +89,8 @@ class FrameGrid:
             self.check(pts - shown[0])
 
 
-class SteadyTrack:
-    """Sound that begins at zero and has no gaps; see :class:`bgsoft.media.track.Track`.
+class SteadyTrack(Track):
+    """Sound that begins at zero and has no gaps.
 
     What lies before zero is left out.
 
@@ -105,25 +101,15 @@ class SteadyTrack:
     """
 
     def __init__(self, inner: Track, source: AudioStream, container: Container) -> None:
+        super().__init__()
         self._inner = inner
         self._source = source
         self._container = container
         self._written = Fraction(0)
 
-    @property
-    def done(self) -> bool:
-        return self._inner.done
-
-    @done.setter
-    def done(self, value: bool) -> None:
-        self._inner.done = value
-
-    @property
-    def damaged_packets(self) -> int:
-        return int(getattr(self._inner, "damaged_packets", 0))
-
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
-        return self._steady(self._inner.feed(packet))
+        yield from self._steady(self._inner.feed(packet))
+        self.done, self.damaged_packets = self._inner.done, self._inner.damaged_packets
 
     def flush(self) -> Iterable[Packet[Any]]:
         return self._steady(self._inner.flush())
@@ -162,8 +148,3 @@ def _pcm_bytes(codec: str) -> int:
     """Bytes of one stored sample: ``pcm_s24le`` has 3, ``pcm_alaw`` 1."""
     digits = "".join(character for character in codec if character.isdigit())
     return math.ceil(int(digits) / 8) if digits else 1
-
-
-def number_frames(stream: Stream, frame_rate: Fraction) -> None:
-    """Make one frame the unit of an output stream's clock."""
-    stream.time_base = 1 / frame_rate

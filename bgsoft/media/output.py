@@ -15,9 +15,8 @@ import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from bgsoft.closing import Closing
 from bgsoft.errors import OutputError
 from bgsoft.media.containers import container_for
 
@@ -25,7 +24,8 @@ __all__ = ["AtomicOutput", "write_error"]
 
 _MAX_NAME_BYTES = 255
 _MARK = ".part"
-_REASONS = {
+_TOKEN_CHARS = 8
+_REASONS: dict[int | None, str] = {
     errno.ENOSPC: "disk full",
     errno.EDQUOT: "disk quota used up",
     errno.EFBIG: "file larger than the file system or a limit of this process allows",
@@ -48,14 +48,11 @@ def write_error(exc: BaseException, path: Path) -> OutputError:
     Returns:
         The error to raise ``from exc``.
     """
-    code = getattr(exc, "errno", None)
-    reason = _REASONS.get(code) if isinstance(code, int) else None
-    if reason is None:
-        reason = str(getattr(exc, "strerror", None) or exc)
+    reason = _REASONS.get(getattr(exc, "errno", None)) or getattr(exc, "strerror", None) or exc
     return OutputError(f"cannot write {path.name}: {reason}", path=path, stage="encode")
 
 
-class AtomicOutput:
+class AtomicOutput(Closing):
     """The output file of one render.
 
     The constructor checks what can be checked before any work is done, removes what killed runs
@@ -123,9 +120,8 @@ class AtomicOutput:
         except OSError:
             return
         for name in names:
-            if not (name.startswith(self._prefix) and name.endswith(self._suffix)):
-                continue
-            if len(name) != len(self._prefix) + _TOKEN_CHARS + len(self._suffix):
+            token = name.removeprefix(self._prefix).removesuffix(self._suffix)
+            if len(token) != _TOKEN_CHARS or name != self._prefix + token + self._suffix:
                 continue
             stale = self._target.parent / name
             with contextlib.suppress(OSError):
@@ -178,15 +174,15 @@ class AtomicOutput:
             else:
                 self._publish_new()
             _sync_folder(self._target.parent)
+            self._release()
         except FileExistsError as exc:
-            self.abort()
+            self.close()
             raise OutputError(
                 f"output {self.path} has appeared meanwhile and is not overwritten", path=self.path
             ) from exc
         except OSError as exc:
-            self.abort()
+            self.close()
             raise write_error(exc, self.path) from exc
-        self._close()
 
     def _publish_new(self) -> None:
         """Name the file without replacing any; FileExistsError where one exists."""
@@ -201,29 +197,15 @@ class AtomicOutput:
         else:
             self.temporary.unlink()
 
-    def abort(self) -> None:
+    def close(self) -> None:
         """Remove the temporary file; safe to call twice and after :meth:`commit`."""
         if self._open:
             self.temporary.unlink(missing_ok=True)
-            self._close()
+            self._release()
 
-    def _close(self) -> None:
+    def _release(self) -> None:
         self._open = False
         os.close(self._lock_fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.abort()
-
-
-_TOKEN_CHARS = 8
 
 
 def _resolve(path: Path) -> Path:

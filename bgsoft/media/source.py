@@ -8,12 +8,16 @@ are admitted, only FFmpeg's ``file`` protocol is, and the name is passed as a ``
 
 from __future__ import annotations
 
+import contextlib
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import av
 from av.container import InputContainer
+from av.packet import Packet
 from av.stream import Disposition
 from av.video.stream import VideoStream
 
@@ -21,33 +25,14 @@ from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError
 from bgsoft.media.pyav import TAG_OPTIONS
 from bgsoft.suggest import network_address
 
-__all__ = ["CONTAINERS", "open_input", "select_video_stream"]
+__all__ = ["CONTAINERS", "RAW_STREAMS", "open_input", "read_packets", "select_video_stream"]
 
+RAW_STREAMS = ("h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu")
+"""Demuxers of streams without a container: they have neither index nor timestamps."""
 CONTAINERS = (
-    "mov",
-    "matroska",
-    "avi",
-    "mpegts",
-    "mpeg",
-    "mxf",
-    "gxf",
-    "flv",
-    "ogg",
-    "asf",
-    "rm",
-    "nut",
-    "dv",
-    "gif",
-    "yuv4mpegpipe",
-    "ivf",
-    "obu",
-    "h264",
-    "hevc",
-    "vvc",
-    "m4v",
-    "h263",
-    "mpegvideo",
-    "vc1",
+    *("mov", "matroska", "avi", "mpegts", "mpeg", "mxf", "gxf", "flv", "ogg", "asf", "rm", "nut"),
+    *("dv", "gif", "yuv4mpegpipe", "ivf"),
+    *RAW_STREAMS,
 )
 """Names of the demuxers that may run. None of them opens a second file: ``mov`` ignores references
 to other files unless told otherwise (``enable_drefs``, off)."""
@@ -86,7 +71,7 @@ _PLAYLISTS = (
     _Signature(0, b"<?xml", "XML"),
     _Signature(0, b"<MPD", "DASH"),
 )
-# FFmpeg's guess also goes by the file's name, and takes a film called «%03d.png» for a series of
+# FFmpeg's guess also goes by the file's name, and takes a video called «%03d.png» for a series of
 # pictures. Where that happens and the first bytes are certain, the demuxer is named outright.
 _DEMUXERS = (
     _Signature(4, b"ftyp", "mov"),
@@ -102,10 +87,8 @@ _DEMUXERS = (
 
 
 def _match(head: bytes, signatures: tuple[_Signature, ...]) -> str | None:
-    for signature in signatures:
-        if head.startswith(signature.magic, signature.offset):
-            return signature.name
-    return None
+    found = (s.name for s in signatures if head.startswith(s.magic, s.offset))
+    return next(found, None)
 
 
 def _read_head(path: Path) -> bytes:
@@ -149,20 +132,17 @@ def _explain(path: Path, head: bytes, exc: Exception) -> MediaError:
         return UnsupportedFormatError(
             f"{path} is a playlist or manifest ({playlist}); give the video file itself", path=path
         )
-    if _match(head, _DEMUXERS):
+    known = _match(head, _DEMUXERS)
+    if known:
         return OpenError(
             f"{path} is damaged or incomplete: its header cannot be read"
-            + (" (the file may have been cut off while it was written)" if _is_mov(head) else ""),
+            + (" (the file may have been cut off while it was written)" if known == "mov" else ""),
             path=path,
         )
     if isinstance(exc, av.error.ArgumentError):
         # What the format whitelist answers with: FFmpeg knows the format, we don't admit it.
         return UnsupportedFormatError(f"{path} is not in a supported video container", path=path)
     return OpenError(f"{path} is not a media file, or is damaged", path=path)
-
-
-def _is_mov(head: bytes) -> bool:
-    return _match(head, _DEMUXERS) == "mov"
 
 
 def _open(path: Path, demuxer: str | None) -> InputContainer:
@@ -209,12 +189,24 @@ def open_input(path: Path) -> InputContainer:
         raise _explain(path, head, exc) from exc
 
 
+def read_packets(path: Path, *indices: int) -> Iterator[Packet[Any]]:
+    """The packets of some streams, through an opening of the file of its own.
+
+    They end where the file cannot be read on; whoever reads it in earnest reports that.
+
+    Raises:
+        MediaError: As :func:`open_input`.
+    """
+    with open_input(path) as source, contextlib.suppress(av.FFmpegError):
+        for packet in source.demux([source.streams[index] for index in indices]):
+            if packet.size:
+                yield packet
+
+
 def _is_picture(stream: VideoStream) -> bool:
     """Whether a video stream is cover art or a thumbnail track."""
-    return bool(
-        stream.disposition & (Disposition.attached_pic | Disposition.timed_thumbnails)
-        or stream.disposition & Disposition.still_image
-    )
+    kinds = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
+    return bool(stream.disposition & kinds)
 
 
 def select_video_stream(container: InputContainer, path: Path) -> VideoStream:
@@ -239,7 +231,4 @@ def select_video_stream(container: InputContainer, path: Path) -> VideoStream:
     if not decodable:
         raise UnsupportedFormatError(f"{path}: no decoder for its video codec", path=path)
     best = container.streams.best("video")
-    for stream in decodable:
-        if best is not None and stream.index == best.index:
-            return stream
-    return decodable[0]
+    return next((s for s in decodable if best is not None and s.index == best.index), decodable[0])

@@ -2,7 +2,7 @@
 
 Broadcast containers have a clock that anything may reset: a programme change, a camera's next clip,
 two files joined with ``cat``. The picture then follows on without a gap
-(:class:`bgsoft.decode.timestamps.RisingPts`); here the other tracks are moved by the same amount,
+(:func:`bgsoft.decode.stream.rising_pts`); here the other tracks are moved by the same amount,
 so that sound stays in step.
 """
 

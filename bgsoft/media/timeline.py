@@ -10,10 +10,7 @@ from typing import Self
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 
-__all__ = ["BROADCAST_DEMUXERS", "Timeline"]
-
-BROADCAST_DEMUXERS = frozenset({"mpegts", "mpeg"})
-"""Demuxers whose clock starts anywhere; 26-hour offsets are normal."""
+__all__ = ["Timeline"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +61,7 @@ class Timeline:
         if container.numbers_frames:
             return cls(origin=first, end=end)
         origin = min(Fraction(0), first)
-        if not container.free_origin and info.container in BROADCAST_DEMUXERS:
+        if not container.free_origin and info.is_broadcast:
             lowest = first if earliest is None else min(first, earliest)
             origin = math.floor(lowest / tick) * tick
         return cls(origin=origin, end=end)
@@ -82,10 +79,6 @@ class Timeline:
         self.origin = seconds
         return True
 
-    def start_at(self, seconds: Fraction) -> None:
-        """Move the origin to an input time."""
-        self.origin = seconds
-
     def ticks(self, time_base: Fraction) -> int:
         """The shift in units of a stream's time base, to be subtracted; rounded to nearest."""
         return round(self.origin / time_base)
@@ -94,6 +87,14 @@ class Timeline:
         """Whether an input time lies in the kept part."""
         after = self.begin is None or seconds >= self.begin
         return after and (self.end is None or seconds < self.end)
+
+    def clip(self, start: Fraction, end: Fraction) -> tuple[Fraction, Fraction]:
+        """What of a stretch of input time is kept; nothing where the end is not after the start."""
+        if self.begin is not None:
+            start = max(start, self.begin)
+        if self.end is not None:
+            end = min(end, self.end)
+        return start, end
 
     @property
     def is_part(self) -> bool:

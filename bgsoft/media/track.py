@@ -1,25 +1,169 @@
-"""What every output track that is made from an input track can do."""
+"""Output tracks: what all of them can do, and those whose packets are copied as they are."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Protocol
+from fractions import Fraction
+from typing import Any
 
+import av
+from av.audio.stream import AudioStream
 from av.packet import Packet
+from av.stream import Stream
+from av.subtitles.stream import SubtitleStream
 
-__all__ = ["Track"]
+from bgsoft.media.pyav import exact
+from bgsoft.media.timeline import Timeline
+
+__all__ = ["CopiedTrack", "CoverTrack", "Track"]
 
 
-class Track(Protocol):
+class Track(ABC):
     """One output track, fed with the packets of one input track."""
 
-    done: bool
-    """No packet after this can be of use."""
+    def __init__(self) -> None:
+        self.done = False
+        """No packet after this can be of use."""
+        self.damaged_packets = 0
+        """Packets left out because they cannot be read, or step back in time."""
 
+    @abstractmethod
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         """Packets for the output, on its clock; perhaps none."""
-        ...
 
     def flush(self) -> Iterable[Packet[Any]]:
         """What is left when the input has ended."""
-        ...
+        return ()
+
+
+class CopiedTrack(Track):
+    """Packets pass unchanged, except for the shift of their timestamps.
+
+    Args:
+        source: Input stream.
+        output: Output stream.
+        timeline: Shift and kept part.
+        keep_lead_in: Keep packets that end before zero: a codec's priming, which an edit list
+            hides. Where there are none, they would move all other tracks.
+        lead_in: Seconds to keep before the kept part: players skip as much of the track.
+        fine_clock: Count sound in samples where the input's clock is coarser.
+    """
+
+    def __init__(
+        self,
+        source: Stream,
+        output: Stream,
+        timeline: Timeline,
+        *,
+        keep_lead_in: bool = True,
+        lead_in: Fraction = Fraction(0),
+        fine_clock: bool = False,
+    ) -> None:
+        super().__init__()
+        self._output = output
+        self._keep_lead_in = keep_lead_in
+        self._tick = exact(source.time_base) or Fraction(1, av.time_base)
+        self._timeline = timeline
+        self._begin = None if timeline.begin is None else (timeline.begin - lead_in) / self._tick
+        self._end = None if timeline.end is None else timeline.end / self._tick
+        self._clock = _SampleClock.of(source) if fine_clock else None
+        self._clips = isinstance(source, SubtitleStream)
+        self._last_dts: int | None = None
+
+    def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
+        pts = packet.pts if packet.pts is not None else packet.dts
+        if pts is None:
+            return
+        duration = packet.duration or 0
+        if self._end is not None and pts >= self._end:
+            self.done = True
+            return
+        if self._begin is not None and pts < self._begin:
+            if pts + duration <= self._begin:
+                return
+            if self._clips:
+                late = int(self._begin) - pts
+                packet.pts = packet.dts = pts = pts + late
+                packet.duration = duration = duration - late
+        if self._clips and self._end is not None:
+            packet.duration = min(duration, int(self._end) - pts)
+        shift = self._timeline.ticks(self._tick)
+        if packet.pts is not None:
+            packet.pts -= shift
+        if packet.dts is not None:
+            packet.dts -= shift
+        if self._clock is not None:
+            self._clock.refine(packet, self._tick)
+        if not self._keep_lead_in and packet.pts is not None and packet.pts < 0:
+            return
+        if not self._rises(packet):
+            self.damaged_packets += 1
+            return
+        packet.stream = self._output
+        yield packet
+
+    def _rises(self, packet: Packet[Any]) -> bool:
+        """Whether a packet can follow the last one: no muxer takes sound that steps back."""
+        dts, last = packet.dts, self._last_dts
+        if dts is None:
+            return True
+        if last is not None and (dts < last if self._clips else dts <= last):
+            return False
+        self._last_dts = dts
+        return True
+
+
+class CoverTrack(Track):
+    """Cover art: one packet, outside time.
+
+    Args:
+        output: Output stream.
+    """
+
+    def __init__(self, output: Stream) -> None:
+        super().__init__()
+        self._output = output
+
+    def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
+        packet.pts = packet.dts = 0
+        packet.stream = self._output
+        self.done = True
+        yield packet
+
+
+class _SampleClock:
+    """Sound timestamps counted in samples, where the input's clock is too coarse for them.
+
+    Matroska rounds to 1 ms; counted on in whole codec frames, the samples join without jitter.
+    A timestamp more than one tick off the count starts it anew.
+    """
+
+    def __init__(self, sample_rate: int, frame_samples: int) -> None:
+        self._rate = sample_rate
+        self._frame = frame_samples
+        self._next: int | None = None
+
+    @classmethod
+    def of(cls, stream: Stream) -> _SampleClock | None:
+        """A clock for a stream; None where its own is fine enough or its frames vary."""
+        if not isinstance(stream, AudioStream) or not stream.time_base:
+            return None
+        context = stream.codec_context
+        rate, frame = context.sample_rate, context.frame_size
+        if rate <= 0 or frame <= 1 or stream.time_base * rate <= 1:
+            return None
+        return cls(rate, frame)
+
+    def refine(self, packet: Packet[Any], tick: Fraction) -> None:
+        """Set a packet's time base to one sample."""
+        if packet.pts is None:
+            return
+        coarse = packet.pts * tick * self._rate
+        samples = round(coarse)
+        if self._next is not None and abs(self._next - coarse) <= tick * self._rate:
+            samples = self._next
+        self._next = samples + self._frame
+        packet.time_base = Fraction(1, self._rate)
+        packet.pts = packet.dts = samples
+        packet.duration = self._frame

@@ -24,16 +24,15 @@ from av.video.stream import VideoStream
 
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
-from bgsoft.media.copied import CopiedTrack, CoverTrack
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.metadata import chapters_in, stream_tags
 from bgsoft.media.numbered import SteadyTrack
 from bgsoft.media.pyav import exact
-from bgsoft.media.source import open_input
+from bgsoft.media.source import read_packets
 from bgsoft.media.splice import SplicedClock
 from bgsoft.media.subtitles import READABLE, TextTrack, add_text_stream
-from bgsoft.media.timeline import BROADCAST_DEMUXERS, Timeline
-from bgsoft.media.track import Track
+from bgsoft.media.tags import chapters_in, stream_tags
+from bgsoft.media.timeline import Timeline
+from bgsoft.media.track import CopiedTrack, CoverTrack, Track
 from bgsoft.media.transcode import (
     TranscodedTrack,
     add_audio_stream,
@@ -92,7 +91,7 @@ class SideTracks:
         self._cut_at_zero: set[int] = set()
         """Audio tracks whose packets before zero cannot be kept."""
         self._splices: SplicedClock | None = None
-        if info.container in BROADCAST_DEMUXERS:
+        if info.is_broadcast:
             self._splices = SplicedClock(
                 info.stream_index, 1 / info.frame_rate if info.frame_rate else Fraction(0)
             )
@@ -115,6 +114,10 @@ class SideTracks:
     def _notice(self, message: str) -> None:
         self._on_event(Event(kind="notice", message=message, stage="mux"))
 
+    def _left_out(self, what: str, reason: str = "") -> None:
+        """Report a track that is not kept."""
+        self._notice(f"{what} left out: {reason or f'{self._container.name} cannot hold it'}")
+
     def _add(self, output: OutputContainer, stream: Stream) -> Track | None:
         """Add the output stream of one input stream; None where no packets need be read."""
         if isinstance(stream, AudioStream):
@@ -133,7 +136,7 @@ class SideTracks:
 
     def _is_rewritten(self, stream: Stream) -> bool:
         """Whether the muxer itself writes a track like this: MP4's chapter titles and timecode."""
-        return self._info.container.startswith("mov") and (
+        return self._info.is_mov and (
             "timecode" in stream.metadata or bool(self._source.chapters())
         )
 
@@ -146,7 +149,7 @@ class SideTracks:
         # Numbered packets are fitted to the picture by SteadyTrack.
         keep = self._container.edit_lists or self._container.numbers_frames
         skipped = Fraction(0)
-        if self._container.muxer in ("matroska", "webm"):
+        if self._container.is_matroska:
             skipped = _priming(stream)
             known = self._info.container.startswith("matroska") or _codec_name(stream) == "opus"
             keep = skipped > 0 or (known and not self._timeline.is_part)
@@ -164,27 +167,23 @@ class SideTracks:
     def _make_room(self) -> None:
         """Move the origin back for sound that would lose a packet of which most is played.
 
-        A film begins with the end of a codec's priming, or with what a cut left of a packet.
+        A video begins with the end of a codec's priming, or with what a cut left of a packet.
         """
         waiting, origin = self._cut_at_zero, self._timeline.origin
         if not waiting:
             return
-        with (
-            contextlib.closing(open_input(self._info.path)) as source,
-            contextlib.suppress(av.FFmpegError),
-        ):
-            for packet in source.demux([source.streams[index] for index in waiting]):
-                tick = exact(packet.time_base)
-                if not packet.size or packet.pts is None or tick is None:
-                    continue
-                start = packet.pts * tick
-                middle = start + (packet.duration or 0) * tick / 2
-                if start < origin <= middle and packet.stream_index in waiting:
-                    video_tick = self._info.time_base
-                    self._timeline.include(math.floor(start / video_tick) * video_tick)
-                waiting.discard(packet.stream_index)
-                if not waiting or start > origin + 1:
-                    return
+        for packet in read_packets(self._info.path, *waiting):
+            tick = exact(packet.time_base)
+            if packet.pts is None or tick is None:
+                continue
+            start = packet.pts * tick
+            middle = start + (packet.duration or 0) * tick / 2
+            if start < origin <= middle and packet.stream_index in waiting:
+                video_tick = self._info.time_base
+                self._timeline.include(math.floor(start / video_tick) * video_tick)
+            waiting.discard(packet.stream_index)
+            if not waiting or start > origin + 1:
+                return
 
     def _add_audio(self, output: OutputContainer, stream: AudioStream) -> Track | None:
         number = len(self.audio)
@@ -202,7 +201,7 @@ class SideTracks:
         elif numbers and self._begins_late(number, stream):
             reason = f"{self._container.name} cannot hold a late start, so silence leads in"
             encoders = (*same_encoder(codec), *encoders)
-        elif numbers and self._has_gaps(number):
+        elif numbers and self._has_gaps(stream):
             reason = f"{self._container.name} cannot hold gaps, so silence fills them"
             encoders = (*same_encoder(codec), *encoders)
         if reason is None:
@@ -246,91 +245,70 @@ class SideTracks:
             )
         return late > _MAX_LATE_SECONDS
 
-    def _has_gaps(self, number: int) -> bool:
+    def _has_gaps(self, stream: AudioStream) -> bool:
         """Whether a track that begins in time has gaps that its copy could not keep."""
         if self._splices is not None:
             return False  # joined recordings have some that are closed
-        with contextlib.closing(open_input(self._info.path)) as source:
-            twin = source.streams.audio[number]
-            dry = SteadyTrack(CopiedTrack(twin, twin, self._timeline), twin, self._container)
-            try:
-                for packet in source.demux(twin):
-                    if packet.size:
-                        collections.deque(dry.feed(packet), maxlen=0)
-            except UnsupportedFormatError:
-                return True
-            except av.FFmpegError:
-                pass  # told when the track is read
+        copy = SteadyTrack(CopiedTrack(stream, stream, self._timeline), stream, self._container)
+        try:
+            for packet in read_packets(self._info.path, stream.index):
+                collections.deque(copy.feed(packet), maxlen=0)
+        except UnsupportedFormatError:
+            return True
         return False
 
     def _is_mp4(self) -> bool:
         """Whether the input is MP4 itself, rather than QuickTime's MOV."""
         brand = self._source.metadata.get("major_brand", "").strip()
-        return self._info.container.startswith("mov") and brand not in ("", "qt")
+        return self._info.is_mov and brand not in ("", "qt")
 
     def _drop_audio(self, number: int, codec: str, reason: str) -> None:
         self.audio.append(AudioReport(track=number, codec=codec, action="dropped", reason=reason))
-        self._notice(f"audio track {number} ({codec}) left out: {reason}")
+        self._left_out(f"audio track {number} ({codec})", reason)
 
     def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> Track | None:
         codec = _codec_name(stream)
         if codec is not None and _holds(self._container, stream):
             if self._container.edit_lists and codec not in READABLE and self._lacks_ends(stream):
-                self._notice(
-                    f"subtitle track {stream.index} ({codec}) left out: "
-                    f"{self._container.name} cannot hold subtitles without an end time"
-                )
+                name = self._container.name
+                reason = f"{name} cannot hold subtitles without an end time"
+                self._left_out(f"subtitle track {stream.index} ({codec})", reason)
                 return None
             return self._copy(output, stream)
         text_codec = self._container.text_subtitles
         if codec in READABLE and text_codec is not None:
-            target = add_text_stream(output, text_codec)
+            target = add_text_stream(output, text_codec, stream)
             _describe(target, stream)
             self._notice(f"subtitle track {stream.index} converted from {codec} to {text_codec}")
-            return TextTrack(stream, target, text_codec, self._timeline)
-        self._notice(
-            f"subtitle track {stream.index} ({codec or 'unknown'}) left out: "
-            f"{self._container.name} cannot hold it"
-        )
+            return TextTrack(stream, target, self._timeline)
+        self._left_out(f"subtitle track {stream.index} ({codec or 'unknown'})")
         return None
 
     def _lacks_ends(self, stream: SubtitleStream) -> bool:
         """Whether any packet of a track does not tell when its picture is taken away."""
-        with (
-            contextlib.closing(open_input(self._info.path)) as source,
-            contextlib.suppress(av.FFmpegError),
-        ):
-            for packet in source.demux(source.streams[stream.index]):
-                seconds = (packet.duration or 0) * (exact(packet.time_base) or 0)
-                if packet.size and not 0 < seconds < _ENDLESS_SECONDS:
-                    return True
-        return False
+        lengths = (
+            (packet.duration or 0) * (exact(packet.time_base) or 0)
+            for packet in read_packets(self._info.path, stream.index)
+        )
+        return not all(0 < seconds < _ENDLESS_SECONDS for seconds in lengths)
 
     def _add_picture(self, output: OutputContainer, stream: VideoStream) -> Track | None:
-        """Copy cover art; further films are left out."""
+        """Copy cover art; further videos are left out."""
         if not stream.disposition & Disposition.attached_pic:
-            self._notice(f"video track {stream.index} left out: one video is rendered")
+            self._left_out(f"video track {stream.index}", "one video is rendered")
             return None
         codec = _codec_name(stream)
         if self._container.muxer == "matroska" and codec in _COVER_NAMES:
-            data = self._cover_data(stream)
-            if data:
-                output.add_attachment(*_COVER_NAMES[codec], data)
+            cover = next(read_packets(self._info.path, stream.index), None)
+            if cover is not None:
+                output.add_attachment(*_COVER_NAMES[codec], bytes(cover))
                 return None
         elif self._container.muxer == "mp4" and _holds(self._container, stream):
             target = output.add_stream_from_template(stream, opaque=True)
             _describe(target, stream)
             return CoverTrack(target)
-        self._notice(f"cover picture left out: {self._container.name} cannot hold it")
+        self._left_out("cover picture")
         return None
-
-    def _cover_data(self, stream: VideoStream) -> bytes:
-        """The picture of a cover track, read through an opening of its own."""
-        with contextlib.closing(open_input(self._info.path)) as source:
-            for packet in source.demux(source.streams[stream.index]):
-                if packet.size:
-                    return bytes(packet)
-        return b""
 
     def _add_attachment(self, output: OutputContainer, stream: AttachmentStream) -> None:
         if self._container.muxer == "matroska" and stream.data:
@@ -340,10 +318,7 @@ class SideTracks:
                 stream.data,
             )
         else:
-            self._notice(
-                f"attachment {stream.name or stream.index} left out: "
-                f"{self._container.name} cannot hold it"
-            )
+            self._left_out(f"attachment {stream.name or stream.index}")
 
     def write_chapters(self, output: OutputContainer) -> None:
         """Set the output's chapters; once more if the timeline has moved."""
@@ -379,7 +354,7 @@ class SideTracks:
                 yield from self._feed(packet)
         for index, track in self._tracks.items():
             yield from self._guarded(index, track.flush())
-            damaged = getattr(track, "damaged_packets", 0)
+            damaged = track.damaged_packets
             if damaged:
                 self._notice(f"track {index}: {damaged} damaged packets left out")
 
@@ -394,7 +369,7 @@ class SideTracks:
         return self._guarded(packet.stream_index, track.feed(packet))
 
     def _guarded(self, index: int, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
-        """A track's packets; one that fails ends there, and the film goes on without it."""
+        """A track's packets; one that fails ends there, and the video goes on without it."""
         try:
             yield from packets
         except av.FFmpegError as exc:

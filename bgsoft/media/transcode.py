@@ -12,11 +12,11 @@ from av.audio.stream import AudioStream
 from av.container import OutputContainer
 from av.filter import Graph
 from av.packet import Packet
-from av.stream import Stream
 
 from bgsoft.media.containers import Container
 from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
+from bgsoft.media.track import Track
 
 __all__ = ["TranscodedTrack", "add_audio_stream", "fallback_encoders", "same_encoder"]
 
@@ -96,7 +96,7 @@ def add_audio_stream(output: OutputContainer, encoder: str, source: AudioStream)
     return stream
 
 
-class TranscodedTrack:
+class TranscodedTrack(Track):
     """Decodes, resamples and encodes one audio track; timestamps stay exact to the sample.
 
     Args:
@@ -114,9 +114,8 @@ class TranscodedTrack:
         *,
         from_zero: bool = False,
     ) -> None:
-        self.done = False
+        super().__init__()
         self._pad = ":first_pts=0" if from_zero else ""
-        self.damaged_packets = 0
         self._decoder = source.codec_context
         self._tick = exact(source.time_base) or Fraction(1, av.time_base)
         self._output = output
@@ -152,25 +151,20 @@ class TranscodedTrack:
         for frame in frames:
             yield from self._encode(frame)
         if self._graph is not None:
-            self._graph.push(None)
-            yield from self._drain()
+            yield from self._drain(self._graph)
             yield from self._packets(None)
 
     def _encode(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
         wanted = (frame.format.name, frame.layout.name, frame.sample_rate)
-        if self._graph is None:
-            self._graph = self._build(frame)
-            self._input_format = wanted
-        elif wanted != self._input_format:
-            # The format changes mid-stream (broadcasts do): a fresh filter for the new one.
-            self._graph.push(None)
-            yield from self._drain()
-            self._graph = self._build(frame)
-            self._input_format = wanted
+        if self._graph is None or wanted != self._input_format:
+            if self._graph is not None:
+                # The format changes mid-stream (broadcasts do): a fresh filter for the new one.
+                yield from self._drain(self._graph)
+            self._graph, self._input_format = self._build(frame), wanted
         if frame.pts is not None:
             frame.pts -= self._timeline.ticks(frame.time_base or self._tick)
         self._graph.push(frame)
-        yield from self._drain()
+        yield from self._pull(self._graph)
 
     def _build(self, frame: AudioFrame) -> Graph:
         context = self._output.codec_context
@@ -197,9 +191,13 @@ class TranscodedTrack:
             graph.set_audio_frame_size(context.frame_size)
         return graph
 
-    def _drain(self) -> Iterator[Packet[Any]]:
-        graph = self._graph
-        while graph is not None:
+    def _drain(self, graph: Graph) -> Iterator[Packet[Any]]:
+        """End a filter; the packets of what it holds."""
+        graph.push(None)
+        yield from self._pull(graph)
+
+    def _pull(self, graph: Graph) -> Iterator[Packet[Any]]:
+        while True:
             try:
                 frame = graph.pull()
             except (av.error.BlockingIOError, av.error.EOFError):
@@ -208,7 +206,6 @@ class TranscodedTrack:
                 yield from self._packets(frame)
 
     def _packets(self, frame: AudioFrame | None) -> Iterable[Packet[Any]]:
-        stream: Stream = self._output
         for packet in self._output.codec_context.encode(frame):
-            packet.stream = stream
+            packet.stream = self._output
             yield packet

@@ -16,16 +16,9 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-__all__ = ["TimedDecoder", "is_untimed"]
+from bgsoft.media.info import UNTIMED
 
-
-def is_untimed(container: str) -> bool:
-    """Whether a container stores no presentation times.
-
-    Args:
-        container: FFmpeg's demuxer name.
-    """
-    return container == "avi"
+__all__ = ["TimedDecoder"]
 
 
 class TimedDecoder:
@@ -38,7 +31,7 @@ class TimedDecoder:
 
     def __init__(self, codec: VideoCodecContext, container: str) -> None:
         self._codec = codec
-        self.untimed = is_untimed(container)
+        self.untimed = container == UNTIMED
         """Whether the times that packets come with are made up."""
         self._times = array("q")
         self._place = -1

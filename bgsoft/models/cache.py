@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bgsoft.beside import replacing
 from bgsoft.errors import ModelDownloadError, ModelError, ModelIntegrityError
 
 __all__ = ["CACHE_VARIABLE", "cache_folder", "cache_root", "check_file", "hash_file", "pull"]
@@ -108,7 +109,7 @@ def pull(
                     check_file(path, size_bytes=size_bytes, sha256=sha256)
                     return False
                 path.unlink()
-            _retrieve(url, path, sha256, _Download(size_bytes, on_progress))
+            _fetch(url, path, size_bytes, sha256, on_progress or (lambda _done, _all: None))
     except OSError as exc:  # requests' errors are OSErrors as well
         reason = exc.strerror or type(exc).__name__
         raise ModelDownloadError(
@@ -117,52 +118,30 @@ def pull(
     return True
 
 
-def _retrieve(url: str, path: Path, sha256: str, download: _Download) -> None:
-    import pooch
+def _fetch(
+    url: str, path: Path, size_bytes: int, sha256: str, report: Callable[[int, int], None]
+) -> None:
+    """Fetch a file; it appears under its name once its hash is right."""
+    import requests
 
-    pooch.get_logger().setLevel("ERROR")  # the caller tells the user, not pooch
-    try:
-        pooch.retrieve(
-            url,
-            known_hash=f"sha256:{sha256}",
-            fname=path.name,
-            path=path.parent,
-            downloader=download,
-        )
-    except ValueError as exc:
-        raise ModelIntegrityError(
-            f"{url} is not the expected file (SHA-256 differs); nothing was kept", path=path
-        ) from exc
-
-
-class _Download:
-    """Pooch's downloader: like its own, but it closes its connection whatever happens.
-
-    Args:
-        size_bytes: What is expected; more is not read.
-        report: Called with (bytes so far, bytes in all).
-    """
-
-    def __init__(self, size_bytes: int, report: Callable[[int, int], None] | None) -> None:
-        self._size_bytes = size_bytes
-        self._report = report
-
-    def __call__(self, url: str, output_file: str, _pooch: object) -> None:
-        import requests
-
-        done = 0
-        with (
-            requests.get(url, stream=True, timeout=_TIMEOUT_SECONDS) as response,
-            Path(output_file).open("wb") as file,
-        ):
-            response.raise_for_status()
+    done, digest = 0, hashlib.sha256()
+    with (
+        requests.get(url, stream=True, timeout=_TIMEOUT_SECONDS) as response,
+        replacing(path) as part,
+    ):
+        response.raise_for_status()
+        with part.open("wb") as file:
             for chunk in response.iter_content(_CHUNK_BYTES):
                 file.write(chunk)
+                digest.update(chunk)
                 done += len(chunk)
-                if self._report is not None:
-                    self._report(min(done, self._size_bytes), self._size_bytes)
-                if done > self._size_bytes:
+                report(min(done, size_bytes), size_bytes)
+                if done > size_bytes:
                     break  # its hash cannot be right any more
+        if digest.hexdigest() != sha256:
+            raise ModelIntegrityError(
+                f"{url} is not the expected file (SHA-256 differs); nothing was kept", path=path
+            )
 
 
 @contextlib.contextmanager

@@ -31,8 +31,8 @@ from bgsoft.config import (
     Precision,
     SegmentConfig,
 )
-from bgsoft.decode.nv_caps import caps_reason, decoder_caps, nv_codec
-from bgsoft.encode.nv_caps import encoder_caps
+from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
+from bgsoft.decode.nv_caps import caps_reason, nv_codec
 from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationError
 from bgsoft.frame import PixelLayout
 from bgsoft.media.probe import probe

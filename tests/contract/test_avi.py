@@ -14,7 +14,6 @@ from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
-from bgsoft.pipeline.ring import FrameRing
 from tests.contract.test_mux import (
     assert_in_step,
     chirp,
@@ -25,7 +24,7 @@ from tests.contract.test_mux import (
     shown_pts,
     sound,
 )
-from tests.fakes import host_planes
+from tests.fakes import host_frames
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import encode_frames, read_back
 from tests.synthetic import SoundSpec, VideoSpec, read_index, regular_times, write_movie
@@ -181,11 +180,7 @@ def test_chapters_and_subtitles_are_left_out_with_a_notice(tmp_path: Path) -> No
 def decoded(path: Path) -> list[tuple[int, int]]:
     """(number shown, pts) of each frame, as our decoder hands them out."""
     with CpuDecoder(path, DecodeSettings()) as decoder:
-        ring = FrameRing(2, lambda slot: host_planes(decoder.info.format, slot))
-        seen = []
-        for frame in decoder.frames(ring):
-            seen.append((read_index(frame.planes.luma), frame.pts))
-            ring.release(frame)
+        seen = [(read_index(frame.luma), frame.pts) for frame in host_frames(decoder)]
     assert decoder.stats.repaired_pts == 0
     return seen
 

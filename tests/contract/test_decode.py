@@ -1,10 +1,13 @@
-"""Every decoder must make of every clip what the clip says of itself."""
+"""Every decoder must make of every clip what the clip says of itself.
+
+Damage, and formats that only the CPU decodes, are its alone.
+"""
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -19,8 +22,9 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, OpenError
 from bgsoft.frame import FrameFormat, PixelLayout, Planes
 from bgsoft.pipeline.ring import FrameRing, RingClosedError
-from tests.assets import CLIPS, Clip
+from tests.assets import CLIPS
 from tests.fakes import host_planes
+from tests.nvdec_stand_in import NVDEC_CLIPS, StandInDecoder, install
 from tests.synthetic import (
     Plane,
     VideoSpec,
@@ -33,7 +37,6 @@ from tests.synthetic import (
     write_video,
 )
 
-DECODERS: dict[str, Callable[[Path, DecodeSettings], Decoder]] = {"cpu": CpuDecoder}
 X264 = {"preset": "veryfast", "crf": "8", "threads": "1"}
 LONG_GOP = X264 | {"bf": "2", "g": "12"}
 
@@ -95,25 +98,42 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("clips")
 
 
+def by_cpu(path: Path, **settings: float | None) -> Decoder:
+    return CpuDecoder(path, DecodeSettings(**{"threads": 2} | settings))  # type: ignore[arg-type]
+
+
+def by_nvdec(path: Path, **settings: float | None) -> Decoder:
+    return StandInDecoder(path, DecodeSettings(**settings))  # type: ignore[arg-type]
+
+
+DECODERS: dict[str, Callable[..., Decoder]] = {"cpu": by_cpu, "nvdec": by_nvdec}
+"""NVDEC's with a stand-in for the device; ``gpu/test_nvdec.py`` has the real one."""
+
+
 @pytest.fixture(params=DECODERS)
-def make_decoder(request: pytest.FixtureRequest) -> Callable[..., Decoder]:
-    factory = DECODERS[request.param]
-
-    def make(path: Path, **settings: float | None) -> Decoder:
-        return factory(path, DecodeSettings(**{"threads": 2} | settings))  # type: ignore[arg-type]
-
-    return make
+def make_decoder(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Decoder]:
+    install(monkeypatch)
+    return DECODERS[request.param]
 
 
-clips = pytest.mark.parametrize(
-    "clip", [pytest.param(clip, id=name) for name, clip in CLIPS.items()]
-)
+def every_decoder(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Each clip by each decoder that takes it."""
+    cases = [
+        pytest.param(decoder, name, id=f"{decoder}-{name}")
+        for name in names
+        for decoder in DECODERS
+        if decoder != "nvdec" or name in NVDEC_CLIPS
+    ]
+    return pytest.mark.parametrize(("make_decoder", "name"), cases, indirect=["make_decoder"])
 
 
-@clips
+@every_decoder(CLIPS)
 def test_all_frames_with_exact_timestamps(
-    clip: Clip, folder: Path, make_decoder: Callable[..., Decoder]
+    name: str, folder: Path, make_decoder: Callable[..., Decoder]
 ) -> None:
+    clip = CLIPS[name]
     with make_decoder(clip.build(folder)) as decoder:
         seen = decode_all(decoder)
     assert [frame.number for frame in seen] == clip.indices
@@ -130,8 +150,9 @@ def test_all_frames_with_exact_timestamps(
     assert decoder.stats.concealed_frames == 0
 
 
-@clips
-def test_pictures(clip: Clip, folder: Path, make_decoder: Callable[..., Decoder]) -> None:
+@every_decoder(CLIPS)
+def test_pictures(name: str, folder: Path, make_decoder: Callable[..., Decoder]) -> None:
+    clip = CLIPS[name]
     with make_decoder(clip.build(folder)) as decoder:
         seen = decode_all(decoder)
     format = decoder.info.format
@@ -174,7 +195,7 @@ SEEKABLE = [
 ]
 
 
-@pytest.mark.parametrize("name", SEEKABLE)
+@every_decoder(SEEKABLE)
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.6, 0.95])
 @pytest.mark.parametrize("duration", [None, 0.25])
 def test_a_stretch_is_the_same_as_in_the_whole(
@@ -212,12 +233,10 @@ def test_a_stretch_without_frames_is_an_error(
         decode_all(decoder)
 
 
-def test_damaged_packets_are_patched_and_marked(
-    tmp_path: Path, make_decoder: Callable[..., Decoder]
-) -> None:
+def test_damaged_packets_are_patched_and_marked(tmp_path: Path) -> None:
     spec = VideoSpec(times=regular_times(30), options=LONG_GOP)
     path = damage(write_video(tmp_path / "damaged.mkv", spec), [10, 11])
-    with make_decoder(path) as decoder:
+    with by_cpu(path) as decoder:
         seen = decode_all(decoder)
     assert [frame.pts for frame in seen] == [40 * i for i in range(30)]
     concealed = [frame.index for frame in seen if frame.concealed]
@@ -231,13 +250,13 @@ def test_damaged_packets_are_patched_and_marked(
 @pytest.mark.parametrize("codec", ["libx264", "ffv1"])
 @pytest.mark.parametrize("lost", [[28, 29], [5, 6]])
 def test_lost_packets_leave_a_gap(
-    codec: str, threads: int, lost: list[int], tmp_path: Path, make_decoder: Callable[..., Decoder]
+    codec: str, threads: int, lost: list[int], tmp_path: Path
 ) -> None:
     # No reordering, so that packets and frames correspond; every frame a key frame.
     options = X264 | {"bf": "0", "g": "1"} if codec == "libx264" else {"g": "1"}
     spec = VideoSpec(codec=codec, times=regular_times(30), options=options)
     path = damage(write_video(tmp_path / "lost.mkv", spec), lost, whole=True)
-    with make_decoder(path, threads=threads) as decoder:
+    with by_cpu(path, threads=threads) as decoder:
         seen = decode_all(decoder)
     shown = [i for i in range(30) if i not in lost]
     assert [frame.number for frame in seen] == shown
@@ -246,23 +265,19 @@ def test_lost_packets_leave_a_gap(
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_the_last_frames_survive_a_damaged_last_packet(
-    threads: int, tmp_path: Path, make_decoder: Callable[..., Decoder]
-) -> None:
+def test_the_last_frames_survive_a_damaged_last_packet(threads: int, tmp_path: Path) -> None:
     spec = VideoSpec(times=regular_times(30), options=X264 | {"bf": "0", "g": "12"})
     path = damage(write_video(tmp_path / "last.mkv", spec), [29], whole=True)
-    with make_decoder(path, threads=threads) as decoder:
+    with by_cpu(path, threads=threads) as decoder:
         seen = decode_all(decoder)
     assert [frame.number for frame in seen] == list(range(29))
 
 
 @pytest.mark.parametrize("suffix", ["mkv", "ts", "flv"])
-def test_a_truncated_file_ends_at_its_last_frame(
-    suffix: str, tmp_path: Path, make_decoder: Callable[..., Decoder]
-) -> None:
+def test_a_truncated_file_ends_at_its_last_frame(suffix: str, tmp_path: Path) -> None:
     spec = VideoSpec(times=regular_times(50), options=X264 | {"bf": "0", "g": "10"})
     path = truncate(write_video(tmp_path / f"cut.{suffix}", spec), 0.6)
-    with make_decoder(path) as decoder:
+    with by_cpu(path) as decoder:
         seen = decode_all(decoder)
     intact = [frame.number for frame in seen if not frame.concealed]
     assert 15 <= len(intact) < 50
@@ -289,9 +304,7 @@ def test_a_long_gap_is_told_of(tmp_path: Path) -> None:
     ]
 
 
-def test_noise_in_the_middle_does_not_end_the_video(
-    tmp_path: Path, make_decoder: Callable[..., Decoder]
-) -> None:
+def test_noise_in_the_middle_does_not_end_the_video(tmp_path: Path) -> None:
     spec = VideoSpec(times=regular_times(60), options=X264 | {"bf": "0", "g": "5"})
     path = write_video(tmp_path / "noise.ts", spec)
     data = bytearray(path.read_bytes())
@@ -299,7 +312,7 @@ def test_noise_in_the_middle_does_not_end_the_video(
     for position in range(len(data) // 3, len(data) // 2, 97):
         data[position] = int(noise.integers(256))
     path.write_bytes(bytes(data))
-    with make_decoder(path) as decoder:
+    with by_cpu(path) as decoder:
         seen = decode_all(decoder)
     assert seen[0].number == 0
     assert seen[-1].number == 59
@@ -324,7 +337,6 @@ def test_a_change_of_size_and_depth_is_fitted_in(
     aspect: int,
     inside: tuple[slice, slice],
     tmp_path: Path,
-    make_decoder: Callable[..., Decoder],
 ) -> None:
     def pixels(stream: VideoStream) -> None:
         stream.codec_context.sample_aspect_ratio = Fraction(aspect)
@@ -343,7 +355,7 @@ def test_a_change_of_size_and_depth_is_fitted_in(
     )
     path = tmp_path / "joined.h264"
     path.write_bytes(first.read_bytes() + then.read_bytes() + first.read_bytes())
-    with make_decoder(path) as decoder:
+    with by_cpu(path) as decoder:
         seen = decode_all(decoder)
     assert {frame.luma.shape for frame in seen} == {(72, 96)}
     numbers = [frame.number for frame in seen]
@@ -364,13 +376,11 @@ def test_a_change_of_size_and_depth_is_fitted_in(
     assert all(a < b for a, b in itertools.pairwise(pts))
 
 
-def test_a_clock_that_restarts_goes_on(
-    tmp_path: Path, make_decoder: Callable[..., Decoder]
-) -> None:
+def test_a_clock_that_restarts_goes_on(tmp_path: Path) -> None:
     twice = tmp_path / "twice.ts"
     part = write_video(tmp_path / "part.ts", VideoSpec(times=regular_times(60), options=X264))
     twice.write_bytes(part.read_bytes() * 2)
-    with make_decoder(twice) as decoder:
+    with by_cpu(twice) as decoder:
         seen = decode_all(decoder)
     assert len(seen) == 120
     pts = [frame.pts for frame in seen]
@@ -379,9 +389,7 @@ def test_a_clock_that_restarts_goes_on(
 
 
 @pytest.mark.parametrize("level", [0, 128, 255])
-def test_rgb_becomes_bt709_limited_range(
-    level: int, tmp_path: Path, make_decoder: Callable[..., Decoder]
-) -> None:
+def test_rgb_becomes_bt709_limited_range(level: int, tmp_path: Path) -> None:
     red, green, blue = level, 255 - level // 2, 64
 
     def paint(frame: VideoFrame, index: int) -> None:
@@ -395,7 +403,7 @@ def test_rgb_becomes_bt709_limited_range(
         time_base=Fraction(1, 25),
         touch=paint,
     )
-    with make_decoder(write_video(tmp_path / "rgb.avi", spec)) as decoder:
+    with by_cpu(write_video(tmp_path / "rgb.avi", spec)) as decoder:
         seen = decode_all(decoder)
     kr, kb = 0.2126, 0.0722  # ITU-R BT.709
     luma = kr * red + (1 - kr - kb) * green + kb * blue
@@ -408,9 +416,7 @@ def test_rgb_becomes_bt709_limited_range(
     assert got == pytest.approx(want, abs=1.01)
 
 
-def test_full_range_samples_are_not_rescaled(
-    tmp_path: Path, make_decoder: Callable[..., Decoder]
-) -> None:
+def test_full_range_samples_are_not_rescaled(tmp_path: Path) -> None:
     spec = VideoSpec(
         codec="mjpeg",
         pixel_format="yuvj444p",
@@ -418,7 +424,7 @@ def test_full_range_samples_are_not_rescaled(
         time_base=Fraction(1, 25),
         options={"qmin": "1", "qmax": "1"},
     )
-    with make_decoder(write_video(tmp_path / "full.avi", spec)) as decoder:
+    with by_cpu(write_video(tmp_path / "full.avi", spec)) as decoder:
         seen = decode_all(decoder)
     assert decoder.info.format.color.full_range
     error = np.abs(seen[0].luma.astype(int) - luma_picture(0, 96, 72))
@@ -481,8 +487,8 @@ class TestRing:
         decoder.close()
 
 
-def test_no_frames_is_an_open_error(tmp_path: Path, make_decoder: Callable[..., Decoder]) -> None:
+def test_no_frames_is_an_open_error(tmp_path: Path) -> None:
     spec = VideoSpec(codec="mpeg4", times=[], time_base=Fraction(1, 25))
     path = write_video(tmp_path / "none.avi", spec)
     with pytest.raises(OpenError, match="no video frame"):
-        make_decoder(path)
+        CpuDecoder(path)

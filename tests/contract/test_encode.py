@@ -29,7 +29,7 @@ from bgsoft.frame import (
 )
 from bgsoft.media.containers import CONTAINERS, container_for
 from bgsoft.media.mux import Muxer
-from bgsoft.media.side_data import frame_content_light, frame_mastering_display
+from bgsoft.media.probe import frame_content_light, frame_mastering_display
 from tests.fakes import host_planes
 from tests.outside import shown_by_ffmpeg
 from tests.rendering import draw, encode_frames, matte_picture, psnr, read_back, video_info
@@ -442,7 +442,7 @@ def test_an_encoder_that_refuses_is_an_encode_error(tmp_path: Path) -> None:
         Muxer(tmp_path / "a.mp4", container, info, copy_tracks=False) as muxer,
         pytest.raises(EncodeError, match="libx264 refuses 96x72"),
     ):
-        CpuEncoder(muxer, broken, NV12, info)
+        CpuEncoder(muxer, broken)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -450,7 +450,7 @@ def test_a_failing_frame_is_named(tmp_path: Path) -> None:
     info = video_info(NV12)
     container = container_for(Path("a.mp4"))
     with Muxer(tmp_path / "a.mp4", container, info, copy_tracks=False) as muxer:
-        encoder = CpuEncoder(muxer, choose_encoder(EncodeConfig(), container, info), NV12, info)
+        encoder = CpuEncoder(muxer, choose_encoder(EncodeConfig(), container, info))
         frame = Frame(host_planes(NV12), NV12, 7, 25_200, info.time_base)
         encoder.encode(frame)
         encoder.finish()

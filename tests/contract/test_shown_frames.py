@@ -19,9 +19,8 @@ from bgsoft.compare.pictures import compare_pictures
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.media.probe import probe
-from bgsoft.pipeline.ring import FrameRing
 from tests.assets import VFR_TIMES
-from tests.fakes import host_planes
+from tests.fakes import host_frames
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie, write_video
 
@@ -36,12 +35,7 @@ GROUPS = {
 
 def shown_by_us(path: Path) -> tuple[list[Fraction], DecodeStats]:
     with CpuDecoder(path, DecodeSettings(threads=2)) as decoder:
-        format = decoder.info.format
-        ring = FrameRing(1, lambda slot: host_planes(format, slot))
-        times = []
-        for frame in decoder.frames(ring):
-            times.append(frame.pts * frame.time_base)
-            ring.release(frame)
+        times = [frame.pts * frame.time_base for frame in host_frames(decoder)]
         return times, decoder.stats
 
 

@@ -15,11 +15,11 @@ from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.media.info import Orientation
 from bgsoft.pipeline.ring import FrameRing
 from tests.assets import CLIPS
-from tests.fakes import host_planes
+from tests.fakes import host_frames, host_planes
 from tests.gpu.video_device import random_planes, to_host
+from tests.nvdec_stand_in import NVDEC_CLIPS
 from tests.rendering import video_info
 from tests.synthetic import VideoSpec, damage, regular_times, write_video
-from tests.unit.test_nvdec_packets import TAKEN
 
 pytestmark = pytest.mark.gpu
 
@@ -47,13 +47,9 @@ def by_nvdec(device: Any, path: Path, settings: DecodeSettings | None = None) ->
 
 
 def by_cpu(path: Path, settings: DecodeSettings | None = None) -> list[Any]:
-    decoder = CpuDecoder(path, settings)
-    ring = FrameRing(1, lambda slot: host_planes(decoder.info.format, slot))
-    seen = []
-    for frame in decoder.frames(ring):
-        seen.append((frame.pts, frame.luma.copy(), frame.chroma.copy()))
-        ring.release(frame)
-    return seen
+    with CpuDecoder(path, settings) as decoder:
+        frames = host_frames(decoder)
+        return [(frame.pts, frame.luma.copy(), frame.chroma.copy()) for frame in frames]
 
 
 def bigger(name: str, folder: Path) -> Path:
@@ -68,7 +64,7 @@ def bigger(name: str, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("name", NVDEC_CLIPS)
 def test_frames_are_those_of_the_cpu(device: Any, clip_folder: Path, name: str) -> None:
     path = bigger(name, clip_folder)
     try:
@@ -139,9 +135,9 @@ def test_surfaces_are_turned_as_on_the_cpu(
     import cupy
 
     from bgsoft.cuda.device import device_planes
+    from bgsoft.decode.convert import turn_plane
     from bgsoft.decode.nv_session import NvPicture
-    from bgsoft.decode.nv_surface import SurfaceWriter
-    from bgsoft.decode.orient import make_turn
+    from bgsoft.decode.nvdec import SurfaceWriter
 
     width, height = size
     stored = FrameFormat(width=width, height=height, layout=layout)
@@ -173,13 +169,13 @@ def test_surfaces_are_turned_as_on_the_cpu(
     SurfaceWriter(info, stream).write(picture, target)
     luma, chroma = planes.luma, planes.chroma
     if not orientation.is_identity:
-        turn = make_turn(orientation)
         luma = np.empty(format.luma_shape, format.dtype)
-        turn(planes.luma, luma)
+        turn_plane(planes.luma, luma, orientation)
         chroma = np.empty(format.chroma_shape, format.dtype)
         for channel in (0, 1):
             turned = np.empty(format.chroma_shape[:2], format.dtype)
-            turn(np.ascontiguousarray(planes.chroma[..., channel]), turned)
+            source = np.ascontiguousarray(planes.chroma[..., channel])
+            turn_plane(source, turned, orientation)
             chroma[..., channel] = turned
     assert np.array_equal(to_host(target.luma), luma)
     assert np.array_equal(to_host(target.chroma), chroma)

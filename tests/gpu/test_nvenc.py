@@ -37,7 +37,7 @@ def device(gpu: Any) -> Any:
 
 
 def caps_or_skip(device: Any, codec: str) -> Any:
-    from bgsoft.encode.nv_caps import encoder_caps
+    from bgsoft.cuda.video_codec import encoder_caps
 
     try:
         return encoder_caps(device.number, codec)
@@ -57,7 +57,7 @@ def encode(
     choice = choose_nvenc(EncodeConfig(codec=codec), container_for(path), info, kind)
     host, target = host_planes(format, 0), device_planes(format, 0)
     with Muxer(path, container_for(path), info, copy_tracks=False) as muxer:
-        encoder = NvencEncoder(muxer, choice, format, info, kind, device=device)
+        encoder = NvencEncoder(muxer, choice, device=device)
         for index, pts in enumerate(PTS):
             draw(host, format, index)
             for source, plane in (
@@ -109,7 +109,7 @@ def test_the_matte(device: Any, tmp_path: Path) -> None:
 
 
 def test_a_gpu_without_nvenc_says_so(device: Any, tmp_path: Path) -> None:
-    from bgsoft.encode.nv_caps import encoder_caps
+    from bgsoft.cuda.video_codec import encoder_caps
     from bgsoft.encode.nvenc import NvencEncoder
 
     reason = ""
@@ -125,7 +125,7 @@ def test_a_gpu_without_nvenc_says_so(device: Any, tmp_path: Path) -> None:
     choice = choose_nvenc(EncodeConfig(), container_for(path), info)
     with Muxer(path, container_for(path), info, copy_tracks=False) as muxer:
         with pytest.raises(BackendUnavailableError):
-            NvencEncoder(muxer, choice, NV12, info, device=device)
+            NvencEncoder(muxer, choice, device=device)
         # Nothing has been added: the CPU encoder can have the same muxer.
         muxer.add_encoder("libx264", width=256, height=192, pix_fmt="yuv420p")
 

@@ -24,18 +24,17 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """A registry of one GPU and one CPU backend; the value says whether the GPU one works."""
     state = {"gpu": True}
 
-    def gpu(number: int) -> Candidate:
+    def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
+        if name == "cpu":
+            return Candidate(name="cpu", device="cpu", available=True)
         if state["gpu"]:
-            return Candidate(name="fast", device=f"cuda:{number}", available=True)
+            return Candidate(name="fast", device=f"cuda:{gpu}", available=True)
         return Candidate(
-            name="fast", device=f"cuda:{number}", available=False, reason="no GPU", fix="buy one"
+            name="fast", device=f"cuda:{gpu}", available=False, reason="no GPU", fix="buy one"
         )
 
-    def cpu(_gpu: int) -> Candidate:
-        return Candidate(name="cpu", device="cpu", available=True)
-
-    entries = (backends._Entry("fast", gpu), backends._Entry("cpu", cpu))
-    monkeypatch.setattr(backends, "_REGISTRY", dict.fromkeys(backends.STAGES, entries))
+    monkeypatch.setattr(backends, "probe", probe)
+    monkeypatch.setattr(backends, "_REGISTRY", dict.fromkeys(backends.STAGES, ("fast", "cpu")))
     return state
 
 

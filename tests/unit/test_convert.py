@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,25 +14,12 @@ from bgsoft.errors import DecodeError
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from tests.fakes import host_planes
+from tests.rendering import video_info
 from tests.synthetic import chroma_pictures, luma_picture, make_frame
 
 
 def _info(width: int, height: int, layout: PixelLayout = PixelLayout.NV12) -> VideoInfo:
-    return VideoInfo(
-        path=Path("clip.mkv"),
-        container="matroska,webm",
-        stream_index=0,
-        codec="ffv1",
-        pixel_format="yuv420p",
-        coded_width=width,
-        coded_height=height,
-        format=FrameFormat(width=width, height=height, layout=layout),
-        time_base=Fraction(1, 25),
-        frame_rate=Fraction(25),
-        start_pts=0,
-        duration_seconds=None,
-        num_frames_from_header=None,
-    )
+    return video_info(FrameFormat(width=width, height=height, layout=layout))
 
 
 def _upside_down(frame: VideoFrame) -> VideoFrame:

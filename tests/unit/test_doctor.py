@@ -223,7 +223,7 @@ def test_nvdec_is_asked_for_every_codec(monkeypatch: pytest.MonkeyPatch) -> None
             raise BackendUnavailableError("NVDEC does not answer: no")
         return {"supported": int(depth == 8), "width_max": 4096, "height_max": 2304}
 
-    monkeypatch.setattr("bgsoft.decode.nv_caps.decoder_caps", answer)
+    monkeypatch.setattr("bgsoft.cuda.video_codec.decoder_caps", answer)
     found = {(caps.codec, caps.bit_depth): caps for caps in described.decode_caps(2)}
     assert found["H.264", 8].max_size == "4096x2304"
     assert not found["HEVC", 10].supported
@@ -237,7 +237,7 @@ def test_nvenc_is_asked_for_every_codec(monkeypatch: pytest.MonkeyPatch) -> None
             raise BackendUnavailableError("NVENC: this GPU has no NVENC")
         return {"width_max": 4096}
 
-    monkeypatch.setattr("bgsoft.encode.nv_caps.encoder_caps", answer)
+    monkeypatch.setattr("bgsoft.cuda.video_codec.encoder_caps", answer)
     h264, hevc, av1 = described.encode_caps(0)
     assert h264.supported
     assert hevc.features == {"width_max": 4096}

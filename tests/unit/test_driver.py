@@ -39,7 +39,7 @@ def test_one_gpu_is_shown(
     assert driver.shown_number(0) == gpu
     monkeypatch.setattr(backends, "driver_problem", {0: None}.__getitem__)
     assert backends.chosen_gpu(gpu) == 0
-    assert backends._candidate("cuda", 0, None).device == f"cuda:{gpu}"
+    assert backends.probe("composite", "cuda").device == f"cuda:{gpu}"
 
 
 def test_a_gpu_that_is_not_listed_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from bgsoft.cuda import video_codec
-from bgsoft.decode import nv_caps as decoding
-from bgsoft.encode import nv_caps as encoding
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.facts import Facts
 from bgsoft.models.cache import CACHE_VARIABLE
@@ -98,10 +96,9 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Install:
     def install(answer: dict[str, int] | Exception) -> Engines:
         made = Engines(answer)
         facts = Facts("video engines of GPU", DRIVER)
-        for module in (encoding, decoding):
-            monkeypatch.setattr(module, "video_codec", lambda: made)
-            monkeypatch.setattr(module, "codec_errors", lambda: (VendorError,))
-            monkeypatch.setattr(module, "engine_facts", lambda _gpu: facts)
+        monkeypatch.setattr(video_codec, "video_codec", lambda: made)
+        monkeypatch.setattr(video_codec, "codec_errors", lambda: (VendorError,))
+        monkeypatch.setattr(video_codec, "engine_facts", lambda _gpu: facts)
         runtime = SimpleNamespace(setDevice=lambda _gpu: None)
         cupy: Any = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
         monkeypatch.setitem(sys.modules, "cupy", cupy)
@@ -113,12 +110,12 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Install:
 def test_capabilities_are_asked_for_once(engines: Install) -> None:
     first = engines({"width_max": 4096, "height_max": 4096})
     for _ in range(2):
-        assert encoding.encoder_caps(0, "h264")["width_max"] == 4096
-        assert decoding.decoder_caps(0, "H264", 8)["height_max"] == 4096
+        assert video_codec.encoder_caps(0, "h264")["width_max"] == 4096
+        assert video_codec.decoder_caps(0, "H264", 8)["height_max"] == 4096
     assert first.asked == 2
     later = engines(VendorError("not asked"))
-    assert encoding.encoder_caps(0, "h264") == first.answer
-    assert decoding.decoder_caps(0, "H264", 8) == first.answer
+    assert video_codec.encoder_caps(0, "h264") == first.answer
+    assert video_codec.decoder_caps(0, "H264", 8) == first.answer
     assert later.asked == 0
 
 
@@ -139,7 +136,7 @@ def test_refusals_are_kept_for_as_long_as_they_hold(
         made = engines(refuse(status))
         for codec in ("h264", "hevc") * rounds:
             with pytest.raises(BackendUnavailableError, match=f"NVENC: .*status {status}"):
-                encoding.encoder_caps(0, codec)
+                video_codec.encoder_caps(0, codec)
         assert made.asked == expected
 
 
@@ -147,18 +144,18 @@ def test_an_nvdec_that_does_not_answer_is_asked_once_a_process(engines: Install)
     made = engines(VendorError("no library"))
     for _ in range(2):
         with pytest.raises(BackendUnavailableError, match="NVDEC does not answer: no library"):
-            decoding.decoder_caps(0, "H264", 8)
+            video_codec.decoder_caps(0, "H264", 8)
     assert made.asked == 1
     engines({"width_max": 1})
-    assert decoding.decoder_caps(0, "H264", 8) == {"width_max": 1}
+    assert video_codec.decoder_caps(0, "H264", 8) == {"width_max": 1}
 
 
 def test_no_question_goes_to_a_gpu_that_was_not_chosen(engines: Install) -> None:
     """PyNvVideoCodec 2.2 makes its context on the first GPU, whatever it is told."""
     made = engines({"width_max": 4096})
-    assert decoding.decoder_caps(1, "H264", 8) is None
+    assert video_codec.decoder_caps(1, "H264", 8) is None
     with pytest.raises(BackendUnavailableError, match="CUDA_VISIBLE_DEVICES"):
-        encoding.encoder_caps(1, "h264")
+        video_codec.encoder_caps(1, "h264")
     assert made.asked == 0
 
 

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgsoft.decode.timestamps import RisingPts, Stamped
+from bgsoft.decode.stream import TimedPicture, rising_pts
 
 
 def run(
     stamps: list[int | None],
     durations: list[int] | None = None,
     dts: list[int | None] | None = None,
-) -> list[Stamped[int]]:
-    rising = RisingPts[int](frame_ticks=40, jump_ticks=1000)
-    result: list[Stamped[int]] = []
-    for index, pts in enumerate(stamps):
-        duration = durations[index] if durations else 0
-        result += rising.push(index, pts, dts[index] if dts else None, duration)
-    return result + list(rising.flush())
+) -> list[TimedPicture[Any]]:
+    pictures = [
+        SimpleNamespace(
+            number=index,
+            pts=pts,
+            dts=dts[index] if dts else None,
+            duration=durations[index] if durations else 0,
+        )
+        for index, pts in enumerate(stamps)
+    ]
+    return list(rising_pts(cast(Any, pictures), frame_ticks=40, jump_ticks=1000, leap_ticks=20_000))
 
 
 @pytest.mark.parametrize(
@@ -35,15 +42,16 @@ def run(
         ([0, 40, 30, 80], [0, 40, 60, 80]),
         ([5000, 5040, 0, 40, 80], [5000, 5040, 5080, 5120, 5160]),
         ([5000, 5040, 4100, 5080], [5000, 5040, 5060, 5080]),
+        ([0, 40, 90_000, 90_040], [0, 40, 80, 120]),
         ([], []),
     ],
 )
 def test_repairs(given_pts: list[int | None], want: list[int]) -> None:
     got = run(given_pts)
-    assert [stamped.pts for stamped in got] == want
-    assert [stamped.item for stamped in got] == list(range(len(want)))
+    assert [timed.pts for timed in got] == want
+    assert [timed.picture.number for timed in got] == list(range(len(want)))
     repaired = [pts != new for pts, new in zip(given_pts, want, strict=True)]
-    assert [stamped.repaired for stamped in got] == repaired
+    assert [timed.repaired for timed in got] == repaired
 
 
 def test_a_jump_is_told_once() -> None:
@@ -62,6 +70,6 @@ def test_dts_is_second_best() -> None:
 @given(st.lists(st.none() | st.integers(-5000, 5000), max_size=60))
 def test_always_rises_and_keeps_every_item(stamps: list[int | None]) -> None:
     got = run(stamps)
-    assert [stamped.item for stamped in got] == list(range(len(stamps)))
-    pts = [stamped.pts for stamped in got]
+    assert [timed.picture.number for timed in got] == list(range(len(stamps)))
+    pts = [timed.pts for timed in got]
     assert pts == sorted(set(pts))

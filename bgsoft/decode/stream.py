@@ -1,0 +1,242 @@
+"""What all decoders share: which pictures are shown, and when, and the loop that fills slots."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Generic
+
+from bgsoft.closing import Closing
+from bgsoft.decode.base import DecodeSettings, DecodeStats
+from bgsoft.decode.reader import P, StreamReader
+from bgsoft.errors import ConfigError, DecodeError
+from bgsoft.frame import Frame
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.splice import BACKWARD_SECONDS, FORWARD_SECONDS
+from bgsoft.pipeline.ring import FrameRing
+from bgsoft.report import Event
+
+__all__ = ["StreamDecoder", "TimedPicture", "rising_pts"]
+
+_MAX_HELD = 16
+"""Leading pictures without a timestamp that are held back until one has one."""
+_GAP_SECONDS = 10
+"""Time without a picture that is worth reporting: damage, or a clock that jumps forward."""
+_SHORT_SECONDS = 1.0
+_SHORT_SHARE = 0.05
+"""A video that ends earlier than its header says, by both of these, is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedPicture(Generic[P]):
+    """A decoded picture with the timestamp to use."""
+
+    picture: P
+    pts: int
+    repaired: bool = False
+    """Whether the timestamp was replaced or moved."""
+    jumped: bool = False
+    """Whether the clock was restarted at this picture."""
+
+
+def rising_pts(
+    pictures: Iterable[P], *, frame_ticks: int, jump_ticks: int, leap_ticks: int
+) -> Iterator[TimedPicture[P]]:
+    """Pass good timestamps through and replace bad ones.
+
+    - A picture without a timestamp is set one duration after its predecessor; the first ones, so
+      that they lead up to the first that has one.
+    - One whose timestamp is not after its predecessor's is set half a duration after it, so that
+      it fits in before the next.
+    - Where the clock itself jumped back, or absurdly far ahead (a joined broadcast recording), the
+      picture follows one duration after, and those that come later are moved by the same amount.
+
+    A picture is passed on before the next one is pulled, unless it has neither pts nor dts and
+    none before it had.
+
+    Args:
+        pictures: In presentation order.
+        frame_ticks: Nominal duration in pts units, for pictures without one; at least 1.
+        jump_ticks: How far back, in pts units, counts as a jump of the clock.
+        leap_ticks: How far ahead does.
+    """
+    held: list[P] = []
+    last: TimedPicture[P] | None = None
+    offset = 0
+    for picture in pictures:
+        known = picture.pts if picture.pts is not None else picture.dts
+        if last is None and known is None and len(held) < _MAX_HELD:
+            held.append(picture)
+            continue
+        for last in _leading(held, known, frame_ticks):
+            yield last
+        held.clear()
+        pts, jumped = known or 0, False
+        if last is not None:
+            length = last.picture.duration or frame_ticks
+            pts = last.pts + length
+            if known is not None:
+                moved = known + offset
+                ahead = moved - last.pts
+                if 0 < ahead < leap_ticks:
+                    pts = moved
+                elif -jump_ticks < ahead <= 0:
+                    pts = last.pts + max(1, length // 2)
+                else:
+                    offset += pts - moved
+                    jumped = True
+        last = TimedPicture(picture, pts, repaired=pts != picture.pts, jumped=jumped)
+        yield last
+    yield from _leading(held, None, frame_ticks)
+
+
+def _leading(held: list[P], following: int | None, frame_ticks: int) -> Iterator[TimedPicture[P]]:
+    """The first pictures, timed so that they lead up to ``following``; None: from 0 on."""
+    ticks = [picture.duration or frame_ticks for picture in held]
+    pts = 0 if following is None else following - sum(ticks)
+    for picture, length in zip(held, ticks, strict=True):
+        yield TimedPicture(picture, pts, repaired=True)
+        pts += length
+
+
+class StreamDecoder(Closing, Generic[P]):
+    """A decoder whose reader makes the pictures; see :class:`bgsoft.decode.base.Decoder`.
+
+    Args:
+        info: The stream, as probed.
+        settings: What part of it is wanted; None: all.
+        reader: Decodes it.
+    """
+
+    def __init__(
+        self, info: VideoInfo, settings: DecodeSettings | None, reader: StreamReader[P]
+    ) -> None:
+        self.info = info
+        self.stats = DecodeStats()
+        self.events: list[Event] = []
+        self._reader: StreamReader[P] = reader
+        self._settings = settings or DecodeSettings()
+        self._restarted = False
+
+    def frames(self, ring: FrameRing) -> Iterator[Frame]:
+        """See :meth:`bgsoft.decode.base.Decoder.frames`; each call starts anew, and adds to stats.
+
+        Raises:
+            DecodeError: No frame lies in the wanted stretch of time.
+        """
+        corrupt_before = self.stats.corrupt_packets
+        for index, timed in enumerate(self._wanted()):
+            self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
+            planes = ring.acquire()
+            frame = Frame(
+                planes=planes,
+                format=self.info.format,
+                index=index,
+                pts=timed.pts,
+                time_base=self.info.time_base,
+                duration=timed.picture.duration,
+                concealed=timed.picture.is_corrupt,
+            )
+            try:
+                self._write(timed.picture, frame)
+            except BaseException:
+                ring.release(planes)
+                raise
+            self.stats.frames += 1
+            self.stats.concealed_frames += frame.concealed
+            self.stats.repaired_pts += timed.repaired
+            yield frame
+        self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
+
+    def _pictures(self, from_pts: int | None) -> Iterator[P]:
+        """Pictures in presentation order, from a pts or earlier on; None: from the beginning."""
+        return self._reader.frames(from_pts)
+
+    @abstractmethod
+    def _write(self, picture: P, frame: Frame) -> None:
+        """Fill a frame's planes."""
+
+    def _wanted(self) -> Iterator[TimedPicture[P]]:
+        """The pictures inside the wanted stretch of time, with timestamps that rise."""
+        start, end = self._wanted_pts()
+        last: TimedPicture[P] | None = None
+        for timed in self._timed(self._pictures(start)):
+            if end is not None and timed.pts >= end:
+                return
+            last = timed
+            if start is None or timed.pts >= start:
+                yield timed
+        self._check_end(start, last)
+
+    def _wanted_pts(self) -> tuple[int | None, int | None]:
+        """First pts wanted, and the first that is too late; None: no limit."""
+        # Added as written in decimal, so that 0.1 + 0.2 is the frame at 0.3.
+        start = Fraction(str(max(0.0, self._settings.start_seconds)))
+        length = self._settings.duration_seconds
+        end = None if length is None else self._pts_at(start + Fraction(str(length)))
+        return (self._pts_at(start) if start else None), end
+
+    def _pts_at(self, seconds: Fraction) -> int:
+        """The first pts at or after a time counted from the first frame."""
+        return (self.info.start_pts or 0) + math.ceil(seconds / self.info.time_base)
+
+    def _timed(self, pictures: Iterator[P]) -> Iterator[TimedPicture[P]]:
+        """Pictures with timestamps that rise; restarts of the clock and gaps are reported."""
+        ticks_per_second = 1 / self.info.time_base
+        rate = self.info.frame_rate
+        gap_ticks = round(ticks_per_second * _GAP_SECONDS)
+        last: int | None = None
+        for timed in rising_pts(
+            pictures,
+            frame_ticks=max(1, round(ticks_per_second / rate)) if rate else 1,
+            jump_ticks=round(ticks_per_second * BACKWARD_SECONDS),
+            leap_ticks=round(ticks_per_second * FORWARD_SECONDS),
+        ):
+            if timed.jumped:
+                self._restarted = True
+                message = "the clock is restarted; later frames are moved to follow on"
+                self._report("repair", message, timed.pts)
+            if last is not None and timed.pts - last > gap_ticks:
+                seconds = float((timed.pts - last) * self.info.time_base)
+                self._report("notice", f"no picture for {seconds:.0f} s", last)
+            last = timed.pts
+            yield timed
+
+    def _check_end(self, start: int | None, last: TimedPicture[P] | None) -> None:
+        """Report where a file was read to its end but ends too early.
+
+        Raises:
+            ConfigError: The wanted part begins after the last frame.
+            DecodeError: There was no frame to show.
+        """
+        if self._reader.read_error:
+            self._report("fault", f"the file cannot be read further ({self._reader.read_error})")
+        if last is None or (start is not None and last.pts < start):
+            path = self.info.path
+            if start is not None:
+                raise ConfigError(
+                    f"{path.name}: no frame lies at or after {self._settings.start_seconds:g} s",
+                    path=path,
+                )
+            raise DecodeError(f"{path}: no frame could be decoded", stage="decode", path=path)
+        if self.info.duration_seconds is None or self._restarted:
+            return  # nothing to compare with: a restarted clock makes the header's length wrong
+        ticks = last.pts + last.picture.duration - (self.info.start_pts or 0)
+        seconds = float(ticks * self.info.time_base)
+        missing = self.info.duration_seconds - seconds
+        if missing > max(_SHORT_SECONDS, _SHORT_SHARE * self.info.duration_seconds):
+            self._report(
+                "notice",
+                f"the video ends after {seconds:.2f} s, its header says "
+                f"{self.info.duration_seconds:.2f} s; the file may have been cut off",
+                last.pts,
+            )
+
+    def _report(self, kind: str, message: str, pts: int | None = None) -> None:
+        self.events.append(Event(kind=kind, message=message, stage="decode", pts=pts))
+
+    def close(self) -> None:
+        self._reader.close()

@@ -1,0 +1,151 @@
+"""Tags, flags, chapters and pictures beside the video: what travels, and what an output has kept.
+
+FFmpeg's muxers pass over in silence what their container has no place for; reading the finished
+header back tells, whatever the container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from av.container import InputContainer, OutputContainer
+from av.stream import AttachmentStream, Disposition, Stream
+
+from bgsoft.media.timeline import Timeline
+
+if TYPE_CHECKING:
+    from av.container.core import Chapter
+
+__all__ = ["Labels", "chapters_in", "file_tags", "is_picture", "said_tags", "stream_tags"]
+
+_FILE_TAGS_DROPPED = frozenset(
+    {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
+)
+"""They describe the old file, not its content; muxers write their own."""
+
+_STREAM_TAGS_DROPPED = frozenset(
+    {"encoder", "vendor_id", "rotate", "duration", "alpha_mode", "filename", "mimetype"}
+)
+_STATISTICS = ("BPS", "NUMBER_OF_", "SOURCE_ID", "_STATISTICS_")
+"""Prefixes of the statistics that mkvmerge writes as tags."""
+_DEFAULT_HANDLERS = frozenset({"videohandler", "soundhandler", "subtitlehandler", "datahandler"})
+"""Names that muxers give to tracks without one (``handler_name`` of MP4 and MOV)."""
+_TOLD_KINDS = ("video", "audio", "subtitle")
+_UNTOLD_TAGS = frozenset({"handler_name"})
+_UNTOLD_FLAGS = Disposition.default | Disposition.attached_pic
+"""Containers without a default flag play the first track, and pictures are counted."""
+
+
+def file_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags of a container that stay true after rendering.
+
+    FFmpeg gives a QuickTime tag in a language twice, once as ``location-eng``.
+    """
+    return {
+        key: value
+        for key, value in tags.items()
+        if key.lower() not in _FILE_TAGS_DROPPED
+        and not (key[-4:-3] == "-" and tags.get(key[:-4]) == value)
+    }
+
+
+def stream_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags of a stream that stay true after rendering: language, title, handler, …"""
+    kept = {
+        key: value
+        for key, value in tags.items()
+        if key.lower() not in _STREAM_TAGS_DROPPED
+        and not key.upper().startswith(_STATISTICS)
+        and not key.lower().startswith("duration-")
+    }
+    if "name" in kept and "title" not in kept:
+        kept["title"] = kept.pop("name")  # as FFmpeg calls the title of an MP4's track on reading
+    return kept
+
+
+def said_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags for comparison: keys in lower case, without what stands for «nothing said»."""
+    kept: dict[str, str] = {}
+    for key, value in tags.items():
+        name = key.lower()
+        if name == "language" and value == "und":
+            continue
+        if name == "handler_name" and value.lower() in _DEFAULT_HANDLERS | {""}:
+            continue
+        kept[name] = value
+    return kept
+
+
+def chapters_in(chapters: Iterable[Chapter], timeline: Timeline) -> list[Chapter]:
+    """Chapters on the output's clock, clipped to the kept part; those outside are left out."""
+    kept: list[Chapter] = []
+    for chapter in chapters:
+        tick = chapter["time_base"]
+        if not tick:
+            continue
+        start, end = timeline.clip(chapter["start"] * tick, chapter["end"] * tick)
+        if end <= start:
+            continue
+        kept.append(
+            {
+                "id": chapter["id"],
+                "start": max(0, round((start - timeline.origin) / tick)),
+                "end": max(0, round((end - timeline.origin) / tick)),
+                "time_base": tick,
+                "metadata": dict(chapter["metadata"]),
+            }
+        )
+    return kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """What a file says of itself and its tracks."""
+
+    tags: Mapping[str, str]
+    tracks: Mapping[str, tuple[Mapping[str, str], Disposition]]
+    """By name, such as ``audio track 0``: tags and flags."""
+    pictures: int
+    """Covers and attachments."""
+
+    @classmethod
+    def of(cls, container: InputContainer | OutputContainer) -> Self:
+        """The labels of an open file."""
+        counts = dict.fromkeys(_TOLD_KINDS, 0)
+        tracks = {}
+        pictures = 0
+        for stream in container.streams:
+            if is_picture(stream):
+                pictures += 1
+            elif stream.type in counts:
+                name = f"{stream.type} track {counts[stream.type]}"
+                counts[stream.type] += 1
+                tracks[name] = (said_tags(stream_tags(stream.metadata)), stream.disposition)
+        return cls(tags=said_tags(file_tags(container.metadata)), tracks=tracks, pictures=pictures)
+
+    def lost_in(self, kept: Labels) -> list[str]:
+        """What a file lacks of these, in words for a message."""
+        keys = [key for key in self.tags if key not in kept.tags]
+        lost = [f"the tag{'s' if len(keys) > 1 else ''} {', '.join(keys)}"] if keys else []
+        for name, (tags, flags) in self.tracks.items():
+            kept_tags, kept_flags = kept.tracks.get(name, ({}, flags))
+            lost += [
+                f"the {key} {value!r} of {name}" if key == "language" else f"the {key} of {name}"
+                for key, value in tags.items()
+                if key not in _UNTOLD_TAGS
+                and (key not in kept_tags or (key == "language" and kept_tags[key] != value))
+            ]
+            missing = flags & ~kept_flags & ~_UNTOLD_FLAGS
+            lost += [f"the {flag.name} flag of {name}" for flag in Disposition if flag & missing]
+        if self.pictures > kept.pictures:
+            lost.append(f"{self.pictures - kept.pictures} of {self.pictures} pictures")
+        return lost
+
+
+def is_picture(stream: Stream) -> bool:
+    """Whether a stream is cover art or an attachment."""
+    return isinstance(stream, AttachmentStream) or bool(
+        stream.disposition & Disposition.attached_pic
+    )
