@@ -135,9 +135,12 @@ def device_planes(format: FrameFormat, slot: int) -> Planes:
     step = PLANE_ALIGNMENT // dtype.itemsize
     chroma_at = -(-luma_samples // step) * step
     buffer = cupy.empty(chroma_at + chroma_samples, dtype)
+    alpha = cupy.zeros(format.luma_shape, np.uint8)
+    # Other streams write it next, and do not wait for this one.
+    cupy.cuda.get_current_stream().synchronize()
     return Planes(
         slot=slot,
         luma=buffer[:luma_samples].reshape(format.luma_shape),
         chroma=buffer[chroma_at:].reshape(format.chroma_shape),
-        alpha=cupy.zeros(format.luma_shape, np.uint8),
+        alpha=alpha,
     )
