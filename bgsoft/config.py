@@ -26,6 +26,7 @@ __all__ = [
     "FaceConfig",
     "FaceMode",
     "InferBackend",
+    "Looks",
     "MatteConfig",
     "MatteStyle",
     "Precision",
@@ -64,6 +65,17 @@ class MatteStyle(StrEnum):
     """Soft alpha throughout; bgsoft's own."""
     OBS = "obs"
     """The binary mask maths of the OBS background-removal filter, faults included."""
+
+
+class Looks(StrEnum):
+    """How thoroughly the embedded models look for people."""
+
+    FAST = "fast"
+    """One model, once a frame."""
+    STANDARD = "standard"
+    """A close look at the people on every frame; two models look at all of it in turn."""
+    BEST = "best"
+    """All looks on every frame, and mirrored."""
 
 
 class DecodeBackend(StrEnum):
@@ -221,6 +233,8 @@ class SegmentConfig:
 
     model: str = "selfie-general"
     """Catalogue name, or path of an ONNX file with a sidecar TOML."""
+    looks: Looks = Looks.FAST
+    """How thoroughly the embedded models look; other models look once."""
     mask_every: int = 1
     """Run the model on every Nth frame, 1–300; the mask is held in between."""
     similarity_db: float | None = None

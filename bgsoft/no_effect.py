@@ -18,6 +18,7 @@ from bgsoft.config import (
     EncodeBackend,
     FaceMode,
     InferBackend,
+    Looks,
     MatteStyle,
     RenderConfig,
 )
@@ -80,6 +81,15 @@ def _makes_alpha(config: RenderConfig) -> bool:
 def _mask_rule(flag: str) -> _Rule:
     """Of what is done to masks only."""
     return _Rule(flag, _makes_alpha, _model, "a model that makes masks, like selfie-general")
+
+
+def _looks_once(config: RenderConfig) -> bool:
+    """Whether the model looks once a frame, although more was asked for."""
+    from bgsoft.models.catalog import read_spec
+    from bgsoft.segment.families import companion
+
+    looks = config.segment.looks
+    return looks is not Looks.FAST and companion(read_spec(config.segment.model), looks) is None
 
 
 def _looks_for_no_face(config: RenderConfig) -> bool:
@@ -161,6 +171,14 @@ _RULES: Mapping[tuple[str, str], tuple[_Rule, ...]] = {
             ("feather_pct", "--feather", ()),
         )
     },
+    ("segment", "looks"): (
+        _Rule(
+            "--matte",
+            _looks_once,
+            lambda config: f"--model {config.segment.model}",
+            "--model selfie-general",
+        ),
+    ),
     ("backends", "gpu"): (
         _Rule(
             "--gpu",

@@ -21,6 +21,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "strength": ("effect", "strength"),
     "background": ("effect", "background"),
     "model": ("segment", "model"),
+    "matte": ("segment", "looks"),
     "mask_every": ("segment", "mask_every"),
     "similarity": ("segment", "similarity_db"),
     "threshold": ("matte", "threshold"),

@@ -19,11 +19,11 @@ differences from the first choice, photograph by photograph. Three kinds of inpu
   *edge color*: over green (``--effect color``), mean distance of R'G'B' from the true composite
   where true alpha is 0.05 to 0.95, in code values.
 * Clips from a fixed camera, whose mattes nobody knows. *flicker*: what opacity differs from the
-  mean of the frames before and after, and *jitter*: what it changes from frame to frame where the
-  picture stands still; both summed and divided by the length of the contour there, so in pixels
-  that the edge wanders. *lag* in frames: where the picture moves, the share of the last frame's
-  unsmoothed matte (``--temporal 0``) that is left in this one. *CPU ms*: time of all cores a
-  frame, for the whole render without its start.
+  mean of the frames before and after, where the picture does not move much, and *jitter*: what it
+  changes from frame to frame where the picture stands still; both summed and divided by the length
+  of the contour there, so in pixels that the edge wanders. *lag* in frames: where the picture
+  moves, the share of the last frame's unsmoothed matte (``--temporal 0``) that is left in this one.
+  *CPU ms*: time of all cores a frame, for the whole render without its start.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ def measure_clips(
                 raise SystemExit(f"{choice}: cannot be rendered")
             unsmoothed = renderer.mattes(path, [*flags, "--temporal", "0"])
             figures = {
-                "flicker": flicker(mattes),
+                "flicker": flicker(mattes, lumas),
                 "jitter": jitter(mattes, lumas),
                 "lag": float("nan") if unsmoothed is None else lag(mattes, unsmoothed, lumas),
                 "CPU ms": 1000 * seconds / (len(mattes) - 1),
@@ -334,20 +334,19 @@ def measure_clips(
     return table
 
 
-def _contour(alpha: Image) -> int:
-    return max(1, np.count_nonzero(edge_of(binary(alpha))))
-
-
-def flicker(mattes: Sequence[Image]) -> float:
-    change, length = 0.0, 0
-    for before, now, after in zip(mattes, mattes[1:], mattes[2:], strict=False):
-        change += float(np.abs(now - (before + after) / 2).sum())
-        length += _contour(now)
-    return change / max(1, length)
-
-
 def _movement(before: Image, now: Image) -> Image:
     return cv2.blur(cv2.absdiff(now, before).astype(np.float32), (9, 9))
+
+
+def flicker(mattes: Sequence[Image], lumas: Sequence[Image]) -> float:
+    change, length = 0.0, 0
+    moved = [_movement(*pair) for pair in pairwise(lumas)]
+    for index, now in enumerate(mattes[1:-1], 1):
+        before, after = mattes[index - 1], mattes[index + 1]
+        calm = np.maximum(moved[index - 1], moved[index]) < MOVING_STEPS
+        change += float(np.abs(now - (before + after) / 2)[calm].sum())
+        length += np.count_nonzero(edge_of(binary(now))[calm])
+    return change / max(1, length)
 
 
 def jitter(mattes: Sequence[Image], lumas: Sequence[Image]) -> float:

@@ -136,6 +136,16 @@ Model = Annotated[
         autocompletion=_complete_model,
     ),
 ]
+MatteFlag = Annotated[
+    Flag,
+    _choice_flag(
+        "--matte",
+        config.Looks,
+        "How thoroughly people are looked for. standard: two models, and a close look at the"
+        f" people. best: all of it on every frame, and mirrored. [default: {_SEGMENT.looks}]",
+        MODEL,
+    ),
+]
 MaskEvery = Annotated[
     Flag,
     _flag(

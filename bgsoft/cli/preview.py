@@ -39,6 +39,7 @@ def preview(
     strength: flags.Strength = None,
     background: flags.Background = None,
     model: flags.Model = None,
+    matte: flags.MatteFlag = None,
     mask_every: flags.MaskEvery = None,
     similarity: flags.Similarity = None,
     face: flags.Face = None,

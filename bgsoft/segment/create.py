@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from bgsoft.analysis.base import grid_shape
+from bgsoft.config import Looks
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Driver, Network
 from bgsoft.infer.batched import BatchDriver
 from bgsoft.infer.lanes import LanesDriver
 from bgsoft.infer.loading import NetworkLoader
+from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.families import FAMILIES
+from bgsoft.segment.families import FAMILIES, companion
+from bgsoft.segment.single import SingleShotSegmenter
+from bgsoft.segment.zoomed import Rotation, ZoomedSegmenter
+from bgsoft.segment.zoomed_cpu import CpuZoomSide
 from bgsoft.workers import Workers, usable_cores
 
 if TYPE_CHECKING:
@@ -28,11 +34,26 @@ def create_host_segmenter(
     workers: Workers,
     device: CudaDevice | None,
     on_event: Callable[[Event], None],
+    looks: Looks = Looks.FAST,
 ) -> Segmenter:
-    """The segmenter for frames on the host; see :func:`make_host_driver`."""
+    """The segmenter for frames on the host; see :func:`make_host_driver`.
+
+    ``looks`` says how thoroughly embedded models look.
+    """
     spec = loader.model.spec
     driver = make_host_driver(backend, loader, format, workers, device, on_event)
-    return FAMILIES[spec.family].on_host(spec, format, driver, workers)
+    beside = companion(spec, looks)
+    if beside is None:
+        return FAMILIES[spec.family].on_host(spec, format, driver, workers)
+    loader = loader.beside(resolve(beside))
+    other = make_host_driver(backend, loader, format, workers, device, on_event)
+    return ZoomedSegmenter(
+        SingleShotSegmenter(spec, driver, format, workers),
+        SingleShotSegmenter(loader.model.spec, other, format, workers),
+        CpuZoomSide(format, (spec.height, spec.width), workers),
+        Rotation(grid_shape(format.width, format.height), turns=looks is Looks.STANDARD),
+        mirrors=looks is Looks.BEST,
+    )
 
 
 def make_host_driver(
@@ -88,6 +109,7 @@ def create_device_segmenter(
     device: CudaDevice,
     stream: Any,
     on_event: Callable[[Event], None],
+    looks: Looks = Looks.FAST,
 ) -> Segmenter:
     """The same for frames on a CUDA device, which is current, on its stream.
 
@@ -99,11 +121,43 @@ def create_device_segmenter(
         device: Where the frames are.
         stream: CuPy stream of all work.
         on_event: Told of retries and of the CPU taking over.
+        looks: How thoroughly embedded models look.
 
     Raises:
         ModelError: The model is not what its contract says.
         BackendUnavailableError: It does not run there.
     """
+    spec = loader.model.spec
+    driver = _make_device_driver(backend, loader, format, batch, device, stream, on_event)
+    beside = companion(spec, looks)
+    if beside is None:
+        return FAMILIES[spec.family].on_device(spec, format, driver, batch)
+    from bgsoft.segment.batched import BatchedSegmenter
+    from bgsoft.segment.zoomed_cuda import CudaZoomSide
+
+    loader = loader.beside(resolve(beside))
+    # Where looks take turns, few frames of a batch have this one.
+    size = batch if looks is Looks.BEST else 1
+    other = _make_device_driver(backend, loader, format, size, device, stream, on_event)
+    return ZoomedSegmenter(
+        BatchedSegmenter(spec, driver, format, batch),
+        BatchedSegmenter(loader.model.spec, other, format, batch),
+        CudaZoomSide(format, (spec.height, spec.width), device, batch),
+        Rotation(grid_shape(format.width, format.height), turns=looks is Looks.STANDARD),
+        mirrors=looks is Looks.BEST,
+    )
+
+
+def _make_device_driver(
+    backend: str,
+    loader: NetworkLoader,
+    format: FrameFormat,
+    batch: int,
+    device: CudaDevice,
+    stream: Any,
+    on_event: Callable[[Event], None],
+) -> Driver:
+    """What runs a model for frames on a device, up to ``batch`` at once."""
     from bgsoft.infer.crossing import DeviceSide
 
     spec = loader.model.spec
@@ -123,5 +177,4 @@ def create_device_segmenter(
         wiring = family.wiring(spec, format, size)
         return loader.on_gpu(wiring, backend, device, stream, graphs=graphs, largest_batch=largest)
 
-    driver = BatchDriver(make, lambda: on_cpu(1), batch=largest, on_event=on_event)
-    return family.on_device(spec, format, driver, batch)
+    return BatchDriver(make, lambda: on_cpu(1), batch=largest, on_event=on_event)

@@ -18,6 +18,7 @@ DESIGN_FLAGS = {
     "--strength",
     "--background",
     "--model",
+    "--matte",
     "--threshold",
     "--softness",
     "--min-area",

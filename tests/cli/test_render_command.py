@@ -24,7 +24,7 @@ def test_defaults_are_the_soft_preset(run: Run, fake_render: FakeRender, clip: P
 
 
 def test_every_setting_flag_arrives(run: Run, fake_render: FakeRender, clip: Path) -> None:
-    argv = """--effect pixelate --strength 4 --model selfie-landscape --mask-every 3
+    argv = """--effect pixelate --strength 4 --model selfie-general --matte best --mask-every 3
         --similarity 40 --face off --threshold .4 --softness .1 --min-area .02 --smooth .3
         --expand -1.5 --feather 2 --temporal .9 --refine none --codec hevc --quality 23
         --speed slow --start 1:02.5 --duration 00:00:10 --decode cpu --infer cpu --composite auto
@@ -32,7 +32,8 @@ def test_every_setting_flag_arrives(run: Run, fake_render: FakeRender, clip: Pat
     assert run("render", clip, "o.mkv", *argv.split()).code == 0
     config = fake_render.config
     assert (config.effect.kind, config.effect.strength) == (EffectKind.PIXELATE, 4)
-    assert (config.segment.model, config.segment.mask_every) == ("selfie-landscape", 3)
+    segment = config.segment
+    assert (segment.model, segment.looks, segment.mask_every) == ("selfie-general", "best", 3)
     assert config.segment.similarity_db == 40
     matte = config.matte
     assert (matte.threshold, matte.softness, matte.min_area) == (0.4, 0.1, 0.02)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.config import MatteConfig, MatteStyle, Refine
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
@@ -73,6 +74,7 @@ def assert_same_mattes(
     held: tuple[int, ...] = (),
     cuts: tuple[int, ...] = (),
     frames: int = 4,
+    mask_shape: tuple[int, int] | None = None,
 ) -> None:
     """Run both on a moving person and compare frame by frame."""
     import cupy
@@ -86,6 +88,8 @@ def assert_same_mattes(
     seen = set()
     for index in range(frames):
         frame, mask = person_at(format, rng, 0.45 + 0.02 * index)
+        if mask_shape is not None:
+            mask = cv2.resize(mask, mask_shape[::-1])
         twin = frame_on_device(frame)
         reduced = reducer.reduce([frame])[0]
         if index in cuts:
@@ -130,6 +134,12 @@ def test_soft_at_any_size(
 ) -> None:
     format = frame_format(size, layout)
     assert_same_mattes(gpu, MatteConfig(**settings), format, held=(2,))
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (641, 359), (65, 47)])
+def test_masks_of_the_grids_own_size(gpu: Any, size: tuple[int, int]) -> None:
+    format = frame_format(size)
+    assert_same_mattes(gpu, MatteConfig(), format, held=(2,), mask_shape=grid_shape(*size))
 
 
 def test_soft_at_2160_lines(gpu: Any) -> None:
