@@ -233,7 +233,7 @@ class SegmentConfig:
 
     model: str = "selfie-general"
     """Catalogue name, or path of an ONNX file with a sidecar TOML."""
-    looks: Looks = Looks.FAST
+    looks: Looks = Looks.STANDARD
     """How thoroughly the embedded models look; other models look once."""
     mask_every: int = 1
     """Run the model on every Nth frame, 1–300; the mask is held in between."""

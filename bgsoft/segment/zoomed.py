@@ -70,6 +70,9 @@ _LEAST_PERSON = 0.002
 _MARGIN = 0.125
 """Of the box's side, added at each end: people move until the next whole look, and the model wants
 to see what is beside them."""
+_STEADY = 0.06
+"""Of the box's side: an edge that would move by less stays; another box is another picture to the
+model."""
 _WHOLE = 0.95
 """Share of the frame from which the box is the frame."""
 _FADE = 0.08
@@ -139,6 +142,18 @@ def find_box(person: Cells, either: Cells, grid: tuple[int, int]) -> Box | None:
     if (right - left) * (bottom - top) >= _WHOLE * grid[0] * grid[1]:
         return Box(0, 0, grid[1], grid[0])
     return Box(left, top, right, bottom)
+
+
+def _steadied(box: Box | None, before: Box | None) -> Box | None:
+    """The box before, where all edges lie near its own."""
+    if box is None or before is None:
+        return box
+    rows, columns = (_STEADY * side for side in before.shape)
+    is_near = (
+        max(abs(box.left - before.left), abs(box.right - before.right)) <= columns
+        and max(abs(box.top - before.top), abs(box.bottom - before.bottom)) <= rows
+    )
+    return before if is_near else box
 
 
 def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> NDArray[np.int32]:
@@ -284,7 +299,7 @@ class Rotation:
             either = np.maximum(people[0], people[1])
             if self._seen is not None:
                 mean, either = (np.maximum(each, self._seen) for each in (mean, either))
-            self._box = find_box(mean, either, self._grid)
+            self._box = _steadied(find_box(mean, either, self._grid), self._box)
         self._count += 1
         self._since += 1
         if self._box is not None and self._box.shape == self._grid:

@@ -142,6 +142,16 @@ def test_masks_are_fed_back() -> None:
     assert (box.top, box.left) == (0, 70)
 
 
+def test_the_box_is_steady() -> None:
+    rotation = begun()
+    for mask, moved in ((person(slice(11, 31)), False), (person(slice(12, 32)), True)):
+        rotation.looked(GENERAL, 1, cells(100), mask)
+        rotation.looked(LANDSCAPE, 1, cells(100), mask)
+        box = rotation.next(cells(100)).box
+        assert (box == box_of(person())) is not moved
+        assert (box == box_of(mask)) is moved
+
+
 @pytest.mark.parametrize("size", [(1920, 1080), (1366, 767), (641, 359), (33, 21), (1, 1)])
 def test_a_box_in_pixels(size: tuple[int, int]) -> None:
     format = FrameFormat(width=size[0], height=size[1])
