@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.analysis.base import grid_shape
@@ -19,6 +20,7 @@ from bgsoft.segment.families import FAMILIES, companion
 from bgsoft.segment.single import SingleShotSegmenter
 from bgsoft.segment.zoomed import Rotation, ZoomedSegmenter
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
+from bgsoft.startup import Parts
 from bgsoft.workers import Workers, usable_cores
 
 if TYPE_CHECKING:
@@ -40,16 +42,21 @@ def create_host_segmenter(
 
     ``looks`` says how thoroughly embedded models look.
     """
+
+    def make(each: NetworkLoader) -> Driver:
+        return make_host_driver(backend, each, format, workers, device, on_event)
+
     spec = loader.model.spec
-    driver = make_host_driver(backend, loader, format, workers, device, on_event)
     beside = companion(spec, looks)
     if beside is None:
-        return FAMILIES[spec.family].on_host(spec, format, driver, workers)
-    loader = loader.beside(resolve(beside))
-    other = make_host_driver(backend, loader, format, workers, device, on_event)
+        return FAMILIES[spec.family].on_host(spec, format, make(loader), workers)
+    other = loader.beside(resolve(beside))
+    with Parts() as parts:
+        making = parts.begin(f"model {beside}", partial(make, other))
+        driver = make(loader)
     return ZoomedSegmenter(
         SingleShotSegmenter(spec, driver, format, workers),
-        SingleShotSegmenter(loader.model.spec, other, format, workers),
+        SingleShotSegmenter(other.model.spec, making.result(), format, workers),
         CpuZoomSide(format, (spec.height, spec.width), workers),
         Rotation(grid_shape(format.width, format.height), turns=looks is Looks.STANDARD),
         mirrors=looks is Looks.BEST,
@@ -127,21 +134,27 @@ def create_device_segmenter(
         ModelError: The model is not what its contract says.
         BackendUnavailableError: It does not run there.
     """
+
+    def make(each: NetworkLoader, size: int) -> Driver:
+        with device.use(stream):  # maybe in a thread of its own
+            return _make_device_driver(backend, each, format, size, device, stream, on_event)
+
     spec = loader.model.spec
-    driver = _make_device_driver(backend, loader, format, batch, device, stream, on_event)
     beside = companion(spec, looks)
     if beside is None:
-        return FAMILIES[spec.family].on_device(spec, format, driver, batch)
+        return FAMILIES[spec.family].on_device(spec, format, make(loader, batch), batch)
     from bgsoft.segment.batched import BatchedSegmenter
     from bgsoft.segment.zoomed_cuda import CudaZoomSide
 
-    loader = loader.beside(resolve(beside))
+    other = loader.beside(resolve(beside))
     # Where looks take turns, few frames of a batch have this one.
     size = batch if looks is Looks.BEST else 1
-    other = _make_device_driver(backend, loader, format, size, device, stream, on_event)
+    with Parts() as parts:
+        making = parts.begin(f"model {beside}", partial(make, other, size))
+        driver = make(loader, batch)
     return ZoomedSegmenter(
         BatchedSegmenter(spec, driver, format, batch),
-        BatchedSegmenter(loader.model.spec, other, format, batch),
+        BatchedSegmenter(other.model.spec, making.result(), format, batch),
         CudaZoomSide(format, (spec.height, spec.width), device, batch),
         Rotation(grid_shape(format.width, format.height), turns=looks is Looks.STANDARD),
         mirrors=looks is Looks.BEST,
