@@ -17,8 +17,9 @@ from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES, companion
+from bgsoft.segment.rotation import Rotation
 from bgsoft.segment.single import SingleShotSegmenter
-from bgsoft.segment.zoomed import Rotation, ZoomedSegmenter
+from bgsoft.segment.zoomed import ZoomedSegmenter
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
 from bgsoft.startup import Parts
 from bgsoft.workers import Workers, usable_cores

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import halve
 from bgsoft.frame import Array, Frame, FrameFormat, Reduced
-from bgsoft.segment.zoomed import CELL, Box, Cells, Recipe, ZoomSide, cell_shape, fade_widths
+from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_widths
+from bgsoft.segment.zoomed import ZoomSide
 from bgsoft.workers import Workers
 
 __all__ = ["CpuZoomSide", "close_weight", "close_weights", "is_halved", "resize_mask"]
@@ -76,7 +77,7 @@ class CpuZoomSide(ZoomSide):
         self._format = format
         self._workers = workers
         lanes = workers.lanes
-        self.slots = lanes + 1
+        self.slots = 2 * lanes + 1
         grid = grid_shape(format.width, format.height)
         self._kept = np.zeros((2, self.slots, *grid), np.float32)
         self._masks = np.empty((lanes, *grid), np.float32)

@@ -1,8 +1,8 @@
 """Planes of the zoomed segmenter on a CUDA device; reference: :mod:`bgsoft.segment.zoomed_cpu`.
 
-What is decided from them is decided on the host (:class:`bgsoft.segment.zoomed.Rotation`), so that
-both sides decide alike: it reads 30 to 60 kB a frame, and waits for them once a batch; once more
-where the mask is fed back midway, and for each frame in which somebody may have come in.
+What is decided from them is decided on the host (:mod:`bgsoft.segment.rotation`), so that both
+sides decide alike: it reads 30 to 60 kB a frame, and waits for them once a batch; once more where
+the mask is fed back midway, and for each frame in which somebody may have come in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.pinned import pinned_array
 from bgsoft.frame import Array, Frame, FrameFormat, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
-from bgsoft.segment.zoomed import CELL, Box, Cells, Recipe, ZoomSide, cell_shape, fade_widths
+from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_widths
+from bgsoft.segment.zoomed import ZoomSide
 from bgsoft.segment.zoomed_cpu import close_weight, is_halved
 
 __all__ = ["CudaZoomSide"]
@@ -51,7 +52,7 @@ class CudaZoomSide(ZoomSide):
         self._format = format
         self._model = model
         self._device = device
-        self.slots = batch + 1
+        self.slots = 2 * batch + 1
         self._shape = shape = grid_shape(format.width, format.height)
         self._cell_shape = cells = cell_shape(shape)
         self._grid, self._cell_grid = blocks(shape[1], shape[0]), blocks(cells[1], cells[0])

@@ -19,7 +19,7 @@ from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.segment.preprocess import CpuPreprocessor
-from bgsoft.segment.zoomed import GENERAL, LANDSCAPE, Box, Recipe, cell_shape
+from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Recipe, cell_shape
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device

@@ -19,8 +19,7 @@ from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
 from bgsoft.segment.create import create_host_segmenter, make_host_driver
-from bgsoft.segment.single import SingleShotSegmenter
-from bgsoft.segment.zoomed import (
+from bgsoft.segment.rotation import (
     CELL,
     GENERAL,
     LANDSCAPE,
@@ -31,6 +30,7 @@ from bgsoft.segment.zoomed import (
     cell_shape,
     find_box,
 )
+from bgsoft.segment.single import SingleShotSegmenter
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
 from bgsoft.workers import Workers
 from tests.pictures import frame_format, frame_of, random_frame
