@@ -21,7 +21,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.backends import Choice
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import BackendConfig, EncodeConfig, Precision, RenderConfig
+from bgsoft.config import BackendConfig, EncodeConfig, Looks, Precision, RenderConfig
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import Encoder, PictureKind
@@ -323,7 +323,14 @@ class StageBuilder:
             segmenter: Segmenter = self._choose(
                 "infer",
                 {
-                    name: partial(self._host_segmenter, name, model, info.format, workers)
+                    name: partial(
+                        self._host_segmenter,
+                        name,
+                        model,
+                        info.format,
+                        workers,
+                        config.segment.looks,
+                    )
                     for name in backends.names("infer")
                 },
             )
@@ -344,11 +351,18 @@ class StageBuilder:
         )
 
     def _host_segmenter(
-        self, backend: str, model: ResolvedModel, format: FrameFormat, workers: Workers
+        self,
+        backend: str,
+        model: ResolvedModel,
+        format: FrameFormat,
+        workers: Workers,
+        looks: Looks,
     ) -> Segmenter:
         device = None if backend == "cpu" else self.device
         loader = self._loader(model, self._config.precision)
-        return create_host_segmenter(backend, loader, format, workers, device, self._on_event)
+        return create_host_segmenter(
+            backend, loader, format, workers, device, self._on_event, looks
+        )
 
     def _loader(self, model: ResolvedModel, precision: Precision) -> NetworkLoader:
         return NetworkLoader(
@@ -379,7 +393,14 @@ class StageBuilder:
         def segmenter(backend: str) -> Segmenter:
             loader = self._loader(model, self._config.precision)
             return create_device_segmenter(
-                backend, loader, info.format, self.batch, device, stream, self._on_event
+                backend,
+                loader,
+                info.format,
+                self.batch,
+                device,
+                stream,
+                self._on_event,
+                config.segment.looks,
             )
 
         def face_network(backend: str, face_model: ResolvedModel, batch: int) -> Network:
