@@ -157,10 +157,10 @@ def bench(
             check_target(path, what, others=[input] if input is not None else ())
         given = settings_from_options(settings, from_text=True)
         require_runtime()
-        from bgsoft.bench.run import BenchOptions, Effort, run_bench
+        from bgsoft.bench.run import QUICK, BenchOptions, Effort, run_bench
         from bgsoft.bench.tables import tables
 
-        effort = Effort.quick() if quick else Effort()
+        effort = QUICK if quick else Effort()
         if seconds is not None:
             effort = replace(effort, seconds=seconds)
         if rounds is not None:
@@ -171,7 +171,6 @@ def bench(
                 preset=preset,
                 flags=given,
                 effort=effort,
-                quick=quick,
                 phases=only != "stages",
                 stages=only != "phases",
                 tune=tune,

@@ -9,7 +9,7 @@ from pathlib import Path
 from bgsoft.compare.result import Comparison, Pictures
 from bgsoft.compare.tables import PLANES, checks_table, pictures_table
 from bgsoft.plotting.charts import Chart, line_chart
-from bgsoft.plotting.page import Block, Page, write_page
+from bgsoft.plotting.page import Block, write_page
 
 __all__ = ["write_comparison_plot"]
 
@@ -28,22 +28,21 @@ def write_comparison_plot(result: Comparison, path: Path) -> None:
     Raises:
         BgsoftError: As there.
     """
-    blocks: list[Block] = [f"B misses what was asked: {failure}" for failure in result.failures]
-    blocks.append(pictures_table(result))
+    blocks: list[Block | None] = [
+        f"A, the reference: {result.a}. B: {result.b}. bgsoft {result.versions['bgsoft']}",
+        *(f"B misses what was asked: {failure}" for failure in result.failures),
+        pictures_table(result),
+    ]
     if result.pictures is not None:
         for metric in _UNITS:
             blocks += _curves(result.pictures, metric)
     blocks.append(checks_table(result))
     blocks += [f"Notice: {notice}" for notice in result.notices]
-    page = Page(
-        title=f"{Path(result.b).name} compared with {Path(result.a).name}",
-        subtitle=f"A, the reference: {result.a}. B: {result.b}. bgsoft {result.versions['bgsoft']}",
-        blocks=blocks,
-    )
-    write_page(page, path)
+    title = f"{Path(result.b).name} compared with {Path(result.a).name}"
+    write_page(title, blocks, path)
 
 
-def _curves(pictures: Pictures, metric: str) -> Iterator[Chart | str]:
+def _curves(pictures: Pictures, metric: str) -> Iterator[Chart | str | None]:
     """The chart of one measure; where PSNR is infinite, words."""
     curves = {
         PLANES[curve.plane]: curve
@@ -69,9 +68,7 @@ def _curves(pictures: Pictures, metric: str) -> Iterator[Chart | str]:
     # Twice below, where the worst frame is pointed out.
     bounds = (low - 2 * margin, max(high, min(high + margin, _TOP[metric])))
     title = f"{metric.upper()}, frame by frame"
-    chart = line_chart(title, _UNITS[metric], pictures.seconds, lines, bounds=bounds, mark=mark)
-    if chart is not None:
-        yield chart
+    yield line_chart(title, _UNITS[metric], pictures.seconds, lines, bounds=bounds, mark=mark)
     for name, curve in curves.items():
         equal = sum(value is not None and math.isinf(value) for value in curve.values)
         if equal:
