@@ -59,7 +59,7 @@ def _vmaf_notes(pictures: Pictures) -> list[str]:
 
 def checks_table(result: Comparison) -> Table:
     """Each check, and what was found."""
-    passed = len(result.checks) - len(result.failed_checks)
+    passed = sum(check.ok for check in result.checks)
     return Table(
         f"Checks: {passed} of {len(result.checks)} pass",
         ("", "", ""),
