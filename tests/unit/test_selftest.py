@@ -237,7 +237,7 @@ def test_a_trial_that_fails_is_a_reason(
 def test_wrong_results_fail_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU decoder that shows other frames, and a provider with another mask."""
     monkeypatch.setattr(Checks, "need", lambda *_: None)
-    monkeypatch.setattr(Checks, "_need_decoder", lambda *_: None)
+    monkeypatch.setattr(Checks, "need_decoder", lambda *_: None)
     decode, infer = checks.decode_clip, checks.run_model
 
     def brighter(path: Path, backend: str = "cpu", device: Any = None) -> Any:
