@@ -226,11 +226,11 @@ class Checks:
         for frame, pts, following in zip(frames, times, times[1:], strict=False):
             frame.pts, frame.duration = pts, following - pts
         path = self.folder / f"encoded-{backend}-{codec}-{layout}.mp4"
-        made = encode_frames(path, frames, codec, backend, device)
-        detail = f"{made.encoder}, exact timestamps, {decibels(made.lowest_psnr_db)}"
-        if made.lowest_psnr_db < _LEAST_ENCODED_DB:
+        encoder, worst, milliseconds = encode_frames(path, frames, codec, backend, device)
+        detail = f"{encoder}, exact timestamps, {decibels(worst)}"
+        if worst < _LEAST_ENCODED_DB:
             raise VerificationError(f"{detail}: less than {_LEAST_ENCODED_DB:g} dB")
-        return Finding(detail, made.ms_per_frame)
+        return Finding(detail, milliseconds)
 
 
 def decibels(value: float) -> str:
@@ -247,9 +247,6 @@ def run_trials(
         stages: As :func:`bgsoft.backends.probe_all` gives them.
         folder: Empty, for files of a few megabytes.
         gpu: CUDA device number.
-
-    Returns:
-        One for each candidate, in the same order.
     """
     checks = Checks(folder, gpu, stages)
     trials: dict[str, Callable[[str], Finding]] = {

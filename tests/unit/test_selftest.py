@@ -90,9 +90,10 @@ def test_models_see_the_figure(name: str) -> None:
 @pytest.mark.parametrize("layout", list(PixelLayout))
 def test_encoders_are_checked(layout: PixelLayout, tmp_path: Path) -> None:
     frames = [draw_frame(index, 320, 180, layout) for index in range(8)]
-    made = encode_frames(tmp_path / "out.mp4", frames, Codec.HEVC)
-    assert (made.encoder, made.frames) == ("libx265", 8)
-    assert made.lowest_psnr_db > 36
+    encoder, worst, milliseconds = encode_frames(tmp_path / "out.mp4", frames, Codec.HEVC)
+    assert encoder == "libx265"
+    assert worst > 36
+    assert milliseconds > 0
 
 
 def test_an_encoder_that_loses_frames_is_found_out(
