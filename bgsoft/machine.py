@@ -84,9 +84,6 @@ class EncodeCaps:
 def hardware(gpu: int) -> dict[str, Any]:
     """CPU, memory, system and GPU, as plain JSON types.
 
-    Args:
-        gpu: CUDA device number.
-
     Returns:
         ``cpu``, ``cores``, ``usable_cores``, ``memory_bytes``, ``os``, and ``gpu`` (the fields of
         :class:`GpuInfo`) or None with its ``gpu_reason``.
@@ -121,9 +118,6 @@ def _cpu_name() -> str:
 
 def gpu_info(gpu: int) -> GpuInfo:
     """Describe a device.
-
-    Args:
-        gpu: CUDA device number.
 
     Raises:
         ImportError: There is no CuPy.

@@ -94,10 +94,6 @@ def with_settings(command: Callable[..., int], names: Iterable[str]) -> Callable
 
     They come after its ``preset``, and hold None where they are not given, so that a preset shows
     through. Their values are text: :func:`bgsoft.options.settings_from_options` reads them.
-
-    Args:
-        command: Its last parameter is ``**settings``.
-        names: Of the settings, as in :data:`bgsoft.options.OPTIONS`.
     """
     signature = inspect.signature(command, eval_str=True)
     *own, _ = signature.parameters.values()

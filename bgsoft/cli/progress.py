@@ -45,14 +45,7 @@ class ProgressKind(StrEnum):
 def make_view(
     kind: ProgressKind, console: Console, *, quiet: bool = False, verbose: bool = False
 ) -> ProgressView:
-    """The view for a choice of ``--progress``.
-
-    Args:
-        kind: What was asked for.
-        console: Where it is written.
-        quiet: Show nothing but errors; a program that reads JSON still gets it.
-        verbose: Show scene cuts too.
-    """
+    """The view for a choice of ``--progress``."""
     if kind is ProgressKind.JSON:
         return JsonView(console)
     if quiet:

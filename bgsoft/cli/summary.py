@@ -16,10 +16,6 @@ def summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
 
     Percent lengths are shown with their size in this video's pixels. Events are not repeated:
     they were reported while it ran.
-
-    Args:
-        report: Of the render.
-        verbose: Say for each stage why no better backend ran.
     """
     if report.skipped:
         return [f"{report.output}: exists, skipped"]

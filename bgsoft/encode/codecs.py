@@ -238,12 +238,6 @@ def choose_encoder(
 ) -> EncoderChoice:
     """The CPU encoder for a render, with all its settings.
 
-    Args:
-        settings: What the user asked for.
-        container: The output.
-        info: The rendered video: size, depth, colour, HDR metadata.
-        kind: Which planes are encoded.
-
     Raises:
         UnsupportedFormatError: No encoder fits container and alpha together.
         ConfigError: ``--quality`` or ``--speed`` is none of this encoder's.
@@ -318,11 +312,7 @@ def _ffv1_slices(width: int, height: int) -> dict[str, str]:
 
 
 def encoder_speeds(codec: Codec) -> tuple[str, ...]:
-    """The speeds that a codec's CPU encoder can be asked for; empty where it has none.
-
-    Args:
-        codec: Not ``auto``.
-    """
+    """The speeds that a codec's CPU encoder can be asked for; empty where it has none."""
     return _SPECS[codec].speeds
 
 

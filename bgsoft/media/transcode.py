@@ -61,11 +61,6 @@ def same_encoder(codec: str) -> tuple[str, ...]:
 def add_audio_stream(output: OutputContainer, encoder: str, source: AudioStream) -> AudioStream:
     """Add an output stream that encodes a track, in its own rate and layout where possible.
 
-    Args:
-        output: The output, its header not yet written.
-        encoder: FFmpeg's encoder name.
-        source: The input track.
-
     Returns:
         The stream, its encoder open.
 
