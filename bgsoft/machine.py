@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,25 +58,25 @@ class GpuInfo:
     tensorrt: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class DecodeCaps:
     """What NVDEC answers for a codec in 4:2:0."""
 
     codec: str
     bit_depth: int
-    supported: bool
+    supported: bool = False
     max_size: str | None = None
     """e.g. ``4096x4096``."""
     reason: str | None = None
     """Where it gave no answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EncodeCaps:
     """What NVENC answers for a codec."""
 
     codec: str
-    supported: bool
+    supported: bool = False
     features: dict[str, int] = field(default_factory=dict)
     """In PyNvVideoCodec's words."""
     reason: str | None = None
@@ -107,12 +108,10 @@ def hardware(gpu: int) -> dict[str, Any]:
 
 
 def _cpu_name() -> str:
-    try:
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 
@@ -130,7 +129,10 @@ def gpu_info(gpu: int) -> GpuInfo:
     device = CudaDevice(gpu)
     runtime = cupy.cuda.runtime
     digits = cupy.cuda.Device(gpu).compute_capability
-    _preload()
+    with suppress(ImportError):  # without ONNX Runtime nothing will use them
+        from bgsoft.infer.providers import preload_libraries
+
+        preload_libraries()
     return GpuInfo(
         name=device.name,
         memory_bytes=int(runtime.memGetInfo()[1]),
@@ -142,16 +144,6 @@ def gpu_info(gpu: int) -> GpuInfo:
         cudnn=_quiet(_cudnn_version),
         tensorrt=_quiet(_tensorrt_version),
     )
-
-
-def _preload() -> None:
-    """Load CUDA's libraries from NVIDIA's packages, as a session would."""
-    try:
-        from bgsoft.infer.providers import preload_libraries
-
-        preload_libraries()
-    except ImportError:
-        return  # no ONNX Runtime: nothing will use them
 
 
 def _quiet(question: Callable[[], str]) -> str | None:
@@ -183,21 +175,22 @@ def _tensorrt_version() -> str:
 
 
 def decode_caps(gpu: int) -> list[DecodeCaps]:
-    """Ask NVDEC for every codec that bgsoft gives it."""
+    """Ask NVDEC for every codec that bgsoft gives it; empty where nobody can be asked."""
     from bgsoft.cuda.video_codec import decoder_caps
 
     found = []
     for codec, label, depth in _DECODED:
+        answer = DecodeCaps(codec=label, bit_depth=depth)
         try:
             caps = decoder_caps(gpu, codec, depth)
         except BackendUnavailableError as exc:
-            answer = DecodeCaps(codec=label, bit_depth=depth, supported=False, reason=exc.message)
+            answer.reason = exc.message
         else:
             if caps is None:
-                return []  # nobody can be asked
-            supported = bool(caps.get("supported", 1))
-            size = f"{caps['width_max']}x{caps['height_max']}" if supported else None
-            answer = DecodeCaps(codec=label, bit_depth=depth, supported=supported, max_size=size)
+                return []
+            answer.supported = bool(caps.get("supported", 1))
+            if answer.supported:
+                answer.max_size = f"{caps['width_max']}x{caps['height_max']}"
         found.append(answer)
     return found
 
@@ -208,10 +201,13 @@ def encode_caps(gpu: int) -> list[EncodeCaps]:
 
     found = []
     for codec in _ENCODED:
+        answer = EncodeCaps(codec=codec)
         try:
-            features = {name: int(value) for name, value in encoder_caps(gpu, codec).items()}
+            caps = encoder_caps(gpu, codec)
         except BackendUnavailableError as exc:
-            found.append(EncodeCaps(codec=codec, supported=False, reason=exc.message))
+            answer.reason = exc.message
         else:
-            found.append(EncodeCaps(codec=codec, supported=True, features=features))
+            answer.supported = True
+            answer.features = {name: int(value) for name, value in caps.items()}
+        found.append(answer)
     return found
