@@ -80,7 +80,7 @@ def compare(
         from bgsoft.compare.compare import Limits
         from bgsoft.compare.compare import compare as run
         from bgsoft.compare.pictures import Region
-        from bgsoft.compare.tables import checks_table, pictures_table
+        from bgsoft.compare.tables import checks_table, pictures_table, write_comparison_plot
         from bgsoft.errors import ConfigError
         from bgsoft.plotting.page import check_plot
         from bgsoft.tables import terminal_text
@@ -101,8 +101,6 @@ def compare(
             if json_file is not None:
                 result.write_json(json_file)
             if plot is not None:
-                from bgsoft.compare.plot import write_comparison_plot
-
                 write_comparison_plot(result, plot)
     console.out(f"A  {result.a}\nB  {result.b}\n")
     console.out(terminal_text(pictures_table(result)))

@@ -13,7 +13,7 @@ from av.video.frame import VideoFrame
 
 from bgsoft.compare.compare import Limits, compare
 from bgsoft.compare.pictures import Region, compare_pictures
-from bgsoft.compare.plot import write_comparison_plot
+from bgsoft.compare.tables import write_comparison_plot
 from bgsoft.compare.vmaf import find_ffmpeg
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from tests.synthetic import VideoSpec, regular_times, write_video
