@@ -16,9 +16,18 @@ from bgsoft.backends import Candidate, probe_all
 from bgsoft.cuda.driver import driver_version
 from bgsoft.errors import BgsoftError
 from bgsoft.infer.providers import runtime_clash
-from bgsoft.machine import DecodeCaps, EncodeCaps, GpuInfo, decode_caps, encode_caps, gpu_info
+from bgsoft.machine import (
+    LIBRARIES,
+    DecodeCaps,
+    EncodeCaps,
+    GpuInfo,
+    decode_caps,
+    encode_caps,
+    gpu_info,
+    installed_version,
+    library_versions,
+)
 from bgsoft.models.catalog import catalog, check_files, spec_path
-from bgsoft.versions import LIBRARIES, installed_version, library_versions
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:

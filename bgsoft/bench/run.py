@@ -28,10 +28,9 @@ from bgsoft.bench.tune import tune
 from bgsoft.beside import made_folders, write_whole
 from bgsoft.config import Codec, RenderConfig
 from bgsoft.errors import UnsupportedFormatError
-from bgsoft.machine import hardware
+from bgsoft.machine import hardware, installed_versions
 from bgsoft.media.containers import container_for
 from bgsoft.presets import Layer, build_config
-from bgsoft.versions import installed_versions
 from bgsoft.workers import usable_cores
 
 __all__ = ["QUICK", "BenchOptions", "Effort", "read_timeline", "run_bench"]
