@@ -179,13 +179,7 @@ def measure_phases(
 ) -> dict[str, Any]:
     """Run every phase and the transcodes, each in processes of their own, in turns.
 
-    Args:
-        config: What to render; its backends are set by each phase.
-        info: Of the input.
-        folder: For the outputs.
-        rounds: Runs of each that count; one more goes before them and is dropped.
-        cores: That the processes may use.
-        tell: Told what is being done.
+    The backends of ``config`` are set by each phase.
 
     Returns:
         ``phases``, ``transcodes``, ``bottleneck`` of the results, and ``best``: the config of the

@@ -129,12 +129,7 @@ def preset_text(config: RenderConfig) -> str:
 
 
 def run_render(config: RenderConfig, folder: Path, *extra: str) -> Run:
-    """Run ``bgsoft render`` with exactly these settings.
-
-    Args:
-        config: Its output is overwritten.
-        folder: For the settings and the report.
-        extra: Further flags.
+    """Run ``bgsoft render`` with exactly these settings; its output is overwritten.
 
     Raises:
         BgsoftError: The render failed, or a backend is unavailable.

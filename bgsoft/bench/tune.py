@@ -45,12 +45,6 @@ def tune(
 
     A value wins over the automatic one only by more than the noise of both.
 
-    Args:
-        config: What to render, with the backends that are to be tuned.
-        folder: For the outputs.
-        rounds: Runs of each value that count; one more goes before them and is dropped.
-        tell: Told what is being done.
-
     Returns:
         As the results have it under ``tune``.
 
