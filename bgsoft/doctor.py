@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,9 +16,18 @@ from bgsoft.backends import Candidate, probe_all
 from bgsoft.cuda.driver import driver_version
 from bgsoft.errors import BgsoftError
 from bgsoft.infer.providers import runtime_clash
-from bgsoft.machine import DecodeCaps, EncodeCaps, GpuInfo, decode_caps, encode_caps, gpu_info
+from bgsoft.machine import (
+    LIBRARIES,
+    DecodeCaps,
+    EncodeCaps,
+    GpuInfo,
+    decode_caps,
+    encode_caps,
+    gpu_info,
+    installed_version,
+    library_versions,
+)
 from bgsoft.models.catalog import catalog, check_files, spec_path
-from bgsoft.versions import LIBRARIES, installed_version, library_versions
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
@@ -47,17 +57,17 @@ class ModelCheck:
     """Why not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class DoctorReport:
     """What was found."""
 
     versions: dict[str, str | None]
     """bgsoft, python, and packages; None where a package is not installed."""
-    import_errors: dict[str, str]
+    import_errors: dict[str, str] = field(default_factory=dict)
     """Installed packages that do not load, and why."""
-    ffmpeg: dict[str, str]
+    ffmpeg: dict[str, str] = field(default_factory=dict)
     """Versions of the FFmpeg libraries inside PyAV."""
-    execution_providers: list[str]
+    execution_providers: list[str] = field(default_factory=list)
     """What this ONNX Runtime was built with."""
     encoders: dict[str, bool]
     """Whether each of :data:`ENCODERS` is there."""
@@ -76,9 +86,9 @@ class DoctorReport:
     """CPUs that this process may use."""
     gpu_driver: str | None
     """Version of the NVIDIA driver; None where there is none."""
-    problems: list[str]
+    problems: list[str] = field(default_factory=list)
     """What keeps a render from working; empty where it works, on the GPU or the CPU."""
-    gpu_problems: list[str]
+    gpu_problems: list[str] = field(default_factory=list)
     """What ``bgsoft render --require-gpu`` would refuse, or do otherwise than the CPU; empty where
     all stages run on the GPU."""
     never_run: tuple[str, ...] = NEVER_RUN
@@ -96,50 +106,42 @@ def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
         gpu: CUDA device number that GPU backends are probed on.
         self_test: Also run every backend for a moment, and compare the GPU with the CPU.
     """
-    versions: dict[str, str | None] = dict(library_versions())
-    import_errors = {}
-    for name in LIBRARIES:
-        versions[name], error = _package(name)
-        if error:
-            import_errors[name] = error
-    usable = {name for name in LIBRARIES if versions[name] and name not in import_errors}
-    encoders = _encoders() if "av" in usable else dict.fromkeys(ENCODERS, False)
-    stages = probe_all(gpu)
-    models = _check_models()
-    driver = driver_version()
-    info: GpuInfo | None = None
-    if _offered(stages, "composite", "cuda"):
-        info = _attempt(lambda: gpu_info(gpu), None)
-    trials: list[Trial] = []
-    if self_test and usable.issuperset(_REQUIRED):
-        stages, trials = _self_test(stages, gpu)
-    parity: list[Parity] = []
-    obstacle: str | None = None
-    if trials and _offered(stages, "composite", "cuda"):
-        parity, obstacle = _parity(gpu)
-    video = info is not None and "PyNvVideoCodec" in usable
-    return DoctorReport(
-        versions=versions,
-        import_errors=import_errors,
-        ffmpeg=_ffmpeg_libraries() if "av" in usable else {},
-        execution_providers=_providers() if "onnxruntime" in usable else [],
-        encoders=encoders,
-        stages=stages,
-        trials=trials,
-        gpu=info,
-        decode_caps=_attempt(lambda: decode_caps(gpu), []) if video else [],
-        encode_caps=_attempt(lambda: encode_caps(gpu), []) if video else [],
-        parity=parity,
-        models=models,
+    report = DoctorReport(
+        versions=dict(library_versions()),
+        encoders=dict.fromkeys(ENCODERS, False),
+        stages=probe_all(gpu),
+        models=_check_models(),
         cpu_count=usable_cores(),
-        gpu_driver=driver,
-        problems=_problems(versions, import_errors, encoders, stages, models),
-        gpu_problems=_gpu_problems(stages, parity, obstacle),
+        gpu_driver=driver_version(),
     )
+    for name in LIBRARIES:
+        report.versions[name], error = _package(name)
+        if error:
+            report.import_errors[name] = error
+    usable = {name for name in LIBRARIES if report.versions[name]} - report.import_errors.keys()
+    if "av" in usable:
+        _ask_pyav(report)
+    if "onnxruntime" in usable:
+        import onnxruntime
+
+        report.execution_providers = [*map(str, onnxruntime.get_available_providers())]
+    if _on_cuda(report):
+        report.gpu = _attempt(lambda: gpu_info(gpu), None)
+    if self_test and usable.issuperset(_REQUIRED):
+        _self_test(report, gpu)
+    obstacle: str | None = None
+    if report.trials and _on_cuda(report):
+        report.parity, obstacle = _parity(gpu)
+    if report.gpu is not None and "PyNvVideoCodec" in usable:
+        report.decode_caps = _attempt(lambda: decode_caps(gpu), [])
+        report.encode_caps = _attempt(lambda: encode_caps(gpu), [])
+    report.problems = _problems(report)
+    report.gpu_problems = _gpu_problems(report.stages, report.parity, obstacle)
+    return report
 
 
-def _offered(stages: dict[str, list[Candidate]], stage: str, backend: str) -> bool:
-    return any(c.name == backend and c.available for c in stages[stage])
+def _on_cuda(report: DoctorReport) -> bool:
+    return any(c.name == "cuda" and c.available for c in report.stages["composite"])
 
 
 def _attempt(question: Callable[[], T], otherwise: T) -> T:
@@ -150,23 +152,20 @@ def _attempt(question: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-def _self_test(
-    stages: dict[str, list[Candidate]], gpu: int
-) -> tuple[dict[str, list[Candidate]], list[Trial]]:
-    """Try every backend; returns the candidates as they turned out to be, and the trials."""
+def _self_test(report: DoctorReport, gpu: int) -> None:
+    """Try every backend, and set down which have turned out to work."""
     from bgsoft.selftest.checks import run_trials
 
     with tempfile.TemporaryDirectory(prefix="bgsoft-doctor-") as folder:
-        trials = run_trials(stages, Path(folder), gpu)
-    by_backend = {(trial.stage, trial.backend): trial for trial in trials}
-
-    def tried(stage: str, candidate: Candidate) -> Candidate:
-        trial = by_backend[stage, candidate.name]
-        return dataclasses.replace(
-            candidate, available=trial.ok, reason=trial.reason, fix=trial.fix
-        )
-
-    return {stage: [tried(stage, c) for c in found] for stage, found in stages.items()}, trials
+        report.trials = run_trials(report.stages, Path(folder), gpu)
+    trials = iter(report.trials)
+    report.stages = {
+        stage: [
+            dataclasses.replace(candidate, available=trial.ok, reason=trial.reason, fix=trial.fix)
+            for candidate, trial in zip(candidates, trials, strict=False)
+        ]
+        for stage, candidates in report.stages.items()
+    }
 
 
 def _parity(gpu: int) -> tuple[list[Parity], str | None]:
@@ -200,34 +199,15 @@ def _package(name: str) -> tuple[str | None, str | None]:
     return str(getattr(module, "__version__", None) or installed_version(name)), None
 
 
-def _ffmpeg_libraries() -> dict[str, str]:
+def _ask_pyav(report: DoctorReport) -> None:
     import av
 
-    return {
-        name: ".".join(str(part) for part in version)
-        for name, version in sorted(av.library_versions.items())
-    }
-
-
-def _encoders() -> dict[str, bool]:
-    import av
-    from av.codec.codec import UnknownCodecError
-
-    found = {}
+    for name, version in sorted(av.library_versions.items()):
+        report.ffmpeg[name] = ".".join(map(str, version))
     for name in ENCODERS:
-        try:
+        with suppress(av.codec.codec.UnknownCodecError):
             av.Codec(name, "w")
-        except UnknownCodecError:
-            found[name] = False
-        else:
-            found[name] = True
-    return found
-
-
-def _providers() -> list[str]:
-    import onnxruntime
-
-    return [str(name) for name in onnxruntime.get_available_providers()]
+            report.encoders[name] = True
 
 
 def _check_models() -> list[ModelCheck]:
@@ -246,28 +226,21 @@ def _check_models() -> list[ModelCheck]:
     return checks
 
 
-def _problems(
-    versions: dict[str, str | None],
-    import_errors: dict[str, str],
-    encoders: dict[str, bool],
-    stages: dict[str, list[Candidate]],
-    models: list[ModelCheck],
-) -> list[str]:
+def _problems(report: DoctorReport) -> list[str]:
     problems = []
     for name in _REQUIRED:
-        if versions[name] is None:
-            fix = "pip install '.[cpu]' (or '.[gpu]')"
-            problems.append(f"{name} is missing: {fix}")
-        elif name in import_errors:
-            problems.append(f"{name} does not load: {import_errors[name]}")
-    if not encoders["libx264"]:
+        if report.versions[name] is None:
+            problems.append(f"{name} is missing: pip install '.[cpu]' (or '.[gpu]')")
+        elif name in report.import_errors:
+            problems.append(f"{name} does not load: {report.import_errors[name]}")
+    if not report.encoders["libx264"]:
         problems.append("PyAV has no libx264 encoder: pip install --force-reinstall av")
-    problems += {c.explanation: c for found in stages.values() for c in found if c.blocks}
-    for stage, candidates in stages.items():
+    problems += {c.explanation: c for found in report.stages.values() for c in found if c.blocks}
+    for stage, candidates in report.stages.items():
         if not any(c.available for c in candidates):
             reasons = "; ".join(f"{c.name}: {c.explanation}" for c in reversed(candidates))
             problems.append(f"{stage} cannot run: {reasons}")
-    problems += [f"{m.name}: {m.reason}" for m in models if m.embedded and not m.ok]
+    problems += [f"{m.name}: {m.reason}" for m in report.models if m.embedded and not m.ok]
     return problems
 
 

@@ -1,20 +1,25 @@
-"""This machine: CPU, system, and the GPU as its driver and the CUDA libraries describe it."""
+"""This machine: libraries, CPU, system, and the GPU as driver and CUDA libraries describe it."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import platform
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from bgsoft import __version__
 from bgsoft.cuda.driver import driver_problem, driver_version
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.workers import usable_cores
 
 __all__ = [
+    "LIBRARIES",
     "DecodeCaps",
     "EncodeCaps",
     "GpuInfo",
@@ -22,8 +27,21 @@ __all__ = [
     "encode_caps",
     "gpu_info",
     "hardware",
+    "installed_version",
+    "installed_versions",
+    "library_versions",
 ]
 
+LIBRARIES = {
+    "av": ("av",),
+    "numpy": ("numpy",),
+    "cv2": ("opencv-python-headless", "opencv-python"),
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
+    "cupy": ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
+    "PyNvVideoCodec": ("PyNvVideoCodec",),
+    "pynvml": ("nvidia-ml-py",),
+}
+"""Module → the distributions that it may come from."""
 _DECODED = (
     ("H264", "H.264", 8),
     ("HEVC", "HEVC", 8),
@@ -35,6 +53,39 @@ _DECODED = (
 )
 _ENCODED = ("h264", "hevc", "av1")
 _CUDNN_LIBRARY = "libcudnn.so.9"
+
+
+def library_versions() -> dict[str, str]:
+    """Version by module name, of the modules in use; nothing is imported for it.
+
+    Asked of the modules themselves: reading package metadata takes longer than ten frames.
+    """
+    versions = {"bgsoft": __version__, "python": platform.python_version()}
+    for name in LIBRARIES:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version is not None:
+            versions[name] = str(version)
+    return versions
+
+
+def installed_version(name: str) -> str | None:
+    """Version of one of :data:`LIBRARIES`, by its package; None where there is none."""
+    for distribution in LIBRARIES[name]:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def installed_versions() -> dict[str, str]:
+    """Version by module name, of all that a render may use, in use or not."""
+    found = library_versions()
+    for name in LIBRARIES:
+        version = found.get(name) or installed_version(name)
+        if version is not None:
+            found[name] = version
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,25 +108,25 @@ class GpuInfo:
     tensorrt: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class DecodeCaps:
     """What NVDEC answers for a codec in 4:2:0."""
 
     codec: str
     bit_depth: int
-    supported: bool
+    supported: bool = False
     max_size: str | None = None
     """e.g. ``4096x4096``."""
     reason: str | None = None
     """Where it gave no answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EncodeCaps:
     """What NVENC answers for a codec."""
 
     codec: str
-    supported: bool
+    supported: bool = False
     features: dict[str, int] = field(default_factory=dict)
     """In PyNvVideoCodec's words."""
     reason: str | None = None
@@ -83,9 +134,6 @@ class EncodeCaps:
 
 def hardware(gpu: int) -> dict[str, Any]:
     """CPU, memory, system and GPU, as plain JSON types.
-
-    Args:
-        gpu: CUDA device number.
 
     Returns:
         ``cpu``, ``cores``, ``usable_cores``, ``memory_bytes``, ``os``, and ``gpu`` (the fields of
@@ -110,20 +158,15 @@ def hardware(gpu: int) -> dict[str, Any]:
 
 
 def _cpu_name() -> str:
-    try:
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 
 def gpu_info(gpu: int) -> GpuInfo:
     """Describe a device.
-
-    Args:
-        gpu: CUDA device number.
 
     Raises:
         ImportError: There is no CuPy.
@@ -136,7 +179,10 @@ def gpu_info(gpu: int) -> GpuInfo:
     device = CudaDevice(gpu)
     runtime = cupy.cuda.runtime
     digits = cupy.cuda.Device(gpu).compute_capability
-    _preload()
+    with suppress(ImportError):  # without ONNX Runtime nothing will use them
+        from bgsoft.infer.providers import preload_libraries
+
+        preload_libraries()
     return GpuInfo(
         name=device.name,
         memory_bytes=int(runtime.memGetInfo()[1]),
@@ -148,16 +194,6 @@ def gpu_info(gpu: int) -> GpuInfo:
         cudnn=_quiet(_cudnn_version),
         tensorrt=_quiet(_tensorrt_version),
     )
-
-
-def _preload() -> None:
-    """Load CUDA's libraries from NVIDIA's packages, as a session would."""
-    try:
-        from bgsoft.infer.providers import preload_libraries
-
-        preload_libraries()
-    except ImportError:
-        return  # no ONNX Runtime: nothing will use them
 
 
 def _quiet(question: Callable[[], str]) -> str | None:
@@ -189,21 +225,22 @@ def _tensorrt_version() -> str:
 
 
 def decode_caps(gpu: int) -> list[DecodeCaps]:
-    """Ask NVDEC for every codec that bgsoft gives it."""
+    """Ask NVDEC for every codec that bgsoft gives it; empty where nobody can be asked."""
     from bgsoft.cuda.video_codec import decoder_caps
 
     found = []
     for codec, label, depth in _DECODED:
+        answer = DecodeCaps(codec=label, bit_depth=depth)
         try:
             caps = decoder_caps(gpu, codec, depth)
         except BackendUnavailableError as exc:
-            answer = DecodeCaps(codec=label, bit_depth=depth, supported=False, reason=exc.message)
+            answer.reason = exc.message
         else:
             if caps is None:
-                return []  # nobody can be asked
-            supported = bool(caps.get("supported", 1))
-            size = f"{caps['width_max']}x{caps['height_max']}" if supported else None
-            answer = DecodeCaps(codec=label, bit_depth=depth, supported=supported, max_size=size)
+                return []
+            answer.supported = bool(caps.get("supported", 1))
+            if answer.supported:
+                answer.max_size = f"{caps['width_max']}x{caps['height_max']}"
         found.append(answer)
     return found
 
@@ -214,10 +251,13 @@ def encode_caps(gpu: int) -> list[EncodeCaps]:
 
     found = []
     for codec in _ENCODED:
+        answer = EncodeCaps(codec=codec)
         try:
-            features = {name: int(value) for name, value in encoder_caps(gpu, codec).items()}
+            caps = encoder_caps(gpu, codec)
         except BackendUnavailableError as exc:
-            found.append(EncodeCaps(codec=codec, supported=False, reason=exc.message))
+            answer.reason = exc.message
         else:
-            found.append(EncodeCaps(codec=codec, supported=True, features=features))
+            answer.supported = True
+            answer.features = {name: int(value) for name, value in caps.items()}
+        found.append(answer)
     return found

@@ -189,12 +189,7 @@ def read_value(
 ) -> Any:
     """Turn a value from a TOML file, the command line or Python into its setting's type.
 
-    Args:
-        section: Name of the section.
-        key: Name of the field.
-        value: What was given.
-        label: What to call the setting in an error.
-        from_text: Read numbers out of text, as the command line gives them.
+    Errors call the setting by its label. From text, numbers are read out of it.
 
     Raises:
         ConfigError: The value is of the wrong type, out of range or no known choice.
@@ -241,11 +236,6 @@ def _number(kind: type, value: object, from_text: bool) -> float | int | None:
 def parse_choice(kind: type[Kind], value: object, label: str) -> Kind:
     """Read one of an enumeration's values.
 
-    Args:
-        kind: The enumeration.
-        value: One of its words, in any case.
-        label: What to call the setting in an error.
-
     Raises:
         ConfigError: It is none of them.
     """
@@ -257,10 +247,6 @@ def parse_choice(kind: type[Kind], value: object, label: str) -> Kind:
 
 def parse_seconds(text: str, label: str) -> float:
     """Read a time: seconds, ``MM:SS`` or ``HH:MM:SS``, each with an optional fraction.
-
-    Args:
-        text: e.g. ``12.5`` or ``1:02:03.25``.
-        label: What to call the setting in an error.
 
     Returns:
         Seconds, negative where the text is; whoever takes them checks their range.

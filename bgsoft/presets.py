@@ -80,9 +80,6 @@ def list_presets() -> list[Path]:
 def load_preset(name_or_path: str) -> Preset:
     """Find and read a preset, with its parents.
 
-    Args:
-        name_or_path: A shipped or user preset's name, or the path of a TOML file.
-
     Raises:
         PresetError: There is no such preset, or it is malformed.
     """

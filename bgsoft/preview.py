@@ -68,16 +68,22 @@ def write_preview(
         MediaError: The input cannot be read.
         ModelError: The model cannot be used.
     """
-    _check_output(config)
+    output = config.output
+    if output.suffix.lower() != ".png":
+        raise ConfigError(f"the preview is a .png file, not {output.name!r}", path=output)
+    check_target(output, "preview", overwrite=config.overwrite, others=[config.input])
     if at_seconds is not None and not at_seconds >= 0:
         raise ConfigError(f"--at must be 0 or more seconds, not {at_seconds:g}")
     info = probe(config.input)
-    at_seconds = _default_time(info) if at_seconds is None else at_seconds
+    if at_seconds is None:
+        length = info.duration_seconds
+        short = length is not None and length <= _DEFAULT_SECONDS
+        at_seconds = (length or 0.0) / 2 if short else _DEFAULT_SECONDS
     source, matte, result, frame_seconds = _render_frame(config, info, at_seconds, faces)
     _, data = cv2.imencode(".png", np.hstack([source, matte, result]))
     notices = list(info.notices)
-    with made_folders([config.output], notices.append):
-        write_whole(config.output, "preview", data.tobytes())
+    with made_folders([output], notices.append):
+        write_whole(output, "preview", data.tobytes())
     if info.format.color.is_hdr:
         notices.append("HDR is shown without tone mapping")
     return PreviewResult(
@@ -86,12 +92,6 @@ def write_preview(
         height=info.format.height,
         notices=tuple(notices),
     )
-
-
-def _default_time(info: VideoInfo) -> float:
-    if info.duration_seconds is None or info.duration_seconds > _DEFAULT_SECONDS:
-        return _DEFAULT_SECONDS
-    return info.duration_seconds / 2
 
 
 def _render_frame(
@@ -107,15 +107,10 @@ def _render_frame(
     builder = StageBuilder(BackendConfig(batch=1).on_cpu(), lambda _event: None)
     model = resolve(config.segment.model)
     stages = builder.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
-    finder = (
-        FaceFinder(
-            info.format,
-            CpuFaceNetworks(info.format),
-            finder_settings(config.face, writes_data=True),
-        )
-        if draws_faces
-        else None
-    )
+    finder: FaceFinder | None = None
+    if draws_faces:
+        searched = finder_settings(config.face, writes_data=True)
+        finder = FaceFinder(info.format, CpuFaceNetworks(info.format), searched)
     reducer = CpuReducer(info.format)
     faces: list[Face] = []
     last: Frame | None = None
@@ -199,11 +194,3 @@ def frame_to_bgr(luma: NDArray[Any], chroma: NDArray[Any], format: FrameFormat) 
 def _to_bytes(values: NDArray[np.floating[Any]]) -> _Picture:
     rounded: _Picture = np.rint(values).astype(np.uint8)
     return rounded
-
-
-def _check_output(config: RenderConfig) -> None:
-    """Fail before any work where the picture could not be written."""
-    path = config.output
-    if path.suffix.lower() != ".png":
-        raise ConfigError(f"the preview is a .png file, not {path.name!r}", path=path)
-    check_target(path, "preview", overwrite=config.overwrite, others=[config.input])

@@ -25,6 +25,7 @@ from bgsoft.errors import ConfigError, RenderCancelledError, VerificationError
 from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.frame import Frame
 from bgsoft.infer.providers import require_runtime
+from bgsoft.machine import library_versions
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
@@ -38,7 +39,6 @@ from bgsoft.pipeline.runner import Pipeline, PipelineResult
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.report import Event, ModelReport, Progress, RenderReport, StageReport
 from bgsoft.startup import Parts, logged, process_start_ns, span
-from bgsoft.versions import library_versions
 
 if TYPE_CHECKING:
     from bgsoft.stages import ClosingStage, StageBuilder

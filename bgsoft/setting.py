@@ -47,13 +47,7 @@ _PLAIN = Setting()
 
 
 def setting(default: T, help: str = "", **more: Any) -> T:
-    """A field of a settings dataclass.
-
-    Args:
-        default: Its default.
-        help: What it does; see :class:`Setting`.
-        more: The other fields of :class:`Setting`.
-    """
+    """A field of a settings dataclass."""
     return field(default=default, metadata={"setting": Setting(help=help, **more)})
 
 

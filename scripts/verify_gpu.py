@@ -19,27 +19,182 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 
+import bgsoft
 from bgsoft import backends
-from bgsoft.config import Codec, Precision
+from bgsoft.config import (
+    Codec,
+    CompositeBackend,
+    DecodeBackend,
+    EncodeBackend,
+    InferBackend,
+    Precision,
+)
 from bgsoft.doctor import examine
 from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationError
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog, resolve, spec_path
+from bgsoft.report import Progress, RenderReport
 from bgsoft.selftest import parity
-from bgsoft.selftest.checks import LEAST_MATTE_DB, Checks, Finding, SkippedError
-from bgsoft.selftest.clips import CLIPS
+from bgsoft.selftest.checks import Checks, Finding, SkippedError, decibels
+from bgsoft.selftest.clips import CLIPS, ClipSpec, write_clip
+from bgsoft.selftest.stages import DecodedFrame, decode_clip, lowest_psnr_db
 
 SAMPLE = Path(__file__).parents[1] / "samples" / "person.mp4"
+LEAST_MATTE_DB = {"cuda": 45.0, "tensorrt": 35.0}
+"""PSNR of every matte from the CPU's; TensorRT computes with ten bits of a number's fraction."""
+LEAST_COMBINATION_DB = 40.0
+"""PSNR of luma between any combination of backends and the CPU alone, both after encoding."""
+FULL_QUALITY = 8
+"""Of combinations, for x264 and NVENC alike, so that encoders hide nothing."""
+MATTE_SECONDS = 2.0
+MEMORY_FRAMES = 2000
+MEMORY_SLACK_BYTES = 16 << 20
+"""By how much device memory in use may vary; a leak of one 640x360 frame each would be 691 MB."""
+CRASH_WORDS = ("CUDA error", "cudaError", "CUDA_ERROR", "terminate called", "Traceback", "Fatal")
+"""Of CUDA's libraries and of Python, when something is torn down in the wrong order."""
+
+
+def check_events(report: RenderReport) -> None:
+    """Raise where a backend failed, though the render went on."""
+    for event in report.events:
+        if event.kind in ("fault", "retry", "fallback"):
+            raise VerificationError(event.message)
+
+
+class GpuChecks(Checks):
+    """Whole renders, and what only a whole process shows."""
+
+    def mattes(self, clip: Path, model: str, infer: str, composite: str) -> Finding:
+        """Compare the mattes that a model makes of a clip with the CPU's."""
+        self.need("infer", infer)
+        self.need("composite", composite)
+        report, shown = self._render_mattes(clip, model, infer, composite)
+        worst = lowest_psnr_db(shown, self._render_mattes(clip, model, "cpu", "cpu")[1])
+        detail = f"{decibels(worst)} to the CPU's, {report.d2h_bytes:,.0f} bytes back"
+        if worst < LEAST_MATTE_DB[infer]:
+            raise VerificationError(f"{detail}: less than {LEAST_MATTE_DB[infer]:g} dB")
+        return Finding(detail, report.stages["segment"].ms_per_frame)
+
+    def _render_mattes(
+        self, clip: Path, model: str, infer: str, composite: str
+    ) -> tuple[RenderReport, list[DecodedFrame]]:
+        target = self.folder / f"mattes-{infer}-{composite}.mkv"
+        report = bgsoft.render(
+            clip,
+            target,
+            overwrite=True,
+            duration=MATTE_SECONDS,
+            effect="matte",
+            codec="ffv1",
+            face="off",
+            model=model,
+            gpu=None if infer == composite == "cpu" else self.gpu,
+            decode="cpu",
+            infer=InferBackend(infer),
+            composite=CompositeBackend(composite),
+            encode="cpu",
+        )
+        check_events(report)
+        return report, decode_clip(target)[0]
+
+    def combination(self, chosen: Mapping[str, str]) -> Finding:
+        """Render with a backend for each stage; the CPU alone must make the same of the clip."""
+        for stage, backend in chosen.items():
+            self.need(stage, backend)
+        clip = write_clip(self.folder, CLIPS[1])
+        self.need_decoder(chosen["decode"], clip)
+        self.need_encoder(chosen["encode"])
+        report, shown = self._render(clip, chosen)
+        ran = {stage: report.stages["segment" if stage == "infer" else stage] for stage in chosen}
+        if {stage: stage_report.backend for stage, stage_report in ran.items()} != chosen:
+            raise VerificationError("another backend ran")
+        if [frame.pts for frame in shown] != [frame.pts for frame in decode_clip(clip)[0]]:
+            raise VerificationError("timestamps changed")
+        cpu = dict.fromkeys(chosen, "cpu")
+        reference = shown if chosen == cpu else self._render(clip, cpu)[1]
+        worst = lowest_psnr_db(shown, reference)
+        detail = (
+            f"{decibels(worst)} to the CPU's, per frame {report.h2d_bytes:,.0f} bytes to the "
+            f"device, {report.d2h_bytes:,.0f} back"
+        )
+        if worst < LEAST_COMBINATION_DB:
+            raise VerificationError(f"{detail}: less than {LEAST_COMBINATION_DB:g} dB")
+        return Finding(detail)
+
+    def _render(
+        self, clip: Path, chosen: Mapping[str, str]
+    ) -> tuple[RenderReport, list[DecodedFrame]]:
+        target = self.folder / f"{'-'.join(chosen.values())}.mp4"
+        report = bgsoft.render(
+            clip,
+            target,
+            overwrite=True,
+            gpu=None if set(chosen.values()) == {"cpu"} else self.gpu,
+            quality=FULL_QUALITY,
+            speed="P4" if chosen["encode"] == "nvenc" else "ultrafast",
+            decode=DecodeBackend(chosen["decode"]),
+            infer=InferBackend(chosen["infer"]),
+            composite=CompositeBackend(chosen["composite"]),
+            encode=EncodeBackend(chosen["encode"]),
+        )
+        check_events(report)
+        return report, decode_clip(target)[0]
+
+    def memory(self) -> Finding:
+        """Device memory in use stays flat over a long render."""
+        device = self.device
+        self.need("composite", "cuda")
+        spec = ClipSpec(name="long.mp4", options=CLIPS[0].options, frames=MEMORY_FRAMES)
+        clip = write_clip(self.folder, spec)
+        used: list[int] = []
+
+        def sample(progress: Progress) -> None:
+            # After the last frame models and decoder have been freed.
+            if MEMORY_FRAMES // 10 < progress.frames < MEMORY_FRAMES:
+                used.append(device.used_bytes())
+
+        target = self.folder / "long-out.mp4"
+        report = bgsoft.render(clip, target, gpu=self.gpu, composite="cuda", on_progress=sample)
+        if report.frames_encoded != MEMORY_FRAMES:
+            raise VerificationError(f"{report.frames_encoded} frames, not {MEMORY_FRAMES}")
+        if len(used) <= 3:
+            raise VerificationError("too fast to look")
+        growth = max(used) - min(used)
+        detail = f"{max(used) / 1e6:.0f} MB in use on the device, varies by {growth / 1e6:.1f} MB"
+        if growth > MEMORY_SLACK_BYTES:
+            raise VerificationError(detail)
+        peak = report.peak_vram_bytes
+        by_nvml = "unknown" if peak is None else f"{peak / 1e6:.0f} MB"
+        return Finding(f"{detail}; peak by NVML {by_nvml}; {report.fps:.0f} frames/s")
+
+    def exit(self) -> Finding:
+        """A process that has used the GPU ends without a word from CUDA's libraries."""
+        self.need("composite", "cuda")
+        clip, target = write_clip(self.folder, CLIPS[0]), self.folder / "exit.mp4"
+        command = [sys.executable, "-X", "faulthandler", "-m", "bgsoft", "render", str(clip)]
+        command += [str(target), "-y", "--composite", "cuda", "--gpu", str(self.gpu)]
+        done = subprocess.run(
+            [*command, "--progress", "none"], capture_output=True, text=True, check=False
+        )
+        lines = done.stderr.strip().splitlines()
+        if done.returncode != 0:
+            raise VerificationError(f"exit code {done.returncode}: {lines[-1] if lines else ''}")
+        for line in lines:
+            if any(word in line for word in CRASH_WORDS):
+                raise VerificationError(line)
+        return Finding("exit code 0, nothing told")
+
 
 Rows = Iterator[tuple[str, Callable[[], Finding]]]
 """(name, check) of each row of a group."""
@@ -113,7 +268,7 @@ def pictures(checks: Checks) -> Rows:
         yield "reduce, preprocess, matte, composite", partial(raised, exc)
 
 
-def mattes(checks: Checks, model: str | None, clip: Path) -> Rows:
+def mattes(checks: GpuChecks, model: str | None, clip: Path) -> Rows:
     models = [
         spec.name
         for spec in catalog().values()
@@ -138,14 +293,14 @@ def encode(checks: Checks) -> Rows:
         yield f"{backend} {name}", partial(checks.encode, backend, codec, layout)
 
 
-def combinations(checks: Checks) -> Rows:
+def combinations(checks: GpuChecks) -> Rows:
     names = [[c.name for c in checks.stages[stage]][::-1] for stage in backends.STAGES]
     for chosen in product(*names):
         by_stage = dict(zip(backends.STAGES, chosen, strict=True))
         yield " ".join(chosen), partial(checks.combination, by_stage)
 
 
-def groups(checks: Checks, options: argparse.Namespace, gpu: int) -> dict[str, Rows]:
+def groups(checks: GpuChecks, options: argparse.Namespace, gpu: int) -> dict[str, Rows]:
     return {
         "environment": environment(checks, gpu),
         # Memory comes early: what other rows leave in the process would blur it.
@@ -192,7 +347,7 @@ def main() -> int:
         parser.exit(4, f"{exc}\n")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
-        found = groups(Checks(Path(name), gpu), options, gpu)
+        found = groups(GpuChecks(Path(name), gpu), options, gpu)
         unknown = set(options.only or ()) - set(found)
         if unknown:
             parser.error(f"--only: {', '.join(sorted(unknown))}: choose from {', '.join(found)}")

@@ -35,11 +35,6 @@ def load(path: Path) -> dict[str, Any]:
 def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dict[str, Any]:
     """Row by row, what both have measured; nothing where clip or settings differ.
 
-    Args:
-        now: Results.
-        before: Earlier results.
-        file: Where those were.
-
     Returns:
         As the results have it under ``baseline``.
     """

@@ -59,13 +59,25 @@ class Case:
             **self.extra,
         }
 
+    def guarded(self, action: Callable[[], Any]) -> Any:
+        """What an action returns; None, with the reason set, where it cannot be done."""
+        try:
+            return action()
+        except BackendUnavailableError as exc:
+            self.reason = exc.message
+        except BgsoftError as exc:
+            self.reason = f"failed: {exc}"
+        except Exception as exc:  # whatever a vendor's library raises is the answer
+            self.reason = f"failed: {type(exc).__name__}: {exc}"
+        return None
+
 
 def repeat(
     once: Callable[[], object],
     wait: Callable[[], object] | None = None,
     *,
     frames: int = 1,
-    seconds: float = 0.2,
+    seconds: float,
     least: int = 5,
 ) -> Sampler:
     """A sampler that calls a function again and again.
@@ -96,46 +108,18 @@ def repeat(
 
 
 def run_cases(
-    cases: Sequence[Case], rounds: int, tell: Callable[[str], None] = lambda _text: None
+    cases: Sequence[Case], rounds: int, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Set every case up, warm it up, and sample all of them in turns.
-
-    A case that cannot run here keeps its reason instead.
-
-    Args:
-        cases: What to measure.
-        rounds: That count.
-        tell: Told what is being done.
-
-    Returns:
-        Results in the order of the cases.
-    """
+    """Set every case up, and sample all of them in turns; results in the order of the cases."""
     with ExitStack() as stack:
-        samplers: dict[int, Sampler] = {}
-        tell("stages: set-up and warm-up")
-        for case in cases:
-            if case.reason is None:
-                sampler = _guarded(case, partial(case.make, stack))
-                if sampler is not None and _guarded(case, sampler) is not None:
-                    samplers[id(case)] = sampler
-        left = [case for case in cases if id(case) in samplers]
-        for _, case in interleaved(left, rounds, lambda n: tell(f"stages: round {n + 1}/{rounds}")):
+        tell("stages: set-up")
+        samplers = [(c, c.guarded(partial(c.make, stack))) for c in cases if c.reason is None]
+        for counts, (case, sampler) in interleaved(samplers, rounds, "stages", tell):
             if case.reason is not None or case.slow:
                 continue
             started = time.perf_counter()
-            case.samples += _guarded(case, samplers[id(case)]) or []
-            case.slow = time.perf_counter() - started > _SLOW_SECONDS
+            samples = case.guarded(sampler)
+            if counts:
+                case.samples += samples or []
+                case.slow = time.perf_counter() - started > _SLOW_SECONDS
     return [case.to_dict() for case in cases]
-
-
-def _guarded(case: Case, action: Callable[[], Any]) -> Any:
-    """What an action returns; None, with the case's reason set, where it cannot be done."""
-    try:
-        return action()
-    except BackendUnavailableError as exc:
-        case.reason = exc.message
-    except BgsoftError as exc:
-        case.reason = f"failed: {exc}"
-    except Exception as exc:  # whatever a vendor's library raises is the answer, not an accident
-        case.reason = f"failed: {type(exc).__name__}: {exc}"
-    return None

@@ -9,30 +9,36 @@ from typing import Any
 
 import av
 
-from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
+from bgsoft.selftest.clips import ClipSpec, write_clip
 
 __all__ = ["BenchClip", "prepare", "sample_path"]
 
+_DRAWN = ClipSpec(
+    name="drawn.mp4",
+    width=1280,
+    height=720,
+    frames=100,
+    options={"preset": "veryfast", "crf": "20"},
+)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True)
 class BenchClip:
     """What every row is measured on."""
 
-    path: Path
+    info: VideoInfo
     name: str
     """Of the file it was made from."""
-    loops: int
-    duration_seconds: float | None
+    duration_seconds: float | None = None
     """Only so much of it; None: all."""
-    info: VideoInfo
+    loops: int = 1
 
     def to_dict(self, frames: int) -> dict[str, Any]:
         """For the results, with the number of frames that a render of it had."""
         info = self.info
-        rate = float(info.frame_rate) if info.frame_rate else None
         return {
             "name": self.name,
             "loops": self.loops,
@@ -41,7 +47,7 @@ class BenchClip:
             "height": info.format.height,
             "bit_depth": info.format.bit_depth,
             "codec": info.codec,
-            "frame_rate": rate,
+            "frame_rate": float(info.frame_rate) if info.frame_rate else None,
             "duration_s": self.duration_seconds or info.duration_seconds,
         }
 
@@ -66,42 +72,22 @@ def prepare(source: Path | None, folder: Path, seconds: float) -> BenchClip:
     Raises:
         OpenError, UnsupportedFormatError: The input cannot be read.
     """
-    path = source or sample_path() or _drawn(folder)
+    path = source or sample_path() or write_clip(folder, _DRAWN)
     info = probe(path)
     length = info.duration_seconds
-    if length is None:  # the header does not tell
-        return _clip(path, path, 1, seconds, info)
-    if length >= seconds:
-        return _clip(path, path, 1, seconds if length > seconds else None, info)
+    if length is None or length > seconds:  # or the header does not tell
+        return BenchClip(info, path.name, seconds)
     loops = math.ceil(seconds / length)
-    target = folder / f"looped{path.suffix}"
-    try:
-        _join(info, loops, target)
-        joined = probe(target)
-        _read_to_the_end(target, joined)
-    except (av.FFmpegError, ValueError, ArithmeticError):
-        # No container of its own takes these packets twice: measured as it is.
-        return _clip(path, path, 1, None, info)
-    return _clip(target, path, loops, seconds, joined)
-
-
-def _clip(
-    path: Path, source: Path, loops: int, seconds: float | None, info: VideoInfo
-) -> BenchClip:
-    return BenchClip(path=path, name=source.name, loops=loops, duration_seconds=seconds, info=info)
-
-
-def _drawn(folder: Path) -> Path:
-    from bgsoft.selftest.clips import ClipSpec, write_clip
-
-    spec = ClipSpec(
-        name="drawn.mp4",
-        width=1280,
-        height=720,
-        frames=100,
-        options={"preset": "veryfast", "crf": "20"},
-    )
-    return write_clip(folder, spec)
+    if loops > 1:
+        target = folder / f"looped{path.suffix}"
+        try:
+            _join(info, loops, target)
+            with CpuDecoder(target) as decoder:
+                if decoder.info.format == info.format:
+                    return BenchClip(decoder.info, path.name, seconds, loops)
+        except (av.FFmpegError, ValueError, ArithmeticError):
+            pass  # no container of its own takes these packets twice: measured as it is
+    return BenchClip(info, path.name)
 
 
 def _join(info: VideoInfo, loops: int, target: Path) -> None:
@@ -125,10 +111,3 @@ def _join(info: VideoInfo, loops: int, target: Path) -> None:
                     end = max(end, packet.pts + (packet.duration or 1))
                     output.mux(packet)
                 offset = end
-
-
-def _read_to_the_end(path: Path, info: VideoInfo) -> None:
-    """Raise where the joined file is not what it should be."""
-    with CpuDecoder(path, DecodeSettings()) as decoder:
-        if decoder.info.format != info.format:
-            raise ValueError("joined clip differs")

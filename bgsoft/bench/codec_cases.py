@@ -38,12 +38,7 @@ _NVENC_SPEEDS = tuple(f"P{number}" for number in range(1, 8))
 
 
 def codec_cases(context: BenchContext, *, quick: bool) -> Iterator[Case]:
-    """Both decoders, and every speed of the codec's encoders.
-
-    Args:
-        context: What they are measured on.
-        quick: Two speeds, and no VMAF.
-    """
+    """Both decoders, and every speed of the codec's encoders; if quick, few and no VMAF."""
     for backend in (DecodeBackend.CPU, DecodeBackend.NVDEC):
         yield Case(
             "decode",

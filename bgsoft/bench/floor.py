@@ -30,8 +30,6 @@ from bgsoft.pipeline.runner import Pipeline
 from bgsoft.presets import build_config
 from bgsoft.stages import StageBuilder
 
-__all__ = ["render_without"]
-
 
 class _NoPicture:
     """A picture stage that leaves frames as they are."""
@@ -60,19 +58,7 @@ class _NoEncoder:
         """Nothing is kept back."""
 
 
-def render_without(part: str, config: RenderConfig) -> dict[str, Any]:
-    """Decode, and do what is left of the render.
-
-    Args:
-        part: What is left out: ``picture`` or ``encode``.
-        config: Of a render. The output is overwritten.
-
-    Returns:
-        ``frames``, ``wall_s``, ``first_frame_s``.
-
-    Raises:
-        BgsoftError: As a render.
-    """
+def _render_without(part: str, config: RenderConfig) -> dict[str, Any]:
     started = time.perf_counter()
     cv2.setNumThreads(1)
     metrics = Metrics()
@@ -82,31 +68,24 @@ def render_without(part: str, config: RenderConfig) -> dict[str, Any]:
         stack.callback(builder.close)
         settings = DecodeSettings(duration_seconds=config.duration_seconds)
         decoder = stack.enter_context(builder.open_decoder(config.input, settings))
+        info = decoder.info
         picture: Any = _NoPicture()
         if part != "picture":
             model = resolve(config.segment.model)
-            picture = builder.make_picture_stages(
-                config, decoder.info, model, metrics, lambda _frame: None
-            )
+            picture = builder.make_picture_stages(config, info, model, metrics, lambda _frame: None)
             stack.callback(picture.close)
         encoder: Any = _NoEncoder()
         muxer: Muxer | None = None
         if part != "encode":
-            muxer = Muxer(
-                config.output,
-                container_for(config.output),
-                decoder.info,
-                duration_seconds=config.duration_seconds,
-            )
+            container = container_for(config.output)
+            seconds = config.duration_seconds
+            muxer = Muxer(config.output, container, info, duration_seconds=seconds)
             stack.enter_context(muxer)
-            encoder = builder.open_encoder(muxer, config.encode, decoder.info)
+            encoder = builder.open_encoder(muxer, config.encode, info)
             stack.callback(encoder.close)
+        ring = builder.make_ring(info.format, picture.held)
         pipeline = Pipeline(
-            decoder=decoder,
-            stage=picture,
-            sink=encoder,
-            ring=builder.make_ring(decoder.info.format, picture.held),
-            metrics=metrics,
+            decoder=decoder, stage=picture, sink=encoder, ring=ring, metrics=metrics
         )
         setup = time.perf_counter() - started
         result = pipeline.run()
@@ -130,7 +109,7 @@ def main(argv: list[str]) -> int:
             preset=settings,
             duration_seconds=float(seconds[0]) if seconds else None,
         )
-        made = render_without(part, config)
+        made = _render_without(part, config)
     except Exception as exc:
         Console().error(one_line(exc))
         return exit_code(exc)

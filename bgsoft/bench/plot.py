@@ -18,7 +18,7 @@ from bgsoft.bench.tables import (
     value_text,
 )
 from bgsoft.plotting.charts import Bar, Chart, bar_chart, line_chart, stacked_chart
-from bgsoft.plotting.page import Block, Page, write_page
+from bgsoft.plotting.page import Block, write_page
 from bgsoft.tables import Table
 
 __all__ = ["write_plot"]
@@ -49,7 +49,19 @@ def write_plot(results: Mapping[str, Any], path: Path) -> None:
     Raises:
         BgsoftError: As there.
     """
+    clip, hardware = results["clip"], results["hardware"]
+    gpu = hardware["gpu"]
     blocks: list[Block | None] = [
+        " · ".join(
+            (
+                f"{clip['name']}: {clip['width']}×{clip['height']}, {clip['bit_depth']} bit, "
+                f"{clip['codec']}, {clip['frames']} frames",
+                f"{hardware['cpu']}, {hardware['usable_cores']} cores",
+                gpu["name"] if gpu else f"no GPU ({hardware['gpu_reason']})",
+                f"bgsoft {results['bgsoft_version']}",
+                results["created"],
+            )
+        ),
         *_speed_charts(results),
         *phase_tables(results),
         *_queue_charts(results),
@@ -60,23 +72,7 @@ def write_plot(results: Mapping[str, Any], path: Path) -> None:
         *baseline_tables(results),
         _machine(results),
     ]
-    shown = [block for block in blocks if block is not None]
-    write_page(Page(title="bgsoft bench", subtitle=_subtitle(results), blocks=shown), path)
-
-
-def _subtitle(results: Row) -> str:
-    clip, hardware = results["clip"], results["hardware"]
-    gpu = hardware["gpu"]
-    return " · ".join(
-        (
-            f"{clip['name']}: {clip['width']}×{clip['height']}, {clip['bit_depth']} bit, "
-            f"{clip['codec']}, {clip['frames']} frames",
-            f"{hardware['cpu']}, {hardware['usable_cores']} cores",
-            gpu["name"] if gpu else f"no GPU ({hardware['gpu_reason']})",
-            f"bgsoft {results['bgsoft_version']}",
-            results["created"],
-        )
-    )
+    write_page("bgsoft bench", blocks, path)
 
 
 def _bar(label: str, row: Row, value: str, text: str, series: int = 0) -> Bar:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,7 @@ from bgsoft.errors import (
 from bgsoft.options import SECTIONS
 from bgsoft.presets import Preset, as_toml
 
-__all__ = [
-    "Run",
-    "mapping_median",
-    "preset_text",
-    "python_command",
-    "run_process",
-    "run_render",
-    "stage_load",
-]
+__all__ = ["Run", "preset_text", "run_process", "run_render"]
 
 _ERRORS: dict[int, type[BgsoftError]] = {
     ExitCode.USAGE: ConfigError,
@@ -44,7 +36,6 @@ _ERRORS: dict[int, type[BgsoftError]] = {
     ExitCode.OUTPUT: OutputError,
 }
 _STOPPED = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, -signal.SIGINT, -signal.SIGTERM)
-_PREFIX = "bgsoft: error: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +73,11 @@ class Run:
             if stage["backend"] != "off"
         }
 
+    @property
+    def stage_load(self) -> dict[str, float]:
+        """Share of the time, from the first frame on, in which each stage was busy."""
+        return {name: min(1.0, ms * self.fps / 1000) for name, ms in self.stage_ms.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """The raw figures."""
         return {
@@ -94,18 +90,8 @@ class Run:
         }
 
 
-def stage_load(run: Run) -> dict[str, float]:
-    """Share of the render's time, from its first frame on, in which each stage was busy."""
-    return {name: min(1.0, ms * run.fps / 1000) for name, ms in run.stage_ms.items()}
-
-
-def python_command(module: str) -> list[str]:
-    """What starts a module in this interpreter."""
-    return [sys.executable, "-m", module]
-
-
 def run_process(command: Sequence[str]) -> tuple[float, float, str]:
-    """Run a command to its end.
+    """Run a command to its end, in an environment where this package is found.
 
     Returns:
         (wall seconds, CPU seconds, stdout).
@@ -113,6 +99,7 @@ def run_process(command: Sequence[str]) -> tuple[float, float, str]:
     Raises:
         BgsoftError: It failed; by its exit code as ``bgsoft`` has them, with its last line.
     """
+    here, path = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     done = subprocess.run(
@@ -120,7 +107,7 @@ def run_process(command: Sequence[str]) -> tuple[float, float, str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env=_environment(),
+        env={**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here},
         check=False,
     )
     wall = time.perf_counter() - started
@@ -129,38 +116,20 @@ def run_process(command: Sequence[str]) -> tuple[float, float, str]:
         raise KeyboardInterrupt
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        text = lines[-1].removeprefix(_PREFIX) if lines else f"exit code {done.returncode}"
-        raise _ERRORS.get(done.returncode, BgsoftError)(text)
+        text = lines[-1] if lines else f"exit code {done.returncode}"
+        raise _ERRORS.get(done.returncode, BgsoftError)(text.removeprefix("bgsoft: error: "))
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return wall, cpu, done.stdout
 
 
-def _environment() -> dict[str, str]:
-    """Ours, with the folder that this package was imported from."""
-    here = str(Path(__file__).parents[2])
-    path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here}
-
-
 def preset_text(config: RenderConfig) -> str:
     """All settings of a render as a preset file."""
-    settings = {}
-    for section in SECTIONS:
-        values = getattr(config, section)
-        settings[section] = {
-            field.name: getattr(values, field.name) for field in dataclasses.fields(values)
-        }
-    preset = Preset(name="bench", description="bench", path=Path("bench.toml"), settings=settings)
-    return as_toml(preset)
+    settings = {section: dataclasses.asdict(getattr(config, section)) for section in SECTIONS}
+    return as_toml(Preset(name="bench", description="bench", path=Path(), settings=settings))
 
 
 def run_render(config: RenderConfig, folder: Path, *extra: str) -> Run:
-    """Run ``bgsoft render`` with exactly these settings.
-
-    Args:
-        config: Its output is overwritten.
-        folder: For the settings and the report.
-        extra: Further flags.
+    """Run ``bgsoft render`` with exactly these settings; its output is overwritten.
 
     Raises:
         BgsoftError: The render failed, or a backend is unavailable.
@@ -168,21 +137,12 @@ def run_render(config: RenderConfig, folder: Path, *extra: str) -> Run:
     preset, report = folder / "settings.toml", folder / "report.json"
     preset.write_text(preset_text(config), encoding="utf-8")
     command = [
-        *python_command("bgsoft"),
-        *("render", str(config.input), str(config.output), "--preset", str(preset)),
-        *("-y", "-q", "--progress", "none", "--report", str(report), *extra),
+        *(sys.executable, "-m", "bgsoft", "render", str(config.input), str(config.output)),
+        *("--preset", str(preset), "-y", "-q", "--progress", "none", "--report", str(report)),
+        *extra,
     ]
-    if config.start_seconds:
-        command += ["--start", repr(config.start_seconds)]
     if config.duration_seconds is not None:
         command += ["--duration", repr(config.duration_seconds)]
     wall, cpu, _ = run_process(command)
     record = json.loads(report.read_text(encoding="utf-8"))
     return Run(frames=record["frames_encoded"], wall_s=wall, cpu_s=cpu, report=record)
-
-
-def mapping_median(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The median of every key."""
-    from bgsoft.bench.sampling import median
-
-    return {key: median([row[key] for row in rows]) or 0.0 for key in (rows[0] if rows else {})}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 
 from bgsoft import __version__
 from bgsoft.backends import chosen_gpu
@@ -20,20 +22,21 @@ from bgsoft.bench.clip import BenchClip, prepare
 from bgsoft.bench.codec_cases import codec_cases
 from bgsoft.bench.context import BenchContext
 from bgsoft.bench.phases import measure_phases
+from bgsoft.bench.process import run_render
 from bgsoft.bench.stage_cases import stage_cases
-from bgsoft.bench.timeline import traced_render
 from bgsoft.bench.tune import tune
 from bgsoft.beside import made_folders, write_whole
 from bgsoft.config import Codec, RenderConfig
 from bgsoft.errors import UnsupportedFormatError
-from bgsoft.machine import hardware
+from bgsoft.machine import hardware, installed_versions
 from bgsoft.media.containers import container_for
 from bgsoft.presets import Layer, build_config
-from bgsoft.versions import installed_versions
 from bgsoft.workers import usable_cores
 
-__all__ = ["BenchOptions", "Effort", "run_bench"]
+__all__ = ["QUICK", "BenchOptions", "Effort", "read_timeline", "run_bench"]
 
+_QUEUES = ("decoded", "finished", "slots in use")
+_TIMELINE_POINTS = 300
 _CODEC_SUFFIXES = {Codec.PRORES: ".mov", Codec.FFV1: ".mkv", Codec.VP9: ".webm"}
 
 
@@ -49,41 +52,35 @@ class Effort:
     """Encoded by each encoder."""
     case_seconds: float = 0.3
     """For each stage and round."""
+    quick: bool = False
+    """Fewer encoder presets and batches, no VMAF."""
 
-    @classmethod
-    def quick(cls) -> Effort:
-        """Enough to see that everything works, and roughly how fast."""
-        return cls(seconds=2.0, rounds=1, frames=12, case_seconds=0.03)
+
+QUICK = Effort(seconds=2.0, rounds=1, frames=12, case_seconds=0.03, quick=True)
+"""Enough to see that everything works, and roughly how fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
     """What to measure."""
 
-    input: Path | None = None
+    input: Path | None
     """None: the sample."""
-    preset: str | None = "soft"
-    flags: Layer = dataclasses.field(default_factory=dict)
+    preset: str
+    flags: Layer
     """Settings of the renders."""
-    effort: Effort = dataclasses.field(default_factory=Effort)
-    quick: bool = False
-    phases: bool = True
-    stages: bool = True
-    tune: bool = False
-    trace: Path | None = None
-    baseline: Path | None = None
-    command: Sequence[str] = ()
+    effort: Effort
+    phases: bool
+    stages: bool
+    tune: bool
+    trace: Path | None
+    baseline: Path | None
+    command: Sequence[str]
     """For the record."""
 
 
-def run_bench(
-    options: BenchOptions, tell: Callable[[str], None] = lambda _text: None
-) -> dict[str, Any]:
-    """Measure.
-
-    Args:
-        options: What.
-        tell: Told what is being done.
+def run_bench(options: BenchOptions, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Measure; ``tell`` is told what is being done.
 
     Returns:
         The results: plain JSON types under stable names.
@@ -92,7 +89,7 @@ def run_bench(
         ConfigError: A setting, or the baseline, is wrong.
         BgsoftError: The clip cannot be read, or a render failed.
     """
-    before = baselines.load(options.baseline) if options.baseline is not None else None
+    before = None if options.baseline is None else baselines.load(options.baseline)
     cv2.setNumThreads(1)  # as in a render
     with tempfile.TemporaryDirectory(prefix="bgsoft-bench-") as name:
         folder = Path(name)
@@ -108,13 +105,13 @@ def run_bench(
 def _config(options: BenchOptions, clip: BenchClip, folder: Path) -> RenderConfig:
     """The render's settings, with an output that can hold them."""
     codec = options.flags.get("encode", {}).get("codec", Codec.AUTO)
-    suffix = _CODEC_SUFFIXES.get(codec, clip.path.suffix.lower())
+    suffix = _CODEC_SUFFIXES.get(codec, clip.info.path.suffix.lower())
     try:
         container_for(folder / f"out{suffix}")
     except UnsupportedFormatError:
         suffix = ".mp4"
     config = build_config(
-        clip.path.absolute(),
+        clip.info.path.absolute(),
         folder / f"out{suffix}",
         preset=options.preset,
         flags=options.flags,
@@ -143,7 +140,7 @@ def _measure(
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "bgsoft_version": __version__,
         "settings": {
-            "quick": options.quick,
+            "quick": effort.quick,
             "rounds": effort.rounds,
             "seconds": effort.seconds,
             "preset": options.preset,
@@ -176,7 +173,8 @@ def _measure(
         trace = folder / "trace.json"
         bottleneck = results["bottleneck"]
         phase = bottleneck["phase"] if bottleneck is not None else None
-        results["timeline"] = traced_render(best or config, phase, folder, trace)
+        run_render(best or config, folder, "--trace", str(trace))
+        results["timeline"] = read_timeline(json.loads(trace.read_text(encoding="utf-8")), phase)
         if options.trace is not None:
             with made_folders([options.trace], tell):
                 write_whole(options.trace, "trace", trace.read_bytes())
@@ -190,8 +188,8 @@ def _measure(
             tell=tell,
         )
         cases = [
-            *codec_cases(context, quick=options.quick),
-            *stage_cases(context, quick=options.quick),
+            *codec_cases(context, quick=effort.quick),
+            *stage_cases(context, quick=effort.quick),
         ]
         results["stages"] = run_cases(cases, effort.rounds, tell)
     if options.tune:
@@ -205,3 +203,43 @@ def _settings(config: RenderConfig) -> dict[str, Any]:
     for key in ("input", "output", "matte_out", "overwrite"):
         del plain[key]
     return plain
+
+
+def read_timeline(trace: Mapping[str, Any], phase: int | None) -> dict[str, Any]:
+    """Counters of a trace as curves over a common time.
+
+    Args:
+        trace: As :meth:`bgsoft.pipeline.trace.TraceRecorder.to_dict` makes it.
+        phase: Which phase was traced; None: none of them.
+    """
+    counters: dict[str, list[tuple[float, float]]] = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "C":
+            at = (event["ts"] / 1e6, event["args"]["value"])
+            counters.setdefault(event["name"], []).append(at)
+    queues = {name: counters.pop(name) for name in _QUEUES if name in counters}
+    slots = trace["otherData"]["ring_slots"]
+    depth = max(1, slots // 2)
+    return {
+        "phase": phase,
+        **_curves(queues),
+        "capacity": {"decoded": depth, "finished": depth, "slots in use": slots},
+        "gpu": _curves(counters) if counters else None,
+    }
+
+
+def _curves(counters: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Any]:
+    """The last value of every counter at evenly spaced times, from the first sample on."""
+    if not counters:
+        return {"t_s": [], "counters": {}}
+    sampled = {name: np.array(samples).T for name, samples in counters.items()}
+    start = min(times[0] for times, _ in sampled.values())
+    end = max(times[-1] for times, _ in sampled.values())
+    at = np.linspace(start, end, min(_TIMELINE_POINTS, max(map(len, counters.values()))))
+    return {
+        "t_s": (at - start).tolist(),
+        "counters": {
+            name: values[np.searchsorted(times, at, side="right").clip(1) - 1].tolist()
+            for name, (times, values) in sampled.items()
+        },
+    }

@@ -16,26 +16,20 @@ MIN_NOISE = 0.03
 
 
 def interleaved(
-    items: Sequence[T], rounds: int, on_round: Callable[[int], None] | None = None
-) -> Iterator[tuple[int, T]]:
-    """Every item once a round, every other round backwards.
+    items: Sequence[T], rounds: int, what: str, tell: Callable[[str], None]
+) -> Iterator[tuple[bool, T]]:
+    """Every item once a round, every other round backwards; a round to warm up goes before.
 
     A machine that slows down or speeds up meanwhile does so for all items alike, and no item
     always follows the same one.
 
-    Args:
-        items: What is measured.
-        rounds: How often.
-        on_round: Told the number of each round, from 0, as it begins.
-
     Yields:
-        (round, item).
+        (whether the round counts, item).
     """
-    for number in range(rounds):
-        if on_round is not None:
-            on_round(number)
+    for number in range(rounds + 1):
+        tell(f"{what}: round {number} of {rounds}" if number else f"{what}: warm-up")
         for item in items[:: 1 if number % 2 == 0 else -1]:
-            yield number, item
+            yield number > 0, item
 
 
 def median(samples: Sequence[float]) -> float | None:
@@ -44,16 +38,10 @@ def median(samples: Sequence[float]) -> float | None:
 
 
 def percentile(samples: Sequence[float], share: float) -> float | None:
-    """The smallest sample that at least ``share`` of all are not above; None of nothing.
-
-    Args:
-        samples: In any order.
-        share: e.g. 0.95.
-    """
+    """The smallest sample that at least ``share`` of all are not above; None of nothing."""
     if not samples:
         return None
-    ordered = sorted(samples)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+    return sorted(samples)[max(0, math.ceil(share * len(samples)) - 1)]
 
 
 def noise(samples: Sequence[float]) -> float:

@@ -37,12 +37,7 @@ _FACE_FRAMES = 8
 
 
 def stage_cases(context: BenchContext, *, quick: bool) -> Iterator[Case]:
-    """Preprocessing, models, faces, mattes, effects and copies.
-
-    Args:
-        context: What they are measured on.
-        quick: Batches of 1 only.
-    """
+    """Preprocessing, models, faces, mattes, effects and copies; if quick, batches of 1 only."""
     spec = context.model.spec
     for place in _PLACES:
         yield Case("preprocess", "reduce", place, partial(_reduce, context, place))
@@ -68,19 +63,15 @@ def stage_cases(context: BenchContext, *, quick: bool) -> Iterator[Case]:
 def _side(context: BenchContext, place: str, stack: ExitStack) -> Side:
     if place == "cpu":
         return HostSide()
-    device = context.device()
-    stack.enter_context(device.use(_default_stream()))
+    device = context.device
+    import cupy
+
+    stack.enter_context(device.use(cupy.cuda.Stream.null))
     return CudaSide(device)
 
 
-def _default_stream() -> Any:
-    import cupy
-
-    return cupy.cuda.Stream.null
-
-
 def _sampler(context: BenchContext, place: str, once: Callable[[], object]) -> Sampler:
-    wait = None if place == "cpu" else context.device().synchronize
+    wait = None if place == "cpu" else context.device.synchronize
     return repeat(once, wait, seconds=context.seconds)
 
 
@@ -147,7 +138,7 @@ def _network(
         (network,) = loader.on_cpu(wiring)
         wait = None
     else:
-        device = context.device()
+        device = context.device
         stream = device.new_stream()
         network = loader.on_gpu(wiring, backend, device, stream)
         wait = stream.synchronize
@@ -194,7 +185,7 @@ def _find_on_device(backend: str, context: BenchContext, stack: ExitStack) -> Sa
     from bgsoft.face.cuda_networks import CudaFaceNetworks
     from bgsoft.face.finder import FaceFinder
 
-    device, format = context.device(), context.info.format
+    device, format = context.device, context.info.format
     stream = device.new_stream()
 
     def make(model: ResolvedModel, batch: int) -> Network:
@@ -255,7 +246,7 @@ def _background(context: BenchContext, kind: EffectKind) -> str | None:
 
 
 def _upload(context: BenchContext, stack: ExitStack) -> Sampler:
-    device = context.device()
+    device = context.device
     import cupy
 
     from bgsoft.cuda.device import device_planes
@@ -269,7 +260,7 @@ def _upload(context: BenchContext, stack: ExitStack) -> Sampler:
 
 
 def _download(context: BenchContext, stack: ExitStack) -> Sampler:
-    device = context.device()
+    device = context.device
     from bgsoft.encode.base import PictureKind
     from bgsoft.pipeline.copies import HostDownload
 

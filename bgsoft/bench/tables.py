@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -28,10 +27,8 @@ Row: TypeAlias = Mapping[str, Any]
 
 def tables(results: Row) -> Iterator[Table]:
     """Everything that was measured, in the order to read it."""
-    yield from phase_tables(results)
-    yield from stage_tables(results)
-    yield from tune_tables(results)
-    yield from baseline_tables(results)
+    for part in (phase_tables, stage_tables, tune_tables, baseline_tables):
+        yield from part(results)
 
 
 def phase_label(phase: Row) -> str:
@@ -39,31 +36,9 @@ def phase_label(phase: Row) -> str:
     return f"{phase['id']} {phase['name']}"
 
 
-def phase_tables(results: Row) -> Iterator[Table]:
-    """Whole renders and transcodes; nothing where they were not asked for."""
-    if results["phases"]:
-        yield _phases(results)
-        yield _likeness(results)
-        yield _phase_stages(results)
-        yield _transcodes(results)
-
-
-def stage_tables(results: Row) -> Iterator[Table]:
-    """Stages alone; nothing where they were not asked for."""
-    if results["stages"]:
-        yield _stages(results["stages"])
-
-
-def tune_tables(results: Row) -> Iterator[Table]:
-    """What ``--tune`` tried and chose; nothing without it."""
-    if results["tune"] is not None:
-        yield _tune(results["tune"])
-
-
-def baseline_tables(results: Row) -> Iterator[Table]:
-    """What changed since ``--baseline``; nothing without it."""
-    if results["baseline"] is not None:
-        yield _baseline(results["baseline"])
+def value_text(trial: Row) -> str:
+    """The value of a setting that ``--tune`` tried."""
+    return "auto" if trial["value"] in (None, 0) else str(trial["value"])
 
 
 def _ms(value: float | None) -> str:
@@ -77,24 +52,23 @@ def _mega(value: float | None) -> str:
     return number(None if value is None else value / 1e6, 0)
 
 
-def _psnr(phase: Row) -> str:
-    return "equal" if phase["identical"] else number(phase["psnr_db"])
-
-
 def _by_reason(rows: Iterable[tuple[str, str | None]]) -> list[str]:
     """Why some are missing, each reason once."""
-    names: dict[str, dict[str, None]] = defaultdict(dict)
+    names: dict[str, list[str]] = {}
     for name, reason in rows:
-        if reason is not None:
-            names[reason][name] = None
+        if reason is not None and name not in names.setdefault(reason, []):
+            names[reason].append(name)
     return [f"{', '.join(those)}: {reason}" for reason, those in names.items()]
 
 
-def _phases(results: Row) -> Table:
+def phase_tables(results: Row) -> Iterator[Table]:
+    """Whole renders and transcodes; nothing where they were not asked for."""
+    phases, transcodes = results["phases"], results["transcodes"]
+    if not phases:
+        return
     clip, machine = results["clip"], results["hardware"]
     gpu = machine["gpu"]["name"] if machine["gpu"] else f"no GPU ({machine['gpu_reason']})"
-    phases = results["phases"]
-    return Table(
+    yield Table(
         f"Phases: {clip['name']}, {clip['frames']} frames of {clip['width']}x{clip['height']}, on "
         f"{machine['cpu']}, {machine['usable_cores']} cores, {gpu}",
         ("phase", "frames/s", "speed-up", "whole run", "start s"),
@@ -114,33 +88,26 @@ def _phases(results: Row) -> Table:
             "command.",
         ],
     )
-
-
-def _likeness(results: Row) -> Table:
-    return Table(
+    ran = [phase for phase in phases if phase["available"]]
+    yield Table(
         "Likeness to phase 0, bytes a frame over PCIe, peak memory",
         ("phase", "PSNR dB", "SSIM", "to GPU B", "back B", "RSS MB", "VRAM MB"),
         [
             (
                 phase_label(phase),
-                _psnr(phase),
+                "equal" if phase["identical"] else number(phase["psnr_db"]),
                 number(phase["ssim"], 4),
                 number(phase["h2d_bytes"], 0),
                 number(phase["d2h_bytes"], 0),
                 _mega(phase["peak_rss_bytes"]),
                 _mega(phase["peak_vram_bytes"]),
             )
-            for phase in results["phases"]
-            if phase["available"]
+            for phase in ran
         ],
         ["PSNR and SSIM: luma of the decoded outputs, as bgsoft compare gives them."],
     )
-
-
-def _phase_stages(results: Row) -> Table:
-    phases = [phase for phase in results["phases"] if phase["available"]]
-    stages = [stage for stage in STAGES if any(stage in p["stage_ms"] for p in phases)]
-    table = Table(
+    stages = [stage for stage in STAGES if any(stage in p["stage_ms"] for p in ran)]
+    busy = Table(
         "Milliseconds a frame that each stage was busy",
         ("phase", *stages, "cores"),
         [
@@ -149,32 +116,42 @@ def _phase_stages(results: Row) -> Table:
                 *(_ms(phase["stage_ms"].get(stage)) for stage in stages),
                 number(None if phase["cpu_load"] is None else 100 * phase["cpu_load"], 0, " %"),
             )
-            for phase in phases
+            for phase in ran
         ],
         ["Stages run side by side, so these don't add up to the time of a frame."],
     )
     if results["bottleneck"] is not None:
         found = results["bottleneck"]
-        table.notes.append(f"phase {found['phase']} is {found['text']}")
-    return table
-
-
-def _transcodes(results: Row) -> Table:
-    rows = results["transcodes"]
-    table = Table(
+        busy.notes.append(f"phase {found['phase']} is {found['text']}")
+    yield busy
+    yield Table(
         "The floor: the same decoder and encoder without what is between them, and a plain "
         "transcode",
         ("by", "frames/s", "whole run", "fastest phase"),
-        notes=_by_reason((row["name"], row["reason"]) for row in rows),
+        [
+            (
+                row["name"],
+                number(row["fps"]),
+                number(row["run_fps"]),
+                number(row["ratio"], 2, f"× (phase {row['ratio_phase']})"),
+            )
+            for row in transcodes
+        ],
+        _by_reason((row["name"], row["reason"]) for row in transcodes),
     )
-    for row in rows:
-        ours = number(row["ratio"], 2, f"× (phase {row['ratio_phase']})")
-        table.rows.append((row["name"], number(row["fps"]), number(row["run_fps"]), ours))
-    return table
 
 
-def _stages(stages: Iterable[Row]) -> Table:
-    return Table(
+def stage_tables(results: Row) -> Iterator[Table]:
+    """Stages alone; nothing where they were not asked for."""
+    stages = results["stages"]
+    if not stages:
+        return
+    ran = [stage for stage in stages if stage["available"]]
+    missing = _by_reason(
+        (f"{s['group']} {s['backend']} {s['details'].get('precision', '')}".rstrip(), s["reason"])
+        for s in stages
+    )
+    yield Table(
         "Stages alone, milliseconds a frame",
         ("stage", "what", "on", "median", "p95", "frames/s", "kbit/s", "VMAF"),
         [
@@ -188,65 +165,55 @@ def _stages(stages: Iterable[Row]) -> Table:
                 number(stage["bitrate_kbps"], 0) if "bitrate_kbps" in stage else "",
                 number(stage["vmaf"]) if "vmaf" in stage else "",
             )
-            for stage in stages
-            if stage["available"]
+            for stage in ran
         ],
         [
-            *(
-                f"not here: {text}"
-                for text in _by_reason(
-                    (
-                        f"{s['group']} {s['backend']} {s['details'].get('precision', '')}".rstrip(),
-                        s["reason"],
-                    )
-                    for s in stages
-                )
-            ),
-            *_by_reason(("VMAF", s.get("vmaf_reason")) for s in stages if s["available"]),
+            *(f"not here: {text}" for text in missing),
+            *_by_reason(("VMAF", stage.get("vmaf_reason")) for stage in ran),
         ],
         text_columns=3,
     )
 
 
-def _tune(found: Row) -> Table:
-    return Table(
-        "Tuning",
-        ("setting", "value", "frames/s"),
-        [(trial["setting"], value_text(trial), number(trial["fps"])) for trial in found["trials"]],
-        ["Save this as a file and give it to --preset:", "", found["preset"].rstrip()],
-        text_columns=2,
-    )
+def tune_tables(results: Row) -> Iterator[Table]:
+    """What ``--tune`` tried and chose; nothing without it."""
+    found = results["tune"]
+    if found is not None:
+        yield Table(
+            "Tuning",
+            ("setting", "value", "frames/s"),
+            [(t["setting"], value_text(t), number(t["fps"])) for t in found["trials"]],
+            ["Save this as a file and give it to --preset:", "", found["preset"].rstrip()],
+            text_columns=2,
+        )
 
 
-def value_text(trial: Row) -> str:
-    """The value of a setting that ``--tune`` tried."""
-    return "auto" if trial["value"] in (None, 0) else str(trial["value"])
-
-
-def _baseline(found: Row) -> Table:
+def baseline_tables(results: Row) -> Iterator[Table]:
+    """What changed since ``--baseline``; nothing without it."""
+    found = results["baseline"]
+    if found is None:
+        return
     differ = "; ".join(found["notes"])
-    table = Table(
+    rows = found["rows"]
+    more_or_less = {"slower": "more", "faster": "less"}
+    counts = [f"{sum(r['verdict'] == v for r in rows)} {v}" for v in ("same", "faster", "slower")]
+    yield Table(
         f"Against {found['file']}" + (f" ({differ})" if differ else ""),
         ("what", "before", "now", "unit", "takes", "noise", ""),
-    )
-    if not found["comparable"]:
-        table.notes.append("not compared, as it is not the same measurement")
-        return table
-    counts = {"same": 0, "faster": 0, "slower": 0}
-    for row in found["rows"]:
-        counts[row["verdict"]] += 1
-        if row["verdict"] != "same":
-            change = row["change_pct"]
-            table.rows.append(
-                (
-                    row["what"],
-                    _ms(row["before"]),
-                    _ms(row["after"]),
-                    row["unit"],
-                    f"{abs(change):.1f} % {'more' if change > 0 else 'less'} time",
-                    f"{row['noise_pct']:.1f} %",
-                    row["verdict"],
-                )
+        [
+            (
+                row["what"],
+                _ms(row["before"]),
+                _ms(row["after"]),
+                row["unit"],
+                f"{abs(row['change_pct']):.1f} % {more_or_less[row['verdict']]} time",
+                f"{row['noise_pct']:.1f} %",
+                row["verdict"],
             )
-    table.notes.append(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
-    return table
+            for row in rows
+            if row["verdict"] != "same"
+        ],
+        [", ".join(counts)]
+        if found["comparable"]
+        else ["not compared, as it is not the same measurement"],
+    )

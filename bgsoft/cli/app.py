@@ -73,15 +73,7 @@ doctor.register(app)
 
 
 def execute(argv: Sequence[str], console: Console) -> int:
-    """Run a command; a failure has printed one line on stderr.
-
-    Args:
-        argv: Arguments without the program's name.
-        console: Where that line goes.
-
-    Returns:
-        The exit code.
-    """
+    """Run a command; a failure has printed one line on stderr."""
     command = typer.main.get_command(app)
     try:
         # The commands return their exit code; without standalone mode it comes through.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,7 +12,8 @@ from bgsoft.cli import flags
 
 __all__ = ["bench", "register"]
 
-_RESULTS, _EFFORT = "Results", "Effort"
+_result = partial(flags.option, panel="Results")
+_effort = partial(flags.option, panel="Effort")
 _EPILOG = (
     "Renders run one after another in processes of their own. Close other programs first: what"
     " they take is missing here.\n\n"
@@ -33,10 +35,6 @@ def register(app: typer.Typer) -> None:
     app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(flags.with_settings(bench, _SETTINGS))
 
 
-def _option(panel: str | None, help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
-
-
 def bench(
     input: Annotated[
         Path | None,
@@ -46,36 +44,32 @@ def bench(
     ] = None,
     json_file: Annotated[
         Path | None,
-        _option(_RESULTS, "Write everything, raw samples too.", "--json", metavar="FILE.json"),
+        _result("Write everything, raw samples too.", "--json", metavar="FILE.json"),
     ] = None,
     trace: Annotated[
         Path | None,
-        _option(
-            _RESULTS,
+        _result(
             "Write what each thread and GPU stream did when, for ui.perfetto.dev.",
             metavar="FILE.json",
         ),
     ] = None,
     plot: Annotated[
         Path | None,
-        _option(
-            _RESULTS,
+        _result(
             "Draw the results: a page or a picture (pip install '.[plot]').",
             metavar="FILE.html|png|svg",
         ),
     ] = None,
     baseline: Annotated[
         Path | None,
-        _option(
-            _RESULTS,
+        _result(
             "Compare with the JSON of an earlier run, and mark what is slower.",
             metavar="FILE.json",
         ),
     ] = None,
     fail_slower: Annotated[
         float | None,
-        _option(
-            _RESULTS,
+        _result(
             "End with exit code 1 if anything is slower than --baseline by more than this and by"
             " more than noise.",
             metavar="PCT",
@@ -84,41 +78,34 @@ def bench(
     ] = None,
     tune: Annotated[
         bool,
-        _option(
-            _EFFORT,
-            "Find the best batch size, queue depth and encoder threads; print a preset.",
-            "--tune",
+        _effort(
+            "Find the best batch size, queue depth and encoder threads; print a preset.", "--tune"
         ),
     ] = False,
     quick: Annotated[
-        bool,
-        _option(_EFFORT, "Measure briefly: a look, no figures to rely on.", "--quick"),
+        bool, _effort("Measure briefly: a look, no figures to rely on.", "--quick")
     ] = False,
     only: Annotated[
         str | None,
-        _option(
-            _EFFORT, "Whole renders, or stages alone. [default: both]", metavar="|".join(_PARTS)
-        ),
+        _effort("Whole renders, or stages alone. [default: both]", metavar="|".join(_PARTS)),
     ] = None,
     seconds: Annotated[
         float | None,
-        _option(
-            _EFFORT,
+        _effort(
             "Seconds of video in each render; shorter clips are looped. [default: 10]",
             metavar="N",
             min=0.5,
         ),
     ] = None,
     rounds: Annotated[
-        int | None,
-        _option(_EFFORT, "How often each row is measured. [default: 3]", metavar="N", min=1),
+        int | None, _effort("How often each row is measured. [default: 3]", metavar="N", min=1)
     ] = None,
     preset: flags.Preset = "soft",
     quiet: Annotated[
-        bool, _option(None, "Print neither progress nor tables.", "--quiet", "-q")
+        bool, flags.option("Print neither progress nor tables.", "--quiet", "-q")
     ] = False,
     verbose: Annotated[
-        bool, _option(None, "Print where an error came from.", "--verbose", "-v")
+        bool, flags.option("Print where an error came from.", "--verbose", "-v")
     ] = False,
     **settings: str | bool | None,
 ) -> int:
@@ -148,19 +135,15 @@ def bench(
             raise ConfigError("--fail-slower needs --baseline FILE")
         if plot is not None:
             check_plot(plot)
-        targets = {
-            what: path
-            for what, path in (("results", json_file), ("trace", trace), ("plot", plot))
-            if path is not None
-        }
-        for what, path in targets.items():
-            check_target(path, what, others=[input] if input is not None else ())
+        for what, path in (("results", json_file), ("trace", trace), ("plot", plot)):
+            if path is not None:
+                check_target(path, what, others=[input] if input is not None else ())
         given = settings_from_options(settings, from_text=True)
         require_runtime()
-        from bgsoft.bench.run import BenchOptions, Effort, run_bench
+        from bgsoft.bench.run import QUICK, BenchOptions, Effort, run_bench
         from bgsoft.bench.tables import tables
 
-        effort = Effort.quick() if quick else Effort()
+        effort = QUICK if quick else Effort()
         if seconds is not None:
             effort = replace(effort, seconds=seconds)
         if rounds is not None:
@@ -171,7 +154,6 @@ def bench(
                 preset=preset,
                 flags=given,
                 effort=effort,
-                quick=quick,
                 phases=only != "stages",
                 stages=only != "phases",
                 tune=tune,
@@ -181,7 +163,8 @@ def bench(
             ),
             tell=(lambda _text: None) if quiet else console.err,
         )
-        with made_folders(targets.values(), lambda text: console.err(f"notice: {text}")):
+        targets = [path for path in (json_file, plot) if path is not None]
+        with made_folders(targets, lambda text: console.err(f"notice: {text}")):
             if json_file is not None:
                 text = json.dumps(results, indent=1, default=str)
                 write_whole(json_file, "results", text + "\n")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,7 +12,9 @@ from bgsoft.cli import flags
 
 __all__ = ["compare", "register"]
 
-_METRICS, _LIMITS = "Pictures", "Exit code 1 where B misses"
+_pictures = partial(flags.option, panel="Pictures")
+_limit = partial(flags.option, panel="Exit code 1 where B misses")
+_output = partial(flags.option, panel=flags.OUTPUT)
 _EPILOG = flags.examples(
     "compare in.mp4 out.mp4",
     "compare in.mp4 out.mp4 --mask matte.mp4 --no-vmaf",
@@ -24,55 +27,42 @@ def register(app: typer.Typer) -> None:
     app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(compare)
 
 
-def _option(panel: str, help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
-
-
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="The reference.", readable=False)],
     b: Annotated[Path, typer.Argument(metavar="B", help="The one to judge.", readable=False)],
     mask: Annotated[
         Path | None,
-        _option(
-            _METRICS,
-            "Matte video (as --matte-out writes it): count one side of it only.",
-            metavar="FILE",
+        _pictures(
+            "Matte video (as --matte-out writes it): count one side of it only.", metavar="FILE"
         ),
     ] = None,
     mask_region: Annotated[
         str | None,
-        _option(
-            _METRICS,
+        _pictures(
             "Which side: where the mask is at least half white, or the rest. [default: foreground]",
             metavar="foreground|background",
         ),
     ] = None,
     no_vmaf: Annotated[
-        bool, _option(_METRICS, "Leave out VMAF, which takes most of the time.", "--no-vmaf")
+        bool, _pictures("Leave out VMAF, which takes most of the time.", "--no-vmaf")
     ] = False,
-    min_vmaf: Annotated[float | None, _option(_LIMITS, "Mean VMAF.", metavar="0-100")] = None,
-    min_psnr: Annotated[float | None, _option(_LIMITS, "PSNR of luma.", metavar="DB")] = None,
-    min_ssim: Annotated[float | None, _option(_LIMITS, "Mean SSIM of luma.", metavar="0-1")] = None,
-    strict: Annotated[bool, _option(_LIMITS, "Any check.", "--strict")] = False,
+    min_vmaf: Annotated[float | None, _limit("Mean VMAF.", metavar="0-100")] = None,
+    min_psnr: Annotated[float | None, _limit("PSNR of luma.", metavar="DB")] = None,
+    min_ssim: Annotated[float | None, _limit("Mean SSIM of luma.", metavar="0-1")] = None,
+    strict: Annotated[bool, _limit("Any check.", "--strict")] = False,
     json_file: Annotated[
         Path | None,
-        _option(
-            flags.OUTPUT,
-            "Write everything, with the figures of each frame.",
-            "--json",
-            metavar="FILE",
-        ),
+        _output("Write everything, with the figures of each frame.", "--json", metavar="FILE"),
     ] = None,
     plot: Annotated[
         Path | None,
-        _option(
-            flags.OUTPUT,
+        _output(
             "Draw the figures frame by frame (pip install '.[plot]').",
             metavar="FILE.html|png|svg",
         ),
     ] = None,
     verbose: Annotated[
-        bool, _option(flags.OUTPUT, "Also print where an error came from.", "--verbose", "-v")
+        bool, _output("Also print where an error came from.", "--verbose", "-v")
     ] = False,
 ) -> int:
     """Compare two videos: PSNR, SSIM, VMAF, timestamps, sound, metadata.
@@ -90,8 +80,9 @@ def compare(
         from bgsoft.compare.compare import Limits
         from bgsoft.compare.compare import compare as run
         from bgsoft.compare.pictures import Region
-        from bgsoft.compare.tables import checks_table, pictures_table
+        from bgsoft.compare.tables import checks_table, pictures_table, write_comparison_plot
         from bgsoft.errors import ConfigError
+        from bgsoft.plotting.page import check_plot
         from bgsoft.tables import terminal_text
 
         region = parse_choice(Region, mask_region or Region.FOREGROUND, "--mask-region")
@@ -100,23 +91,16 @@ def compare(
         limits = Limits(vmaf=min_vmaf, psnr_db=min_psnr, ssim=min_ssim, strict=strict)
         inputs = [path for path in (a, b, mask) if path is not None]
         if plot is not None:
-            from bgsoft.plotting.page import check_plot
-
             check_plot(plot)
-        targets = {
-            what: path
-            for what, path in (("comparison", json_file), ("plot", plot))
-            if path is not None
-        }
-        for what, path in targets.items():
-            check_target(path, what, others=inputs)
+        for what, path in (("comparison", json_file), ("plot", plot)):
+            if path is not None:
+                check_target(path, what, others=inputs)
         result = run(a, b, mask=mask, region=region, limits=limits, vmaf=not no_vmaf)
-        with made_folders(targets.values(), lambda text: console.err(f"notice: {text}")):
+        targets = [path for path in (json_file, plot) if path is not None]
+        with made_folders(targets, lambda text: console.err(f"notice: {text}")):
             if json_file is not None:
                 result.write_json(json_file)
             if plot is not None:
-                from bgsoft.compare.plot import write_comparison_plot
-
                 write_comparison_plot(result, plot)
     console.out(f"A  {result.a}\nB  {result.b}\n")
     console.out(terminal_text(pictures_table(result)))

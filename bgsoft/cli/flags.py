@@ -69,11 +69,9 @@ def _complete_model(incomplete: str) -> list[str]:
     ]
 
 
-def option(help: str, *names: str, metavar: str | None = None, panel: str | None = None) -> Any:
+def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
     """A flag as the program shows all of them: what the default is, its help says."""
-    return typer.Option(
-        *names, metavar=metavar, help=help, rich_help_panel=panel, show_default=False
-    )
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
 
 
 Input = Annotated[Path, typer.Argument(metavar="IN", help="Video to read.", readable=False)]
@@ -94,10 +92,6 @@ def with_settings(command: Callable[..., int], names: Iterable[str]) -> Callable
 
     They come after its ``preset``, and hold None where they are not given, so that a preset shows
     through. Their values are text: :func:`bgsoft.options.settings_from_options` reads them.
-
-    Args:
-        command: Its last parameter is ``**settings``.
-        names: Of the settings, as in :data:`bgsoft.options.OPTIONS`.
     """
     signature = inspect.signature(command, eval_str=True)
     *own, _ = signature.parameters.values()

@@ -22,9 +22,6 @@ __all__ = ["main", "run"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program.
 
-    Args:
-        argv: Arguments without the program's name; None: those of the process.
-
     Returns:
         The exit code (:class:`bgsoft.cli.exitcodes.ExitCode`). Every failure has printed exactly
         one line on stderr.

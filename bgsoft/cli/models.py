@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bgsoft.cli import flags
-
-if TYPE_CHECKING:
-    from bgsoft.cli.console import Console
-    from bgsoft.models.catalog import ModelSpec
 
 __all__ = ["list_", "path", "pull", "register", "verify"]
 
@@ -86,8 +82,8 @@ def verify(
 ) -> int:
     """Check model files against the catalogue, by size and SHA-256."""
     from bgsoft.cli.console import Console
-    from bgsoft.errors import ModelIntegrityError
-    from bgsoft.models.catalog import catalog, find_spec, spec_path
+    from bgsoft.errors import ModelError, ModelIntegrityError
+    from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
 
     console = Console()
     specs = [find_spec(name) for name in names] if names else list(catalog().values())
@@ -95,26 +91,17 @@ def verify(
     for spec in specs:
         if not (names or spec.embedded or spec_path(spec).is_file()):
             console.out(f"{spec.name:<17} not pulled")
-        elif reason := _fault(spec):
-            console.out(f"{spec.name:<17} FAILED: {reason}")
+            continue
+        try:
+            check_files(spec)
+        except ModelError as exc:
+            console.out(f"{spec.name:<17} FAILED: {exc}")
             bad.append(spec.name)
         else:
             console.out(f"{spec.name:<17} ok {spec.sha256}")
     if bad:
         raise ModelIntegrityError(f"not as the catalogue says: {', '.join(bad)}")
     return 0
-
-
-def _fault(spec: ModelSpec) -> str | None:
-    """What is wrong with a model's files, if anything."""
-    from bgsoft.errors import ModelError
-    from bgsoft.models.catalog import check_files
-
-    try:
-        check_files(spec)
-    except ModelError as exc:
-        return str(exc)
-    return None
 
 
 def pull(
@@ -143,26 +130,17 @@ def pull(
             f"accept them with: bgsoft models pull {name} --yes"
         )
     file = spec_path(spec)
+    shown = 0
+
+    def show_quarters(done: int, total: int) -> None:
+        nonlocal shown
+        quarter = 4 * done // total if total else 0
+        if quarter > shown:
+            shown = quarter
+            console.err(f"  {quarter * 25} %")
+
     fetched = cache.pull(
-        spec.url,
-        file,
-        size_bytes=size,
-        sha256=spec.sha256 or "",
-        on_progress=_Percent(console),
+        spec.url, file, size_bytes=size, sha256=spec.sha256 or "", on_progress=show_quarters
     )
     console.err(f"{'pulled' if fetched else 'already here'}, SHA-256 ok: {file}")
     return 0
-
-
-class _Percent:
-    """Prints a line at every quarter of a download."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._quarter = 0
-
-    def __call__(self, done: int, total: int) -> None:
-        quarter = 4 * done // total if total else 0
-        if quarter > self._quarter:
-            self._quarter = quarter
-            self._console.err(f"  {quarter * 25} %")

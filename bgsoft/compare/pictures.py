@@ -12,7 +12,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +25,7 @@ from bgsoft.pipeline.ring import FrameRing
 
 __all__ = ["Measured", "Region", "compare_pictures", "difference_of_size", "vmaf_of_frames"]
 
-PLANES = ("y", "cb", "cr")
+_PLANES = ("y", "cb", "cr")
 
 
 class Region(StrEnum):
@@ -124,12 +123,12 @@ def compare_pictures(
                 f"the mask is {size}, the pictures are {first.format.width}x{first.format.height}",
                 path=mask,
             )
+        width, height = first.format.width, first.format.height
         depth = max(first.format.bit_depth, second.format.bit_depth)
         meter = _Meter(depth)
         scorer: VmafScorer | None = None
         try:
             if ffmpeg is not None:
-                width, height = first.format.width, first.format.height
                 scorer = stack.enter_context(VmafScorer(ffmpeg, width, height, depth))
         except BackendUnavailableError as exc:
             vmaf_reason = exc.message
@@ -137,7 +136,7 @@ def compare_pictures(
         for frame_a, frame_b in zip_longest(first.frames(), second.frames()):
             if frame_a is None or frame_b is None:
                 continue  # decoded on, for the timestamps
-            planes_a, planes_b = planar(frame_a, depth), planar(frame_b, depth)
+            planes_a, planes_b = _planar(frame_a, depth), _planar(frame_b, depth)
             inside = None if mattes is None else _next_region(mattes, region, meter.frames, mask)
             meter.add(planes_a, planes_b, inside)
             if scorer is not None:
@@ -154,13 +153,15 @@ def compare_pictures(
         if scores is not None:
             curves.append(_curve("vmaf", "y", list(scores), seconds))
         pictures = Pictures(
-            width=first.format.width,
-            height=first.format.height,
+            width=width,
+            height=height,
             bit_depth=depth,
             frames=meter.frames,
             seconds=seconds,
             region="all" if mask is None else region.value,
-            region_share=meter.region_share,
+            region_share=None
+            if mask is None or not meter.frames
+            else meter.inside / (meter.frames * width * height),
             curves=curves,
             vmaf_reason=vmaf_reason if scores is None else None,
             vmaf_model=None if scores is None else VMAF_MODEL,
@@ -196,7 +197,7 @@ def vmaf_of_frames(ffmpeg: Ffmpeg, frames: Sequence[Frame], path: Path) -> float
         depth = max(format.bit_depth, frames[0].format.bit_depth)
         scorer = stack.enter_context(VmafScorer(ffmpeg, format.width, format.height, depth))
         for reference, frame in zip(frames, coded.frames(), strict=True):
-            scorer.push(planar(reference, depth), planar(frame, depth))
+            scorer.push(_planar(reference, depth), _planar(frame, depth))
         return float(np.mean(scorer.finish()))
 
 
@@ -218,19 +219,17 @@ def _depths(a: _Video, b: _Video) -> list[str]:
     return [f"A has {depth_a} bits and B {depth_b}: compared at 10, the 8-bit samples shifted up"]
 
 
-def planar(frame: Frame, bit_depth: int) -> PlanarPicture:
+def _planar(frame: Frame, bit_depth: int) -> PlanarPicture:
     """A frame's planes as code values of ``bit_depth`` bits; views where nothing changes."""
-    planes = (frame.luma, frame.chroma[..., 0], frame.chroma[..., 1])
-    own = frame.format
-    if own.bit_depth == 10:
-        return _each(planes, lambda plane: plane >> own.shift)
-    if bit_depth == 10:
-        return _each(planes, lambda plane: plane.astype(np.uint16) << 2)
-    return _each(planes, np.ascontiguousarray)
 
+    def plane(samples: NDArray[Any]) -> NDArray[Any]:
+        if frame.format.bit_depth == 10:
+            return samples >> frame.format.shift
+        if bit_depth == 10:
+            return samples.astype(np.uint16) << 2
+        return np.ascontiguousarray(samples)
 
-def _each(planes: PlanarPicture, change: Any) -> PlanarPicture:
-    return change(planes[0]), change(planes[1]), change(planes[2])
+    return plane(frame.luma), plane(frame.chroma[..., 0]), plane(frame.chroma[..., 1])
 
 
 InsideMasks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
@@ -253,11 +252,8 @@ def _next_region(
 def _replaced(a: PlanarPicture, b: PlanarPicture, inside: InsideMasks) -> PlanarPicture:
     """B inside, A outside."""
     luma, chroma = inside
-    return (
-        np.where(luma, b[0], a[0]),
-        np.where(chroma, b[1], a[1]),
-        np.where(chroma, b[2], a[2]),
-    )
+    cb, cr = (np.where(chroma, b[plane], a[plane]) for plane in (1, 2))
+    return np.where(luma, b[0], a[0]), cb, cr
 
 
 class _Meter:
@@ -266,11 +262,10 @@ class _Meter:
     def __init__(self, bit_depth: int) -> None:
         self._depth = bit_depth
         self.frames = 0
-        self._inside = 0
-        self._samples = 0
-        self._masked = False
-        self._errors: dict[str, list[float | None]] = {p: [] for p in (*PLANES, "all")}
-        self._ssims: dict[str, list[float | None]] = {p: [] for p in (*PLANES, "all")}
+        self.inside = 0
+        """Samples of luma that counted."""
+        self._errors: dict[str, list[float | None]] = {p: [] for p in (*_PLANES, "all")}
+        self._ssims: dict[str, list[float | None]] = {p: [] for p in (*_PLANES, "all")}
 
     def add(self, a: PlanarPicture, b: PlanarPicture, inside: InsideMasks | None) -> None:
         sizes: list[int] = []
@@ -278,22 +273,14 @@ class _Meter:
         ssims: list[float | None] = []
         for number, (first, second) in enumerate(zip(a, b, strict=True)):
             region = None if inside is None else inside[min(number, 1)]
-            sizes.append(first.size if region is None else int(cv2.countNonZero(_bytes(region))))
+            sizes.append(first.size if region is None else int(np.count_nonzero(region)))
             errors.append(mean_squared_error(first, second, region))
             ssims.append(structural_similarity(first, second, self._depth, region))
-        for plane, error, ssim in zip(PLANES, errors, ssims, strict=True):
-            self._errors[plane].append(error)
-            self._ssims[plane].append(ssim)
-        self._errors["all"].append(_weighted(errors, sizes))
-        self._ssims["all"].append(_weighted(ssims, sizes))
-        self._masked = inside is not None
-        self._inside += sizes[0]
-        self._samples += a[0].size
+        for kept, found in ((self._errors, errors), (self._ssims, ssims)):
+            for plane, value in zip(kept, (*found, _weighted(found, sizes)), strict=True):
+                kept[plane].append(value)
+        self.inside += sizes[0]
         self.frames += 1
-
-    @property
-    def region_share(self) -> float | None:
-        return self._inside / self._samples if self._masked and self._samples else None
 
     def curves(self, seconds: list[float]) -> list[Curve]:
         made: list[Curve] = []
@@ -304,10 +291,6 @@ class _Meter:
             made.append(_curve("psnr", plane, values, seconds, overall))
         made += [_curve("ssim", plane, ssims, seconds) for plane, ssims in self._ssims.items()]
         return made
-
-
-def _bytes(region: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(region).view(np.uint8)
 
 
 def _weighted(values: list[float | None], sizes: list[int]) -> float | None:

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bgsoft.beside import write_whole
 
@@ -15,7 +15,7 @@ __all__ = ["SCHEMA", "Check", "Comparison", "Curve", "Pictures", "Statistic"]
 SCHEMA = "bgsoft-compare/1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """One thing that is the same in both files, or is not."""
 
@@ -23,6 +23,11 @@ class Check:
     ok: bool
     detail: str
     """What was found, in one line."""
+
+    @classmethod
+    def of_counts(cls, name: str, a: int, b: int) -> Self:
+        """Whether both have as many of something."""
+        return cls(name, a == b, f"{a} each" if a == b else f"A has {a}, B {b}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +91,12 @@ class Pictures:
     vmaf_region: str | None = None
     """How VMAF was held to the region; None without a mask."""
 
-    def curve(self, metric: str, plane: str) -> Curve | None:
-        """One curve; None where the measure was not taken."""
-        for curve in self.curves:
-            if (curve.metric, curve.plane) == (metric, plane):
-                return curve
-        return None
-
     def statistic(self, metric: str, plane: str) -> Statistic | None:
         """A curve's statistic; None where there is no value."""
-        curve = self.curve(metric, plane)
-        return None if curve is None else curve.statistic
+        for curve in self.curves:
+            if (curve.metric, curve.plane) == (metric, plane):
+                return curve.statistic
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +113,6 @@ class Comparison:
     failures: list[str] = field(default_factory=list)
     """Which of the user's limits were missed."""
     versions: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def failed_checks(self) -> list[Check]:
-        return [check for check in self.checks if not check.ok]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types. JSON has no infinity: the PSNR of equal pictures is null; where all are

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import av
 from av.audio.frame import AudioFrame
-from av.audio.stream import AudioStream
 
 from bgsoft.compare.facts import EARLY_PACKETS, FileFacts, Track
 from bgsoft.compare.result import Check
@@ -20,35 +20,29 @@ __all__ = ["sound_checks"]
 def sound_checks(a: FileFacts, b: FileFacts) -> list[Check]:
     """Compare the number of audio tracks, each track's data, and its start."""
     first, second = a.of_kind("audio"), b.of_kind("audio")
-    same = len(first) == len(second)
-    count = f"{len(first)} each" if same else f"A has {len(first)}, B {len(second)}"
-    checks = [Check(name="audio tracks", ok=same, detail=count)]
+    checks = [Check.of_counts("audio tracks", len(first), len(second))]
     for number, (one, other) in enumerate(zip(first, second, strict=False)):
-        name = f"audio {number}"
-        checks.append(_sound_data(name, a, b, number, one, other))
-        checks.append(_sync(f"{name} sync", number, a, b))
+        checks.append(_sound_data(number, a, b, one, other))
+        checks.append(_sync(number, a, b, one, other))
     return checks
 
 
-def _sound_data(
-    name: str, a: FileFacts, b: FileFacts, number: int, one: Track, other: Track
-) -> Check:
+def _sound_data(number: int, a: FileFacts, b: FileFacts, one: Track, other: Track) -> Check:
+    name = f"audio {number}"
     codecs = one.codec if one.codec == other.codec else f"{one.codec} / {other.codec}"
     if one.codec == other.codec and one.digests == other.digests:
-        detail = f"{codecs}, {len(one.digests)} packets, byte for byte equal"
-        return Check(name=name, ok=True, detail=detail)
+        return Check(name, True, f"{codecs}, {len(one.digests)} packets, byte for byte equal")
     lead = len(one.digests) - len(other.digests)
     if one.codec == other.codec and _only_lead_differs(a, number, one, other):
         packets = "1 packet" if lead == 1 else f"{lead} packets"
         detail = f"{codecs}, byte for byte equal but for {packets} before the first played sample"
-        return Check(name=name, ok=True, detail=detail)
+        return Check(name, True, detail)
     # The same sound may be cut or wrapped into packets differently: ADTS, PCM.
     heard_a, heard_b = _samples(a.path, number), _samples(b.path, number)
     if heard_a is not None and heard_a == heard_b:
-        detail = f"{codecs}, packets differ, decoded samples equal"
-        return Check(name=name, ok=True, detail=detail)
+        return Check(name, True, f"{codecs}, packets differ, decoded samples equal")
     counts = f"{len(one.digests)} and {len(other.digests)} packets"
-    return Check(name=name, ok=False, detail=f"{codecs}, {counts}, decoded samples differ")
+    return Check(name, False, f"{codecs}, {counts}, decoded samples differ")
 
 
 def _only_lead_differs(a: FileFacts, number: int, one: Track, other: Track) -> bool:
@@ -64,6 +58,11 @@ def _only_lead_differs(a: FileFacts, number: int, one: Track, other: Track) -> b
     return heard is not None and all(time is not None and time < heard for time in early)
 
 
+def _frames(path: Path, number: int) -> Iterator[AudioFrame]:
+    with open_input(path) as container:
+        yield from container.decode(container.streams.audio[number])
+
+
 def _samples(path: Path, number: int) -> tuple[int, str] | None:
     """(samples per channel, SHA-256 of all of them interleaved) of an audio track; None: damaged.
 
@@ -71,53 +70,47 @@ def _samples(path: Path, number: int) -> tuple[int, str] | None:
     them equal.
     """
     digest, count = hashlib.sha256(), 0
-    with open_input(path) as container:
-        stream: AudioStream = container.streams.audio[number]
-        try:
-            for frame in container.decode(stream):
-                assert isinstance(frame, AudioFrame)
-                samples = frame.to_ndarray()
-                digest.update(samples.T.tobytes() if frame.format.is_planar else samples.tobytes())
-                count += frame.samples
-        except av.FFmpegError:
-            return None
+    try:
+        for frame in _frames(path, number):
+            samples = frame.to_ndarray()
+            digest.update(samples.T.tobytes() if frame.format.is_planar else samples.tobytes())
+            count += frame.samples
+    except av.FFmpegError:
+        return None
     return count, digest.hexdigest()
 
 
-def _sync(name: str, number: int, a: FileFacts, b: FileFacts) -> Check:
+def _sync(number: int, a: FileFacts, b: FileFacts, one: Track, other: Track) -> Check:
     """When the sound begins, counted from the first picture."""
-    tracks = [facts.of_kind("audio")[number] for facts in (a, b)]
-    tick = max(a.info.time_base, b.info.time_base) + max(t.time_base for t in tracks)
+    name = f"audio {number} sync"
+    tick = max(a.info.time_base, b.info.time_base) + max(one.time_base, other.time_base)
     heard: list[Fraction] = []
     stored: list[Fraction] = []
-    for facts, track in zip((a, b), tracks, strict=True):
+    for side, facts, track in (("A", a, one), ("B", b, other)):
         first, shown = _first_heard(facts.path, number), facts.info.start_pts
         if first is None or shown is None:
-            which = "A" if facts is a else "B"
-            return Check(name=name, ok=False, detail=f"{which}'s has no time, or is damaged")
+            return Check(name, False, f"{side}'s has no time, or is damaged")
         start = shown * facts.info.time_base
         heard.append(first - start)
         stored += [time - start for time in track.early_seconds[:1] if time is not None]
     begins = f"begins {float(heard[0]) * 1000:+.1f} ms from the first picture"
     if abs(heard[1] - heard[0]) <= tick:
-        return Check(name=name, ok=True, detail=begins + " in both")
+        return Check(name, True, begins + " in both")
     detail = f"{begins} in A, {float(heard[1]) * 1000:+.1f} ms in B"
-    same = tracks[0].digests == tracks[1].digests and len(stored) == 2
-    if same and abs(stored[1] - stored[0]) <= tick:
+    if one.digests == other.digests and len(stored) == 2 and abs(stored[1] - stored[0]) <= tick:
         # One container skips the encoder's delay, the other plays it: all else is in its place.
-        return Check(name=name, ok=True, detail=f"{detail}, its packets at the same times")
-    return Check(name=name, ok=False, detail=detail)
+        return Check(name, True, f"{detail}, its packets at the same times")
+    return Check(name, False, detail)
 
 
 def _first_heard(path: Path, number: int) -> Fraction | None:
     """Seconds of the first sample that is played: what an encoder puts before it is skipped, in
     packets' timestamps it is not. None: not timed, or nothing can be decoded.
     """
-    with open_input(path) as container:
-        try:
-            for frame in container.decode(container.streams.audio[number]):
-                if frame.samples and frame.pts is not None and frame.time_base:
-                    return frame.pts * frame.time_base
-        except av.FFmpegError:
-            return None
+    try:
+        for frame in _frames(path, number):
+            if frame.samples and frame.pts is not None and frame.time_base:
+                return frame.pts * frame.time_base
+    except av.FFmpegError:
+        pass
     return None

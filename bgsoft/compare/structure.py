@@ -18,18 +18,9 @@ _CHAPTER_TICK = Fraction(1, 1000)
 def time_checks(
     a: FileFacts, b: FileFacts, times_a: Sequence[Fraction], times_b: Sequence[Fraction]
 ) -> list[Check]:
-    """Compare what decoding told: how many frames there are, and when each is shown.
-
-    Args:
-        a: Facts of A.
-        b: Facts of B.
-        times_a: Seconds of A's frames.
-        times_b: Seconds of B's frames.
-    """
-    same_count = len(times_a) == len(times_b)
-    count = f"{len(times_a)} each" if same_count else f"A has {len(times_a)}, B {len(times_b)}"
+    """Compare what decoding told: how many frames there are, and the seconds each is shown at."""
     return [
-        Check(name="frame count", ok=same_count, detail=count),
+        Check.of_counts("frame count", len(times_a), len(times_b)),
         _timestamps(a, b, times_a, times_b),
     ]
 
@@ -45,69 +36,64 @@ def _timestamps(
         for index, (time_a, time_b) in enumerate(zip(times_a, times_b, strict=False))
     ]
     widest, where = max(gaps, key=lambda gap: (gap[0], -gap[1]))
-    later = ""
-    if abs(offset) > tick:
-        later = f"; all of B {abs(float(offset)):.3f} s {'later' if offset > 0 else 'earlier'}"
-    if widest == 0:
-        return Check(name="timestamps", ok=True, detail="equal, every frame" + later)
     distance = f"{float(widest) * 1000:.3f} ms"
-    if widest <= tick:
-        detail = f"equal within the containers' clock: at most {distance} apart" + later
-        return Check(name="timestamps", ok=True, detail=detail)
-    return Check(
-        name="timestamps", ok=False, detail=f"up to {distance} apart, at frame {where}" + later
-    )
+    if widest == 0:
+        detail = "equal, every frame"
+    elif widest <= tick:
+        detail = f"equal within the containers' clock: at most {distance} apart"
+    else:
+        detail = f"up to {distance} apart, at frame {where}"
+    if abs(offset) > tick:
+        detail += f"; all of B {abs(float(offset)):.3f} s {'later' if offset > 0 else 'earlier'}"
+    return Check("timestamps", widest <= tick, detail)
 
 
 def structure_checks(a: FileFacts, b: FileFacts) -> list[Check]:
     """Compare all but pictures and their timestamps."""
-    checks = [_size(a, b), _rotation(a, b), _aspect(a, b), _color(a, b), _hdr(a, b)]
-    checks.append(_video_tracks(a, b))
-    checks += sound_checks(a, b)
-    checks.append(_subtitles(a, b))
-    checks.append(_equal("file tags", a.tags, b.tags))
-    checks += _track_metadata(a, b)
-    checks.append(_equal("covers and attachments", a.pictures, b.pictures))
-    checks.append(_chapters(a, b))
-    return checks
+    return [
+        _size(a, b),
+        _rotation(a, b),
+        _aspect(a, b),
+        _color(a, b),
+        _hdr(a, b),
+        Check.of_counts("video tracks", len(a.of_kind("video")), len(b.of_kind("video"))),
+        *sound_checks(a, b),
+        _subtitles(a, b),
+        _equal("file tags", a.tags, b.tags),
+        *_track_metadata(a, b),
+        _equal("covers and attachments", a.pictures, b.pictures),
+        _chapters(a, b),
+    ]
 
 
 def _size(a: FileFacts, b: FileFacts) -> Check:
-    first, second = a.info.format, b.info.format
-    sizes = [f"{f.width}x{f.height}" for f in (first, second)]
-    same = sizes[0] == sizes[1]
-    return Check(
-        name="picture size",
-        ok=same,
-        detail=f"{sizes[0]} upright" if same else f"A is {sizes[0]}, B {sizes[1]}, upright",
-    )
+    one, other = (f"{f.info.format.width}x{f.info.format.height}" for f in (a, b))
+    if one == other:
+        return Check("picture size", True, f"{one} upright")
+    return Check("picture size", False, f"A is {one}, B {other}, upright")
 
 
 def _rotation(a: FileFacts, b: FileFacts) -> Check:
     """Upright pictures count: a turn that is a flag in one file may be baked into the other."""
-    turns = [f.info.orientation for f in (a, b)]
-    words = [
-        ("mirrored, " if turn.mirror else "") + f"{turn.rotation}°" if not turn.is_identity else ""
-        for turn in turns
-    ]
+    turn_a, turn_b = a.info.orientation, b.info.orientation
+    one, other = (
+        "none" if turn.is_identity else f"{'mirrored, ' if turn.mirror else ''}{turn.rotation}°"
+        for turn in (turn_a, turn_b)
+    )
     first, second = a.info.format, b.info.format
-    if turns[0] == turns[1]:
-        return Check(name="rotation", ok=True, detail=words[0] or "none")
+    if turn_a == turn_b:
+        return Check("rotation", True, one)
     if (first.width, first.height) != (second.width, second.height):
-        detail = f"A: {words[0] or 'none'}, B: {words[1] or 'none'}, and the upright sizes differ"
-        return Check(name="rotation", ok=False, detail=detail)
-    if not turns[1].is_identity:
-        detail = f"A: {words[0] or 'none'}, B: {words[1]}"
-        return Check(name="rotation", ok=False, detail=detail)
-    return Check(name="rotation", ok=True, detail=f"A's {words[0]} is baked into B's pictures")
+        return Check("rotation", False, f"A: {one}, B: {other}, and the upright sizes differ")
+    if not turn_b.is_identity:
+        return Check("rotation", False, f"A: {one}, B: {other}")
+    return Check("rotation", True, f"A's {one} is baked into B's pictures")
 
 
 def _aspect(a: FileFacts, b: FileFacts) -> Check:
-    ratios = [f.info.sample_aspect_ratio for f in (a, b)]
-    same = ratios[0] == ratios[1]
-    texts = [f"{ratio.numerator}:{ratio.denominator}" for ratio in ratios]
-    detail = texts[0] if same else f"A {texts[0]}, B {texts[1]}"
-    return Check(name="pixel aspect", ok=same, detail=detail)
+    ratios = (f.info.sample_aspect_ratio for f in (a, b))
+    one, other = (f"{ratio.numerator}:{ratio.denominator}" for ratio in ratios)
+    return Check("pixel aspect", one == other, one if one == other else f"A {one}, B {other}")
 
 
 def _color(a: FileFacts, b: FileFacts) -> Check:
@@ -120,60 +106,45 @@ def _color(a: FileFacts, b: FileFacts) -> Check:
         if getattr(first, name) != getattr(second, name)
     ]
     if differences:
-        return Check(name="colour tags", ok=False, detail="A / B: " + ", ".join(differences))
+        return Check("colour tags", False, "A / B: " + ", ".join(differences))
     span = "full" if first.full_range else "limited"
     codes = f"primaries {first.primaries}, transfer {first.transfer}, matrix {first.matrix}"
-    return Check(name="colour tags", ok=True, detail=f"{codes}, {span} range (H.273 codes)")
+    return Check("colour tags", True, f"{codes}, {span} range (H.273 codes)")
 
 
 def _hdr(a: FileFacts, b: FileFacts) -> Check:
-    first = (a.info.mastering_display, a.info.content_light)
-    second = (b.info.mastering_display, b.info.content_light)
-    if first == second:
-        there = any(part is not None for part in first)
-        return Check(name="HDR metadata", ok=True, detail="equal" if there else "none")
-    parts = [
-        name
-        for name, one, other in zip(
-            ("mastering display", "content light level"), first, second, strict=True
-        )
-        if one != other
-    ]
-    return Check(name="HDR metadata", ok=False, detail=f"differ: {', '.join(parts)}")
-
-
-def _video_tracks(a: FileFacts, b: FileFacts) -> Check:
-    counts = [len(facts.of_kind("video")) for facts in (a, b)]
-    same = counts[0] == counts[1]
-    detail = f"{counts[0]} each" if same else f"A has {counts[0]}, B {counts[1]}"
-    return Check(name="video tracks", ok=same, detail=detail)
+    kinds = {
+        "mastering display": (a.info.mastering_display, b.info.mastering_display),
+        "content light level": (a.info.content_light, b.info.content_light),
+    }
+    differ = [name for name, (one, other) in kinds.items() if one != other]
+    if differ:
+        return Check("HDR metadata", False, f"differ: {', '.join(differ)}")
+    there = any(one is not None for one, _ in kinds.values())
+    return Check("HDR metadata", True, "equal" if there else "none")
 
 
 def _subtitles(a: FileFacts, b: FileFacts) -> Check:
-    first = [track.codec for track in a.of_kind("subtitle")]
-    second = [track.codec for track in b.of_kind("subtitle")]
+    first, second = ([track.codec for track in f.of_kind("subtitle")] for f in (a, b))
     if len(first) != len(second):
-        detail = f"A has {len(first)} tracks, B {len(second)}"
-        return Check(name="subtitles", ok=False, detail=detail)
+        return Check("subtitles", False, f"A has {len(first)} tracks, B {len(second)}")
     if first == second:
-        return Check(name="subtitles", ok=True, detail=", ".join(first) or "none")
+        return Check("subtitles", True, ", ".join(first) or "none")
     pairs = [f"{one} / {other}" for one, other in zip(first, second, strict=True)]
-    return Check(name="subtitles", ok=True, detail="other codec, same tracks: " + ", ".join(pairs))
+    return Check("subtitles", True, "other codec, same tracks: " + ", ".join(pairs))
 
 
 def _track_metadata(a: FileFacts, b: FileFacts) -> list[Check]:
-    tags_a: dict[str, str] = {}
-    tags_b: dict[str, str] = {}
-    flags_a: dict[str, str] = {}
-    flags_b: dict[str, str] = {}
+    tags: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    flags: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for kind in TRACK_KINDS:
         pairs = zip(a.of_kind(kind), b.of_kind(kind), strict=False)
-        for number, (one, other) in enumerate(pairs):
+        for number, pair in enumerate(pairs):
             label = f"{kind} {number}"
-            tags_a |= {f"{label} {key}": value for key, value in one.tags.items()}
-            tags_b |= {f"{label} {key}": value for key, value in other.tags.items()}
-            flags_a[label], flags_b[label] = one.disposition, other.disposition
-    return [_equal("track tags", tags_a, tags_b), _equal("dispositions", flags_a, flags_b)]
+            for side, track in enumerate(pair):
+                tags[side].update({f"{label} {key}": value for key, value in track.tags.items()})
+                flags[side][label] = track.disposition
+    return [_equal("track tags", *tags), _equal("dispositions", *flags)]
 
 
 def _equal(name: str, a: Mapping[str, str], b: Mapping[str, str]) -> Check:
@@ -184,8 +155,8 @@ def _equal(name: str, a: Mapping[str, str], b: Mapping[str, str]) -> Check:
         f"{key} {_short(a[key])} / {_short(b[key])}" for key in a if key in b and a[key] != b[key]
     ]
     if said:
-        return Check(name=name, ok=False, detail=", ".join(said))
-    return Check(name=name, ok=True, detail=f"{len(a)} equal" if a else "none")
+        return Check(name, False, ", ".join(said))
+    return Check(name, True, f"{len(a)} equal" if a else "none")
 
 
 def _short(text: str) -> str:
@@ -195,15 +166,11 @@ def _short(text: str) -> str:
 
 def _chapters(a: FileFacts, b: FileFacts) -> Check:
     if len(a.chapters) != len(b.chapters):
-        detail = f"A has {len(a.chapters)}, B {len(b.chapters)}"
-        return Check(name="chapters", ok=False, detail=detail)
+        return Check("chapters", False, f"A has {len(a.chapters)}, B {len(b.chapters)}")
     for number, (one, other) in enumerate(zip(a.chapters, b.chapters, strict=True)):
         if one[2] != other[2]:
-            detail = f"title of chapter {number}: {_short(one[2])} / {_short(other[2])}"
-            return Check(name="chapters", ok=False, detail=detail)
+            words = f"title of chapter {number}: {_short(one[2])} / {_short(other[2])}"
+            return Check("chapters", False, words)
         if max(abs(one[0] - other[0]), abs(one[1] - other[1])) > _CHAPTER_TICK:
-            detail = f"chapter {number} begins or ends at another time"
-            return Check(name="chapters", ok=False, detail=detail)
-    return Check(
-        name="chapters", ok=True, detail=f"{len(a.chapters)} equal" if a.chapters else "none"
-    )
+            return Check("chapters", False, f"chapter {number} begins or ends at another time")
+    return Check("chapters", True, f"{len(a.chapters)} equal" if a.chapters else "none")

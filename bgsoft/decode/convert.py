@@ -55,13 +55,7 @@ of a quarter turn."""
 
 
 def turn_plane(source: Plane, target: Plane, orientation: Orientation) -> None:
-    """Write a plane upright: mirrored first, then rotated clockwise.
-
-    Args:
-        source: As stored.
-        target: In its final shape.
-        orientation: Not the identity, which needs no turning.
-    """
+    """Write a plane upright: mirrored first, then rotated clockwise."""
     transpose, flip = _TURNS[orientation.mirror, orientation.rotation]
     if transpose:
         cv2.transpose(source, dst=target)

@@ -26,11 +26,6 @@ __all__ = ["CpuDecoder"]
 class CpuDecoder(StreamDecoder[VideoFrame]):
     """Decodes a file's video stream into ring slots on the host.
 
-    Args:
-        path: A local video file.
-        settings: What part of it, and with how many threads.
-        info: The file, where it has been probed already.
-
     Raises:
         OpenError: The file cannot be opened or has no decodable video.
         UnsupportedFormatError: It is no video, or no decoder exists for it.
@@ -81,9 +76,6 @@ class _Deinterlacer:
     One frame comes out for each that goes in. bwdif looks one frame ahead, so it comes out when
     the next one goes in. It keeps its pts and duration; the filter's own time base, half as long,
     does not show.
-
-    Args:
-        time_base: Of the frames.
     """
 
     def __init__(self, time_base: Fraction) -> None:

@@ -58,12 +58,7 @@ def nv_codec(info: VideoInfo) -> NvCodec:
 
 
 def caps_reason(caps: Mapping[str, int] | None, info: VideoInfo) -> str | None:
-    """Why a GPU cannot decode a stream; None where it can, or will have to show that it can.
-
-    Args:
-        caps: Of :func:`bgsoft.cuda.video_codec.decoder_caps`, for the stream's codec and depth.
-        info: The stream.
-    """
+    """Why a GPU cannot decode a stream; None where it can, or will have to show that it can."""
     if caps is None:
         return None
     label = _CODECS[info.codec].label

@@ -132,11 +132,6 @@ class PacketTimes:
 class NvSession:
     """Decodes the packets of one stream, from any number of starting points.
 
-    Args:
-        codec: How the stream is fed.
-        device: Where it is decoded.
-        stream: CuPy stream of the surfaces: pictures are complete in its order.
-
     Raises:
         Exception: What PyNvVideoCodec raises; see
             :func:`bgsoft.cuda.video_codec.codec_errors`.
@@ -248,10 +243,6 @@ class NvReader(StreamReader[NvPicture]):
     """Decodes one stream of a file on the device; opening and seeking are the CPU reader's.
 
     A picture has to be used before the next one is asked for: see :class:`NvPicture`.
-
-    Args:
-        info: The stream, as probed.
-        session: Decodes its codec.
     """
 
     def __init__(self, info: VideoInfo, session: NvSession) -> None:

@@ -65,9 +65,6 @@ class StreamReader(ABC, Generic[P]):
 
     The first picture is the first that FFmpeg's decoder shows. It keeps back what an edit list
     hides, and what lacks its references where a stream begins inside a group of pictures.
-
-    Args:
-        info: The stream, as probed.
     """
 
     def __init__(self, info: VideoInfo) -> None:
@@ -172,12 +169,7 @@ class StreamReader(ABC, Generic[P]):
 
 
 class FrameReader(StreamReader[VideoFrame]):
-    """Decodes one stream of a file with FFmpeg's decoders.
-
-    Args:
-        info: The stream, as probed.
-        threads: Decoder threads; 0: the codec library's choice.
-    """
+    """Decodes one stream of a file with FFmpeg's decoders."""
 
     def __init__(self, info: VideoInfo, threads: int = 0) -> None:
         super().__init__(info)

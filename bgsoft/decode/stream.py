@@ -103,13 +103,7 @@ def _leading(held: list[P], following: int | None, frame_ticks: int) -> Iterator
 
 
 class StreamDecoder(Closing, Generic[P]):
-    """A decoder whose reader makes the pictures; see :class:`bgsoft.decode.base.Decoder`.
-
-    Args:
-        info: The stream, as probed.
-        settings: What part of it is wanted; None: all.
-        reader: Decodes it.
-    """
+    """A decoder whose reader makes the pictures; see :class:`bgsoft.decode.base.Decoder`."""
 
     def __init__(
         self, info: VideoInfo, settings: DecodeSettings | None, reader: StreamReader[P]

@@ -143,9 +143,8 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         encoder="ffv1",
         label="FFV1",
         alpha=True,
-        # Version 3 with checksums, slices and no dependence between frames, as archives use it;
-        # threads need the slices.
-        options={"level": "3", "slicecrc": "1", "slices": "16", "g": "1"},
+        # Version 3 with checksums and no dependence between frames, as archives use it.
+        options={"level": "3", "slicecrc": "1", "g": "1"},
     ),
 }
 
@@ -239,12 +238,6 @@ def choose_encoder(
 ) -> EncoderChoice:
     """The CPU encoder for a render, with all its settings.
 
-    Args:
-        settings: What the user asked for.
-        container: The output.
-        info: The rendered video: size, depth, colour, HDR metadata.
-        kind: Which planes are encoded.
-
     Raises:
         UnsupportedFormatError: No encoder fits container and alpha together.
         ConfigError: ``--quality`` or ``--speed`` is none of this encoder's.
@@ -279,6 +272,8 @@ def choose_encoder(
         options["profile"] = "4444" if "444" in pixel_format else "hq"
         if alpha:
             options["alpha_bits"] = "16"
+    elif codec is Codec.FFV1:
+        options |= _ffv1_slices(picture.width, picture.height)
     elif quality is not None:
         options[spec.quality_option] = str(quality)
     if container.numbers_frames and codec is Codec.H264:
@@ -304,12 +299,20 @@ def choose_encoder(
     )
 
 
-def encoder_speeds(codec: Codec) -> tuple[str, ...]:
-    """The speeds that a codec's CPU encoder can be asked for; empty where it has none.
+def _ffv1_slices(width: int, height: int) -> dict[str, str]:
+    """Into how many slices FFV1 cuts a picture; its threads need some.
 
-    Args:
-        codec: Not ``auto``.
+    FFmpeg's encoder refuses numbers that would cut an odd picture through a chroma sample, and
+    finds one that fits if it is not told. It has to be told for small pictures: it would cut those
+    into pieces of nothing, and codes pictures above CIF (352x288) in no less than two.
     """
+    if not (width % 2 or height % 2) and min(width, height) >= 8:
+        return {"slices": "16"}
+    return {"slices": "1"} if width <= 352 and height <= 288 else {}
+
+
+def encoder_speeds(codec: Codec) -> tuple[str, ...]:
+    """The speeds that a codec's CPU encoder can be asked for; empty where it has none."""
     return _SPECS[codec].speeds
 
 

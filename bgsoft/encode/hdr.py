@@ -26,12 +26,7 @@ _KEYS = {
 
 
 def hdr_parameters(codec: Codec, info: VideoInfo) -> str:
-    """``key=value:…`` for the encoder's parameter option; "" where there is nothing to say.
-
-    Args:
-        codec: H.264, HEVC or AV1; others carry none.
-        info: Where the metadata comes from.
-    """
+    """``key=value:…`` for the encoder's parameter option; "" where there is nothing to say."""
     parts: list[str] = []
     display_key, light_key = _KEYS.get(codec, ("", ""))
     display, light = info.mastering_display, info.content_light
@@ -53,9 +48,6 @@ def hdr_parameters(codec: Codec, info: VideoInfo) -> str:
 
 def sei_messages(info: VideoInfo) -> tuple[tuple[dict[str, int], list[int]], ...]:
     """HDR10 metadata as SEI payloads (ITU-T H.265, D.2.28 and D.2.35; H.264 has the same).
-
-    Args:
-        info: Where the metadata comes from.
 
     Returns:
         (type, bytes) of each message, as PyNvVideoCodec takes it.

@@ -59,10 +59,6 @@ class CodedPackets:
     def enter(self, pts: int, duration: int) -> int:
         """Note a frame that goes into the encoder, in presentation order.
 
-        Args:
-            pts: Output timestamp; rises from frame to frame.
-            duration: Of the frame; 0 where unknown.
-
         Returns:
             Its number, from 0 on, which comes back with its coded picture.
         """
@@ -78,11 +74,6 @@ class CodedPackets:
 
     def write(self, data: bytes, number: int, *, key_frame: bool) -> None:
         """Write one coded picture.
-
-        Args:
-            data: The whole access unit.
-            number: Of its frame.
-            key_frame: Whether decoding can start here.
 
         Raises:
             EncodeError: The encoder gave a picture that it was not asked for, or reordered more

@@ -173,12 +173,6 @@ def fit_to_caps(
 ) -> NvencChoice:
     """The settings without what this GPU's NVENC lacks.
 
-    Args:
-        choice: From :func:`choose_nvenc`.
-        caps: PyNvVideoCodec's ``GetEncoderCaps`` for the codec.
-        width: Of the picture, pixels.
-        height: Of the picture, pixels.
-
     Raises:
         BackendUnavailableError: The picture's size or depth is beyond it.
     """

@@ -90,11 +90,6 @@ class NvencEncoder:
     A frame is copied, on the device, to a surface of our own, from which PyNvVideoCodec copies it
     to NVENC's in its turn: so its slot is free before the engine has come to it.
 
-    Args:
-        muxer: Takes the packets; gets its video stream here.
-        choice: Codec and settings.
-        device: Where the frames are.
-
     Raises:
         BackendUnavailableError: There is no NVENC, or it cannot do this; nothing has been added to
             the muxer then.

@@ -80,10 +80,6 @@ _HEAD_BYTES = 12
 def write_pixel_aspect(path: Path, aspect: Fraction) -> None:
     """Set the pixel aspect of a complete file's first track, whose name ends with :data:`ROOM`.
 
-    Args:
-        path: A seekable file of FFmpeg's muxer.
-        aspect: Width over height of a pixel.
-
     Raises:
         OSError: The file cannot be read or written.
     """

@@ -33,13 +33,7 @@ _MAX_OFFSET_SECONDS = 0.1
 
 
 class FrameGrid:
-    """The places that pictures can have.
-
-    Args:
-        container: The output, for messages.
-        frame_rate: Frames per second.
-        time_base: Unit of the timestamps, seconds.
-    """
+    """The places that pictures can have."""
 
     def __init__(self, container: Container, frame_rate: Fraction, time_base: Fraction) -> None:
         self._container = container
@@ -68,10 +62,6 @@ class FrameGrid:
         """Raise like :meth:`check` before anything is rendered, as far as packets tell.
 
         Frames whose times are repaired while decoding are only seen then.
-
-        Args:
-            info: The video.
-            timeline: The part that is kept.
         """
         if info.interlaced or info.is_untimed:
             return  # a field may be a packet; such a source has places itself

@@ -39,15 +39,7 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 
 
 def write_error(exc: BaseException, path: Path) -> OutputError:
-    """Describe a failed write for the user.
-
-    Args:
-        exc: An OSError, or PyAV's error, which carries an ``errno`` too.
-        path: The output the user asked for.
-
-    Returns:
-        The error to raise ``from exc``.
-    """
+    """Describe a failed write for the user."""
     reason = _REASONS.get(getattr(exc, "errno", None)) or getattr(exc, "strerror", None) or exc
     return OutputError(f"cannot write {path.name}: {reason}", path=path, stage="encode")
 

@@ -86,9 +86,6 @@ def is_rgb(pixel_format: VideoFormat) -> bool:
 def probe(path: Path) -> VideoInfo:
     """Open a file and decode its first frames.
 
-    Args:
-        path: A local video file.
-
     Raises:
         OpenError: The file cannot be opened, has no video, or none of its frames can be decoded.
         UnsupportedFormatError: It is no video, or no decoder exists for it.

@@ -161,12 +161,6 @@ def open_input(path: Path) -> InputContainer:
 
     FFmpeg's log stays silent: PyAV drops it unless a caller has asked for it.
 
-    Args:
-        path: A regular file.
-
-    Returns:
-        The open container; closing it is the caller's task.
-
     Raises:
         OpenError: The file is missing, unreadable, empty, damaged or no media.
         UnsupportedFormatError: It is an image, a playlist, or in a container outside
@@ -211,10 +205,6 @@ def _is_picture(stream: VideoStream) -> bool:
 
 def select_video_stream(container: InputContainer, path: Path) -> VideoStream:
     """The video stream to render: FFmpeg's best, never cover art.
-
-    Args:
-        container: An open input.
-        path: Its file, for error messages.
 
     Raises:
         OpenError: There is no video stream.

@@ -31,11 +31,6 @@ _MAX_BYTES = 0xFFFF
 def add_text_stream(output: OutputContainer, codec: str, source: SubtitleStream) -> SubtitleStream:
     """Add an output stream for converted text, with the styles of its source.
 
-    Args:
-        output: The output, its header not yet written.
-        codec: ``mov_text``, ``subrip`` or ``webvtt``.
-        source: The input track, of a codec in :data:`READABLE`.
-
     Raises:
         ValueError: The container does not hold the codec.
     """
@@ -55,13 +50,7 @@ def _styles(decoder: SubtitleCodecContext) -> bytes | None:
 
 
 class TextTrack(Track):
-    """Converts the packets of one text subtitle track.
-
-    Args:
-        source: Input stream, of a codec in :data:`READABLE`.
-        output: Output stream of :func:`add_text_stream`.
-        timeline: Shift and kept part; cues are clipped to it.
-    """
+    """Converts the packets of one text subtitle track."""
 
     def __init__(self, source: SubtitleStream, output: SubtitleStream, timeline: Timeline) -> None:
         super().__init__()

@@ -115,11 +115,7 @@ class CopiedTrack(Track):
 
 
 class CoverTrack(Track):
-    """Cover art: one packet, outside time.
-
-    Args:
-        output: Output stream.
-    """
+    """Cover art: one packet, outside time."""
 
     def __init__(self, output: Stream) -> None:
         super().__init__()

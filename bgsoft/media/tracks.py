@@ -331,11 +331,7 @@ class SideTracks:
             output.set_chapters(chapters)
 
     def pull(self, until_seconds: float) -> Iterator[Packet[Any]]:
-        """Packets of the output streams until the input has been read up to a time.
-
-        Args:
-            until_seconds: On the output's clock.
-        """
+        """Packets of the output streams until the input has been read up to a time."""
         while self._position < until_seconds:
             packet = self._next_packet()
             if packet is None:

@@ -61,11 +61,6 @@ def same_encoder(codec: str) -> tuple[str, ...]:
 def add_audio_stream(output: OutputContainer, encoder: str, source: AudioStream) -> AudioStream:
     """Add an output stream that encodes a track, in its own rate and layout where possible.
 
-    Args:
-        output: The output, its header not yet written.
-        encoder: FFmpeg's encoder name.
-        source: The input track.
-
     Returns:
         The stream, its encoder open.
 
@@ -97,14 +92,7 @@ def add_audio_stream(output: OutputContainer, encoder: str, source: AudioStream)
 
 
 class TranscodedTrack(Track):
-    """Decodes, resamples and encodes one audio track; timestamps stay exact to the sample.
-
-    Args:
-        source: Input stream.
-        output: Output stream of :func:`add_audio_stream`.
-        timeline: Shift and kept part.
-        from_zero: Put silence before sound that begins late.
-    """
+    """Decodes, resamples and encodes one audio track; timestamps stay exact to the sample."""
 
     def __init__(
         self,

@@ -22,12 +22,7 @@ __all__ = ["TimedDecoder"]
 
 
 class TimedDecoder:
-    """Decodes packets, and gives the frames of a container without times the packets' own.
-
-    Args:
-        codec: The decoder, which knows how many frames it holds back.
-        container: FFmpeg's demuxer name.
-    """
+    """Decodes packets, and gives the frames of a container without times the packets' own."""
 
     def __init__(self, codec: VideoCodecContext, container: str) -> None:
         self._codec = codec

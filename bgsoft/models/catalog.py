@@ -139,10 +139,6 @@ class ResolvedModel:
     def for_provider(self, backend: str, precision: Precision) -> ResolvedModel:
         """The file to load for a provider and a precision.
 
-        Args:
-            backend: ``tensorrt``, ``cuda`` or ``cpu``.
-            precision: fp32, or fp16, which TensorRT makes of the fp32 file by itself.
-
         Raises:
             BackendUnavailableError: This provider has no such precision of this model.
             ModelIntegrityError: The file is not what the catalogue says.
@@ -198,9 +194,6 @@ def find_spec(name: str) -> ModelSpec:
 def read_spec(name_or_path: str) -> ModelSpec:
     """The contract of a model, whether its file is here or not.
 
-    Args:
-        name_or_path: Catalogue name, or path of an ONNX file with a sidecar TOML.
-
     Raises:
         ConfigError: No such model or file, or a bad sidecar.
     """
@@ -237,10 +230,6 @@ def check_files(spec: ModelSpec) -> None:
 
 def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> ResolvedModel:
     """Find a model and check its file.
-
-    Args:
-        name_or_path: Catalogue name, or path of an ONNX file with a sidecar TOML.
-        families: Families that will do; None: :data:`SEGMENTATION_FAMILIES`.
 
     Raises:
         ConfigError: No such model or file, a model of another family, or a bad sidecar.

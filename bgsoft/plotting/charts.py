@@ -72,8 +72,7 @@ class Bar:
     """One row of a bar chart."""
 
     label: str
-    value: float | None
-    """None: not measured, no row."""
+    value: float
     text: str
     """Behind the bar."""
     low: float | None = None
@@ -84,43 +83,28 @@ class Bar:
 
 
 def bar_chart(title: str, unit: str, bars: Sequence[Bar]) -> Chart | None:
-    """Horizontal bars from zero, the first one on top.
-
-    Returns:
-        None where no row has a value.
-    """
-    shown = [(bar, bar.value) for bar in bars if bar.value is not None]
-    if not shown:
+    """Horizontal bars from zero, the first one on top; None without any."""
+    if not bars:
         return None
 
     def draw(axes: Axes) -> None:
         ends = []
-        for row, (bar, value) in enumerate(shown):
-            axes.barh(row, value, color=SERIES[bar.series], height=0.6)
-            end = value
+        for row, bar in enumerate(bars):
+            axes.barh(row, bar.value, color=SERIES[bar.series], height=0.6)
+            end = bar.value
             if bar.low is not None and bar.high is not None and bar.high > bar.low:
                 axes.plot([bar.low, bar.high], [row, row], color=INK, linewidth=1, marker="|")
-                end = max(value, bar.high)
+                end = max(end, bar.high)
             ends.append((end, bar.text))
-        _finish_rows(axes, unit, [bar.label for bar, _ in shown], ends)
+        _finish_rows(axes, unit, [bar.label for bar in bars], ends)
 
-    return Chart(title, _AXIS + _ROW * len(shown), draw)
+    return Chart(title, _AXIS + _ROW * len(bars), draw)
 
 
 def stacked_chart(
     title: str, unit: str, names: Sequence[str], rows: Mapping[str, Sequence[float]]
 ) -> Chart | None:
-    """Horizontal bars made of parts.
-
-    Args:
-        title: What is shown.
-        unit: Of the axis.
-        names: Of the parts.
-        rows: The parts of each row, by its label.
-
-    Returns:
-        None without rows.
-    """
+    """Horizontal bars made of named parts; the rows by their labels. None without any."""
     if not rows:
         return None
 
@@ -148,7 +132,7 @@ def line_chart(
     stepped: bool = False,
     mark: tuple[float, float, str] | None = None,
 ) -> Chart | None:
-    """Lines over time.
+    """Lines over time; None where none has two values to join.
 
     Args:
         title: What is shown.
@@ -158,9 +142,6 @@ def line_chart(
         bounds: (lowest, highest) value of the axis; None: from the values.
         stepped: Hold each value up to the next one.
         mark: (seconds, value, text) of a point to point out.
-
-    Returns:
-        None where no line has two values to join.
     """
     drawn = {
         name: values
@@ -206,7 +187,8 @@ def _finish_rows(
         axes.annotate(text, (end, row), xytext=(5, 0), textcoords="offset points", va="center")
     axes.set_xlim(0, max(end / max(0.3, 1 - _CHARACTER * (len(text) + 2)) for end, text in ends))
     axes.set_ylim(len(labels) - 0.5, -0.5)
-    axes.set_yticks(range(len(labels)), [_short(label) for label in labels])
+    cut = [t if len(t) <= _LONGEST_LABEL else t[: _LONGEST_LABEL - 1] + "…" for t in labels]
+    axes.set_yticks(range(len(labels)), cut)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=True, axis="x")
     axes.set_xlabel(unit, loc="right")
@@ -214,7 +196,3 @@ def _finish_rows(
 
 def _add_legend(axes: Axes, columns: int) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"

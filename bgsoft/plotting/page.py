@@ -8,7 +8,6 @@ import io
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +20,7 @@ from bgsoft.tables import FAILED, Table, plain_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Block", "Page", "check_plot", "write_page"]
+__all__ = ["Block", "check_plot", "write_page"]
 
 _SUFFIXES = (".html", ".htm", ".png", ".svg")
 _PICTURE_DPI = 150
@@ -32,15 +31,6 @@ _TEXT_POINTS, _LINE_INCHES, _LINE_CHARACTERS = 8.0, 0.16, 155
 
 Block: TypeAlias = Chart | Table | str
 """A string is a paragraph."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Page:
-    """The whole report."""
-
-    title: str
-    subtitle: str
-    blocks: Sequence[Block]
 
 
 def check_plot(path: Path) -> None:
@@ -56,11 +46,13 @@ def check_plot(path: Path) -> None:
         raise BackendUnavailableError("--plot needs Matplotlib: pip install '.[plot]'")
 
 
-def write_page(page: Page, path: Path) -> None:
+def write_page(title: str, blocks: Sequence[Block | None], path: Path) -> None:
     """Write a page.
 
     Args:
-        page: What to write.
+        title: Above all.
+        blocks: In the order to read them, the first a line about the whole; None for a chart of
+            what was not measured.
         path: ``.html``: light or dark as the reader's system has it; ``.png`` or ``.svg``: a
             picture in light colours.
 
@@ -71,8 +63,12 @@ def write_page(page: Page, path: Path) -> None:
     """
     check_plot(path)
     suffix = path.suffix.lower()
+    shown = [block for block in blocks if block is not None]
     with _style():
-        data = _picture(page, suffix[1:]) if suffix in (".png", ".svg") else _html(page).encode()
+        if suffix in (".png", ".svg"):
+            data = _picture(title, shown, suffix[1:])
+        else:
+            data = _html(title, shown).encode()
     write_whole(path, "plot", data)
 
 
@@ -114,23 +110,24 @@ def _saved(figure: Figure, format: str, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def _picture(page: Page, format: str) -> bytes:
+def _picture(title: str, blocks: Sequence[Block], format: str) -> bytes:
     """All blocks one below the other."""
     from matplotlib.figure import Figure
 
-    blocks: list[Chart | str] = [f"{page.title}\n{_wrapped(page.subtitle)}"]
-    for block in page.blocks:
+    about, *others = blocks
+    rows: list[Chart | str] = []
+    for block in (f"{title}\n{about}", *others):
         text = plain_text(block) if isinstance(block, Table) else block
-        blocks.append(text if isinstance(text, Chart) else _wrapped(text))
+        rows.append(text if isinstance(text, Chart) else _wrapped(text))
     heights = [
         block.height + _TITLE_INCHES
         if isinstance(block, Chart)
         else _LINE_INCHES * (block.count("\n") + 1) + 0.2
-        for block in blocks
+        for block in rows
     ]
     figure = Figure(figsize=(_PICTURE_INCHES, sum(heights)))
-    parts = figure.subfigures(len(blocks), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for row, (block, part) in enumerate(zip(blocks, parts, strict=True)):
+    parts = figure.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for row, (block, part) in enumerate(zip(rows, parts, strict=True)):
         if isinstance(block, Chart):
             axes = part.add_subplot()
             block.draw(axes)
@@ -154,23 +151,22 @@ def _wrapped(text: str) -> str:
     return "\n".join("\n".join(parts) for parts in lines)
 
 
-def _html(page: Page) -> str:
-    body = "\n".join(_block_html(block) for block in page.blocks)
+def _html(title: str, blocks: Sequence[Block]) -> str:
+    body = "\n".join(_block_html(block) for block in blocks)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{escape(page.title)}</title>
+<title>{escape(title)}</title>
 <style>
 {_css()}
 </style>
 </head>
 <body>
 <main>
-<h1>{escape(page.title)}</h1>
-<p class="muted">{escape(page.subtitle)}</p>
+<h1>{escape(title)}</h1>
 {body}
 </main>
 </body>
@@ -187,11 +183,11 @@ def _css() -> str:
 @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}
 body {{ margin: 0; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }}
+main > p:first-of-type {{ color: var(--muted); }}
 main {{ max-width: 960px; margin: 0 auto; padding: 28px 20px 60px; }}
 h1 {{ font-size: 26px; line-height: 1.2; margin: 0 0 4px; }}
 h2 {{ font-size: 17px; margin: 36px 0 8px; }}
 p {{ margin: 6px 0 14px; max-width: 75ch; white-space: pre-line; }}
-.muted {{ color: var(--muted); }}
 figure {{ margin: 12px 0 22px; }}
 figcaption {{ font-weight: 600; margin-bottom: 8px; }}
 svg {{ display: block; width: 100%; min-width: 640px; height: auto; }}

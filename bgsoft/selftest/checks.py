@@ -1,4 +1,4 @@
-"""Runs every backend of every stage, alone and together, and compares it with the CPU.
+"""Runs every backend of every stage alone, and compares it with the CPU.
 
 One harness for ``bgsoft doctor``, which tries each backend for a moment, and for
 ``scripts/verify_gpu.py``, which tries everything.
@@ -7,8 +7,6 @@ One harness for ``bgsoft doctor``, which tries each backend for a moment, and fo
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import bgsoft
 from bgsoft import backends
 from bgsoft.backends import Candidate
 from bgsoft.config import (
     Codec,
-    CompositeBackend,
-    DecodeBackend,
     EffectConfig,
-    EncodeBackend,
-    InferBackend,
     MatteConfig,
     Precision,
     SegmentConfig,
@@ -37,42 +30,27 @@ from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationErro
 from bgsoft.frame import PixelLayout
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
-from bgsoft.report import Progress, RenderReport
 from bgsoft.selftest.clips import CLIPS, ClipSpec, draw_frame, write_clip
 from bgsoft.selftest.parity import CudaSide, HostSide, Side, mask_tolerance
 from bgsoft.selftest.stages import (
-    DecodedFrame,
     decode_clip,
     difference,
     encode_frames,
-    lowest_psnr_db,
     run_model,
 )
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["LEAST_MATTE_DB", "Checks", "Finding", "SkippedError", "Trial", "run_trials"]
+__all__ = ["Checks", "Finding", "SkippedError", "Trial", "decibels", "run_trials"]
 
-LEAST_MATTE_DB = {"cuda": 45.0, "tensorrt": 35.0}
-"""PSNR of every matte from the CPU's; TensorRT computes with ten bits of a number's fraction."""
 _LEAST_ENCODED_DB = 34.0
 """PSNR of luma that an encoder must reach at its default quality."""
-_LEAST_COMBINATION_DB = 40.0
-"""PSNR of luma between any combination of backends and the CPU alone, both after encoding."""
-_FULL_QUALITY = 8
-"""Of combinations, for x264 and NVENC alike, so that encoders hide nothing."""
 _SIZE = (1280, 720)
 _FRAMES = 25
 _MODEL_RUNS = 20
 _COMPOSITE_SECONDS = 1.0
 """Longest that the compositor is timed."""
-_MATTE_SECONDS = 2.0
-_MEMORY_FRAMES = 2000
-_MEMORY_SLACK_BYTES = 16 << 20
-"""By how much device memory in use may vary; a leak of one 640x360 frame each would be 691 MB."""
-_CRASH_WORDS = ("CUDA error", "cudaError", "CUDA_ERROR", "terminate called", "Traceback", "Fatal")
-"""Of CUDA's libraries and of Python, when something is torn down in the wrong order."""
 
 
 class SkippedError(BackendUnavailableError):
@@ -119,15 +97,15 @@ class Checks:
     def __init__(
         self, folder: Path, gpu: int, stages: Mapping[str, Sequence[Candidate]] | None = None
     ) -> None:
-        self._folder = folder
-        self._gpu = gpu
+        self.folder = folder
+        self.gpu = gpu
         self._device: CudaDevice | None = None
         self.stages = backends.probe_all(gpu) if stages is None else stages
 
     @property
     def device(self) -> CudaDevice:
         """The GPU, started when it is first needed."""
-        problem = backends.driver_problem(self._gpu)
+        problem = backends.driver_problem(self.gpu)
         if problem is not None:
             raise SkippedError(problem)
         if self._device is None:
@@ -135,7 +113,7 @@ class Checks:
                 from bgsoft.cuda.device import CudaDevice
             except ImportError as exc:
                 raise SkippedError(f"{exc}: pip install '.[gpu]'") from exc
-            self._device = CudaDevice(self._gpu)
+            self._device = CudaDevice(self.gpu)
         return self._device
 
     def need(self, stage: str, backend: str) -> CudaDevice | None:
@@ -149,25 +127,25 @@ class Checks:
             raise SkippedError(candidate.explanation)
         return None if backend == "cpu" else self.device
 
-    def _need_decoder(self, backend: str, clip: Path) -> CudaDevice | None:
+    def need_decoder(self, backend: str, clip: Path) -> CudaDevice | None:
         """The same for a clip; NVDEC itself says what it does not decode."""
         device = self.need("decode", backend)
         if backend == "nvdec":
             info = probe(clip)
-            caps = decoder_caps(self._gpu, nv_codec(info).name, info.format.bit_depth)
+            caps = decoder_caps(self.gpu, nv_codec(info).name, info.format.bit_depth)
             reason = caps_reason(caps, info)
             if reason is not None:
                 raise SkippedError(f"NVDEC: {reason}")
         return device
 
-    def _need_encoder(
+    def need_encoder(
         self, backend: str, codec: Codec = Codec.H264, bits: int = 8
     ) -> CudaDevice | None:
         """The same for encoding; NVENC itself says what it does not encode."""
         device = self.need("encode", backend)
         if backend == "nvenc":
             try:
-                caps = encoder_caps(self._gpu, codec.value)
+                caps = encoder_caps(self.gpu, codec.value)
             except BackendUnavailableError as exc:
                 raise SkippedError(str(exc)) from exc
             if bits > 8 and not caps.get("support_10bit_encode", 0):
@@ -177,8 +155,8 @@ class Checks:
     def decode(self, backend: str, spec: ClipSpec = CLIPS[0]) -> Finding:
         """Decode a clip; NVDEC must give the CPU's frames, samples and timestamps."""
         self.need("decode", backend)
-        clip = write_clip(self._folder, spec)
-        shown, seconds = decode_clip(clip, backend, self._need_decoder(backend, clip))
+        clip = write_clip(self.folder, spec)
+        shown, seconds = decode_clip(clip, backend, self.need_decoder(backend, clip))
         if len(shown) != spec.frames:
             raise VerificationError(f"{len(shown)} frames came out, not {spec.frames}")
         detail = Path(spec.name).stem
@@ -242,148 +220,22 @@ class Checks:
         self, backend: str, codec: Codec = Codec.H264, layout: PixelLayout = PixelLayout.NV12
     ) -> Finding:
         """Encode at a variable rate; timestamps must come back, and pictures nearly."""
-        device = self._need_encoder(backend, codec, 10 if layout is PixelLayout.P010 else 8)
+        device = self.need_encoder(backend, codec, 10 if layout is PixelLayout.P010 else 8)
         frames = [draw_frame(index, *_SIZE, layout) for index in range(_FRAMES)]
         times = ClipSpec(name="", frames=_FRAMES + 1, variable_rate=True).pts
         for frame, pts, following in zip(frames, times, times[1:], strict=False):
             frame.pts, frame.duration = pts, following - pts
-        path = self._folder / f"encoded-{backend}-{codec}-{layout}.mp4"
-        made = encode_frames(path, frames, codec, backend, device)
-        detail = f"{made.encoder}, exact timestamps, {_decibels(made.lowest_psnr_db)}"
-        if made.lowest_psnr_db < _LEAST_ENCODED_DB:
+        path = self.folder / f"encoded-{backend}-{codec}-{layout}.mp4"
+        encoder, worst, milliseconds = encode_frames(path, frames, codec, backend, device)
+        detail = f"{encoder}, exact timestamps, {decibels(worst)}"
+        if worst < _LEAST_ENCODED_DB:
             raise VerificationError(f"{detail}: less than {_LEAST_ENCODED_DB:g} dB")
-        return Finding(detail, made.ms_per_frame)
-
-    def mattes(self, clip: Path, model: str, infer: str, composite: str) -> Finding:
-        """Compare the mattes that a model makes of a clip with the CPU's."""
-        self.need("infer", infer)
-        self.need("composite", composite)
-        report, shown = self._render_mattes(clip, model, infer, composite)
-        worst = lowest_psnr_db(shown, self._render_mattes(clip, model, "cpu", "cpu")[1])
-        detail = f"{_decibels(worst)} to the CPU's, {report.d2h_bytes:,.0f} bytes back"
-        if worst < LEAST_MATTE_DB[infer]:
-            raise VerificationError(f"{detail}: less than {LEAST_MATTE_DB[infer]:g} dB")
-        return Finding(detail, report.stages["segment"].ms_per_frame)
-
-    def _render_mattes(
-        self, clip: Path, model: str, infer: str, composite: str
-    ) -> tuple[RenderReport, list[DecodedFrame]]:
-        target = self._folder / f"mattes-{infer}-{composite}.mkv"
-        report = bgsoft.render(
-            clip,
-            target,
-            overwrite=True,
-            duration=_MATTE_SECONDS,
-            effect="matte",
-            codec="ffv1",
-            face="off",
-            model=model,
-            gpu=None if infer == composite == "cpu" else self._gpu,
-            decode="cpu",
-            infer=InferBackend(infer),
-            composite=CompositeBackend(composite),
-            encode="cpu",
-        )
-        _check_events(report)
-        return report, decode_clip(target)[0]
-
-    def combination(self, chosen: Mapping[str, str]) -> Finding:
-        """Render with a backend for each stage; the CPU alone must make the same of the clip."""
-        for stage, backend in chosen.items():
-            self.need(stage, backend)
-        clip = write_clip(self._folder, CLIPS[1])
-        self._need_decoder(chosen["decode"], clip)
-        self._need_encoder(chosen["encode"])
-        report, shown = self._render(clip, chosen)
-        ran = {stage: report.stages["segment" if stage == "infer" else stage] for stage in chosen}
-        if {stage: stage_report.backend for stage, stage_report in ran.items()} != chosen:
-            raise VerificationError("another backend ran")
-        if [frame.pts for frame in shown] != [frame.pts for frame in decode_clip(clip)[0]]:
-            raise VerificationError("timestamps changed")
-        cpu = dict.fromkeys(chosen, "cpu")
-        reference = shown if chosen == cpu else self._render(clip, cpu)[1]
-        worst = lowest_psnr_db(shown, reference)
-        detail = (
-            f"{_decibels(worst)} to the CPU's, per frame {report.h2d_bytes:,.0f} bytes to the "
-            f"device, {report.d2h_bytes:,.0f} back"
-        )
-        if worst < _LEAST_COMBINATION_DB:
-            raise VerificationError(f"{detail}: less than {_LEAST_COMBINATION_DB:g} dB")
-        return Finding(detail)
-
-    def _render(
-        self, clip: Path, chosen: Mapping[str, str]
-    ) -> tuple[RenderReport, list[DecodedFrame]]:
-        target = self._folder / f"{'-'.join(chosen.values())}.mp4"
-        report = bgsoft.render(
-            clip,
-            target,
-            overwrite=True,
-            gpu=None if set(chosen.values()) == {"cpu"} else self._gpu,
-            quality=_FULL_QUALITY,
-            speed="P4" if chosen["encode"] == "nvenc" else "ultrafast",
-            decode=DecodeBackend(chosen["decode"]),
-            infer=InferBackend(chosen["infer"]),
-            composite=CompositeBackend(chosen["composite"]),
-            encode=EncodeBackend(chosen["encode"]),
-        )
-        _check_events(report)
-        return report, decode_clip(target)[0]
-
-    def memory(self) -> Finding:
-        """Device memory in use stays flat over a long render."""
-        device = self.device
-        self.need("composite", "cuda")
-        spec = ClipSpec(name="long.mp4", options=CLIPS[0].options, frames=_MEMORY_FRAMES)
-        clip = write_clip(self._folder, spec)
-        used: list[int] = []
-
-        def sample(progress: Progress) -> None:
-            # After the last frame models and decoder have been freed.
-            if _MEMORY_FRAMES // 10 < progress.frames < _MEMORY_FRAMES:
-                used.append(device.used_bytes())
-
-        target = self._folder / "long-out.mp4"
-        report = bgsoft.render(clip, target, gpu=self._gpu, composite="cuda", on_progress=sample)
-        if report.frames_encoded != _MEMORY_FRAMES:
-            raise VerificationError(f"{report.frames_encoded} frames, not {_MEMORY_FRAMES}")
-        if len(used) <= 3:
-            raise VerificationError("too fast to look")
-        growth = max(used) - min(used)
-        detail = f"{max(used) / 1e6:.0f} MB in use on the device, varies by {growth / 1e6:.1f} MB"
-        if growth > _MEMORY_SLACK_BYTES:
-            raise VerificationError(detail)
-        peak = report.peak_vram_bytes
-        by_nvml = "unknown" if peak is None else f"{peak / 1e6:.0f} MB"
-        return Finding(f"{detail}; peak by NVML {by_nvml}; {report.fps:.0f} frames/s")
-
-    def exit(self) -> Finding:
-        """A process that has used the GPU ends without a word from CUDA's libraries."""
-        self.need("composite", "cuda")
-        clip, target = write_clip(self._folder, CLIPS[0]), self._folder / "exit.mp4"
-        command = [sys.executable, "-X", "faulthandler", "-m", "bgsoft", "render", str(clip)]
-        command += [str(target), "-y", "--composite", "cuda", "--gpu", str(self._gpu)]
-        done = subprocess.run(
-            [*command, "--progress", "none"], capture_output=True, text=True, check=False
-        )
-        lines = done.stderr.strip().splitlines()
-        if done.returncode != 0:
-            raise VerificationError(f"exit code {done.returncode}: {lines[-1] if lines else ''}")
-        for line in lines:
-            if any(word in line for word in _CRASH_WORDS):
-                raise VerificationError(line)
-        return Finding("exit code 0, nothing told")
+        return Finding(detail, milliseconds)
 
 
-def _decibels(value: float) -> str:
+def decibels(value: float) -> str:
+    """A PSNR in words."""
     return "equal" if math.isinf(value) else f"{value:.1f} dB"
-
-
-def _check_events(report: RenderReport) -> None:
-    """Raise where a backend failed, though the render went on."""
-    for event in report.events:
-        if event.kind in ("fault", "retry", "fallback"):
-            raise VerificationError(event.message)
 
 
 def run_trials(
@@ -395,9 +247,6 @@ def run_trials(
         stages: As :func:`bgsoft.backends.probe_all` gives them.
         folder: Empty, for files of a few megabytes.
         gpu: CUDA device number.
-
-    Returns:
-        One for each candidate, in the same order.
     """
     checks = Checks(folder, gpu, stages)
     trials: dict[str, Callable[[str], Finding]] = {

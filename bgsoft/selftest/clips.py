@@ -103,13 +103,7 @@ def _wall(width: int, height: int) -> Picture:
 
 
 def draw_picture(index: int, width: int, height: int) -> Picture:
-    """(H, W, 3) RGB: head and shoulders that swing slowly, different for every index.
-
-    Args:
-        index: Frame number.
-        width: Pixels.
-        height: Pixels.
-    """
+    """(H, W, 3) RGB: head and shoulders that swing slowly, different for every index."""
     picture = _wall(width, height).copy()
     swing = np.sin(2 * np.pi * index / _PERIOD) + index / 400
 
@@ -141,14 +135,7 @@ def _video_frame(index: int, width: int, height: int, pixel_format: str) -> Vide
 
 
 def write_clip(folder: Path, spec: ClipSpec) -> Path:
-    """Encode a clip, unless it is there already.
-
-    Args:
-        folder: Where to.
-        spec: What to draw and how to encode it.
-
-    Returns:
-        The file.
+    """Encode a clip into a folder, unless it is there already.
 
     Raises:
         av.error.FFmpegError, ValueError: This PyAV lacks the encoder, or it failed.

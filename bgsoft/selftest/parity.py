@@ -183,38 +183,32 @@ Side = HostSide
 """The stages in one place or another."""
 
 
+_REFERENCE = HostSide()
+
+
 def measure_parity(
-    ours: Side,
-    spec: ModelSpec,
-    *,
-    reference: Side | None = None,
-    size: tuple[int, int] = (1280, 720),
-    effects: tuple[EffectConfig, ...] = EFFECTS,
+    ours: Side, spec: ModelSpec, *, size: tuple[int, int] = (1280, 720)
 ) -> Iterator[Parity]:
-    """Run the same frames through both sides.
+    """Run the same frames through a side and the CPU.
 
     Args:
         ours: What is checked.
         spec: Model whose input is compared.
-        reference: What it is compared with; None: the CPU.
         size: (width, height) of the frames, even.
-        effects: Effects to compare.
 
     Yields:
         One result for each stage, sample depth and effect.
     """
-    reference = reference or HostSide()
     for layout in PixelLayout:
         frames = [draw_frame(index, *size, layout) for index in range(3)]
-        bits = frames[0].format.bit_depth
-        yield _grid(ours, reference, frames[0], bits)
-        yield _tensor(ours, reference, frames[0], spec, bits)
+        yield _grid(ours, frames[0])
+        yield _tensor(ours, frames[0], spec)
         masks = [_mask(index) for index in range(len(frames))]
         edge = MatteConfig(expand_pct=0.3, feather_pct=1.0)
-        yield compare_mattes(ours, edge, frames, masks, reference=reference)
+        yield compare_mattes(ours, edge, frames, masks)
         matte = _matte_of(masks[0], frames[0].format)
-        for effect in effects:
-            yield compare_composites(ours, effect, frames[0], matte, reference=reference)
+        for effect in EFFECTS:
+            yield compare_composites(ours, effect, frames[0], matte)
 
 
 def _codes(samples: Array, format: FrameFormat) -> NDArray[np.float64]:
@@ -238,23 +232,27 @@ def _result(name: str, found: NDArray[np.float64], tolerance: str, ok: bool) -> 
     )
 
 
-def _grid(ours: Side, reference: Side, frame: Frame, bits: int) -> Parity:
-    format = frame.format
-    got, want = (side.reducer(format).reduce([side.place(frame)])[0] for side in (ours, reference))
-    found = _differences(format, [(got.luma, want.luma), (got.chroma, want.chroma)])
-    return _result(f"reduce, {bits} bits", found, "equal", not found.any())
+def _reduced(side: Side, frame: Frame) -> Reduced:
+    return side.reducer(frame.format).reduce([side.place(frame)])[0]
 
 
-def _tensor(ours: Side, reference: Side, frame: Frame, spec: ModelSpec, bits: int) -> Parity:
+def _grid(ours: Side, frame: Frame) -> Parity:
+    got, want = (_reduced(side, frame) for side in (ours, _REFERENCE))
+    found = _differences(frame.format, [(got.luma, want.luma), (got.chroma, want.chroma)])
+    return _result(f"reduce, {frame.format.bit_depth} bits", found, "equal", not found.any())
+
+
+def _tensor(ours: Side, frame: Frame, spec: ModelSpec) -> Parity:
     format = frame.format
-    tensors = []
-    for side in (ours, reference):
-        reduced = side.reducer(format).reduce([side.place(frame)])[0]
-        tensors.append(to_host(side.write_tensor(spec, format, reduced)))
+    tensors = [
+        to_host(side.write_tensor(spec, format, _reduced(side, frame)))
+        for side in (ours, _REFERENCE)
+    ]
     std = np.array(spec.std).reshape((3, 1, 1) if spec.layout == "NCHW" else 3)
     found = (np.abs(tensors[0].astype(np.float64) - tensors[1]) * std * 255).ravel()
     tolerance = f"max {TENSOR_CODES:g} of 255"
-    return _result(f"preprocess, {bits} bits", found, tolerance, found.max() <= TENSOR_CODES)
+    ok = bool(found.max() <= TENSOR_CODES)
+    return _result(f"preprocess, {format.bit_depth} bits", found, tolerance, ok)
 
 
 def _mask(index: int) -> NDArray[np.float32]:
@@ -275,25 +273,23 @@ def compare_mattes(
     frames: Sequence[Frame],
     masks: Sequence[NDArray[np.float32] | None],
     *,
-    reference: Side | None = None,
     batch: int = 1,
     cuts: Sequence[int] = (),
     from_alpha: bool = False,
 ) -> Parity:
-    """Make mattes on both sides.
+    """Make mattes on a side and on the CPU.
 
     Args:
         ours: What is checked.
         config: The matte settings.
         frames: On the host, all of one format.
         masks: The raw mask of each frame; None where the last one holds.
-        reference: What it is compared with; None: the CPU.
         batch: Frames at a time.
         cuts: Frames that begin a new scene, each the first of a batch.
         from_alpha: The masks are mattes of the frame's size.
     """
     format = frames[0].format
-    sides = (ours, reference or HostSide())
+    sides = (ours, _REFERENCE)
     stages = [side.matte_stage(config, format, batch, from_alpha=from_alpha) for side in sides]
     reducers = [side.reducer(format, batch) for side in sides]
     differences: list[NDArray[np.float64]] = []
@@ -343,28 +339,13 @@ def _direct_codes(config: MatteConfig) -> int:
 
 
 def compare_composites(
-    ours: Side,
-    effect: EffectConfig,
-    frame: Frame,
-    matte: Matte,
-    *,
-    reference: Side | None = None,
-    least_db: float = 0.0,
+    ours: Side, effect: EffectConfig, frame: Frame, matte: Matte, *, least_db: float = 0.0
 ) -> Parity:
-    """Composite a frame on both sides.
-
-    Args:
-        ours: What is checked.
-        effect: What to do.
-        frame: On the host.
-        matte: Of the frame, on the host.
-        reference: What it is compared with; None: the CPU.
-        least_db: PSNR that is asked for as well.
-    """
+    """Composite a host frame with its matte on a side and on the CPU; dB: asked for as well."""
     format = frame.format
     bits = format.bit_depth
     results = []
-    for side in (ours, reference or HostSide()):
+    for side in (ours, _REFERENCE):
         placed = side.place(frame)
         placed.planes.alpha[:] = side.place_array(matte.alpha)
         given = Matte(alpha=placed.planes.alpha, reduced=side.place_array(matte.reduced))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import Encoder
 from bgsoft.errors import VerificationError
-from bgsoft.frame import Array, Frame, Planes
+from bgsoft.frame import Array, Frame
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DecodedFrame",
-    "Encoded",
     "Mask",
     "decode_clip",
     "difference",
@@ -68,21 +67,10 @@ def to_device(frame: Frame) -> Frame:
     from bgsoft.cuda.device import device_planes
 
     planes = device_planes(frame.format, frame.planes.slot)
-    for source, target in zip(_all_planes(frame.planes), _all_planes(planes), strict=True):
-        target.set(source)
+    for name in ("luma", "chroma", "alpha"):
+        getattr(planes, name).set(getattr(frame.planes, name))
     cupy.cuda.Device().synchronize()
-    return Frame(
-        planes=planes,
-        format=frame.format,
-        index=frame.index,
-        pts=frame.pts,
-        time_base=frame.time_base,
-        duration=frame.duration,
-    )
-
-
-def _all_planes(planes: Planes) -> tuple[Array, Array, Array]:
-    return planes.luma, planes.chroma, planes.alpha
+    return replace(frame, planes=planes)
 
 
 @dataclass(slots=True, eq=False)
@@ -97,12 +85,7 @@ class DecodedFrame:
 def decode_clip(
     path: Path, backend: str = "cpu", device: CudaDevice | None = None
 ) -> tuple[list[DecodedFrame], float]:
-    """Decode a whole file.
-
-    Args:
-        path: A video file.
-        backend: ``nvdec`` or ``cpu``.
-        device: For ``nvdec``.
+    """Decode a whole file, on the CPU or by ``nvdec`` on a device.
 
     Returns:
         The frames, and seconds spent decoding without opening and without the copies to the host.
@@ -170,15 +153,7 @@ def run_model(
     precision: Precision = Precision.FP32,
     runs: int = 10,
 ) -> Mask:
-    """Segment one frame.
-
-    Args:
-        model: A segmentation model.
-        frame: On the host.
-        backend: ``tensorrt``, ``cuda`` or ``cpu``.
-        device: For the first two.
-        precision: fp32 or fp16.
-        runs: How often, for the time.
+    """Segment a host frame, so often for the time, on the CPU or by a provider on a device.
 
     Raises:
         BackendUnavailableError: The provider does not run here, or has no such precision.
@@ -200,26 +175,11 @@ def run_model(
         driver.close()
 
 
-def _builder(device: CudaDevice | None, precision: Precision = Precision.FP32) -> StageBuilder:
+def _builder(device: CudaDevice | None) -> StageBuilder:
     """Builds stages to be tried alone; frames live on the device where there is one."""
-    config = BackendConfig(
-        composite=CompositeBackend.CPU if device is None else CompositeBackend.CUDA,
-        precision=precision,
-        ring_slots=_RING_SLOTS,
-        batch=1,
-    )
+    composite = CompositeBackend.CPU if device is None else CompositeBackend.CUDA
+    config = BackendConfig(composite=composite, ring_slots=_RING_SLOTS, batch=1)
     return StageBuilder(config, lambda _event: None, device=device, alone=True)
-
-
-@dataclass(slots=True, eq=False)
-class Encoded:
-    """A file that an encoder made, as the CPU decodes it."""
-
-    encoder: str
-    frames: int
-    lowest_psnr_db: float
-    """Of luma, against what went in."""
-    ms_per_frame: float
 
 
 def encode_frames(
@@ -228,15 +188,11 @@ def encode_frames(
     codec: Codec = Codec.H264,
     backend: str = "cpu",
     device: CudaDevice | None = None,
-) -> Encoded:
-    """Encode host frames into a file, decode it again and compare.
+) -> tuple[str, float, float]:
+    """Encode host frames into a file, on the CPU or by ``nvenc``, decode it again and compare.
 
-    Args:
-        path: File to write.
-        frames: On the host; all of one format.
-        codec: For the encoder.
-        backend: ``nvenc`` or ``cpu``.
-        device: For ``nvenc``.
+    Returns:
+        The encoder, the least PSNR of luma in dB, and milliseconds a frame.
 
     Raises:
         VerificationError: Frames or timestamps did not come back as they went in.
@@ -249,22 +205,23 @@ def encode_frames(
     encoder, seconds = encode_file(
         path, fed, info, lambda muxer: builder.make_encoder(backend, muxer, settings, info)
     )
-    return _read_back(path, frames, encoder, 1000 * seconds / len(frames))
+    with CpuDecoder(path) as decoder:
+        time_base = decoder.info.time_base
+    seen, _ = decode_clip(path)
+    expected = [frame.pts * frame.time_base for frame in frames]
+    if [shown.pts * time_base for shown in seen] != expected:
+        raise VerificationError(f"{encoder}: {len(seen)} frames at other times came back")
+    sent = [DecodedFrame(frame.pts, frame.luma, frame.chroma) for frame in frames]
+    return encoder, lowest_psnr_db(seen, sent), 1000 * seconds / len(frames)
 
 
 def encode_file(
     path: Path, frames: Sequence[Frame], info: VideoInfo, make: Callable[[Muxer], Encoder]
 ) -> tuple[str, float]:
-    """Encode frames into a file without sound.
-
-    Args:
-        path: File to write.
-        frames: Where the encoder takes them.
-        info: Of the video that they are from.
-        make: Makes the encoder.
+    """Encode frames, which are where the encoder takes them, into a file without sound.
 
     Returns:
-        Its name, and the seconds from the first frame to the last packet.
+        The encoder's name, and the seconds from the first frame to the last packet.
 
     Raises:
         BgsoftError: As encoder and muxer.
@@ -281,14 +238,3 @@ def encode_file(
         finally:
             encoder.close()
     return encoder.name, seconds
-
-
-def _read_back(path: Path, frames: Sequence[Frame], encoder: str, ms: float) -> Encoded:
-    with CpuDecoder(path) as decoder:
-        time_base = decoder.info.time_base
-    seen, _ = decode_clip(path)
-    expected = [frame.pts * frame.time_base for frame in frames]
-    if [shown.pts * time_base for shown in seen] != expected:
-        raise VerificationError(f"{encoder}: {len(seen)} frames at other times came back")
-    sent = [DecodedFrame(frame.pts, frame.luma, frame.chroma) for frame in frames]
-    return Encoded(encoder, len(seen), lowest_psnr_db(seen, sent), ms)

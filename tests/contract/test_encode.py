@@ -31,7 +31,7 @@ from bgsoft.media.containers import CONTAINERS, container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import frame_content_light, frame_mastering_display
 from tests.fakes import host_planes
-from tests.outside import shown_by_ffmpeg
+from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import draw, encode_frames, matte_picture, psnr, read_back, video_info
 from tests.synthetic import read_index
 
@@ -188,6 +188,27 @@ def test_one_odd_side(tmp_path: Path, width: int, height: int) -> None:
     for frame in read_back(path):
         assert frame.planes[0].shape == (height, width)
         assert frame.planes[1].shape == (height, width)
+
+
+FFV1_SIZES = [(1, 3), (2, 6), (3, 3), (4, 34), (7, 401), (33, 17), (97, 71), (352, 288), (353, 287)]
+FFV1_SIZES += [(427, 239), (426, 239), (427, 240), (853, 479), (1279, 719), (1920, 1080)]
+
+
+@pytest.mark.parametrize("kind", [PictureKind.COLOR, PictureKind.COLOR_ALPHA])
+@pytest.mark.parametrize(("width", "height"), FFV1_SIZES)
+def test_ffv1_of_any_size(tmp_path: Path, width: int, height: int, kind: PictureKind) -> None:
+    format = replace(NV12, width=width, height=height)
+    path, raw = tmp_path / "out.mkv", tmp_path / "out.yuv"
+    codec = EncodeConfig(codec=Codec.FFV1)
+    encode_frames(path, video_info(format), REGULAR[:2], settings=codec, kind=kind)
+    planes, expected = host_planes(format), b""
+    for index in range(2):
+        draw(planes, format, index)
+        shown = [planes.luma, planes.chroma[..., 0], planes.chroma[..., 1]]
+        shown += [planes.alpha] if kind is PictureKind.COLOR_ALPHA else []
+        expected += b"".join(plane.tobytes() for plane in shown)
+    ffmpeg("-xerror", "-err_detect", "crccheck+explode", "-i", path, "-f", "rawvideo", raw)
+    assert raw.read_bytes() == expected
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))

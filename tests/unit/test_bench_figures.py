@@ -10,9 +10,9 @@ import pytest
 
 from bgsoft.bench import baseline
 from bgsoft.bench.bottleneck import find_bottleneck
+from bgsoft.bench.run import read_timeline
 from bgsoft.bench.sampling import interleaved, median, noise, percentile
 from bgsoft.bench.tables import baseline_tables, tables
-from bgsoft.bench.timeline import read_timeline
 from bgsoft.config import EncodeConfig
 from bgsoft.errors import ConfigError
 from bgsoft.pipeline.trace import TraceRecorder
@@ -24,10 +24,12 @@ GPU = {"decode": "nvdec", "infer": "cuda", "composite": "cuda", "encode": "nvenc
 
 
 def test_rounds_turn_round() -> None:
-    seen: list[int] = []
-    order = list(interleaved("ab", 3, seen.append))
-    assert order == [(0, "a"), (0, "b"), (1, "b"), (1, "a"), (2, "a"), (2, "b")]
-    assert seen == [0, 1, 2]
+    told: list[str] = []
+    order = list(interleaved("ab", 2, "renders", told.append))
+    warm_up, counts = False, True
+    assert order[:2] == [(warm_up, "a"), (warm_up, "b")]
+    assert order[2:] == [(counts, "b"), (counts, "a"), (counts, "a"), (counts, "b")]
+    assert told == ["renders: warm-up", "renders: round 1 of 2", "renders: round 2 of 2"]
 
 
 def test_median_and_percentile() -> None:
@@ -111,7 +113,7 @@ def test_bottleneck_in_words(
 ) -> None:
     found = find_bottleneck(load(**shares), cpu, 4, backends, EncodeConfig(speed=speed))
     assert found is not None
-    assert found.text == expected
+    assert found["text"] == expected
 
 
 def test_no_bottleneck_without_figures() -> None:

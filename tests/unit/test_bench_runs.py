@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+import bgsoft.bench.tune as tuning
 from bgsoft.bench import clip as clips
 from bgsoft.bench import phases
 from bgsoft.bench.cases import Case, Sampler, repeat, run_cases
 from bgsoft.bench.clip import prepare
-from bgsoft.bench.process import Run, preset_text, run_process, stage_load
+from bgsoft.bench.process import Run, preset_text, run_process
 from bgsoft.bench.tune import candidates, chosen_preset, tune
 from bgsoft.compare.compare import compare
 from bgsoft.config import InferBackend, Precision, RenderConfig
@@ -55,7 +56,7 @@ def test_warm_up_is_dropped_and_rounds_are_kept() -> None:
 
         return sample
 
-    (result,) = run_cases([case(make)], 3)
+    (result,) = run_cases([case(make)], 3, print)
     assert result["samples_ms"] == [2.0, 3.0, 4.0]
     assert result["median_ms"] == 3.0
     assert result["fps"] == pytest.approx(1000 / 3)
@@ -75,7 +76,7 @@ def test_a_case_that_fails_keeps_its_reason(error: Exception, reason: str) -> No
         raise error
 
     good = case(lambda _stack: lambda: [1.0])
-    failed, other = run_cases([case(make), good], 1)
+    failed, other = run_cases([case(make), good], 1, print)
     assert failed["reason"] == reason
     assert not failed["available"]
     assert failed["median_ms"] is None
@@ -89,7 +90,7 @@ def test_what_was_opened_is_closed_whatever_happens() -> None:
         stack.callback(closed.append, "closed")
         raise BackendUnavailableError("later")
 
-    run_cases([case(make)], 1)
+    run_cases([case(make)], 1, print)
     assert closed == ["closed"]
 
 
@@ -107,7 +108,7 @@ def test_repeat_shares_the_time_of_a_batch_and_waits_once_a_sample() -> None:
 def test_a_short_clip_is_looped_without_a_gap(clip: Path, tmp_path: Path) -> None:
     made = prepare(clip, tmp_path, 2.5)
     assert made.loops == 3
-    shown, _ = decode_clip(made.path)
+    shown, _ = decode_clip(made.info.path)
     assert len(shown) == 3 * SPEC.frames
     steps = {b.pts - a.pts for a, b in itertools.pairwise(shown)}
     assert len(steps) == 1
@@ -117,13 +118,13 @@ def test_a_short_clip_is_looped_without_a_gap(clip: Path, tmp_path: Path) -> Non
 
 def test_a_long_clip_is_measured_in_part(clip: Path, tmp_path: Path) -> None:
     made = prepare(clip, tmp_path, 0.5)
-    assert (made.path, made.loops, made.duration_seconds) == (clip, 1, 0.5)
+    assert (made.info.path, made.loops, made.duration_seconds) == (clip, 1, 0.5)
 
 
 def test_without_a_sample_a_clip_is_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(clips, "sample_path", lambda: None)
     made = clips.prepare(None, tmp_path, 1.0)
-    assert made.path.is_file()
+    assert made.info.path.is_file()
     assert (made.info.format.width, made.info.format.height) == (1280, 720)
     assert made.duration_seconds == 1.0
 
@@ -160,7 +161,7 @@ def test_figures_of_a_run() -> None:
     assert run.fps == 100.0
     assert run.run_fps == 50.0
     assert run.stage_ms == {"decode": 2.0}
-    assert stage_load(run) == {"decode": 0.2}
+    assert run.stage_load == {"decode": 0.2}
 
 
 def test_phases_add_one_stage_after_another() -> None:
@@ -181,36 +182,31 @@ def test_phases_add_one_stage_after_another() -> None:
     assert [c.encode.speed for c in made] == [None] * 4 + ["P5"]
 
 
-def test_a_phase_takes_the_next_provider_where_one_is_missing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_phase_takes_the_next_provider_where_one_is_missing(tmp_path: Path) -> None:
     config = RenderConfig(input=Path("in.mp4"), output=tmp_path / "out.mp4")
     asked: list[str] = []
 
-    def fake(config: RenderConfig, _folder: Path) -> Run:
+    def fake(config: RenderConfig) -> Run:
         asked.append(str(config.backends.infer))
         if config.backends.infer is InferBackend.TENSORRT:
             raise BackendUnavailableError("--infer tensorrt is unavailable: no library")
         return Run(frames=1, wall_s=1, cpu_s=1, report={})
 
-    monkeypatch.setattr(phases, "run_render", fake)
-    row = phases._PhaseRow(phases.PHASES[1], config, tmp_path)
-    row()
-    row()
+    row = phases._PhaseRow(phases.PHASES[1], config, fake)
+    row.take(keep=True)
+    row.take(keep=True)
     assert asked == ["tensorrt", "cuda", "cuda"]
 
 
-def test_a_phase_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fake(config: RenderConfig, _folder: Path) -> Run:
+def test_a_phase_that_cannot_run_says_why(tmp_path: Path) -> None:
+    def fake(config: RenderConfig) -> Run:
         raise BackendUnavailableError(f"--infer {config.backends.infer} is unavailable: no GPU")
 
-    monkeypatch.setattr(phases, "run_render", fake)
     config = RenderConfig(input=Path("in.mp4"), output=tmp_path / "out.mp4")
-    with pytest.raises(
-        BackendUnavailableError,
-        match=r"^--infer tensorrt is unavailable, --infer cuda is unavailable: no GPU$",
-    ):
-        phases._PhaseRow(phases.PHASES[1], config, tmp_path)()
+    row = phases._PhaseRow(phases.PHASES[1], config, fake)
+    row.take(keep=True)
+    assert row.runs == []
+    assert row.reason == "--infer tensorrt is unavailable, --infer cuda is unavailable: no GPU"
 
 
 def test_the_likeness_of_a_phase_is_what_compare_says(
@@ -230,9 +226,9 @@ def test_the_likeness_of_a_phase_is_what_compare_says(
     monkeypatch.setattr(phases, "run_render", fake)
     monkeypatch.setattr(phases, "_transcode_rows", lambda *_: {})
     config = RenderConfig(input=clip, output=tmp_path / "out.mp4")
-    chosen = phases.PHASES[:2]
+    monkeypatch.setattr(phases, "PHASES", phases.PHASES[:2])
     info = probe(clip)
-    found = phases.measure_phases(config, info, tmp_path, rounds=1, cores=2, phases=chosen)
+    found = phases.measure_phases(config, info, tmp_path, rounds=1, cores=2, tell=print)
     pictures = compare(clip, rough, vmaf=False).pictures
     assert pictures is not None
     psnr, ssim = (pictures.statistic(metric, "y") for metric in ("psnr", "ssim"))
@@ -244,10 +240,12 @@ def test_the_likeness_of_a_phase_is_what_compare_says(
 
 
 def test_tuning_candidates() -> None:
-    assert candidates("threads", 4, on_gpu=False) == [0, 1, 2, 4, 6, 8]
-    assert candidates("ring_slots", 4, on_gpu=False) == [None, 4, 8, 16, 32]
-    assert candidates("batch", 4, on_gpu=False) == [None]
-    assert candidates("batch", 4, on_gpu=True) == [None, 1, 2, 4, 8, 16]
+    cpu, gpu = ({"on_gpu": on_gpu, "cpu_encoder": not on_gpu} for on_gpu in (False, True))
+    assert candidates("threads", 4, **cpu) == [0, 1, 2, 4, 6, 8]
+    assert candidates("threads", 4, **gpu) == [0]
+    assert candidates("ring_slots", 4, **cpu) == [None, 4, 8, 16, 32]
+    assert candidates("batch", 4, **cpu) == [None]
+    assert candidates("batch", 4, **gpu) == [None, 1, 2, 4, 8, 16]
 
 
 def report(gpu: bool) -> dict[str, Any]:
@@ -259,7 +257,9 @@ def report(gpu: bool) -> dict[str, Any]:
     return {"wall_s": 1.0, "first_frame_s": 0.0, "stages": stages}
 
 
-def test_tuning_takes_what_is_faster_by_more_than_noise(tmp_path: Path) -> None:
+def test_tuning_takes_what_is_faster_by_more_than_noise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def fake(config: RenderConfig, _folder: Path) -> Run:
         frames = 1001
         if config.backends.threads == 1:
@@ -273,7 +273,8 @@ def test_tuning_takes_what_is_faster_by_more_than_noise(tmp_path: Path) -> None:
         return Run(frames=frames, wall_s=1.0, cpu_s=1.0, report=report(gpu=True))
 
     config = RenderConfig(input=Path("in.mp4"), output=tmp_path / "out.mp4", preset="soft")
-    found = tune(config, tmp_path, rounds=2, measure=fake)
+    monkeypatch.setattr(tuning, "run_render", fake)
+    found = tune(config, tmp_path, rounds=2, tell=print)
     assert found["chosen"] == {"threads": 1, "ring_slots": None, "batch": 8}
     assert found["baseline_fps"] == 1000.0
     tried = {(t["setting"], t["value"]) for t in found["trials"]}
@@ -281,7 +282,9 @@ def test_tuning_takes_what_is_faster_by_more_than_noise(tmp_path: Path) -> None:
     assert ("batch", 16) not in tried
 
 
-def test_a_cold_start_does_not_speak_against_the_automatic_choice(tmp_path: Path) -> None:
+def test_a_cold_start_does_not_speak_against_the_automatic_choice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     runs = iter(range(1000))
 
     def fake(_config: RenderConfig, _folder: Path) -> Run:
@@ -289,7 +292,8 @@ def test_a_cold_start_does_not_speak_against_the_automatic_choice(tmp_path: Path
         return Run(frames=501 if cold else 1001, wall_s=1.0, cpu_s=1.0, report=report(gpu=False))
 
     config = RenderConfig(input=Path("in.mp4"), output=tmp_path / "out.mp4")
-    found = tune(config, tmp_path, rounds=1, measure=fake)
+    monkeypatch.setattr(tuning, "run_render", fake)
+    found = tune(config, tmp_path, rounds=1, tell=print)
     assert found["chosen"] == {"threads": 0, "ring_slots": None}
     assert {trial["fps"] for trial in found["trials"]} == {1000.0}
 

@@ -13,7 +13,7 @@ from av.video.frame import VideoFrame
 
 from bgsoft.compare.compare import Limits, compare
 from bgsoft.compare.pictures import Region, compare_pictures
-from bgsoft.compare.plot import write_comparison_plot
+from bgsoft.compare.tables import write_comparison_plot
 from bgsoft.compare.vmaf import find_ffmpeg
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from tests.synthetic import VideoSpec, regular_times, write_video
@@ -140,8 +140,8 @@ def test_vmaf_of_a_region_ignores_the_rest(a: Path, b: Path, mask: Path) -> None
         pictures = compare_pictures(a, b, mask=mask, region=region, ffmpeg=ffmpeg).pictures
         assert pictures.vmaf_reason is None
         assert "replaced by A's" in str(pictures.vmaf_region)
-        scores[region] = pictures.curve("vmaf", "y")
-    same = compare_pictures(a, a, ffmpeg=ffmpeg).pictures.curve("vmaf", "y")
+        scores[region] = pictures.statistic("vmaf", "y")
+    same = compare_pictures(a, a, ffmpeg=ffmpeg).pictures.statistic("vmaf", "y")
     assert same is not None
     assert scores[Region.BACKGROUND] == same
     assert scores[Region.FOREGROUND] != same
@@ -157,7 +157,7 @@ def test_without_vmaf_the_rest_is_measured(
     result = compare(a, b)
     assert result.pictures is not None
     assert result.pictures.vmaf_reason == "no ffmpeg found: pip install '.[quality]'"
-    assert result.pictures.curve("vmaf", "y") is None
+    assert result.pictures.statistic("vmaf", "y") is None
     assert result.pictures.statistic("psnr", "y") is not None
     with pytest.raises(BackendUnavailableError, match=r"--min-vmaf: no ffmpeg found"):
         compare(a, b, limits=Limits(vmaf=90))
