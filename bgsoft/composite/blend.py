@@ -6,8 +6,6 @@ none costs more than it saves, and each call less is a wait less for the interpr
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -24,28 +22,37 @@ _CODE_MASK_10 = 0xFFC0
 _HALF_CODE_10 = 32
 
 
-class Background(ABC):
+class Background:
     """The background of one frame at a time, in the frame's sample format.
 
     Frames of a batch are worked on side by side, each by a background of its own; what one knows
     of earlier frames it shares with the others.
+
+    Args:
+        format: Format of every frame.
     """
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:  # noqa: B027
+    def __init__(self, format: FrameFormat) -> None:
+        self.luma: Samples = np.empty(format.luma_shape, format.dtype)
+        """(H, W)."""
+        self.chroma: Samples = np.empty(format.chroma_shape, format.dtype)
+        """(⌈H/2⌉, ⌈W/2⌉, 2)."""
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         """Begin the next frame, side by side with others; the frame itself is only read."""
 
-    def settle(self, frame: Frame) -> None:  # noqa: B027
+    def settle(self, frame: Frame) -> None:
         """Bring in what is known of earlier frames; called in presentation order.
 
         Raises:
             DecodeError: A background video can no longer be read.
         """
 
-    @abstractmethod
     def planes(self) -> tuple[Samples, Samples]:
-        """Luma (H, W) and chroma (⌈H/2⌉, ⌈W/2⌉, 2) of the frame that was begun; only read."""
+        """Luma and chroma of the frame that was begun; only read."""
+        return self.luma, self.chroma
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Free what it holds; safe to call twice."""
 
 

@@ -176,7 +176,7 @@ class ClipPlayer:
             self._clip = LoopedClip(info)
         except MediaError as exc:
             raise ConfigError(f"--background: {exc}", path=path) from exc
-        self._format, self._orientation = format, info.orientation
+        self.format, self._orientation = format, info.orientation
         self._source_color, self._source_height = info.format.color, info.format.height
         target = (format.width, format.height)
         aspect = info.sample_aspect_ratio
@@ -224,7 +224,7 @@ class ClipPlayer:
 
     def _write(self, shown: VideoFrame) -> None:
         """Convert a frame of the clip into the planes."""
-        color, ours = self._source_color, self._format.color
+        color, ours = self._source_color, self.format.color
         rgb = is_rgb(shown.format)
         full = rgb or color.full_range
         width, height = self._scaled
@@ -234,7 +234,7 @@ class ClipPlayer:
             height=height,
             format=self._planar,
             src_colorspace=None if rgb else _matrix(color, self._source_height),
-            dst_colorspace=_matrix(ours, self._format.height),
+            dst_colorspace=_matrix(ours, self.format.height),
             interpolation=_INTERPOLATION,
             src_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
             dst_color_range=ColorRange.JPEG if ours.full_range else ColorRange.MPEG,
@@ -249,14 +249,14 @@ class ClipPlayer:
             top // 2 : top // 2 + (wanted_height + 1) // 2,
             left // 2 : left // 2 + (wanted_width + 1) // 2,
         ]
-        shift = self._format.shift
+        shift = self.format.shift
         np.left_shift(self._upright(luma), shift, out=self.luma)
         np.left_shift(self._upright(cb[half]), shift, out=self.chroma[..., 0])
         np.left_shift(self._upright(cr[half]), shift, out=self.chroma[..., 1])
         self.version += 1
 
     def _plane(self, plane: VideoPlane) -> NDArray[Any]:
-        samples: NDArray[Any] = np.frombuffer(memoryview(plane), self._format.dtype)
+        samples: NDArray[Any] = np.frombuffer(memoryview(plane), self.format.dtype)
         return samples.reshape(plane.height, -1)[:, : plane.width]
 
     def _upright(self, plane: NDArray[Any]) -> NDArray[Any]:
@@ -277,20 +277,20 @@ class ClipBackground(Background):
     """
 
     def __init__(self, player: ClipPlayer) -> None:
+        super().__init__(player.format)
         self._player = player
-        self._luma, self._chroma = player.luma.copy(), player.chroma.copy()
-        self._version = player.version
+        self._version = 0
+        self._follow()
 
     def settle(self, frame: Frame) -> None:
-        player = self._player
-        player.show(frame)
-        if self._version != player.version:
-            np.copyto(self._luma, player.luma)
-            np.copyto(self._chroma, player.chroma)
-            self._version = player.version
+        self._player.show(frame)
+        self._follow()
 
-    def planes(self) -> tuple[Samples, Samples]:
-        return self._luma, self._chroma
+    def _follow(self) -> None:
+        if self._version != self._player.version:
+            np.copyto(self.luma, self._player.luma)
+            np.copyto(self.chroma, self._player.chroma)
+            self._version = self._player.version
 
     def close(self) -> None:
         self._player.close()

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from bgsoft.composite.blend import Background, Blender
-from bgsoft.composite.blur import BlurBackground
-from bgsoft.composite.bokeh import BokehBackground
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
-from bgsoft.composite.cutout import CutoutBackground
-from bgsoft.composite.dim import DimBackground
-from bgsoft.composite.pixelate import PixelateBackground
-from bgsoft.composite.plate import color_plate, image_plate
+from bgsoft.composite.filters import BlurBackground, BokehBackground, PixelateBackground
+from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
+from bgsoft.composite.plate import CutoutBackground, DimBackground, color_plate, image_plate
+from bgsoft.composite.upsample import HeldCells
 from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 from bgsoft.workers import Workers
@@ -72,14 +69,16 @@ def _make_backgrounds(
     length_px = effect.strength_px(format.height)
     match effect.kind:
         case EffectKind.BLUR if length_px:
-            blur = BlurBackground(format, length_px)
-            return [blur, *(BlurBackground(format, length_px, blur) for _ in range(1, lanes))]
+            blur = BlurPlan.of(format, length_px)
+            held = HeldCells(blur.cells)
+            return [BlurBackground(blur, held) for _ in range(lanes)]
         case EffectKind.BOKEH if length_px:
-            make = partial(BokehBackground, format, length_px, effect.highlights)
-            bokeh = make()
-            return [bokeh, *(make(bokeh) for _ in range(1, lanes))]
+            bokeh = BokehPlan.of(format, length_px, effect.highlights)
+            held = HeldCells(bokeh.cells)
+            return [BokehBackground(bokeh, held) for _ in range(lanes)]
         case EffectKind.PIXELATE if length_px:
-            return [PixelateBackground(format, length_px) for _ in range(lanes)]
+            mosaic = PixelatePlan.of(format, length_px)
+            return [PixelateBackground(mosaic) for _ in range(lanes)]
         case EffectKind.DIM if effect.effective_strength:
             return [DimBackground(format, effect.effective_strength) for _ in range(lanes)]
         case EffectKind.COLOR:
