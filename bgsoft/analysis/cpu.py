@@ -1,4 +1,4 @@
-"""Reduction of frames to the analysis grid with OpenCV."""
+"""The analysis grid on the CPU: reduction, scene cuts and picture similarity."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape
+from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape, is_similar
 from bgsoft.frame import Frame, FrameFormat, Reduced
+from bgsoft.pipeline.scenes import THUMB_SHAPE, SceneCutDetector
 from bgsoft.workers import Workers
 
-__all__ = ["AreaReducer", "CpuReducer", "Samples", "halve"]
+__all__ = ["AreaReducer", "CpuReducer", "CpuSceneProbe", "Samples", "halve"]
 
 Samples = NDArray[Any]
 """One plane of frame samples, uint8 or uint16."""
@@ -120,30 +121,21 @@ class CpuReducer:
 
     def __init__(self, format: FrameFormat, workers: Workers | None = None) -> None:
         self._workers = workers or Workers()
-        self._lanes = [_Lane(format) for _ in range(self._workers.lanes)]
+        size = (format.width, format.height)
+        factor, detail = grid_factor(*size), detail_factor(*size)
+        lanes = range(self._workers.lanes)
+        self._grids = [_Grid(format, factor) for _ in lanes]
+        self._details = [_Grid(format, detail) for _ in lanes] if 1 < detail < factor else []
+        self._detail_is_frame = detail == 1 < factor
 
     def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
         """See :meth:`bgsoft.analysis.base.Reducer.reduce`."""
         return self._workers.map(self._reduce, frames)
 
     def _reduce(self, lane: int, frame: Frame) -> Reduced:
-        return self._lanes[lane].reduce(frame)
-
-
-class _Lane:
-    """The buffers of one frame."""
-
-    def __init__(self, format: FrameFormat) -> None:
-        size = (format.width, format.height)
-        factor, detail = grid_factor(*size), detail_factor(*size)
-        self._grid = _Grid(format, factor)
-        self._detail = _Grid(format, detail) if 1 < detail < factor else None
-        self._detail_is_frame = detail == 1 < factor
-
-    def reduce(self, frame: Frame) -> Reduced:
-        reduced = self._grid.reduce(frame)
-        if self._detail is not None:
-            reduced.detail = self._detail.reduce(frame)
+        reduced = self._grids[lane].reduce(frame)
+        if self._details:
+            reduced.detail = self._details[lane].reduce(frame)
         elif self._detail_is_frame:
             reduced.detail = Reduced(1, frame.luma, frame.chroma)
         return reduced
@@ -182,3 +174,39 @@ class _Grid:
             self._chroma.reduce(plane, cells)
         cv2.merge(self._cells, reduced.chroma)
         return reduced
+
+
+class CpuSceneProbe:
+    """Implements :class:`bgsoft.pipeline.picture.SceneProbe` on the analysis grid's luma.
+
+    Args:
+        format: Format of the frames.
+    """
+
+    def __init__(self, format: FrameFormat) -> None:
+        self._detector = SceneCutDetector()
+        self._peak = float((1 << format.bit_depth) - 1 << format.shift)
+        self._thumb = np.empty(THUMB_SHAPE, format.dtype)
+        self._scaled = np.empty(THUMB_SHAPE, np.float32)
+        self._kept: NDArray[Any] | None = None
+
+    def cuts(self, grids: Sequence[Reduced]) -> list[bool]:
+        return [self._is_cut(grid) for grid in grids]
+
+    def _is_cut(self, reduced: Reduced) -> bool:
+        rows, columns = THUMB_SHAPE
+        cv2.resize(reduced.luma, (columns, rows), dst=self._thumb, interpolation=cv2.INTER_AREA)
+        np.multiply(self._thumb, np.float32(1 / self._peak), out=self._scaled, casting="unsafe")
+        return self._detector.update(self._scaled)
+
+    def is_similar(self, reduced: Reduced, min_db: float) -> bool:
+        if self._kept is None:
+            return False
+        error = cv2.norm(reduced.luma, self._kept, cv2.NORM_L2SQR) / reduced.luma.size
+        return is_similar(error, self._peak, min_db)
+
+    def keep(self, reduced: Reduced) -> None:
+        if self._kept is None:
+            self._kept = reduced.luma.copy()
+        else:
+            np.copyto(self._kept, reduced.luma)
