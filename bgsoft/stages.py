@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from bgsoft import backends
-from bgsoft.analysis.cpu import CpuReducer, CpuSceneProbe
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.backends import Choice
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.config import BackendConfig, EncodeConfig, Precision, RenderConfig

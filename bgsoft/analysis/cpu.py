@@ -1,4 +1,4 @@
-"""The analysis grid on the CPU: reduction, scene cuts and picture similarity."""
+"""Reduction of frames to the analysis grid with OpenCV."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape, is_similar
+from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape
 from bgsoft.frame import Frame, FrameFormat, Reduced
-from bgsoft.pipeline.scenes import THUMB_SHAPE, SceneCutDetector
 from bgsoft.workers import Workers
 
-__all__ = ["AreaReducer", "CpuReducer", "CpuSceneProbe", "Samples", "halve"]
+__all__ = ["AreaReducer", "CpuReducer", "Samples", "halve"]
 
 Samples = NDArray[Any]
 """One plane of frame samples, uint8 or uint16."""
@@ -174,39 +173,3 @@ class _Grid:
             self._chroma.reduce(plane, cells)
         cv2.merge(self._cells, reduced.chroma)
         return reduced
-
-
-class CpuSceneProbe:
-    """Implements :class:`bgsoft.pipeline.picture.SceneProbe` on the analysis grid's luma.
-
-    Args:
-        format: Format of the frames.
-    """
-
-    def __init__(self, format: FrameFormat) -> None:
-        self._detector = SceneCutDetector()
-        self._peak = float((1 << format.bit_depth) - 1 << format.shift)
-        self._thumb = np.empty(THUMB_SHAPE, format.dtype)
-        self._scaled = np.empty(THUMB_SHAPE, np.float32)
-        self._kept: NDArray[Any] | None = None
-
-    def cuts(self, grids: Sequence[Reduced]) -> list[bool]:
-        return [self._is_cut(grid) for grid in grids]
-
-    def _is_cut(self, reduced: Reduced) -> bool:
-        rows, columns = THUMB_SHAPE
-        cv2.resize(reduced.luma, (columns, rows), dst=self._thumb, interpolation=cv2.INTER_AREA)
-        np.multiply(self._thumb, np.float32(1 / self._peak), out=self._scaled, casting="unsafe")
-        return self._detector.update(self._scaled)
-
-    def is_similar(self, reduced: Reduced, min_db: float) -> bool:
-        if self._kept is None:
-            return False
-        error = cv2.norm(reduced.luma, self._kept, cv2.NORM_L2SQR) / reduced.luma.size
-        return is_similar(error, self._peak, min_db)
-
-    def keep(self, reduced: Reduced) -> None:
-        if self._kept is None:
-            self._kept = reduced.luma.copy()
-        else:
-            np.copyto(self._kept, reduced.luma)

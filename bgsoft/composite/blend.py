@@ -69,8 +69,6 @@ class Blender:
     """
 
     def __init__(self, format: FrameFormat, *, keeps_partial: bool = False) -> None:
-        self._format = format
-        self._dtype = np.dtype(format.dtype)
         self._kept = np.empty(format.luma_shape, np.uint8) if keeps_partial else None
         rows, columns, _ = format.chroma_shape
         self._mean_alpha = np.empty((rows, columns), np.uint8)
@@ -89,11 +87,7 @@ class Blender:
             frame: Luma and chroma are overwritten, except where alpha is 255.
             alpha: (H, W) uint8, 255 = frame.
             background: The background of this frame.
-
-        Raises:
-            ValueError: A plane's shape or dtype is not the format's.
         """
-        self._check(frame, alpha)
         if self._kept is not None:
             cv2.threshold(alpha, 0, 255, cv2.THRESH_BINARY, dst=self._kept)
             alpha = self._kept
@@ -108,17 +102,6 @@ class Blender:
         for start in range(0, len(samples), self._band):
             band = slice(start, start + self._band)
             self._mix(samples[band], other[band], alpha[band], self._scratch)
-
-    def _check(self, frame: Frame, alpha: NDArray[np.uint8]) -> None:
-        wanted = self._format
-        shapes = (frame.luma.shape, frame.chroma.shape, alpha.shape)
-        if shapes != (wanted.luma_shape, wanted.chroma_shape, wanted.luma_shape):
-            raise ValueError(
-                f"luma, chroma and alpha are {shapes} but frames are {wanted.width}x{wanted.height}"
-            )
-        dtypes = (frame.luma.dtype, frame.chroma.dtype, alpha.dtype)
-        if dtypes != (self._dtype, self._dtype, np.dtype(np.uint8)):
-            raise ValueError(f"luma, chroma and alpha are {dtypes} but frames are {wanted.layout}")
 
     def _chroma_alpha(self, alpha: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Mean alpha of 2×2 samples, or 255 if any is kept, each twice: (⌈H/2⌉, 2·⌈W/2⌉)."""

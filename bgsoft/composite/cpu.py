@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from bgsoft.composite.base import check_planes
 from bgsoft.composite.blend import Background, Blender
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
 from bgsoft.composite.filters import BlurBackground, BokehBackground, PixelateBackground
@@ -33,6 +34,7 @@ class CpuCompositor:
     def __init__(
         self, effect: EffectConfig, format: FrameFormat, workers: Workers | None = None
     ) -> None:
+        self._format = format
         self._workers = workers or Workers()
         self._backgrounds = _make_backgrounds(effect, format, self._workers.lanes)
         self._blenders = [
@@ -52,6 +54,7 @@ class CpuCompositor:
         self._workers.map(self._blend, frames, mattes)
 
     def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        check_planes(self._format, frame, matte, reduced)
         self._backgrounds[lane].prepare(frame, matte, reduced)
 
     def _blend(self, lane: int, frame: Frame, matte: Matte) -> None:

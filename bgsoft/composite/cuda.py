@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.composite.base import check_planes
 from bgsoft.composite.cuda_filters import CudaBlur, CudaBokeh, CudaPixelate
 from bgsoft.composite.cuda_plate import (
     CudaBackground,
@@ -54,7 +54,6 @@ class CudaCompositor:
             bits = 8 * format.bytes_per_sample
             self._kernel = kernel("blend", self._background.blend_kernel, sample_bits=bits)
         width, height = format.width, format.height
-        self._grid_shape = grid_shape(width, height)
         self._size = (np.int32(height), np.int32(width))
         self._blocks = blocks(-(-width // _THREAD_COLUMNS), -(-height // _THREAD_ROWS))
         self._whole_width = width % _THREAD_COLUMNS == 0
@@ -70,7 +69,7 @@ class CudaCompositor:
         if self._background is None:
             return
         for frame, matte, reduced in zip(frames, mattes, grids, strict=True):
-            self._check(frame, matte, reduced)
+            check_planes(self._format, frame, matte, reduced)
             self._background.prepare(frame, matte, reduced)
             self._blend(self._background, frame, matte)
 
@@ -80,24 +79,6 @@ class CudaCompositor:
         whole = self._whole_width and addresses % _ALIGNMENT_BYTES == 0
         arguments = (luma, chroma, alpha, *self._size, np.int32(whole))
         self._kernel(self._blocks, BLOCK, (*arguments, *background.blend_arguments))
-
-    def _check(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
-        wanted, grid = self._format, self._grid_shape
-        luma, chroma, alpha = frame.luma, frame.chroma, matte.alpha
-        shapes = (luma.shape, chroma.shape, alpha.shape)
-        if shapes != (wanted.luma_shape, wanted.chroma_shape, wanted.luma_shape):
-            raise ValueError(
-                f"luma, chroma and alpha are {shapes} but frames are {wanted.width}x{wanted.height}"
-            )
-        dtypes = (luma.dtype, chroma.dtype, alpha.dtype)
-        if dtypes != (wanted.dtype, wanted.dtype, "uint8"):
-            names = ", ".join(str(dtype) for dtype in dtypes)
-            raise ValueError(f"luma, chroma and alpha are {names} but frames are {wanted.layout}")
-        if matte.reduced.shape != grid or reduced.luma.shape != grid:
-            raise ValueError(
-                f"matte and picture are {matte.reduced.shape} and {reduced.luma.shape} "
-                f"on a grid of {grid}"
-            )
 
     def close(self) -> None:
         if self._background is not None:

@@ -144,37 +144,24 @@ class BackgroundFill:
         self._weight_of_alpha = np.clip(ramp, 0, 1).astype(np.float32)
         self._push_pull = PushPull(plan.shape)
 
-    def update(self, matte: Matte, reduced: Reduced) -> bool:
+    def update(self, matte: NDArray[np.uint8], reduced: Reduced) -> bool:
         """Take in the next frame: set :attr:`grid` and :attr:`cells`.
 
         Args:
-            matte: Its matte.
+            matte: (gh, gw) uint8, on the grid: what is filled in.
             reduced: The frame on the analysis grid.
 
         Returns:
             Whether anything was filled in: False where nobody is in the picture.
-
-        Raises:
-            ValueError: ``reduced`` is not the grid of this format.
         """
-        if matte.reduced.shape != self.plan.grid or reduced.luma.shape != self.plan.grid:
-            raise ValueError(
-                f"matte and picture are {matte.reduced.shape} and {reduced.luma.shape} "
-                f"on a grid of {self.plan.grid}"
-            )
         shift = self._up_shift
         np.left_shift(reduced.luma, shift, out=self.grid[0], dtype=np.uint16)
         np.left_shift(reduced.chroma, shift, out=self._chroma, dtype=np.uint16)
         cv2.split(self._chroma, self._chroma_planes)
         for fine, coarse in self._halved:
             halve(fine, coarse)
-        cv2.dilate(
-            matte.reduced,
-            self._reach,
-            dst=self.near,
-            anchor=(1, 1),
-            borderType=cv2.BORDER_REPLICATE,
-        )
+        border = cv2.BORDER_REPLICATE
+        cv2.dilate(matte, self._reach, dst=self.near, anchor=(1, 1), borderType=border)
         weighted = self._push_pull.weighted
         weight = weighted[3]
         np.copyto(self._near_cells, self.near[::2, ::2])
@@ -212,17 +199,8 @@ class FilledPicture:
     def update(
         self, frame: Frame, matte: Matte, reduced: Reduced
     ) -> tuple[Plane16, Plane16, Plane16]:
-        """Take in the next frame.
-
-        Args:
-            frame: The frame, not yet composited.
-            matte: Its matte.
-            reduced: The frame on the analysis grid.
-
-        Returns:
-            Luma, Cb and Cr, 16-bit full scale; overwritten by the next call.
-        """
-        people = self._fill.update(matte, reduced)
+        """Luma, Cb and Cr of the next frame, not yet composited; 16-bit full scale."""
+        people = self._fill.update(matte.reduced, reduced)
         if self._chroma:
             cv2.split(frame.chroma, self._chroma)
         samples = (frame.luma, *self._chroma) if self._chroma else (frame.luma,) * 3

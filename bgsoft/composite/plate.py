@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -109,29 +108,17 @@ def _decode(data: NDArray[np.uint8], flags: int) -> Samples | None:
     return image
 
 
-_TURNS: tuple[Callable[[Samples], Samples], ...] = (
-    lambda picture: picture,
-    lambda picture: picture[:, ::-1],
-    lambda picture: picture[::-1, ::-1],
-    lambda picture: picture[::-1],
-    lambda picture: np.swapaxes(picture, 0, 1),
-    lambda picture: np.rot90(picture, -1),
-    lambda picture: np.swapaxes(picture[::-1, ::-1], 0, 1),
-    lambda picture: np.rot90(picture, 1),
-)
-"""The eight EXIF orientations."""
-
-
 def _turned_alpha(stored: Samples, upright: Samples) -> Samples | None:
     """The alpha channel of ``stored``, turned as ``upright`` was.
 
-    OpenCV does not tell the orientation it applied, so the one that makes the pictures equal is
-    looked for.
+    OpenCV does not tell the EXIF orientation it applied, so of the eight that there are the one
+    that makes the pictures equal is looked for.
     """
-    for turn in _TURNS:
-        turned = turn(stored)
-        if turned.shape[:2] == upright.shape[:2] and np.array_equal(turned[..., :3], upright):
-            return turned[..., 3]
+    for picture in (stored, np.swapaxes(stored, 0, 1)):
+        for rows, columns in ((1, 1), (1, -1), (-1, -1), (-1, 1)):
+            turned = picture[::rows, ::columns]
+            if turned.shape[:2] == upright.shape[:2] and np.array_equal(turned[..., :3], upright):
+                return turned[..., 3]
     return None
 
 
@@ -236,7 +223,7 @@ class CutoutBackground(Background):
     def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         # What is filled in is the room, from the people.
         np.invert(matte.reduced, out=self._room)
-        self._fill.update(Matte(alpha=matte.alpha, reduced=self._room), reduced)
+        self._fill.update(self._room, reduced)
         weight = self._weigh(matte)
         np.copyto(self._weight, weight)
         self._fade(0, weight)

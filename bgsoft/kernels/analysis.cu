@@ -1,5 +1,5 @@
 // The analysis grid and what scene detection reads of it.
-// Counterparts: bgsoft/analysis/cpu.py: CpuReducer (reduce_*), CpuSceneProbe (measure).
+// Counterparts: bgsoft/analysis/cpu.py (reduce_*), bgsoft/analysis/scenes.py (measure).
 
 #include "cells.cuh"
 #include "resample.cuh"

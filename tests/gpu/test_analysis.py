@@ -9,7 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.analysis.cpu import CpuReducer, CpuSceneProbe
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.frame import PixelLayout
 from bgsoft.pipeline.scenes import THUMB_SHAPE
 from tests.gpu.device_frames import frame_on_device, grid_on_device

@@ -91,19 +91,3 @@ def test_every_alpha_against_every_pair_of_extremes(layout: PixelLayout) -> None
     assert np.abs(result.luma - wanted).max() <= 1 << format.shift
     assert result.luma[:, 255].tolist() == frame.luma[:, 255].tolist()
     assert result.luma[:, 0].tolist() == other.luma[:, 0].tolist()
-
-
-def test_planes_of_another_format_are_refused() -> None:
-    format = frame_format((64, 48))
-    rng = np.random.default_rng(0)
-    frame = random_frame(format, rng)
-    plate = plate_of(frame)
-    alpha = np.zeros((48, 64), np.uint8)
-    with pytest.raises(ValueError, match="64x48"):
-        Blender(format).blend(frame, alpha[:, :60], plate)
-    with pytest.raises(ValueError, match="float32"):
-        Blender(format).blend(frame, alpha.astype(np.float32), plate)
-    with pytest.raises(ValueError, match="p010"):
-        Blender(frame_format((64, 48), PixelLayout.P010)).blend(frame, alpha, plate)
-    with pytest.raises(ValueError, match="66x48"):
-        Blender(frame_format((66, 48))).blend(frame, alpha, plate)

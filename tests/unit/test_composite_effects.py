@@ -12,7 +12,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.errors import ConfigError
-from bgsoft.frame import FrameFormat, PixelLayout
+from bgsoft.frame import FrameFormat, Matte, PixelLayout
 from tests.pictures import (
     SIZES,
     chroma_alpha,
@@ -196,13 +196,24 @@ def test_camera_noise_leaves_a_blurred_background_still(kind: EffectKind) -> Non
     assert change[:, 240:].mean() > 10, "the half that was lit follows at once"
 
 
-@pytest.mark.parametrize("kind", [EffectKind.BLUR, EffectKind.PIXELATE])
-def test_a_matte_of_another_size_is_refused(kind: EffectKind) -> None:
-    format = frame_format((320, 240))
-    frame = random_frame(format, np.random.default_rng(0))
-    other = no_one(frame_format((300, 240)))
-    with pytest.raises(ValueError, match="300"):
-        composite(EffectConfig(kind=kind), frame, other)
+@pytest.mark.parametrize(
+    "kind", [EffectKind.BLUR, EffectKind.PIXELATE, EffectKind.COLOR, EffectKind.ALPHA]
+)
+def test_planes_of_another_format_are_refused(kind: EffectKind) -> None:
+    rng = np.random.default_rng(0)
+    format, small = frame_format((320, 240)), frame_format((300, 240))
+    frame, matte = random_frame(format, rng), no_one(format)
+    reduced = CpuReducer(format).reduce([frame])[0]
+    compositor = CpuCompositor(EffectConfig(kind=kind), format)
+    for given, its_matte, message in (
+        (frame, no_one(small), "320x240"),
+        (random_frame(small, rng), matte, "320x240"),
+        (random_frame(frame_format((320, 240), PixelLayout.P010), rng), matte, "nv12"),
+        (frame, Matte(alpha=matte.alpha.astype(np.float32), reduced=matte.reduced), "float32"),
+        (frame, Matte(alpha=matte.alpha, reduced=no_one(small).reduced), "grid"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compositor.apply([given], [its_matte], [reduced])
 
 
 @pytest.mark.parametrize("kind", [EffectKind.IMAGE, EffectKind.VIDEO])

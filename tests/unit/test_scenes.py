@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bgsoft.analysis.cpu import CpuSceneProbe
+from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.frame import FrameFormat, PixelLayout, Reduced
 from bgsoft.pipeline.scenes import THUMB_SHAPE, SceneCutDetector
 
