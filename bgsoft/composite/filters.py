@@ -111,7 +111,7 @@ class BokehBackground(GridBackground):
         self._luma_disc = self._chroma_disc = _DiscFilter(luma_shape, luma_radius)
         self._weighted = [np.empty(shape, np.float32) for shape in shapes]
         self._weight = self._chroma_weight = np.empty(luma_shape, np.float32)
-        self._same_shape = luma_shape == chroma_shape
+        self._same_shape = plan.cells.factor > 1
         if not self._same_shape:
             self._chroma_disc = _DiscFilter(chroma_shape, chroma_radius)
             self._chroma_weight = np.empty(chroma_shape, np.float32)
@@ -167,7 +167,7 @@ class PixelateBackground(Background):
         self._luma_reducer = AreaReducer(height, width, factor, format.dtype)
         self._chroma_reducer = AreaReducer(half_height, half_width, factor // 2, format.dtype)
         self._split = [np.empty((half_height, half_width), format.dtype) for _ in "br"]
-        self._cells: list[Samples] = [np.empty(plan.cells, format.dtype) for _ in range(3)]
+        self._cells: Samples = np.empty((3, *plan.cells), format.dtype)
 
         (rows, columns), top, left = plan.cells, plan.top, plan.left
         padded = [count * plan.per_block for count in plan.blocks]
@@ -177,12 +177,12 @@ class PixelateBackground(Background):
         self._sums = np.empty((4, *plan.blocks), np.float32)
         self._push_pull = PushPull(plan.blocks)
 
-        grid_rows, grid_columns = grid_shape(width, height)
         # One grid cell more, each way, than lie on the cell.
-        side, scale = plan.grid_per_cell + 2, plan.cells_per_grid
+        side = plan.grid_per_cell + 2
         self._reach = np.ones((side, side), np.uint8)
-        self._near = np.empty((grid_rows, grid_columns), np.uint8)
-        self._clear = np.empty((grid_rows * scale, grid_columns * scale), np.uint8)
+        self._near = np.empty(grid_shape(width, height), np.uint8)
+        rows, columns = (side * plan.cells_per_grid for side in self._near.shape)
+        self._clear = np.empty((rows, columns), np.uint8)
         self._skip = plan.grid_per_cell
         self._least_weight = 0.5 / plan.per_block**2
 
@@ -197,10 +197,8 @@ class PixelateBackground(Background):
         cv2.split(frame.chroma, self._split)
         for plane, cells in zip(self._split, self._cells[1:], strict=True):
             self._chroma_reducer.reduce(plane, cells)
-        weight = self._inner[3]
         self._weigh(matte)
-        for index, cells in enumerate(self._cells):
-            np.multiply(cells, weight, out=self._inner[index])
+        np.multiply(self._cells, self._inner[3], out=self._inner[:3])
         size = self._sums.shape[:0:-1]
         for source, target in zip(self._padded, self._sums, strict=True):
             cv2.resize(source, size, dst=target, interpolation=cv2.INTER_AREA)
@@ -210,11 +208,9 @@ class PixelateBackground(Background):
 
     def _weigh(self, matte: Matte) -> None:
         """Weight 1 for cells away from people, 0 for others."""
-        anchor = (1, 1)
-        border = cv2.BORDER_REPLICATE
-        cv2.dilate(matte.reduced, self._reach, dst=self._near, anchor=anchor, borderType=border)
-        cv2.threshold(self._near, CLEAR_ALPHA, 1, cv2.THRESH_BINARY_INV, dst=self._near)
-        clear = self._near
+        clear, border = self._near, cv2.BORDER_REPLICATE
+        cv2.dilate(matte.reduced, self._reach, dst=clear, anchor=(1, 1), borderType=border)
+        cv2.threshold(clear, CLEAR_ALPHA, 1, cv2.THRESH_BINARY_INV, dst=clear)
         if self._clear.shape != clear.shape:
             size = self._clear.shape[::-1]
             cv2.resize(clear, size, dst=self._clear, interpolation=cv2.INTER_NEAREST)
@@ -237,8 +233,7 @@ class PixelateBackground(Background):
         np.rint(colors, out=colors)
         np.multiply(colors, code, out=colors)
         np.copyto(self._luma_blocks, colors[0], casting="unsafe")
-        np.copyto(self._chroma_blocks[..., 0], colors[1], casting="unsafe")
-        np.copyto(self._chroma_blocks[..., 1], colors[2], casting="unsafe")
+        np.copyto(self._chroma_blocks, np.moveaxis(colors[1:], 0, -1), casting="unsafe")
 
 
 def _places(plan: PixelatePlan, shape: Shape, pixels: int) -> tuple[Indices, Indices]:
