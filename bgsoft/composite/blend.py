@@ -27,9 +27,6 @@ class Background:
 
     Frames of a batch are worked on side by side, each by a background of its own; what one knows
     of earlier frames it shares with the others.
-
-    Args:
-        format: Format of every frame.
     """
 
     def __init__(self, format: FrameFormat) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bgsoft.analysis.cpu import Samples
 from bgsoft.composite.blend import Background
 from bgsoft.errors import ConfigError, DecodeError, MediaError
-from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
+from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import is_rgb, probe
 from bgsoft.media.source import open_input, select_video_stream
@@ -176,8 +176,7 @@ class ClipPlayer:
             self._clip = LoopedClip(info)
         except MediaError as exc:
             raise ConfigError(f"--background: {exc}", path=path) from exc
-        self.format, self._orientation = format, info.orientation
-        self._source_color, self._source_height = info.format.color, info.format.height
+        self.format, self._source, self._orientation = format, info.format, info.orientation
         target = (format.width, format.height)
         aspect = info.sample_aspect_ratio
         if info.orientation.swaps_axes:
@@ -224,20 +223,19 @@ class ClipPlayer:
 
     def _write(self, shown: VideoFrame) -> None:
         """Convert a frame of the clip into the planes."""
-        color, ours = self._source_color, self.format.color
         rgb = is_rgb(shown.format)
-        full = rgb or color.full_range
+        full = rgb or self._source.color.full_range
         width, height = self._scaled
         frame = self._reformatter.reformat(
             shown,
             width=width,
             height=height,
             format=self._planar,
-            src_colorspace=None if rgb else _matrix(color, self._source_height),
-            dst_colorspace=_matrix(ours, self.format.height),
+            src_colorspace=None if rgb else _matrix(self._source),
+            dst_colorspace=_matrix(self.format),
             interpolation=_INTERPOLATION,
             src_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
-            dst_color_range=ColorRange.JPEG if ours.full_range else ColorRange.MPEG,
+            dst_color_range=ColorRange.JPEG if self.format.color.full_range else ColorRange.MPEG,
             threads=1,
         )
         wanted_width, wanted_height = self._target
@@ -296,7 +294,7 @@ class ClipBackground(Background):
         self._player.close()
 
 
-def _matrix(color: ColorInfo, height: int) -> Colorspace:
+def _matrix(format: FrameFormat) -> Colorspace:
     """swscale's name of the matrix, guessed by height where unspecified, as players do."""
-    guess = Colorspace.ITU709 if height >= 720 else Colorspace.ITU601
-    return _MATRICES.get(color.matrix, guess)
+    guess = Colorspace.ITU709 if format.height >= 720 else Colorspace.ITU601
+    return _MATRICES.get(format.color.matrix, guess)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cupy
 import numpy as np
 
@@ -37,23 +39,14 @@ class CudaPushPull:
     """
 
     def __init__(
-        self,
-        shape: Shape,
-        *,
-        sum_count: int,
-        cell_count: int,
-        given: int = 1,
-        left: int = 0,
+        self, shape: Shape, *, sum_count: int, cell_count: int, given: int = 1, left: int = 0
     ) -> None:
         shapes = level_shapes(shape)
         sizes = [rows * columns for rows, columns in shapes]
-        offsets = [sum(sizes[:level]) for level in range(len(sizes))]
-        numbers = [
-            number
-            for (rows, columns), offset in zip(shapes, offsets, strict=True)
-            for number in (rows, columns, offset)
-        ]
-        self.table = cuda_ints(len(shapes), *numbers)
+        numbers = [len(shapes)]
+        for level, level_shape in enumerate(shapes):
+            numbers += [*level_shape, sum(sizes[:level])]
+        self.table = cuda_ints(*numbers)
         """How the kernels find the levels."""
         self.levels = cupy.empty((sum(sizes), 4), np.float32)
         """All levels; of level 0, first in it, the maker writes weighted planes and weight."""
@@ -71,13 +64,9 @@ class CudaPushPull:
         resident = first + 1
         while sum(sizes[resident:]) > _RESIDENT_CELLS:
             resident += 1
-        self._pushes = [
-            (blocks(*shapes[level][::-1]), (self.table, self.levels, np.int32(level)))
-            for level in range(given + 1, first + 1)
-        ]
+        self._pushes = [self._launch(level, shapes[level]) for level in range(given + 1, first + 1)]
         self._pulls = [
-            (blocks(*shapes[level][::-1]), (self.table, self.levels, np.int32(level)))
-            for level in range(last - 1, self.filled - 1, -1)
+            self._launch(level, shapes[level]) for level in range(last - 1, self.filled - 1, -1)
         ]
         self._shared_bytes = sum(sizes[resident:]) * _FLOAT4_BYTES
         self._arguments = (
@@ -90,6 +79,10 @@ class CudaPushPull:
         )
         self._push, self._pull = kernel("fill", "fill_push"), kernel("fill", "fill_pull")
         self._pyramid = kernel("fill", "fill_pyramid")
+
+    def _launch(self, level: int, shape: Shape) -> tuple[tuple[int, int, int], tuple[Any, ...]]:
+        """Blocks and arguments of a kernel that makes one level."""
+        return blocks(*shape[::-1]), (self.table, self.levels, np.int32(level))
 
     def run(self) -> None:
         """Fill in level :attr:`filled`, in place; where that is above 0, finer ones stay as is."""
@@ -154,11 +147,7 @@ class CudaFill:
 
 
 class CudaPicture:
-    """A frame with its people filled in, at the resolution that a filter asks for.
-
-    Args:
-        plan: The cells.
-    """
+    """A frame with its people filled in, at the resolution that a filter asks for."""
 
     def __init__(self, plan: CellsPlan) -> None:
         format, fill = plan.format, FillPlan.of(plan.format)

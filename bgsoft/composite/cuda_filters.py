@@ -43,9 +43,6 @@ class CudaCells(CudaBackground):
     """Cells that are enlarged and dithered where they are blended.
 
     The twin of :class:`bgsoft.composite.upsample.GridBackground`.
-
-    Args:
-        plan: The cells.
     """
 
     def __init__(self, plan: CellsPlan) -> None:
@@ -102,27 +99,6 @@ class CudaBlur(CudaCells):
         self.hold()
 
 
-class _Disc:
-    """A disc as the kernels read it.
-
-    Args:
-        radius: Radius in cells.
-    """
-
-    def __init__(self, radius: float) -> None:
-        weights = disc_kernel(radius)
-        self.reach: int = weights.shape[0] // 2
-        middle_down = weights[self.reach :]
-        # Of each column, how many weights next to the middle one there are.
-        half_heights = np.maximum(np.count_nonzero(middle_down, axis=0) - 1, 0)
-        self.arrays = (cupy.asarray(weights), cupy.asarray(half_heights.astype(np.int32)))
-
-    def shared_bytes(self, bytes_per_cell: int) -> int:
-        """Shared memory that a tile and what the disc reaches around it takes."""
-        rows, columns = _DISC_ROWS + 2 * self.reach, _DISC_COLUMNS + 2 * self.reach
-        return rows * columns * bytes_per_cell
-
-
 class CudaBokeh(CudaCells):
     """The frame's own background, out of focus.
 
@@ -136,29 +112,34 @@ class CudaBokeh(CudaCells):
         numbers = (plan.black, plan.span, plan.gain)
         self._highlights = tuple(np.float32(number) for number in numbers)
         radius, chroma_radius = plan.radii
-        disc = _Disc(radius)
         sources, targets = self._picture.offsets, self.offsets
         luma_shape, chroma_shape, _ = plan.cells.shapes
         if plan.cells.factor > 1:
             self._launches = [
-                self._launch("bokeh_together", disc, 16, luma_shape, (*sources, *targets))
+                self._launch("bokeh_together", radius, 16, luma_shape, (*sources, *targets))
             ]
         else:
             plane = (sources[0], targets[0])
             planes = (*luma_shape, *sources, *targets[1:])
             self._launches = [
-                self._launch("bokeh_luma", disc, 8, luma_shape, plane),
-                self._launch("bokeh_chroma", _Disc(chroma_radius), 16, chroma_shape, planes),
+                self._launch("bokeh_luma", radius, 8, luma_shape, plane),
+                self._launch("bokeh_chroma", chroma_radius, 16, chroma_shape, planes),
             ]
 
     def _launch(
-        self, name: str, disc: _Disc, bytes_per_cell: int, shape: Shape, planes: tuple[int, ...]
+        self, name: str, radius: float, bytes_per_cell: int, shape: Shape, planes: tuple[int, ...]
     ) -> tuple[Any, tuple[int, int, int], tuple[Any, ...], int]:
-        """Kernel, blocks, arguments and bytes of shared memory."""
-        numbers = cuda_ints(*shape, disc.reach, *planes)
-        arguments = (numbers, *disc.arrays, self._picture.buffer, self.cells, *self._highlights)
+        """Kernel, blocks, arguments and bytes of shared memory: a tile and what is around it."""
+        weights = disc_kernel(radius)
+        reach = weights.shape[0] // 2
+        # Of each column, how many weights next to the middle one there are.
+        half_heights = np.maximum(np.count_nonzero(weights[reach:], axis=0) - 1, 0)
+        disc = (cupy.asarray(weights), cupy.asarray(half_heights.astype(np.int32)))
+        numbers = cuda_ints(*shape, reach, *planes)
+        arguments = (numbers, *disc, self._picture.buffer, self.cells, *self._highlights)
         grid = -(-shape[1] // _DISC_COLUMNS), -(-shape[0] // _DISC_ROWS), 1
-        return kernel("bokeh", name), grid, arguments, disc.shared_bytes(bytes_per_cell)
+        tile = (_DISC_ROWS + 2 * reach) * (_DISC_COLUMNS + 2 * reach)
+        return kernel("bokeh", name), grid, arguments, tile * bytes_per_cell
 
     def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         self._picture.update(frame, matte, reduced)

@@ -141,9 +141,6 @@ class CudaCutout(CudaBackground):
     """The foreground's colour running out into black; all at the resolution of chroma.
 
     The twin of :class:`bgsoft.composite.plate.CutoutBackground`.
-
-    Args:
-        format: Format of every frame.
     """
 
     def __init__(self, format: FrameFormat) -> None:

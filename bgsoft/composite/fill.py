@@ -177,11 +177,7 @@ class BackgroundFill:
 
 
 class FilledPicture:
-    """A frame with its people filled in, at the resolution that a filter asks for.
-
-    Args:
-        plan: The cells.
-    """
+    """A frame with its people filled in, at the resolution that a filter asks for."""
 
     def __init__(self, plan: CellsPlan) -> None:
         self._fill = BackgroundFill(plan.format)

@@ -31,12 +31,7 @@ _FULL_SCALE = 65536.0
 
 
 class BlurBackground(GridBackground):
-    """The frame's own background, blurred.
-
-    Args:
-        plan: How strongly.
-        held: See :class:`bgsoft.composite.upsample.GridBackground`.
-    """
+    """The frame's own background, blurred."""
 
     def __init__(self, plan: BlurPlan, held: HeldCells) -> None:
         super().__init__(plan.cells, held)
@@ -95,12 +90,7 @@ class _DiscFilter:
 
 
 class BokehBackground(GridBackground):
-    """The frame's own background, out of focus like behind a lens.
-
-    Args:
-        plan: How far, and how highlights bloom.
-        held: See :class:`bgsoft.composite.upsample.GridBackground`.
-    """
+    """The frame's own background, out of focus like behind a lens."""
 
     def __init__(self, plan: BokehPlan, held: HeldCells) -> None:
         super().__init__(plan.cells, held)
@@ -154,9 +144,6 @@ class PixelateBackground(Background):
     """The frame's own background in blocks of one colour each, people left out of the averages.
 
     A block that shows people only takes its colour from the blocks around it.
-
-    Args:
-        plan: The blocks.
     """
 
     def __init__(self, plan: PixelatePlan) -> None:

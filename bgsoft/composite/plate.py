@@ -194,9 +194,6 @@ class CutoutBackground(Background):
     under alpha 0 is black, except next to the foreground: there its own colour runs on, filled in
     from where it is wholly opaque, and fades out. Scaling and chroma subsampling then find no edge
     at the edge.
-
-    Args:
-        format: Format of every frame.
     """
 
     def __init__(self, format: FrameFormat) -> None:

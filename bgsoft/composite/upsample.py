@@ -30,11 +30,7 @@ Plane16 = NDArray[np.uint16]
 
 
 class HeldCells:
-    """What is shown of a background on its cells, from frame to frame, and its dither.
-
-    Args:
-        plan: The cells.
-    """
+    """What is shown of a background on its cells, from frame to frame, and its dither."""
 
     def __init__(self, plan: CellsPlan) -> None:
         self._steps = HOLD_STEPS[plan.format.bit_depth]
