@@ -19,9 +19,11 @@ from bgsoft.selftest.parity import STRUCTURED_DB, CudaSide, compare_composites
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import (
     SIZES,
+    background_files,
     composite,
     copy_frame,
     disc_mask,
+    effect,
     flat_frame,
     frame_format,
     make_frame,
@@ -29,7 +31,6 @@ from tests.pictures import (
     no_one,
     random_frame,
 )
-from tests.synthetic import VideoSpec, regular_times, write_video
 
 pytestmark = pytest.mark.gpu
 
@@ -41,17 +42,7 @@ OWN_PICTURE = (EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[EffectKind, Path]:
-    folder = tmp_path_factory.mktemp("backgrounds")
-    image = folder / "plate.png"
-    noise = np.random.default_rng(3).integers(0, 256, (40, 60, 3)).astype(np.uint8)
-    assert cv2.imwrite(str(image), noise)
-    clip = write_video(folder / "clip.mp4", VideoSpec(times=regular_times(3)))
-    return {EffectKind.IMAGE: image, EffectKind.VIDEO: clip}
-
-
-def effect(kind: EffectKind, files: dict[EffectKind, Path], **settings: float) -> EffectConfig:
-    path = files.get(kind)
-    return EffectConfig(kind=kind, background=str(path) if path else None, **settings)
+    return background_files(tmp_path_factory.mktemp("backgrounds"))
 
 
 def device_matte(frame: Frame, matte: Matte) -> Matte:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
@@ -15,17 +14,18 @@ from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, Matte, PixelLayout
 from tests.pictures import (
     SIZES,
+    background_files,
     chroma_alpha,
     composite,
     copy_frame,
     disc_mask,
+    effect,
     flat_frame,
     frame_format,
     matte_from,
     no_one,
     random_frame,
 )
-from tests.synthetic import VideoSpec, regular_times, write_video
 
 LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
 OWN_PICTURE = (EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE)
@@ -34,17 +34,7 @@ OWN_PICTURE = (EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[EffectKind, Path]:
-    folder = tmp_path_factory.mktemp("backgrounds")
-    image = folder / "plate.png"
-    noise = np.random.default_rng(3).integers(0, 256, (40, 60, 3)).astype(np.uint8)
-    assert cv2.imwrite(str(image), noise)
-    clip = write_video(folder / "clip.mp4", VideoSpec(times=regular_times(3)))
-    return {EffectKind.IMAGE: image, EffectKind.VIDEO: clip}
-
-
-def effect(kind: EffectKind, files: dict[EffectKind, Path], **settings: float) -> EffectConfig:
-    path = files.get(kind)
-    return EffectConfig(kind=kind, background=str(path) if path else None, **settings)
+    return background_files(tmp_path_factory.mktemp("backgrounds"))
 
 
 @pytest.mark.parametrize("full_range", [False, True], ids=["limited", "full"])
