@@ -94,7 +94,7 @@ class PushPull:
     def _lay_over(self, index: int) -> None:
         """``filled ← weighted + (1 − weight) · filled``, whose weight is and stays one.
 
-        NumPy's, not OpenCV's, keep the interpreter's lock on planes as small as most levels are.
+        NumPy's, not OpenCV's, keep the interpreter's lock on the smallest levels.
         """
         filled = self._filled[index]
         np.multiply(filled, self._rest[index], out=filled)
