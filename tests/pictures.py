@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import EffectConfig
+from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Matte, PixelLayout, Planes
+from tests.synthetic import VideoSpec, regular_times, write_video
 
 Array = NDArray[Any]
 
@@ -103,6 +105,21 @@ def chroma_alpha(alpha: Array) -> Array:
     height, width = alpha.shape
     padded = np.pad(alpha.astype(np.float64), ((0, height % 2), (0, width % 2)), mode="edge")
     return padded.reshape(padded.shape[0] // 2, 2, padded.shape[1] // 2, 2).mean(axis=(1, 3))
+
+
+def background_files(folder: Path) -> dict[EffectKind, Path]:
+    """An image and a video in a folder, for the effects that take one."""
+    image = folder / "plate.png"
+    noise = np.random.default_rng(3).integers(0, 256, (40, 60, 3)).astype(np.uint8)
+    assert cv2.imwrite(str(image), noise)
+    clip = write_video(folder / "clip.mp4", VideoSpec(times=regular_times(3)))
+    return {EffectKind.IMAGE: image, EffectKind.VIDEO: clip}
+
+
+def effect(kind: EffectKind, files: dict[EffectKind, Path], **settings: float) -> EffectConfig:
+    """The effect, with the file that it takes, if any, of :func:`background_files`."""
+    path = files.get(kind)
+    return EffectConfig(kind=kind, background=str(path) if path else None, **settings)
 
 
 def composite(effect: EffectConfig, frame: Frame, matte: Matte) -> Frame:

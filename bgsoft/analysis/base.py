@@ -1,13 +1,14 @@
-"""What reducing a frame means, on any device."""
+"""What reducing a frame and comparing two mean, on any device."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
 from bgsoft.frame import Frame, Reduced
 
-__all__ = ["Reducer", "detail_factor", "grid_factor", "grid_shape"]
+__all__ = ["Reducer", "detail_factor", "grid_factor", "grid_shape", "is_similar"]
 
 _MIN_GRID_SIDE = 160
 """The short side of the grid is at least this: on portraits in 360 and 720 lines, edges of a matte
@@ -53,6 +54,17 @@ def grid_shape(width: int, height: int, factor: int | None = None) -> tuple[int,
     """
     factor = factor or grid_factor(width, height)
     return -(-height // factor), -(-width // factor)
+
+
+def is_similar(error: float, peak: float, min_db: float) -> bool:
+    """Whether a mean squared error stands for more than this PSNR.
+
+    Args:
+        error: Mean squared error of stored samples.
+        peak: The largest stored sample.
+        min_db: PSNR, dB.
+    """
+    return error == 0 or 10 * math.log10(peak**2 / error) > min_db
 
 
 class Reducer(Protocol):

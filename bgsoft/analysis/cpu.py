@@ -120,30 +120,21 @@ class CpuReducer:
 
     def __init__(self, format: FrameFormat, workers: Workers | None = None) -> None:
         self._workers = workers or Workers()
-        self._lanes = [_Lane(format) for _ in range(self._workers.lanes)]
+        size = (format.width, format.height)
+        factor, detail = grid_factor(*size), detail_factor(*size)
+        lanes = range(self._workers.lanes)
+        self._grids = [_Grid(format, factor) for _ in lanes]
+        self._details = [_Grid(format, detail) for _ in lanes] if 1 < detail < factor else []
+        self._detail_is_frame = detail == 1 < factor
 
     def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
         """See :meth:`bgsoft.analysis.base.Reducer.reduce`."""
         return self._workers.map(self._reduce, frames)
 
     def _reduce(self, lane: int, frame: Frame) -> Reduced:
-        return self._lanes[lane].reduce(frame)
-
-
-class _Lane:
-    """The buffers of one frame."""
-
-    def __init__(self, format: FrameFormat) -> None:
-        size = (format.width, format.height)
-        factor, detail = grid_factor(*size), detail_factor(*size)
-        self._grid = _Grid(format, factor)
-        self._detail = _Grid(format, detail) if 1 < detail < factor else None
-        self._detail_is_frame = detail == 1 < factor
-
-    def reduce(self, frame: Frame) -> Reduced:
-        reduced = self._grid.reduce(frame)
-        if self._detail is not None:
-            reduced.detail = self._detail.reduce(frame)
+        reduced = self._grids[lane].reduce(frame)
+        if self._details:
+            reduced.detail = self._details[lane].reduce(frame)
         elif self._detail_is_frame:
             reduced.detail = Reduced(1, frame.luma, frame.chroma)
         return reduced

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import cupy
 import numpy as np
-from numpy.typing import NDArray
 
-from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape
+from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape, is_similar
 from bgsoft.analysis.cuda_resize import resampling
+from bgsoft.cuda.pinned import pinned_array
 from bgsoft.frame import Array, Frame, FrameFormat, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.pipeline.scenes import THUMB_SHAPE, SceneCutDetector
@@ -103,12 +102,11 @@ def _check(plane: Array, shape: tuple[int, ...], dtype: str) -> None:
 class CudaSceneProbe:
     """Looks for scene cuts and similar pictures; the host reads 2.3 kB a frame.
 
-    Implements :class:`bgsoft.pipeline.picture.SceneProbe`; each step of :meth:`cuts` can be taken
-    alone, too.
+    Implements :class:`bgsoft.pipeline.picture.SceneProbe`.
 
     Args:
         format: Format of the frames.
-        batch: Frames that can be measured before they are fetched.
+        batch: Frames at a time.
     """
 
     def __init__(self, format: FrameFormat, batch: int = 1) -> None:
@@ -136,70 +134,36 @@ class CudaSceneProbe:
             (self._kept, *tables.args, scale, thumbs[index], self._errors[index:], *sizes)
             for index in range(batch)
         ]
-        self._compared = [False] * batch
-        self._pinned = cupy.cuda.alloc_pinned_memory(size)
-        host: NDArray[np.uint8] = np.frombuffer(self._pinned, np.uint8, size)
-        self._host = host
-        self._host_errors = host[:error_bytes].view(np.uint64)
-        self._host_thumbs = host[error_bytes:].view(np.float32).reshape(batch, rows, columns)
+        self._compared = False
+        self._host = pinned_array((size,), np.uint8)
+        self._host_errors = self._host[:error_bytes].view(np.uint64)
+        self.thumbs = self._host[error_bytes:].view(np.float32).reshape(batch, rows, columns)
+        """(batch, 18, 32) float32, luma in [0, 1], of the frames that were looked at last."""
         self._done = cupy.cuda.Event(disable_timing=True)
 
-    def measure(self, reduced: Reduced, index: int) -> None:
-        """Start measuring a frame; one launch.
-
-        Args:
-            reduced: The frame on the analysis grid.
-            index: Place in the batch, 0 to ``batch - 1``; once per :meth:`fetch`.
-        """
-        self._compared[index] = self._has_kept
-        args = (reduced.luma, *self._args[index], np.int32(self._has_kept))
-        self._kernel(self._grid, BLOCK, args)
-
-    def fetch(self) -> NDArray[np.float32]:
-        """Wait for the frames measured since the last call and bring them to the host.
-
-        Returns:
-            (batch, 18, 32) float32 thumbnails, luma in [0, 1]; rows that were not measured hold
-            earlier values. Overwritten by the next call.
-        """
+    def cuts(self, grids: Sequence[Reduced]) -> list[bool]:
+        """Which frames begin a new scene; one launch a frame, then waits for the device."""
+        for grid, args in zip(grids, self._args, strict=False):
+            self._kernel(self._grid, BLOCK, (grid.luma, *args, np.int32(self._has_kept)))
+        self._compared = self._has_kept
         stream = cupy.cuda.get_current_stream()
         self._device.data.copy_to_host_async(self._host.ctypes.data, self._host.nbytes, stream)
         self._errors.data.memset_async(0, self._errors.nbytes, stream)
         self._done.record(stream)
         self._done.synchronize()
-        return self._host_thumbs
-
-    def cut_at(self, index: int) -> bool:
-        """Whether a fetched frame begins a new scene. Once for every frame, in order."""
-        return self._detector.update(self._host_thumbs[index])
-
-    def similarity_db_at(self, index: int) -> float:
-        """PSNR of a fetched frame's luma against the picture kept when it was measured, dB.
-
-        ``inf`` for equal pictures, ``-inf`` where none had been kept.
-        """
-        if not self._compared[index]:
-            return -math.inf
-        error = int(self._host_errors[index]) / self._cells
-        return 10 * math.log10(self._peak**2 / error) if error else math.inf
-
-    def keep(self, reduced: Reduced) -> None:
-        """Remember this frame for later comparisons."""
-        cupy.copyto(self._kept, reduced.luma)
-        self._has_kept = True
-
-    def cuts(self, grids: Sequence[Reduced]) -> list[bool]:
-        """Which frames begin a new scene; waits for the device."""
-        for index, grid in enumerate(grids):
-            self.measure(grid, index)
-        self.fetch()
-        return [self.cut_at(index) for index in range(len(grids))]
+        return [self._detector.update(self.thumbs[index]) for index in range(len(grids))]
 
     def is_similar(self, reduced: Reduced, min_db: float) -> bool:
         """Whether the frame is this close to the kept one; takes what :meth:`cuts` measured.
 
         Args:
             reduced: The only frame that :meth:`cuts` was called with last.
-            min_db: PSNR, dB.
+            min_db: PSNR of luma, dB.
         """
-        return self.similarity_db_at(0) > min_db
+        error = int(self._host_errors[0]) / self._cells
+        return self._compared and is_similar(error, self._peak, min_db)
+
+    def keep(self, reduced: Reduced) -> None:
+        """Remember this frame for later comparisons."""
+        cupy.copyto(self._kept, reduced.luma)
+        self._has_kept = True

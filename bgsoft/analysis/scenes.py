@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.analysis.base import is_similar
 from bgsoft.frame import FrameFormat, Reduced
 from bgsoft.pipeline.scenes import THUMB_SHAPE, SceneCutDetector
 
@@ -43,9 +43,7 @@ class CpuSceneProbe:
         if self._kept is None:
             return False
         error = cv2.norm(reduced.luma, self._kept, cv2.NORM_L2SQR) / reduced.luma.size
-        if error == 0:
-            return True
-        return 10 * math.log10(self._peak**2 / error) > min_db
+        return is_similar(error, self._peak, min_db)
 
     def keep(self, reduced: Reduced) -> None:
         if self._kept is None:

@@ -1,13 +1,16 @@
-"""What a compositor is to the rest of bgsoft."""
+"""What a compositor is to the rest of bgsoft, on the host or a device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from bgsoft.frame import Frame, Matte, Reduced
+import numpy as np
 
-__all__ = ["Compositor"]
+from bgsoft.analysis.base import grid_shape
+from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+
+__all__ = ["Compositor", "check_planes"]
 
 
 class Compositor(Protocol):
@@ -34,3 +37,21 @@ class Compositor(Protocol):
     def close(self) -> None:
         """Free background images and videos; safe to call twice."""
         ...
+
+
+def check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+    """Raise ValueError where a plane's shape or dtype is not the format's."""
+    planes = (frame.luma, frame.chroma, matte.alpha)
+    shapes = tuple(plane.shape for plane in planes)
+    if shapes != (format.luma_shape, format.chroma_shape, format.luma_shape):
+        raise ValueError(
+            f"luma, chroma and alpha are {shapes} but frames are {format.width}x{format.height}"
+        )
+    wanted = (np.dtype(format.dtype), np.dtype(format.dtype), np.dtype(np.uint8))
+    dtypes = tuple(plane.dtype for plane in planes)
+    if dtypes != wanted:
+        names = ", ".join(map(str, dtypes))
+        raise ValueError(f"luma, chroma and alpha are {names} but frames are {format.layout}")
+    grid, found = grid_shape(format.width, format.height), (matte.reduced.shape, reduced.luma.shape)
+    if found != (grid, grid):
+        raise ValueError(f"matte and picture are {found[0]} and {found[1]} on a grid of {grid}")

@@ -6,8 +6,6 @@ none costs more than it saves, and each call less is a wait less for the interpr
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -24,28 +22,34 @@ _CODE_MASK_10 = 0xFFC0
 _HALF_CODE_10 = 32
 
 
-class Background(ABC):
+class Background:
     """The background of one frame at a time, in the frame's sample format.
 
     Frames of a batch are worked on side by side, each by a background of its own; what one knows
     of earlier frames it shares with the others.
     """
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:  # noqa: B027
+    def __init__(self, format: FrameFormat) -> None:
+        self.luma: Samples = np.empty(format.luma_shape, format.dtype)
+        """(H, W)."""
+        self.chroma: Samples = np.empty(format.chroma_shape, format.dtype)
+        """(⌈H/2⌉, ⌈W/2⌉, 2)."""
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         """Begin the next frame, side by side with others; the frame itself is only read."""
 
-    def settle(self, frame: Frame) -> None:  # noqa: B027
+    def settle(self, frame: Frame) -> None:
         """Bring in what is known of earlier frames; called in presentation order.
 
         Raises:
             DecodeError: A background video can no longer be read.
         """
 
-    @abstractmethod
     def planes(self) -> tuple[Samples, Samples]:
-        """Luma (H, W) and chroma (⌈H/2⌉, ⌈W/2⌉, 2) of the frame that was begun; only read."""
+        """Luma and chroma of the frame that was begun; only read."""
+        return self.luma, self.chroma
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Free what it holds; safe to call twice."""
 
 
@@ -62,8 +66,6 @@ class Blender:
     """
 
     def __init__(self, format: FrameFormat, *, keeps_partial: bool = False) -> None:
-        self._format = format
-        self._dtype = np.dtype(format.dtype)
         self._kept = np.empty(format.luma_shape, np.uint8) if keeps_partial else None
         rows, columns, _ = format.chroma_shape
         self._mean_alpha = np.empty((rows, columns), np.uint8)
@@ -82,11 +84,7 @@ class Blender:
             frame: Luma and chroma are overwritten, except where alpha is 255.
             alpha: (H, W) uint8, 255 = frame.
             background: The background of this frame.
-
-        Raises:
-            ValueError: A plane's shape or dtype is not the format's.
         """
-        self._check(frame, alpha)
         if self._kept is not None:
             cv2.threshold(alpha, 0, 255, cv2.THRESH_BINARY, dst=self._kept)
             alpha = self._kept
@@ -101,17 +99,6 @@ class Blender:
         for start in range(0, len(samples), self._band):
             band = slice(start, start + self._band)
             self._mix(samples[band], other[band], alpha[band], self._scratch)
-
-    def _check(self, frame: Frame, alpha: NDArray[np.uint8]) -> None:
-        wanted = self._format
-        shapes = (frame.luma.shape, frame.chroma.shape, alpha.shape)
-        if shapes != (wanted.luma_shape, wanted.chroma_shape, wanted.luma_shape):
-            raise ValueError(
-                f"luma, chroma and alpha are {shapes} but frames are {wanted.width}x{wanted.height}"
-            )
-        dtypes = (frame.luma.dtype, frame.chroma.dtype, alpha.dtype)
-        if dtypes != (self._dtype, self._dtype, np.dtype(np.uint8)):
-            raise ValueError(f"luma, chroma and alpha are {dtypes} but frames are {wanted.layout}")
 
     def _chroma_alpha(self, alpha: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Mean alpha of 2×2 samples, or 255 if any is kept, each twice: (⌈H/2⌉, 2·⌈W/2⌉)."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bgsoft.analysis.cpu import Samples
 from bgsoft.composite.blend import Background
 from bgsoft.errors import ConfigError, DecodeError, MediaError
-from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
+from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import is_rgb, probe
 from bgsoft.media.source import open_input, select_video_stream
@@ -176,8 +176,7 @@ class ClipPlayer:
             self._clip = LoopedClip(info)
         except MediaError as exc:
             raise ConfigError(f"--background: {exc}", path=path) from exc
-        self._format, self._orientation = format, info.orientation
-        self._source_color, self._source_height = info.format.color, info.format.height
+        self.format, self._source, self._orientation = format, info.format, info.orientation
         target = (format.width, format.height)
         aspect = info.sample_aspect_ratio
         if info.orientation.swaps_axes:
@@ -224,20 +223,19 @@ class ClipPlayer:
 
     def _write(self, shown: VideoFrame) -> None:
         """Convert a frame of the clip into the planes."""
-        color, ours = self._source_color, self._format.color
         rgb = is_rgb(shown.format)
-        full = rgb or color.full_range
+        full = rgb or self._source.color.full_range
         width, height = self._scaled
         frame = self._reformatter.reformat(
             shown,
             width=width,
             height=height,
             format=self._planar,
-            src_colorspace=None if rgb else _matrix(color, self._source_height),
-            dst_colorspace=_matrix(ours, self._format.height),
+            src_colorspace=None if rgb else _matrix(self._source),
+            dst_colorspace=_matrix(self.format),
             interpolation=_INTERPOLATION,
             src_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
-            dst_color_range=ColorRange.JPEG if ours.full_range else ColorRange.MPEG,
+            dst_color_range=ColorRange.JPEG if self.format.color.full_range else ColorRange.MPEG,
             threads=1,
         )
         wanted_width, wanted_height = self._target
@@ -249,14 +247,14 @@ class ClipPlayer:
             top // 2 : top // 2 + (wanted_height + 1) // 2,
             left // 2 : left // 2 + (wanted_width + 1) // 2,
         ]
-        shift = self._format.shift
+        shift = self.format.shift
         np.left_shift(self._upright(luma), shift, out=self.luma)
         np.left_shift(self._upright(cb[half]), shift, out=self.chroma[..., 0])
         np.left_shift(self._upright(cr[half]), shift, out=self.chroma[..., 1])
         self.version += 1
 
     def _plane(self, plane: VideoPlane) -> NDArray[Any]:
-        samples: NDArray[Any] = np.frombuffer(memoryview(plane), self._format.dtype)
+        samples: NDArray[Any] = np.frombuffer(memoryview(plane), self.format.dtype)
         return samples.reshape(plane.height, -1)[:, : plane.width]
 
     def _upright(self, plane: NDArray[Any]) -> NDArray[Any]:
@@ -277,26 +275,26 @@ class ClipBackground(Background):
     """
 
     def __init__(self, player: ClipPlayer) -> None:
+        super().__init__(player.format)
         self._player = player
-        self._luma, self._chroma = player.luma.copy(), player.chroma.copy()
-        self._version = player.version
+        self._version = 0
+        self._follow()
 
     def settle(self, frame: Frame) -> None:
-        player = self._player
-        player.show(frame)
-        if self._version != player.version:
-            np.copyto(self._luma, player.luma)
-            np.copyto(self._chroma, player.chroma)
-            self._version = player.version
+        self._player.show(frame)
+        self._follow()
 
-    def planes(self) -> tuple[Samples, Samples]:
-        return self._luma, self._chroma
+    def _follow(self) -> None:
+        if self._version != self._player.version:
+            np.copyto(self.luma, self._player.luma)
+            np.copyto(self.chroma, self._player.chroma)
+            self._version = self._player.version
 
     def close(self) -> None:
         self._player.close()
 
 
-def _matrix(color: ColorInfo, height: int) -> Colorspace:
+def _matrix(format: FrameFormat) -> Colorspace:
     """swscale's name of the matrix, guessed by height where unspecified, as players do."""
-    guess = Colorspace.ITU709 if height >= 720 else Colorspace.ITU601
-    return _MATRICES.get(color.matrix, guess)
+    guess = Colorspace.ITU709 if format.height >= 720 else Colorspace.ITU601
+    return _MATRICES.get(format.color.matrix, guess)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
+from bgsoft.composite.base import check_planes
 from bgsoft.composite.blend import Background, Blender
-from bgsoft.composite.blur import BlurBackground
-from bgsoft.composite.bokeh import BokehBackground
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
-from bgsoft.composite.cutout import CutoutBackground
-from bgsoft.composite.dim import DimBackground
-from bgsoft.composite.pixelate import PixelateBackground
-from bgsoft.composite.plate import color_plate, image_plate
+from bgsoft.composite.filters import BlurBackground, BokehBackground, PixelateBackground
+from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
+from bgsoft.composite.plate import CutoutBackground, DimBackground, color_plate, image_plate
+from bgsoft.composite.upsample import HeldCells
 from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 from bgsoft.workers import Workers
@@ -36,6 +34,7 @@ class CpuCompositor:
     def __init__(
         self, effect: EffectConfig, format: FrameFormat, workers: Workers | None = None
     ) -> None:
+        self._format = format
         self._workers = workers or Workers()
         self._backgrounds = _make_backgrounds(effect, format, self._workers.lanes)
         self._blenders = [
@@ -55,6 +54,7 @@ class CpuCompositor:
         self._workers.map(self._blend, frames, mattes)
 
     def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        check_planes(self._format, frame, matte, reduced)
         self._backgrounds[lane].prepare(frame, matte, reduced)
 
     def _blend(self, lane: int, frame: Frame, matte: Matte) -> None:
@@ -72,14 +72,16 @@ def _make_backgrounds(
     length_px = effect.strength_px(format.height)
     match effect.kind:
         case EffectKind.BLUR if length_px:
-            blur = BlurBackground(format, length_px)
-            return [blur, *(BlurBackground(format, length_px, blur) for _ in range(1, lanes))]
+            blur = BlurPlan.of(format, length_px)
+            held = HeldCells(blur.cells)
+            return [BlurBackground(blur, held) for _ in range(lanes)]
         case EffectKind.BOKEH if length_px:
-            make = partial(BokehBackground, format, length_px, effect.highlights)
-            bokeh = make()
-            return [bokeh, *(make(bokeh) for _ in range(1, lanes))]
+            bokeh = BokehPlan.of(format, length_px, effect.highlights)
+            held = HeldCells(bokeh.cells)
+            return [BokehBackground(bokeh, held) for _ in range(lanes)]
         case EffectKind.PIXELATE if length_px:
-            return [PixelateBackground(format, length_px) for _ in range(lanes)]
+            mosaic = PixelatePlan.of(format, length_px)
+            return [PixelateBackground(mosaic) for _ in range(lanes)]
         case EffectKind.DIM if effect.effective_strength:
             return [DimBackground(format, effect.effective_strength) for _ in range(lanes)]
         case EffectKind.COLOR:

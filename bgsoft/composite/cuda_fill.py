@@ -1,16 +1,17 @@
-"""People filled in from around them, on a CUDA device; the twin of :mod:`bgsoft.composite.fill`."""
+"""The picture without its people on a CUDA device; the twin of :mod:`bgsoft.composite.fill`."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import cupy
 import numpy as np
 
-from bgsoft.analysis.base import grid_factor, grid_shape
-from bgsoft.composite.cuda_background import device_ints
-from bgsoft.frame import Array, FrameFormat, Matte, Reduced
+from bgsoft.composite.plan import CellsPlan, FillPlan, Shape, Source, level_shapes
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
-__all__ = ["DeviceFill", "DevicePushPull", "check_grid"]
+__all__ = ["CudaFill", "CudaPicture", "CudaPushPull", "cuda_ints"]
 
 _RESIDENT_CELLS = 2900
 """float4s of shared memory: with what the kernel declares itself, less than 48 KiB."""
@@ -20,17 +21,12 @@ _SINGLE_BLOCK_THREADS = 1024
 _FLOAT4_BYTES = 16
 
 
-def check_grid(format: FrameFormat, matte: Matte, reduced: Reduced) -> None:
-    """Raise ValueError where a matte or picture is not on the format's analysis grid."""
-    wanted = grid_shape(format.width, format.height)
-    if matte.reduced.shape != wanted or reduced.luma.shape != wanted:
-        raise ValueError(
-            f"matte and picture are {matte.reduced.shape} and {reduced.luma.shape} "
-            f"on a grid of {wanted}"
-        )
+def cuda_ints(*values: int) -> Array:
+    """Numbers that a kernel reads from device memory, (n,) int32: its plan."""
+    return cupy.asarray(np.array(values, np.int32))
 
 
-class DevicePushPull:
+class CudaPushPull:
     """Fills holes in three planes of the same size from around them.
 
     Args:
@@ -43,26 +39,14 @@ class DevicePushPull:
     """
 
     def __init__(
-        self,
-        shape: tuple[int, int],
-        *,
-        sum_count: int,
-        cell_count: int,
-        given: int = 1,
-        left: int = 0,
+        self, shape: Shape, *, sum_count: int, cell_count: int, given: int = 1, left: int = 0
     ) -> None:
-        shapes = [shape]
-        while max(shape) > 2:
-            shape = ((shape[0] + 1) // 2, (shape[1] + 1) // 2)
-            shapes.append(shape)
+        shapes = level_shapes(shape)
         sizes = [rows * columns for rows, columns in shapes]
-        offsets = [sum(sizes[:level]) for level in range(len(sizes))]
-        numbers = [
-            number
-            for (rows, columns), offset in zip(shapes, offsets, strict=True)
-            for number in (rows, columns, offset)
-        ]
-        self.table = device_ints(len(shapes), *numbers)
+        numbers = [len(shapes)]
+        for level, level_shape in enumerate(shapes):
+            numbers += [*level_shape, sum(sizes[:level])]
+        self.table = cuda_ints(*numbers)
         """How the kernels find the levels."""
         self.levels = cupy.empty((sum(sizes), 4), np.float32)
         """All levels; of level 0, first in it, the maker writes weighted planes and weight."""
@@ -80,13 +64,9 @@ class DevicePushPull:
         resident = first + 1
         while sum(sizes[resident:]) > _RESIDENT_CELLS:
             resident += 1
-        self._pushes = [
-            (blocks(*shapes[level][::-1]), (self.table, self.levels, np.int32(level)))
-            for level in range(given + 1, first + 1)
-        ]
+        self._pushes = [self._launch(level, shapes[level]) for level in range(given + 1, first + 1)]
         self._pulls = [
-            (blocks(*shapes[level][::-1]), (self.table, self.levels, np.int32(level)))
-            for level in range(last - 1, self.filled - 1, -1)
+            self._launch(level, shapes[level]) for level in range(last - 1, self.filled - 1, -1)
         ]
         self._shared_bytes = sum(sizes[resident:]) * _FLOAT4_BYTES
         self._arguments = (
@@ -100,6 +80,10 @@ class DevicePushPull:
         self._push, self._pull = kernel("fill", "fill_push"), kernel("fill", "fill_pull")
         self._pyramid = kernel("fill", "fill_pyramid")
 
+    def _launch(self, level: int, shape: Shape) -> tuple[tuple[int, int, int], tuple[Any, ...]]:
+        """Blocks and arguments of a kernel that makes one level."""
+        return blocks(*shape[::-1]), (self.table, self.levels, np.int32(level))
+
     def run(self) -> None:
         """Fill in level :attr:`filled`, in place; where that is above 0, finer ones stay as is."""
         for grid, arguments in self._pushes:
@@ -110,8 +94,8 @@ class DevicePushPull:
             self._pull(grid, BLOCK, arguments)
 
 
-class DeviceFill:
-    """Fills people in on a grid with cells twice as large as those of the analysis grid.
+class CudaFill:
+    """Fills people in on cells twice as large as those of the analysis grid.
 
     Args:
         format: Format of every frame.
@@ -125,57 +109,74 @@ class DeviceFill:
         extra_cells: int = 0,
         last_resort: tuple[int, int, int] | None = None,
     ) -> None:
-        self._format = format
-        self.grid_shape = grid_rows, grid_columns = grid_shape(format.width, format.height)
-        """(h, w) of the analysis grid."""
-        self.factor = 2 * grid_factor(format.width, format.height)
-        """Luma pixels per cell, each way."""
-        self.shape = rows, columns = (grid_rows + 1) // 2, (grid_columns + 1) // 2
-        """(h, w) of the cells."""
+        self.plan = plan = FillPlan.of(format)
+        rows, columns = plan.shape
         self.buffer = cupy.empty(3 * rows * columns + extra_cells, np.uint16)
         """Luma, Cb and Cr cells, 16-bit full scale, people filled in; then the extra ones."""
-        shape = device_ints(grid_rows, grid_columns, self.factor > 2)
         wide, high, _ = blocks(columns, rows)
         self._blocks = (wide, high, 2)
         self._finish_blocks = (wide, high, 1)
         sum_count, cell_count = (1, 1) if last_resort else (wide * high, rows * columns)
-        self._push_pull = push_pull = DevicePushPull(
-            self.shape, sum_count=sum_count, cell_count=cell_count, given=2, left=2
+        self._push_pull = push_pull = CudaPushPull(
+            plan.shape, sum_count=sum_count, cell_count=cell_count, given=2, left=2
         )
         sums = push_pull.sums
         if last_resort:
             # The mean that the pyramid finds; the picture's own sums go nowhere.
             sums.set(np.array([last_resort], np.uint64))
             sums = cupy.empty((wide * high, 3), np.uint64)
-        self._prepare_arguments = (
-            shape,
-            push_pull.table,
-            self.buffer,
-            push_pull.levels,
-            sums,
-        )
-        self._finish_arguments = (
-            push_pull.table,
-            push_pull.levels,
-            np.int32(push_pull.filled),
-            self.buffer,
-        )
+        table, levels = push_pull.table, push_pull.levels
+        grid = cuda_ints(*plan.grid, plan.has_chroma)
+        self._prepare_arguments = (grid, table, self.buffer, levels, sums)
+        self._finish_arguments = (table, levels, np.int32(push_pull.filled), self.buffer)
         bits = 8 * format.bytes_per_sample
         self._prepare = kernel("fill", "fill_prepare", sample_bits=bits)
         self._finish = kernel("fill", "fill_finish")
 
-    def update(self, matte: Matte, reduced: Reduced) -> None:
+    def update(self, matte: Array, reduced: Reduced) -> None:
         """Take in the next frame: set the cells in :attr:`buffer`.
 
         Args:
-            matte: Its matte.
+            matte: (gh, gw) uint8, on the grid: what is filled in.
             reduced: The frame on the analysis grid.
-
-        Raises:
-            ValueError: They are not on the grid of this format.
         """
-        check_grid(self._format, matte, reduced)
-        planes: tuple[Array, ...] = (reduced.luma, reduced.chroma, matte.reduced)
+        planes = (reduced.luma, reduced.chroma, matte)
         self._prepare(self._blocks, BLOCK, (*planes, *self._prepare_arguments))
         self._push_pull.run()
         self._finish(self._finish_blocks, BLOCK, self._finish_arguments)
+
+
+class CudaPicture:
+    """A frame with its people filled in, at the resolution that a filter asks for."""
+
+    def __init__(self, plan: CellsPlan) -> None:
+        format, fill = plan.format, FillPlan.of(plan.format)
+        cells = fill.shape[0] * fill.shape[1]
+        end = 3 * cells
+        self.offsets: list[int] = []
+        """Where luma, Cb and Cr start in :attr:`buffer`."""
+        numbers: list[int] = []
+        for index, plane in enumerate(plan.planes):
+            offset = index * cells
+            if plane.source is not Source.CELLS:
+                offset, end = end, end + plane.shape[0] * plane.shape[1]
+            numbers += [plane.source, plane.factor, plane.fine, *plane.shape, offset]
+            self.offsets.append(offset)
+        self._fill = CudaFill(format, end - 3 * cells)
+        self.buffer: Array = self._fill.buffer
+        """All planes, 16-bit full scale; overwritten by the next update."""
+        self._derived = any(plane.source is not Source.CELLS for plane in plan.planes)
+        sizes = (*fill.shape, *fill.grid, *format.luma_shape, *format.chroma_shape[:2])
+        self._numbers = cuda_ints(*numbers, *sizes)
+        rows, columns = (max(sides) for sides in zip(*plan.shapes, strict=True))
+        self._blocks = blocks(columns, rows, 3)
+        bits = 8 * format.bytes_per_sample
+        self._planes = kernel("picture", "picture_planes", sample_bits=bits)
+
+    def update(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        """Take in the next frame, not yet composited: set the planes in :attr:`buffer`."""
+        self._fill.update(matte.reduced, reduced)
+        if self._derived:
+            pictures = (reduced.luma, reduced.chroma, frame.luma, frame.chroma)
+            arguments = (self._numbers, self.buffer, matte.reduced, *pictures)
+            self._planes(self._blocks, BLOCK, arguments)

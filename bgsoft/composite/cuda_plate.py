@@ -1,4 +1,7 @@
-"""Backgrounds on a CUDA device that need no filter: a colour, an image, a video, a darker frame."""
+"""Backgrounds on a CUDA device: what they share, and those that need no filter.
+
+The twin of :mod:`bgsoft.composite.plate`, and of :mod:`bgsoft.composite.clip`.
+"""
 
 from __future__ import annotations
 
@@ -7,70 +10,70 @@ from typing import Any
 
 import cupy
 import numpy as np
-from numpy.typing import NDArray
 
 from bgsoft.composite.clip import ClipPlayer
-from bgsoft.composite.dim import darken
-from bgsoft.composite.plate import color_plate, image_plate
+from bgsoft.composite.cuda_fill import CudaFill
+from bgsoft.composite.plan import CutoutPlan
+from bgsoft.composite.plate import color_plate, darken, image_plate
 from bgsoft.cuda.device import CopyMeter
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
+from bgsoft.cuda.pinned import pinned_array
+from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
-__all__ = ["DeviceClip", "DeviceColor", "DeviceDim", "DeviceImage"]
+__all__ = ["CudaBackground", "CudaClip", "CudaCutout", "cuda_color", "cuda_dim", "cuda_image"]
 
 _PINNED_BUFFERS = 3
 """Uploads that may be on their way before the host has to wait for one."""
 
 
-class _Still:
-    """A background that does not depend on the frame's time or the analysis grid."""
+class CudaBackground:
+    """The background of one frame at a time, which one of the kernels of ``blend.cu`` reads.
 
-    is_fixed = True
+    Args:
+        blend_kernel: The kernel's name.
+        blend_arguments: Its arguments after those that describe the frame, the same for each.
+    """
+
+    def __init__(self, blend_kernel: str, *blend_arguments: Any) -> None:
+        self.blend_kernel = blend_kernel
+        self.blend_arguments = blend_arguments
 
     def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
-        """Nothing to be made for each frame."""
+        """Make the background of this frame, on the current stream; the frame is only read.
+
+        Raises:
+            DecodeError: A background video can no longer be read.
+        """
 
     def close(self) -> None:
-        """Nothing to free on the host."""
+        """Free what it holds on the host; safe to call twice."""
 
 
-class DeviceColor(_Still):
+def cuda_color(background: str | None, format: FrameFormat) -> CudaBackground:
     """One colour; see :func:`bgsoft.composite.plate.color_plate`."""
-
-    blend_kernel = "blend_flat"
-
-    def __init__(self, background: str | None, format: FrameFormat) -> None:
-        luma, chroma = color_plate(background, format).planes()
-        samples = (luma[0, 0], *chroma[0, 0])
-        self.blend_arguments: tuple[Any, ...] = tuple(np.uint32(sample) for sample in samples)
+    luma, chroma = color_plate(background, format).planes()
+    samples = (luma[0, 0], *chroma[0, 0])
+    return CudaBackground("blend_flat", *(np.uint32(sample) for sample in samples))
 
 
-class DeviceImage(_Still):
+def cuda_image(path: Path, format: FrameFormat) -> CudaBackground:
     """An image; see :func:`bgsoft.composite.plate.image_plate`."""
-
-    blend_kernel = "blend_plate"
-
-    def __init__(self, path: Path, format: FrameFormat) -> None:
-        planes = image_plate(path, format).planes()
-        self.blend_arguments: tuple[Any, ...] = tuple(cupy.asarray(plane) for plane in planes)
+    planes = image_plate(path, format).planes()
+    return CudaBackground("blend_plate", *(cupy.asarray(plane) for plane in planes))
 
 
-class DeviceDim(_Still):
+def cuda_dim(format: FrameFormat, percent: float) -> CudaBackground:
     """The frame's own picture, darker; the CPU's results for all code values, in tables."""
-
-    blend_kernel = "blend_mapped"
-
-    def __init__(self, format: FrameFormat, percent: float) -> None:
-        count = 1 << format.bit_depth
-        ramp = (np.arange(count) << format.shift).astype(format.dtype)[None]
-        tables = []
-        for towards in (format.luma_range[0], format.chroma_neutral):
-            table = np.empty_like(ramp)
-            darken(ramp, towards, percent, table)
-            tables.append(cupy.asarray(table[0]))
-        self.blend_arguments: tuple[Any, ...] = tuple(tables)
+    ramp = (np.arange(1 << format.bit_depth) << format.shift).astype(format.dtype)[None]
+    tables = []
+    for towards in (format.luma_range[0], format.chroma_neutral):
+        table = np.empty_like(ramp)
+        darken(ramp, towards, percent, table)
+        tables.append(cupy.asarray(table[0]))
+    return CudaBackground("blend_mapped", *tables)
 
 
-class DeviceClip:
+class CudaClip(CudaBackground):
     """A video, decoded on the host; see :class:`bgsoft.composite.clip.ClipPlayer`.
 
     A picture of it crosses to the device once, by an asynchronous copy from pinned memory.
@@ -84,17 +87,14 @@ class DeviceClip:
         ConfigError: The clip is missing, unreadable or no video.
     """
 
-    blend_kernel = "blend_plate"
-    is_fixed = False
-
     def __init__(self, path: Path, format: FrameFormat, copies: CopyMeter) -> None:
         self._clip = ClipPlayer(path, format)
         self._copies = copies
-        self._luma: Array = cupy.empty(format.luma_shape, format.dtype)
-        self._chroma: Array = cupy.empty(format.chroma_shape, format.dtype)
-        self.blend_arguments: tuple[Any, ...] = (self._luma, self._chroma)
+        shapes = (format.luma_shape, format.chroma_shape)
+        self._luma, self._chroma = (cupy.empty(shape, format.dtype) for shape in shapes)
+        super().__init__("blend_plate", self._luma, self._chroma)
         self._pinned = [
-            tuple(_pinned(plane.shape, format.dtype) for plane in (self._luma, self._chroma))
+            tuple(pinned_array(shape, format.dtype) for shape in shapes)
             for _ in range(_PINNED_BUFFERS)
         ]
         self._uploaded = [
@@ -137,9 +137,42 @@ class DeviceClip:
         self._clip.close()
 
 
-def _pinned(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """An array in page-locked host memory."""
-    count = int(np.prod(shape))
-    memory = cupy.cuda.alloc_pinned_memory(count * np.dtype(dtype).itemsize)
-    array: NDArray[Any] = np.frombuffer(memory, dtype, count).reshape(shape)
-    return array
+class CudaCutout(CudaBackground):
+    """The foreground's colour running out into black; all at the resolution of chroma.
+
+    The twin of :class:`bgsoft.composite.plate.CutoutBackground`.
+    """
+
+    def __init__(self, format: FrameFormat) -> None:
+        plan = CutoutPlan.of(format)
+        self._fill = fill = CudaFill(format, last_resort=plan.black)
+        grid = fill.plan.grid
+        self._room = cupy.empty(grid, np.uint8)
+        self._grid_blocks = blocks(*grid[::-1])
+        self._grid_size = tuple(np.int32(side) for side in grid)
+        luma = cupy.empty(format.luma_shape, format.dtype)
+        chroma = cupy.empty(format.chroma_shape, format.dtype)
+        super().__init__("blend_cutout", luma, chroma)
+        sizes = (*format.luma_shape, *fill.plan.shape, fill.plan.factor // 2, plan.reach)
+        self._arguments = (
+            fill.buffer,
+            *(np.int32(size) for size in sizes),
+            *(np.uint32(sample) for sample in plan.black[:2]),
+            luma,
+            chroma,
+        )
+        self._blocks = blocks(format.chroma_shape[1], format.chroma_shape[0])
+        # What is seen, and what is seen widened; see cutout.cu.
+        self._shared_bytes = sum(
+            (BLOCK[0] + margin) * (BLOCK[1] + margin) for margin in (4 * plan.reach, 2 * plan.reach)
+        )
+        bits = 8 * format.bytes_per_sample
+        self._invert = kernel("cutout", "cutout_room", sample_bits=bits)
+        self._fade = kernel("cutout", "cutout_fade", sample_bits=bits)
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        # What is filled in is the room, from the people.
+        self._invert(self._grid_blocks, BLOCK, (matte.reduced, self._room, *self._grid_size))
+        self._fill.update(self._room, reduced)
+        arguments = (matte.alpha, *self._arguments)
+        self._fade(self._blocks, BLOCK, arguments, shared_mem=self._shared_bytes)

@@ -1,42 +1,36 @@
-"""Backgrounds that stay the same: a colour, or an image."""
+"""Backgrounds that need no filter: a colour, an image, a darker frame, a cut-out's colour."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import Samples
+from bgsoft.analysis.cpu import Samples, halve
 from bgsoft.composite.blend import Background
 from bgsoft.composite.color import DEFAULT_COLOR, parse_color, planes_from_rgb, to_frame_rgb
+from bgsoft.composite.fill import BackgroundFill
+from bgsoft.composite.plan import CutoutPlan
 from bgsoft.errors import ConfigError
-from bgsoft.frame import FrameFormat
+from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 
-__all__ = ["PlateBackground", "color_plate", "cover", "image_plate", "read_image"]
+__all__ = [
+    "CutoutBackground",
+    "DimBackground",
+    "color_plate",
+    "cover",
+    "darken",
+    "image_plate",
+    "read_image",
+]
 
 _CONVERT_ROWS = 128
 """Rows converted at a time, to keep the floating-point copies small; even."""
 
 
-class PlateBackground(Background):
-    """A finished picture of the frame's size.
-
-    Args:
-        luma: (H, W), the frame's dtype.
-        chroma: (⌈H/2⌉, ⌈W/2⌉, 2), the frame's dtype.
-    """
-
-    def __init__(self, luma: Samples, chroma: Samples) -> None:
-        self._luma, self._chroma = luma, chroma
-
-    def planes(self) -> tuple[Samples, Samples]:
-        return self._luma, self._chroma
-
-
-def color_plate(background: str | None, format: FrameFormat) -> PlateBackground:
+def color_plate(background: str | None, format: FrameFormat) -> Background:
     """A background of one colour.
 
     Args:
@@ -48,13 +42,12 @@ def color_plate(background: str | None, format: FrameFormat) -> PlateBackground:
     """
     rgb = np.array(parse_color(background or DEFAULT_COLOR), np.float32).reshape(1, 1, 3)
     luma, chroma = planes_from_rgb(to_frame_rgb(rgb, format.color), format)
-    return PlateBackground(
-        np.full(format.luma_shape, luma[0, 0]),
-        np.ascontiguousarray(np.broadcast_to(chroma[0, 0], format.chroma_shape)),
-    )
+    plate = Background(format)
+    plate.luma[:], plate.chroma[:] = luma[0, 0], chroma[0, 0]
+    return plate
 
 
-def image_plate(path: Path, format: FrameFormat) -> PlateBackground:
+def image_plate(path: Path, format: FrameFormat) -> Background:
     """A background from an image file, scaled to cover the frame and cropped to its middle.
 
     Args:
@@ -65,15 +58,15 @@ def image_plate(path: Path, format: FrameFormat) -> PlateBackground:
         ConfigError: The file is missing, unreadable or not an image.
     """
     image = cover(read_image(path), format.width, format.height)
-    luma: Samples = np.empty(format.luma_shape, format.dtype)
-    chroma: Samples = np.empty(format.chroma_shape, format.dtype)
+    plate = Background(format)
     for start in range(0, format.height, _CONVERT_ROWS):
         part = image[start : start + _CONVERT_ROWS, :, ::-1]  # OpenCV has blue first
         rgb = part.astype(np.float32) / np.float32(np.iinfo(image.dtype).max)
         rows = slice(start, start + _CONVERT_ROWS)
         half_rows = slice(start // 2, (start + _CONVERT_ROWS) // 2)
-        luma[rows], chroma[half_rows] = planes_from_rgb(to_frame_rgb(rgb, format.color), format)
-    return PlateBackground(luma, chroma)
+        luma, chroma = planes_from_rgb(to_frame_rgb(rgb, format.color), format)
+        plate.luma[rows], plate.chroma[half_rows] = luma, chroma
+    return plate
 
 
 def read_image(path: Path) -> Samples:
@@ -115,29 +108,17 @@ def _decode(data: NDArray[np.uint8], flags: int) -> Samples | None:
     return image
 
 
-_TURNS: tuple[Callable[[Samples], Samples], ...] = (
-    lambda picture: picture,
-    lambda picture: picture[:, ::-1],
-    lambda picture: picture[::-1, ::-1],
-    lambda picture: picture[::-1],
-    lambda picture: np.swapaxes(picture, 0, 1),
-    lambda picture: np.rot90(picture, -1),
-    lambda picture: np.swapaxes(picture[::-1, ::-1], 0, 1),
-    lambda picture: np.rot90(picture, 1),
-)
-"""The eight EXIF orientations."""
-
-
 def _turned_alpha(stored: Samples, upright: Samples) -> Samples | None:
     """The alpha channel of ``stored``, turned as ``upright`` was.
 
-    OpenCV does not tell the orientation it applied, so the one that makes the pictures equal is
-    looked for.
+    OpenCV does not tell the EXIF orientation it applied, so of the eight that there are the one
+    that makes the pictures equal is looked for.
     """
-    for turn in _TURNS:
-        turned = turn(stored)
-        if turned.shape[:2] == upright.shape[:2] and np.array_equal(turned[..., :3], upright):
-            return turned[..., 3]
+    for picture in (stored, np.swapaxes(stored, 0, 1)):
+        for rows, columns in ((1, 1), (1, -1), (-1, -1), (-1, 1)):
+            turned = picture[::rows, ::columns]
+            if turned.shape[:2] == upright.shape[:2] and np.array_equal(turned[..., :3], upright):
+                return turned[..., 3]
     return None
 
 
@@ -161,3 +142,121 @@ def cover(image: Samples, width: int, height: int) -> Samples:
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     scaled: Samples = cv2.resize(part, (width, height), interpolation=method)
     return scaled
+
+
+class DimBackground(Background):
+    """The frame's own picture with part of its light taken away.
+
+    Luma moves towards black and chroma towards neutral, both in proportion, so hue and saturation
+    stay.
+
+    Args:
+        format: Format of every frame.
+        percent: Light taken away, 0–100.
+    """
+
+    def __init__(self, format: FrameFormat, percent: float) -> None:
+        super().__init__(format)
+        self._percent = percent
+        self._black, self._neutral = format.luma_range[0], format.chroma_neutral
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        darken(frame.luma, self._black, self._percent, self.luma)
+        rows = len(frame.chroma)
+        chroma, target = frame.chroma.reshape(rows, -1), self.chroma.reshape(rows, -1)
+        darken(chroma, self._neutral, self._percent, target)
+
+
+def darken(source: Samples, towards: int, percent: float, target: Samples) -> None:
+    """``target ← source + (towards − source) · percent / 100``, rounded to code values.
+
+    Args:
+        source: (h, w) uint8, or uint16 with 10 bits in the high ones.
+        towards: The sample that no light leaves: black, or neutral chroma.
+        percent: Light taken away, 0–100.
+        target: As ``source``, overwritten.
+    """
+    keep = 1 - percent / 100
+    offset = towards * (1 - keep)
+    if source.dtype == np.uint8:
+        # Never negative, so the absolute value that it takes is the value.
+        cv2.convertScaleAbs(source, dst=target, alpha=keep, beta=offset)
+    else:
+        # Half a code value more makes the cut-off a rounding.
+        cv2.addWeighted(source, keep, source, 0, offset + 32, dst=target)
+        np.bitwise_and(target, 0xFFC0, out=target)
+
+
+class CutoutBackground(Background):
+    """What a cut-out's colour planes hold where nothing is opaque: nothing of the room.
+
+    Players and editors that ignore alpha, and codecs that lose it, show these planes. So colour
+    under alpha 0 is black, except next to the foreground: there its own colour runs on, filled in
+    from where it is wholly opaque, and fades out. Scaling and chroma subsampling then find no edge
+    at the edge.
+    """
+
+    def __init__(self, format: FrameFormat) -> None:
+        super().__init__(format)
+        plan = CutoutPlan.of(format)
+        self._fill = BackgroundFill(format, last_resort=plan.black)
+        self._room = np.empty(self._fill.near.shape, np.uint8)
+        rows, columns = self._shape = format.chroma_shape[:2]
+        side = 2 * plan.reach + 1
+        self._around, self._side = np.ones((side, side), np.uint8), (side, side)
+        self._seen = np.empty(format.luma_shape, np.uint8)
+        self._seen_samples = np.empty((rows, columns), np.uint8)
+        rest = 255 - np.arange(256, dtype=np.float32)
+        self._rests = [np.rint(black * rest / 255).astype(np.uint16) for black in plan.black]
+        scale = self._fill.plan.factor // 2
+        cells = self._fill.plan.shape
+        self._enlarged = np.empty((cells[0] * scale, cells[1] * scale), np.uint16)
+        self._weight = np.empty((rows, columns), np.uint16)
+        self._faded, self._rest = np.empty_like(self._weight), np.empty_like(self._weight)
+        self._eight_bit = format.bit_depth == 8
+        self._samples = np.empty((rows, columns), format.dtype)
+        self._luma_pairs = np.empty((2 * rows, 2 * columns), format.dtype)
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        # What is filled in is the room, from the people.
+        np.invert(matte.reduced, out=self._room)
+        self._fill.update(self._room, reduced)
+        weight = self._weigh(matte)
+        np.copyto(self._weight, weight)
+        self._fade(0, weight)
+        size = self._luma_pairs.shape[::-1]
+        cv2.resize(self._samples, size, dst=self._luma_pairs, interpolation=cv2.INTER_NEAREST)
+        height, width = self.luma.shape
+        np.copyto(self.luma, self._luma_pairs[:height, :width])
+        for index in (1, 2):
+            self._fade(index, weight)
+            np.copyto(self.chroma[..., index - 1], self._samples)
+
+    def _weigh(self, matte: Matte) -> NDArray[np.uint8]:
+        """What the fill counts against black: 255 on all that is seen, falling evenly from there.
+
+        Widened by some samples, then averaged over as many to each side.
+        """
+        cv2.threshold(matte.alpha, 0, 255, cv2.THRESH_BINARY, dst=self._seen)
+        seen = self._seen_samples
+        halve(self._seen, seen)
+        cv2.threshold(seen, 0, 255, cv2.THRESH_BINARY, dst=seen)
+        cv2.dilate(seen, self._around, dst=seen)
+        cv2.blur(seen, self._side, dst=seen, borderType=cv2.BORDER_REPLICATE)
+        return seen
+
+    def _fade(self, index: int, weight: NDArray[np.uint8]) -> None:
+        """One plane of the fill, weighted against black, as samples."""
+        size = self._enlarged.shape[::-1]
+        cells = self._fill.cells[index]
+        cv2.resize(cells, size, dst=self._enlarged, interpolation=cv2.INTER_LINEAR)
+        rows, columns = self._shape
+        faded = self._faded
+        cv2.multiply(self._enlarged[:rows, :columns], self._weight, dst=faded, scale=1 / 255)
+        np.take(self._rests[index], weight, out=self._rest, mode="clip")
+        cv2.add(faded, self._rest, dst=faded)
+        if self._eight_bit:
+            cv2.convertScaleAbs(faded, dst=self._samples, alpha=1 / 256)
+        else:
+            np.add(faded, 32, out=faded)
+            np.bitwise_and(faded, 0xFFC0, out=self._samples)

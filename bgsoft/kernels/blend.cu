@@ -1,7 +1,7 @@
 // Blending of a background into a frame, in place: one launch for luma and chroma.
 //
 // Counterparts on the CPU: bgsoft/composite/blend.py (Blender), upsample.py (GridBackground),
-// dim.py, plate.py, pixelate.py, cutout.py. Rounding is the same: at 8 bit both products of
+// plate.py, filters.py. Rounding is the same: at 8 bit both products of
 // α·frame + (1 − α)·background are rounded on their own; at 10 bit they are rounded to 1/64 of a
 // code value and their sum to a whole one.
 //

@@ -1,6 +1,6 @@
 // Gaussian blur of the background's cells.
 //
-// Counterpart on the CPU: BlurBackground in bgsoft/composite/blur.py (cv2.GaussianBlur on float32
+// Counterpart on the CPU: BlurBackground in bgsoft/composite/filters.py (cv2.GaussianBlur on float32
 // with BORDER_REFLECT); sums in another order, result rounded halves up.
 #include "background.cuh"
 

@@ -1,6 +1,6 @@
 // Defocus: cells averaged over an anti-aliased disc, highlights counting more.
 //
-// Counterpart on the CPU: BokehBackground in bgsoft/composite/bokeh.py, which does the same in the
+// Counterpart on the CPU: BokehBackground in bgsoft/composite/filters.py, which does the same in the
 // frequency domain; results agree but for float32 rounding.
 #include "background.cuh"
 

@@ -1,6 +1,6 @@
 // What a cut-out's colour planes hold where nothing is opaque.
 //
-// Counterpart on the CPU: bgsoft/composite/cutout.py (CutoutBackground). Rounds to code values,
+// Counterpart on the CPU: bgsoft/composite/plate.py (CutoutBackground). Rounds to code values,
 // halves to even.
 #include "background.cuh"
 

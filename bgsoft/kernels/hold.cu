@@ -1,4 +1,4 @@
-// Cells that keep their value against noise. CPU: hold() in bgsoft/composite/upsample.py, exact.
+// Cells that keep their value against noise. CPU: HeldCells in bgsoft/composite/upsample.py, exact.
 #include "samples.cuh"
 
 // One thread a cell.

@@ -1,9 +1,9 @@
 // The picture without its people, at the resolution that a filter asks for.
 //
-// Counterpart on the CPU: bgsoft/composite/picture.py (FilledPicture).
+// Counterpart on the CPU: bgsoft/composite/fill.py (FilledPicture).
 #include "background.cuh"
 
-// Where a plane comes from; see bgsoft/composite/cuda_picture.py.
+// Where a plane comes from; see Source in bgsoft/composite/plan.py.
 #define FROM_CELLS 0  // it is the filled cells themselves: nothing to do
 #define FROM_COARSE 1  // filled cells, averaged further
 #define FROM_GRID 2  // the analysis grid, people replaced by filled cells

@@ -1,6 +1,6 @@
 // Colours of mosaic blocks: means of what they show of the background.
 //
-// Counterpart on the CPU: PixelateBackground in bgsoft/composite/pixelate.py.
+// Counterpart on the CPU: PixelateBackground in bgsoft/composite/filters.py.
 #include "background.cuh"
 
 typedef unsigned long long u64;

@@ -69,21 +69,22 @@ def test_thumbnails_and_similarity(gpu: Any, size: tuple[int, int], layout: Pixe
     peak = float(((1 << format.bit_depth) - 1) << format.shift)
     probe = CudaSceneProbe(format, batch=3)
     probe.keep(grids[0][1])
-    for index, (_, grid) in enumerate(grids):
-        probe.measure(grid, index)
-    thumbs = probe.fetch().copy()
+    probe.cuts([grid for _, grid in grids])
+    thumbs = probe.thumbs.copy()
     rows, columns = THUMB_SHAPE
     for index, (luma, _) in enumerate(grids):
         thumb = cv2.resize(luma, (columns, rows), interpolation=cv2.INTER_AREA) / peak
         # Half a code value where the order of the sums decides a rounding.
         assert np.abs(thumbs[index] - thumb).max() <= 1.01 * (1 << format.shift) / peak
+        # The sums start anew with every call.
+        probe.cuts([grids[index][1]])
         error = cv2.norm(luma, grids[0][0], cv2.NORM_L2SQR) / luma.size
-        db = 10 * math.log10(peak**2 / error) if error else math.inf
-        assert probe.similarity_db_at(index) == pytest.approx(db)
-    # The sums start anew with every fetch.
-    probe.measure(grids[0][1], 0)
-    probe.fetch()
-    assert probe.similarity_db_at(0) == math.inf
+        if error:
+            db = 10 * math.log10(peak**2 / error)
+            assert probe.is_similar(grids[index][1], db - 1e-5)
+            assert not probe.is_similar(grids[index][1], db + 1e-5)
+        else:
+            assert probe.is_similar(grids[index][1], 1e9)
 
 
 def test_cuts_are_the_same(gpu: Any) -> None:

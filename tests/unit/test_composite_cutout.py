@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.config import EffectConfig, EffectKind
-from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout
+from bgsoft.frame import Frame, Matte, PixelLayout
 from tests.pictures import (
     SIZES,
     composite,
@@ -138,12 +138,3 @@ def test_frames_do_not_influence_each_other() -> None:
         assert np.array_equal(frame.luma, alone.luma)
         assert np.array_equal(frame.chroma, alone.chroma)
     compositor.close()
-
-
-def test_a_matte_of_another_size_is_refused() -> None:
-
-    frame = random_frame(HD, np.random.default_rng(0))
-    other: FrameFormat = frame_format((1270, 720))
-    compositor = CpuCompositor(CUTOUT, HD)
-    with pytest.raises(ValueError, match="318"):
-        compositor.apply([frame], [no_one(other)], [CpuReducer(HD).reduce([frame])[0]])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
@@ -12,20 +11,21 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.errors import ConfigError
-from bgsoft.frame import FrameFormat, PixelLayout
+from bgsoft.frame import FrameFormat, Matte, PixelLayout
 from tests.pictures import (
     SIZES,
+    background_files,
     chroma_alpha,
     composite,
     copy_frame,
     disc_mask,
+    effect,
     flat_frame,
     frame_format,
     matte_from,
     no_one,
     random_frame,
 )
-from tests.synthetic import VideoSpec, regular_times, write_video
 
 LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
 OWN_PICTURE = (EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE)
@@ -34,17 +34,7 @@ OWN_PICTURE = (EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[EffectKind, Path]:
-    folder = tmp_path_factory.mktemp("backgrounds")
-    image = folder / "plate.png"
-    noise = np.random.default_rng(3).integers(0, 256, (40, 60, 3)).astype(np.uint8)
-    assert cv2.imwrite(str(image), noise)
-    clip = write_video(folder / "clip.mp4", VideoSpec(times=regular_times(3)))
-    return {EffectKind.IMAGE: image, EffectKind.VIDEO: clip}
-
-
-def effect(kind: EffectKind, files: dict[EffectKind, Path], **settings: float) -> EffectConfig:
-    path = files.get(kind)
-    return EffectConfig(kind=kind, background=str(path) if path else None, **settings)
+    return background_files(tmp_path_factory.mktemp("backgrounds"))
 
 
 @pytest.mark.parametrize("full_range", [False, True], ids=["limited", "full"])
@@ -196,13 +186,24 @@ def test_camera_noise_leaves_a_blurred_background_still(kind: EffectKind) -> Non
     assert change[:, 240:].mean() > 10, "the half that was lit follows at once"
 
 
-@pytest.mark.parametrize("kind", [EffectKind.BLUR, EffectKind.PIXELATE])
-def test_a_matte_of_another_size_is_refused(kind: EffectKind) -> None:
-    format = frame_format((320, 240))
-    frame = random_frame(format, np.random.default_rng(0))
-    other = no_one(frame_format((300, 240)))
-    with pytest.raises(ValueError, match="300"):
-        composite(EffectConfig(kind=kind), frame, other)
+@pytest.mark.parametrize(
+    "kind", [EffectKind.BLUR, EffectKind.PIXELATE, EffectKind.COLOR, EffectKind.ALPHA]
+)
+def test_planes_of_another_format_are_refused(kind: EffectKind) -> None:
+    rng = np.random.default_rng(0)
+    format, small = frame_format((320, 240)), frame_format((300, 240))
+    frame, matte = random_frame(format, rng), no_one(format)
+    reduced = CpuReducer(format).reduce([frame])[0]
+    compositor = CpuCompositor(EffectConfig(kind=kind), format)
+    for given, its_matte, message in (
+        (frame, no_one(small), "320x240"),
+        (random_frame(small, rng), matte, "320x240"),
+        (random_frame(frame_format((320, 240), PixelLayout.P010), rng), matte, "nv12"),
+        (frame, Matte(alpha=matte.alpha.astype(np.float32), reduced=matte.reduced), "float32"),
+        (frame, Matte(alpha=matte.alpha, reduced=no_one(small).reduced), "grid"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compositor.apply([given], [its_matte], [reduced])
 
 
 @pytest.mark.parametrize("kind", [EffectKind.IMAGE, EffectKind.VIDEO])

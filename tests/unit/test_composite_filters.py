@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.blur import blur_factor
-from bgsoft.composite.bokeh import bokeh_factor, disc_kernel
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.composite.fill import PushPull
-from bgsoft.composite.pixelate import block_edge_px
-from bgsoft.composite.upsample import dither_pattern
+from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan, disc_kernel, dither_pattern
 from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.frame import FrameFormat, PixelLayout
 from tests.pictures import (
@@ -67,8 +64,9 @@ def test_strength_is_the_blurs_standard_deviation(
 
 
 def test_blur_works_on_finer_cells_the_weaker_it_is() -> None:
-    factors = [blur_factor(sigma, 4) for sigma in (0.5, 2.0, 3.0, 6.0, 27.0, 270.0)]
-    assert factors == [1, 1, 2, 4, 8, 64]
+    format = frame_format((1920, 1080))
+    plans = [BlurPlan.of(format, sigma) for sigma in (0.5, 2.0, 3.0, 6.0, 27.0, 270.0)]
+    assert [plan.cells.factor for plan in plans] == [1, 1, 2, 4, 8, 64]
 
 
 def test_enlarged_blur_shows_no_blocks() -> None:
@@ -99,7 +97,7 @@ def test_a_flat_gradient_is_dithered_not_banded(layout: PixelLayout) -> None:
 
 
 def test_dither_is_unbiased_and_spares_whole_values() -> None:
-    pattern = dither_pattern(128, 1920, 256)
+    pattern = dither_pattern(frame_format((1920, 1080)))
     assert pattern.min() >= 16
     assert pattern.max() < 240
     assert pattern.mean() == pytest.approx(127.5, abs=1)
@@ -156,19 +154,15 @@ def test_highlights_bloom() -> None:
 
 
 def test_bokeh_cells_suit_the_disc() -> None:
-    assert [bokeh_factor(radius, 4) for radius in (1.0, 6.0, 11.0, 27.0, 70.0, 270.0)] == [
-        1,
-        2,
-        4,
-        4,
-        8,
-        32,
-    ]
+    format = frame_format((1920, 1080))
+    radii = (1.0, 6.0, 11.0, 27.0, 70.0, 270.0)
+    factors = [BokehPlan.of(format, radius, 0).cells.factor for radius in radii]
+    assert factors == [1, 2, 4, 4, 8, 32]
 
 
 @pytest.mark.parametrize(("length", "edge"), [(0.1, 2), (2.9, 2), (3.1, 4), (32.4, 32), (33.1, 34)])
 def test_blocks_have_even_edges(length: float, edge: int) -> None:
-    assert block_edge_px(length) == edge
+    assert PixelatePlan.of(frame_format((640, 360)), length).edge_px == edge
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

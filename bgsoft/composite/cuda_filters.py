@@ -1,0 +1,195 @@
+"""The frame's own background on a CUDA device; the twin of :mod:`bgsoft.composite.filters`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import cv2
+import numpy as np
+
+from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.composite.cuda_fill import CudaPicture, CudaPushPull, cuda_ints
+from bgsoft.composite.cuda_plate import CudaBackground
+from bgsoft.composite.plan import (
+    HOLD_STEPS,
+    BlurPlan,
+    BokehPlan,
+    CellsPlan,
+    PixelatePlan,
+    Shape,
+    disc_kernel,
+    dither_pattern,
+)
+from bgsoft.frame import Frame, Matte, Reduced
+from bgsoft.kernels.loader import kernel
+
+__all__ = ["CudaBlur", "CudaBokeh", "CudaPixelate"]
+
+_THREADS = 256
+"""Of a block of the kernels that take cells as one row."""
+_BLUR_TILE = 32
+_BLUR_BLOCK = (_BLUR_TILE, 8, 1)
+_MAX_REACH = 15
+"""Cells to each side that ``blur.cu`` has room for."""
+_DISC_ROWS, _DISC_COLUMNS = 16, 32
+"""Cells of a tile of ``bokeh.cu``."""
+_DISC_BLOCK = (32, 4, 1)
+_CELLS_PER_THREAD = 4
+"""Of a mosaic block, at most, while there are threads for more."""
+
+
+class CudaCells(CudaBackground):
+    """Cells that are enlarged and dithered where they are blended.
+
+    The twin of :class:`bgsoft.composite.upsample.GridBackground`.
+    """
+
+    def __init__(self, plan: CellsPlan) -> None:
+        (rows, columns), (chroma_rows, chroma_columns), _ = plan.shapes
+        size, chroma_size = rows * columns, chroma_rows * chroma_columns
+        self.offsets = (0, size, size + chroma_size)
+        """Where luma, Cb and Cr start in :attr:`cells`."""
+        self.cells = cupy.empty(size + 2 * chroma_size, np.uint16)
+        """The planes one after another, 16-bit full scale; to be filled before :meth:`hold`."""
+        self._shown = cupy.empty_like(self.cells)
+        self._hold = kernel("hold", "hold_cells")
+        self._hold_blocks = (-(-self.cells.size // _THREADS), 1, 1)
+        self._hold_steps = HOLD_STEPS[plan.format.bit_depth]
+        self._fresh = True
+        logs = [scale.bit_length() - 1 for scale in plan.scales]
+        numbers = cuda_ints(rows, columns, chroma_rows, chroma_columns, *logs, *self.offsets)
+        # At most 239, so bytes hold it.
+        pattern = cupy.asarray(dither_pattern(plan.format).astype(np.uint8))
+        super().__init__("blend_grid", numbers, self._shown, pattern)
+
+    def hold(self) -> None:
+        """Let what is blended follow :attr:`cells`, except for noise; one launch."""
+        steps = 0 if self._fresh else self._hold_steps
+        self._fresh = False
+        arguments = (self.cells, self._shown, np.int32(self.cells.size), np.int32(steps))
+        self._hold(self._hold_blocks, (_THREADS, 1, 1), arguments)
+
+
+class CudaBlur(CudaCells):
+    """The frame's own background, blurred."""
+
+    def __init__(self, plan: BlurPlan) -> None:
+        super().__init__(plan.cells)
+        self._picture = picture = CudaPicture(plan.cells)
+        shapes = plan.cells.shapes
+        luma, chroma = zip(plan.reaches, plan.sigmas, strict=True)
+        numbers: list[int] = []
+        taps: list[float] = []
+        for shape, (reach, sigma), source, target in zip(
+            shapes, (luma, chroma, chroma), picture.offsets, self.offsets, strict=True
+        ):
+            assert reach <= _MAX_REACH, f"a blur of {sigma} cells"
+            numbers += [*shape, reach, len(taps), source, target]
+            taps += cv2.getGaussianKernel(2 * reach + 1, sigma, cv2.CV_32F).ravel().tolist()
+        rows, columns = (max(sides) for sides in zip(*shapes, strict=True))
+        self._blocks = -(-columns // _BLUR_TILE), -(-rows // _BLUR_TILE), 3
+        weights = cupy.asarray(np.array(taps, np.float32))
+        self._arguments = (cuda_ints(*numbers), weights, picture.buffer, self.cells)
+        self._blur = kernel("blur", "blur_planes")
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        self._picture.update(frame, matte, reduced)
+        self._blur(self._blocks, _BLUR_BLOCK, self._arguments)
+        self.hold()
+
+
+class CudaBokeh(CudaCells):
+    """The frame's own background, out of focus.
+
+    The CPU averages over the disc in the frequency domain; here the disc's cells are added up one
+    by one, from shared memory. With at most 16 cells of radius that is a few microseconds' work.
+    """
+
+    def __init__(self, plan: BokehPlan) -> None:
+        super().__init__(plan.cells)
+        self._picture = CudaPicture(plan.cells)
+        numbers = (plan.black, plan.span, plan.gain)
+        self._highlights = tuple(np.float32(number) for number in numbers)
+        radius, chroma_radius = plan.radii
+        sources, targets = self._picture.offsets, self.offsets
+        luma_shape, chroma_shape, _ = plan.cells.shapes
+        if plan.cells.factor > 1:
+            self._launches = [
+                self._launch("bokeh_together", radius, 16, luma_shape, (*sources, *targets))
+            ]
+        else:
+            plane = (sources[0], targets[0])
+            planes = (*luma_shape, *sources, *targets[1:])
+            self._launches = [
+                self._launch("bokeh_luma", radius, 8, luma_shape, plane),
+                self._launch("bokeh_chroma", chroma_radius, 16, chroma_shape, planes),
+            ]
+
+    def _launch(
+        self, name: str, radius: float, bytes_per_cell: int, shape: Shape, planes: tuple[int, ...]
+    ) -> tuple[Any, tuple[int, int, int], tuple[Any, ...], int]:
+        """Kernel, blocks, arguments and bytes of shared memory: a tile and what is around it."""
+        weights = disc_kernel(radius)
+        reach = weights.shape[0] // 2
+        # Of each column, how many weights next to the middle one there are.
+        half_heights = np.maximum(np.count_nonzero(weights[reach:], axis=0) - 1, 0)
+        disc = (cupy.asarray(weights), cupy.asarray(half_heights.astype(np.int32)))
+        numbers = cuda_ints(*shape, reach, *planes)
+        arguments = (numbers, *disc, self._picture.buffer, self.cells, *self._highlights)
+        grid = -(-shape[1] // _DISC_COLUMNS), -(-shape[0] // _DISC_ROWS), 1
+        tile = (_DISC_ROWS + 2 * reach) * (_DISC_COLUMNS + 2 * reach)
+        return kernel("bokeh", name), grid, arguments, tile * bytes_per_cell
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        self._picture.update(frame, matte, reduced)
+        for average, grid, arguments, shared_bytes in self._launches:
+            average(grid, _DISC_BLOCK, arguments, shared_mem=shared_bytes)
+        self.hold()
+
+
+class CudaPixelate(CudaBackground):
+    """The frame's own background in blocks of one colour each."""
+
+    def __init__(self, plan: PixelatePlan) -> None:
+        format, factor = plan.format, plan.factor
+        grid = grid_factor(format.width, format.height)
+        grid_size = grid_shape(format.width, format.height)
+        # Cells as large as the grid's, or larger, are those of the grid or made of them.
+        self._from_grid = factor >= grid
+        if self._from_grid:
+            luma_shape, luma_factor = grid_size, factor // grid
+            # The grid of a small frame has the frame's own chroma, at half its size.
+            chroma_shape = luma_shape if grid > 1 else format.chroma_shape[:2]
+            chroma_factor = 1
+        else:
+            luma_shape, luma_factor = format.luma_shape, factor
+            chroma_shape, chroma_factor = format.chroma_shape[:2], factor // 2
+        lanes = 1
+        while lanes < _THREADS and lanes * _CELLS_PER_THREAD < plan.per_block**2:
+            lanes *= 2
+        block_rows, block_columns = plan.blocks
+        self._block = (lanes, _THREADS // lanes, 1)
+        self._blocks = (-(-block_rows * block_columns // self._block[1]), 1, 1)
+        self._numbers = cuda_ints(
+            *(*plan.blocks, plan.per_block, *plan.cells, plan.top, plan.left),
+            *luma_shape,
+            *chroma_shape,
+            *(luma_factor, chroma_factor, *grid_size),
+            *(plan.cells_per_grid, plan.grid_per_cell, plan.grid_per_cell),
+        )
+        cell_count = plan.cells[0] * plan.cells[1]
+        self._push_pull = CudaPushPull(
+            plan.blocks, sum_count=self._blocks[0], cell_count=cell_count
+        )
+        places = (block_columns, plan.edge_px, plan.top * factor, plan.left * factor)
+        super().__init__("blend_blocks", cuda_ints(*places), self._push_pull.levels)
+        bits = 8 * format.bytes_per_sample
+        self._average = kernel("pixelate", "pixelate_blocks", sample_bits=bits)
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        source: Frame | Reduced = reduced if self._from_grid else frame
+        planes = (source.luma, source.chroma, matte.reduced)
+        sums = (self._push_pull.levels, self._push_pull.sums)
+        self._average(self._blocks, self._block, (self._numbers, *planes, *sums))
+        self._push_pull.run()

@@ -1,0 +1,238 @@
+"""Backgrounds that are the frame's own, without its people: blurred, out of focus or in blocks."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.cpu import AreaReducer, Samples
+from bgsoft.composite.blend import Background
+from bgsoft.composite.fill import FilledPicture, PushPull
+from bgsoft.composite.plan import (
+    CLEAR_ALPHA,
+    HIGHLIGHT_POWER,
+    BlurPlan,
+    BokehPlan,
+    PixelatePlan,
+    Shape,
+    disc_kernel,
+)
+from bgsoft.composite.upsample import GridBackground, HeldCells
+from bgsoft.frame import Frame, Matte, Reduced
+
+__all__ = ["BlurBackground", "BokehBackground", "PixelateBackground"]
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.intp]
+
+_FULL_SCALE = 65536.0
+
+
+class BlurBackground(GridBackground):
+    """The frame's own background, blurred."""
+
+    def __init__(self, plan: BlurPlan, held: HeldCells) -> None:
+        super().__init__(plan.cells, held)
+        self._picture = FilledPicture(plan.cells)
+        luma, chroma = zip(plan.reaches, plan.sigmas, strict=True)
+        self._kernels = (luma, chroma, chroma)
+        shapes = plan.cells.shapes
+        self._unblurred = [np.empty(shape, np.float32) for shape in shapes]
+        self._blurred = [np.empty(shape, np.float32) for shape in shapes]
+        self._chroma_cells = [np.empty(shape, np.uint16) for shape in shapes[1:]]
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        planes = self._picture.update(frame, matte, reduced)
+        targets = (self.cells[0], *self._chroma_cells)
+        for index, (plane, target) in enumerate(zip(planes, targets, strict=True)):
+            unblurred, blurred = self._unblurred[index], self._blurred[index]
+            np.copyto(unblurred, plane)
+            reach, sigma = self._kernels[index]
+            size = 2 * reach + 1, 2 * reach + 1
+            cv2.GaussianBlur(unblurred, size, sigma, dst=blurred, borderType=cv2.BORDER_REFLECT)
+            np.add(blurred, 0.5, out=target, casting="unsafe")
+        cv2.merge(self._chroma_cells, self.cells[1])
+
+
+class _DiscFilter:
+    """Averages two planes at once over discs, in the frequency domain.
+
+    That costs the same for any radius. The two planes travel as the real and the imaginary part;
+    a disc is symmetric, so its spectrum is real and keeps them apart.
+    """
+
+    def __init__(self, shape: tuple[int, int], radius: float) -> None:
+        kernel = disc_kernel(radius)
+        self._reach = reach = kernel.shape[0] // 2
+        rows, columns = (cv2.getOptimalDFTSize(side + 2 * reach) for side in shape)
+        self._shape = shape
+        spot = np.zeros((rows, columns), np.float32)
+        spot[: kernel.shape[0], : kernel.shape[1]] = kernel
+        spot = np.roll(spot, (-reach, -reach), axis=(0, 1))
+        spectrum = cv2.dft(spot, flags=cv2.DFT_COMPLEX_OUTPUT)[..., :1]
+        self._spectrum = np.repeat(spectrum, 2, axis=2)
+        self._pair = np.empty((*shape, 2), np.float32)
+        self._padded = np.empty((rows, columns, 2), np.float32)
+
+    def average(self, first: Floats, second: Floats) -> None:
+        """Average both planes, in place."""
+        cv2.merge((first, second), self._pair)
+        rows, columns = self._shape
+        padded, reach = self._padded, self._reach
+        below, right = padded.shape[0] - rows - reach, padded.shape[1] - columns - reach
+        cv2.copyMakeBorder(self._pair, reach, below, reach, right, cv2.BORDER_REFLECT, dst=padded)
+        cv2.dft(padded, dst=padded)
+        np.multiply(padded, self._spectrum, out=padded)
+        cv2.dft(padded, dst=padded, flags=cv2.DFT_INVERSE | cv2.DFT_SCALE)
+        cv2.split(padded[reach : reach + rows, reach : reach + columns], (first, second))
+
+
+class BokehBackground(GridBackground):
+    """The frame's own background, out of focus like behind a lens."""
+
+    def __init__(self, plan: BokehPlan, held: HeldCells) -> None:
+        super().__init__(plan.cells, held)
+        self._picture = FilledPicture(plan.cells)
+        self._plan = plan
+        shapes = luma_shape, chroma_shape, _ = plan.cells.shapes
+        luma_radius, chroma_radius = plan.radii
+        self._luma_disc = self._chroma_disc = _DiscFilter(luma_shape, luma_radius)
+        self._weighted = [np.empty(shape, np.float32) for shape in shapes]
+        self._weight = self._chroma_weight = np.empty(luma_shape, np.float32)
+        self._same_shape = plan.cells.factor > 1
+        if not self._same_shape:
+            self._chroma_disc = _DiscFilter(chroma_shape, chroma_radius)
+            self._chroma_weight = np.empty(chroma_shape, np.float32)
+            self._idle = np.zeros(chroma_shape, np.float32)
+        self._chroma_cells = [np.empty(chroma_shape, np.uint16) for _ in "br"]
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        cells = self._picture.update(frame, matte, reduced)
+        luma, cb, cr = self._weighted
+        weight, chroma_weight = self._weight, self._chroma_weight
+        # weight ← 1 + gain · y^power
+        np.subtract(cells[0], self._plan.black, out=weight)
+        np.divide(weight, self._plan.span, out=weight)
+        np.clip(weight, 0, 1, out=weight)
+        cv2.pow(weight, HIGHLIGHT_POWER, dst=weight)
+        np.multiply(weight, self._plan.gain, out=weight)
+        np.add(weight, 1, out=weight)
+        if not self._same_shape:
+            size = chroma_weight.shape[::-1]
+            cv2.resize(weight, size, dst=chroma_weight, interpolation=cv2.INTER_AREA)
+        weights = (weight, chroma_weight, chroma_weight)
+        for plane, cell, by in zip(self._weighted, cells, weights, strict=True):
+            np.multiply(cell, by, out=plane)
+        # Planes that are transformed together must be of like magnitude: rounding errors of the
+        # larger one reach the smaller one. So the weight is brought to full scale too.
+        np.multiply(weight, _FULL_SCALE, out=weight)
+        self._chroma_disc.average(cb, cr)
+        self._luma_disc.average(luma, weight)
+        np.multiply(weight, 1 / _FULL_SCALE, out=weight)
+        if not self._same_shape:
+            self._chroma_disc.average(chroma_weight, self._idle)
+        targets = (self.cells[0], *self._chroma_cells)
+        for plane, by, target in zip(self._weighted, weights, targets, strict=True):
+            np.divide(plane, by, out=plane)
+            np.add(plane, 0.5, out=target, casting="unsafe")
+        cv2.merge(self._chroma_cells, self.cells[1])
+
+
+class PixelateBackground(Background):
+    """The frame's own background in blocks of one colour each, people left out of the averages.
+
+    A block that shows people only takes its colour from the blocks around it.
+    """
+
+    def __init__(self, plan: PixelatePlan) -> None:
+        super().__init__(plan.format)
+        format, factor = plan.format, plan.factor
+        height, width = format.luma_shape
+        half_height, half_width, _ = format.chroma_shape
+        self._luma_reducer = AreaReducer(height, width, factor, format.dtype)
+        self._chroma_reducer = AreaReducer(half_height, half_width, factor // 2, format.dtype)
+        self._split = [np.empty((half_height, half_width), format.dtype) for _ in "br"]
+        self._cells: Samples = np.empty((3, *plan.cells), format.dtype)
+
+        (rows, columns), top, left = plan.cells, plan.top, plan.left
+        padded = [count * plan.per_block for count in plan.blocks]
+        # Weighted luma, Cb and Cr, and the weight; the border around the frame weighs nothing.
+        self._padded = np.zeros((4, *padded), np.float32)
+        self._inner = self._padded[:, top : top + rows, left : left + columns]
+        self._sums = np.empty((4, *plan.blocks), np.float32)
+        self._push_pull = PushPull(plan.blocks)
+
+        # One grid cell more, each way, than lie on the cell.
+        side = plan.grid_per_cell + 2
+        self._reach = np.ones((side, side), np.uint8)
+        self._near = np.empty(grid_shape(width, height), np.uint8)
+        rows, columns = (side * plan.cells_per_grid for side in self._near.shape)
+        self._clear = np.empty((rows, columns), np.uint8)
+        self._skip = plan.grid_per_cell
+        self._least_weight = 0.5 / plan.per_block**2
+
+        self._shift = format.shift
+        self._luma_blocks: Samples = np.empty(plan.blocks, format.dtype)
+        self._chroma_blocks: Samples = np.empty((*plan.blocks, 2), format.dtype)
+        self._luma_places = _places(plan, format.luma_shape, 1)
+        self._chroma_places = _places(plan, (half_height, half_width), 2)
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        self._luma_reducer.reduce(frame.luma, self._cells[0])
+        cv2.split(frame.chroma, self._split)
+        for plane, cells in zip(self._split, self._cells[1:], strict=True):
+            self._chroma_reducer.reduce(plane, cells)
+        self._weigh(matte)
+        np.multiply(self._cells, self._inner[3], out=self._inner[:3])
+        size = self._sums.shape[:0:-1]
+        for source, target in zip(self._padded, self._sums, strict=True):
+            cv2.resize(source, size, dst=target, interpolation=cv2.INTER_AREA)
+        self._average()
+        _spread(self._luma_blocks, self._luma_places, self.luma)
+        _spread(self._chroma_blocks, self._chroma_places, self.chroma)
+
+    def _weigh(self, matte: Matte) -> None:
+        """Weight 1 for cells away from people, 0 for others."""
+        clear, border = self._near, cv2.BORDER_REPLICATE
+        cv2.dilate(matte.reduced, self._reach, dst=clear, anchor=(1, 1), borderType=border)
+        cv2.threshold(clear, CLEAR_ALPHA, 1, cv2.THRESH_BINARY_INV, dst=clear)
+        if self._clear.shape != clear.shape:
+            size = self._clear.shape[::-1]
+            cv2.resize(clear, size, dst=self._clear, interpolation=cv2.INTER_NEAREST)
+            clear = self._clear
+        rows, columns = self._inner.shape[1:]
+        np.copyto(self._inner[3], clear[:: self._skip, :: self._skip][:rows, :columns])
+
+    def _average(self) -> None:
+        """Block colours from weighted means, in the frame's code values."""
+        sums, weighted = self._sums, self._push_pull.weighted
+        known = weighted[3]
+        np.greater(sums[3], self._least_weight, out=known, casting="unsafe")
+        np.maximum(sums[3], self._least_weight, out=sums[3])
+        np.divide(sums[:3], sums[3], out=weighted[:3])
+        np.multiply(weighted[:3], known, out=weighted[:3])
+        means = tuple(cv2.mean(cells)[0] for cells in self._cells)
+        colors = self._push_pull.fill(means)
+        code = 1 << self._shift
+        np.divide(colors, code, out=colors)
+        np.rint(colors, out=colors)
+        np.multiply(colors, code, out=colors)
+        np.copyto(self._luma_blocks, colors[0], casting="unsafe")
+        np.copyto(self._chroma_blocks, np.moveaxis(colors[1:], 0, -1), casting="unsafe")
+
+
+def _places(plan: PixelatePlan, shape: Shape, pixels: int) -> tuple[Indices, Indices]:
+    """Which block each row and each column of samples is in, ``pixels`` luma ones wide."""
+    rows, columns = (
+        (np.arange(count) * pixels + before * plan.factor) // plan.edge_px
+        for count, before in zip(shape, (plan.top, plan.left), strict=True)
+    )
+    return rows, columns
+
+
+def _spread(blocks: Samples, places: tuple[Indices, Indices], target: Samples) -> None:
+    """Give each sample of ``target`` the colour of its block."""
+    rows, columns = places
+    np.take(blocks.take(columns, axis=1), rows, axis=0, out=target, mode="clip")

@@ -1,0 +1,368 @@
+"""The numbers that backgrounds are made with, for the host's and the device's alike.
+
+Each plan follows from the effect's settings and the frame's format; both implementations of a
+background are built from it. A background's own picture is made on cells: squares of luma pixels
+whose edge is a power of two. Cells are 16-bit full scale: code value ``<< 8`` of 8-bit frames and
+``<< 6`` of 10-bit frames, which is the same scale.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.frame import FrameFormat, PixelLayout
+
+__all__ = [
+    "CLEAR_ALPHA",
+    "DITHER_ROWS",
+    "HIGHLIGHT_POWER",
+    "HOLD_STEPS",
+    "LAST_RESORT",
+    "PERSON_ALPHA",
+    "BlurPlan",
+    "BokehPlan",
+    "CellsPlan",
+    "CutoutPlan",
+    "FillPlan",
+    "PixelatePlan",
+    "PlanePlan",
+    "Shape",
+    "Source",
+    "disc_kernel",
+    "dither_pattern",
+    "full_scale_shift",
+    "level_shapes",
+]
+
+Shape = tuple[int, int]
+"""(rows, columns)."""
+
+CLEAR_ALPHA = 8
+PERSON_ALPHA = 40
+"""Grid cells count as background in full up to the first, not at all from the second on."""
+LAST_RESORT = 1e-4
+"""Weight of the whole picture's mean against that of the background; decides only where (almost)
+no background is to be seen."""
+
+DITHER_ROWS = 128
+"""Luma rows after which the dither repeats; chroma's repeats after half of them."""
+_DEAD_ZONE = 1 / 16
+"""Part of a code value around whole ones that dithering leaves alone, so that flat areas stay."""
+HOLD_STEPS = {8: 256, 10: 128}
+"""By bit depth: 16-bit full-scale steps below which a change of a cell is not followed: one code
+value of 8 bits, two of 10."""
+
+_MIN_SIGMA_CELLS = 1.25
+_MIN_SIGMA_COARSE_CELLS = 2.25
+"""Standard deviation of the blur in cells: enough of them that bilinear enlargement leaves no
+traces (it is off by 1 / 8σ² of the local contrast), few enough that kernels stay small."""
+_MIN_CHROMA_SIGMA_CELLS = 0.75
+"""The same for chroma of twice as large cells: the eye does not see colour as sharp."""
+
+_MIN_RADIUS_CELLS = 2.5
+"""The grid is fine enough for discs of this radius; smaller ones take finer cells."""
+_MAX_RADIUS_CELLS = 16.0
+"""Larger discs take coarser cells: their rim stays sharper than a tenth of the radius."""
+_HIGHLIGHT_GAIN = 14.0
+HIGHLIGHT_POWER = 6.0
+"""A sample of luma y in [0, 1] counts 1 + highlights · gain · y^power times. At the power of
+about two this is the average of light instead of code values; more lets discs stand out as they
+do where a sensor had clipped what was much brighter than white."""
+_SUPERSAMPLING = 16
+
+_CUTOUT_REACH_PCT = 0.75
+"""How far a cut-out's colour runs on, in percent of the frame height: 8 pixels at 1080p."""
+
+
+def full_scale_shift(format: FrameFormat) -> int:
+    """Left shift from stored samples to 16-bit full scale: 8 for NV12, 0 for P010."""
+    return 8 if format.layout is PixelLayout.NV12 else 0
+
+
+def dither_pattern(format: FrameFormat) -> NDArray[np.uint16]:
+    """Thresholds that are added to enlarged cells before the fraction of a code value is cut off.
+
+    Interleaved gradient noise: it looks like fine grain, without the checks of a Bayer matrix.
+    J. Jimenez, "Next generation post processing in Call of Duty: Advanced Warfare", SIGGRAPH 2014.
+
+    Returns:
+        (DITHER_ROWS, W) uint16 from 1/16 to below 15/16 of a code value, mean about half a one.
+        Chroma's pattern is its upper left part.
+    """
+    levels = 1 << (16 - format.bit_depth)
+    y, x = np.mgrid[:DITHER_ROWS, : format.width].astype(np.float64)
+    noise = np.modf(52.9829189 * np.modf(0.06711056 * x + 0.00583715 * y)[0])[0]
+    pattern: NDArray[np.uint16] = (levels * (_DEAD_ZONE + (1 - 2 * _DEAD_ZONE) * noise)).astype(
+        np.uint16
+    )
+    return pattern
+
+
+def level_shapes(shape: Shape) -> list[Shape]:
+    """Shapes of a push-pull pyramid's levels, finest first; the last has at most 2×2 cells."""
+    shapes = [shape]
+    while max(shape) > 2:
+        shape = (shape[0] + 1) // 2, (shape[1] + 1) // 2
+        shapes.append(shape)
+    return shapes
+
+
+@dataclass(frozen=True, slots=True)
+class FillPlan:
+    """People filled in, on cells twice as large as those of the analysis grid."""
+
+    factor: int
+    """Luma pixels per cell, each way."""
+    grid: Shape
+    """Of the analysis grid."""
+    shape: Shape
+    """Of the cells."""
+
+    @classmethod
+    def of(cls, format: FrameFormat) -> Self:
+        rows, columns = grid = grid_shape(format.width, format.height)
+        factor = 2 * grid_factor(format.width, format.height)
+        return cls(factor, grid, ((rows + 1) // 2, (columns + 1) // 2))
+
+    @property
+    def has_chroma(self) -> bool:
+        """Whether chroma is on the grid; otherwise it comes at the cells' size."""
+        return self.factor > 2
+
+
+class Source(IntEnum):
+    """What a plane of cells is made from; the numbers are those of ``picture.cu``."""
+
+    CELLS = 0
+    """It is the filled cells themselves."""
+    COARSE = 1
+    """Filled cells, averaged further."""
+    GRID = 2
+    """The analysis grid, people replaced by filled cells."""
+    FRAME = 3
+    """The frame, averaged, people replaced by filled cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanePlan:
+    """One plane of the picture without its people."""
+
+    shape: Shape
+    source: Source
+    factor: int
+    """Samples of the source per cell, each way."""
+    fine: int
+    """Cells per cell of the analysis grid, each way; 1 where cells are larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellsPlan:
+    """A background that is made on cells and enlarged bilinearly."""
+
+    format: FrameFormat
+    factor: int
+    """Luma pixels per luma cell, each way, a power of two."""
+    chroma_factor: int
+    """Luma pixels per chroma cell, each way, a power of two, 2 or more."""
+
+    @property
+    def scales(self) -> tuple[int, int]:
+        """The frame's own samples per cell, each way, of luma and of chroma."""
+        return self.factor, self.chroma_factor // 2
+
+    @property
+    def planes(self) -> tuple[PlanePlan, PlanePlan, PlanePlan]:
+        """Luma, Cb and Cr."""
+        chroma = self._plane(self.chroma_factor, samples=2)
+        return self._plane(self.factor, samples=1), chroma, chroma
+
+    @property
+    def shapes(self) -> tuple[Shape, Shape, Shape]:
+        """The same planes' (rows, columns)."""
+        luma, cb, cr = (plane.shape for plane in self.planes)
+        return luma, cb, cr
+
+    def _plane(self, edge: int, samples: int) -> PlanePlan:
+        """A plane with cells of ``edge`` luma pixels, ``samples`` of which are one of its own."""
+        size = self.format.width, self.format.height
+        grid = grid_factor(*size)
+        if edge >= 2 * grid:
+            factor = edge // (2 * grid)
+            source = Source.COARSE if factor > 1 else Source.CELLS
+        elif edge == grid:
+            source, factor = Source.GRID, 1
+        else:
+            source, factor = Source.FRAME, edge // samples
+        return PlanePlan(grid_shape(*size, edge), source, factor, max(grid // edge, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class BlurPlan:
+    """The frame's own background, blurred by a Gaussian."""
+
+    cells: CellsPlan
+    sigmas: tuple[float, float]
+    """Standard deviations for luma and chroma, cells."""
+
+    @classmethod
+    def of(cls, format: FrameFormat, sigma_px: float) -> Self:
+        """From the standard deviation in frame pixels, above 0."""
+        grid = grid_factor(format.width, format.height)
+        factor = 1
+        # Cells finer than the grid's cost more, coarser ones next to nothing.
+        while sigma_px >= 2 * factor * (
+            _MIN_SIGMA_CELLS if factor < grid else _MIN_SIGMA_COARSE_CELLS
+        ):
+            factor *= 2
+        chroma_factor = max(2, factor)
+        if factor <= grid and sigma_px >= _MIN_CHROMA_SIGMA_CELLS * 2 * factor:
+            chroma_factor = 2 * factor
+        sigmas = (
+            _sigma_cells(sigma_px, factor, averages=factor > 1),
+            _sigma_cells(sigma_px, chroma_factor, averages=chroma_factor > 2),
+        )
+        return cls(CellsPlan(format, factor, chroma_factor), sigmas)
+
+    @property
+    def reaches(self) -> tuple[int, int]:
+        """Cells to each side of a kernel's middle, for luma and chroma."""
+        luma, chroma = (math.ceil(3 * sigma) for sigma in self.sigmas)
+        return luma, chroma
+
+
+def _sigma_cells(sigma_px: float, cell: int, *, averages: bool) -> float:
+    """Standard deviation left for the kernel, in cells.
+
+    Averaging over a cell blurs too, by a variance of 1/12 cells², and bilinear enlargement by 1/6.
+    """
+    variance = (sigma_px / cell) ** 2
+    if averages:
+        variance -= 1 / 4
+    return math.sqrt(max(variance, 0.01))
+
+
+@dataclass(frozen=True, slots=True)
+class BokehPlan:
+    """The frame's own background, out of focus: every point becomes a disc, highlights bloom."""
+
+    cells: CellsPlan
+    radii: tuple[float, float]
+    """Of the disc for luma and chroma, cells."""
+    black: float
+    """Luma of black, 16-bit full scale."""
+    span: float
+    """From there to white."""
+    gain: float
+    """A sample of luma y counts ``1 + gain · y^HIGHLIGHT_POWER`` times."""
+
+    @classmethod
+    def of(cls, format: FrameFormat, radius_px: float, highlights: float) -> Self:
+        """From the disc's radius (circle of confusion) in frame pixels, above 0.
+
+        Args:
+            format: Format of every frame.
+            radius_px: The radius.
+            highlights: How much highlights bloom, 0–1.
+        """
+        factor = grid_factor(format.width, format.height)
+        while factor > 1 and radius_px < _MIN_RADIUS_CELLS * factor:
+            factor //= 2
+        while radius_px > _MAX_RADIUS_CELLS * factor:
+            factor *= 2
+        cells = CellsPlan(format, factor, max(factor, 2))
+        black, white = (float(sample << full_scale_shift(format)) for sample in format.luma_range)
+        return cls(
+            cells=cells,
+            radii=(radius_px / factor, radius_px / cells.chroma_factor),
+            black=black,
+            span=white - black,
+            gain=highlights * _HIGHLIGHT_GAIN,
+        )
+
+
+def disc_kernel(radius: float) -> NDArray[np.float32]:
+    """A disc whose rim is anti-aliased by the share of each cell that it covers.
+
+    Args:
+        radius: Radius in cells, above 0.
+
+    Returns:
+        (n, n) float32, n odd, sum 1.
+    """
+    if radius <= 0.5:
+        return np.ones((1, 1), np.float32)
+    reach = int(np.ceil(radius - 0.5))
+    side = 2 * reach + 1
+    fine = (np.arange(side * _SUPERSAMPLING) + 0.5) / _SUPERSAMPLING - side / 2
+    inside = fine[:, None] ** 2 + fine[None, :] ** 2 <= radius**2
+    shares = inside.reshape(side, _SUPERSAMPLING, side, _SUPERSAMPLING).mean(axis=(1, 3))
+    kernel: NDArray[np.float32] = (shares / shares.sum()).astype(np.float32)
+    return kernel
+
+
+@dataclass(frozen=True, slots=True)
+class PixelatePlan:
+    """A mosaic of square blocks, aligned to the centre of the frame.
+
+    Blocks are averaged from cells: the largest ones that blocks are made of exactly.
+    """
+
+    format: FrameFormat
+    edge_px: int
+    """Of a block, frame pixels. Even, so that no chroma sample lies in two blocks, which would
+    give them coloured rims."""
+    factor: int
+    """Luma pixels per cell, each way, 2 or more: chroma samples are 2 pixels wide."""
+    cells: Shape
+    per_block: int
+    """Cells per block, each way."""
+    top: int
+    left: int
+    """Cells of the first blocks above and left of the frame."""
+    blocks: Shape
+
+    @classmethod
+    def of(cls, format: FrameFormat, length_px: float) -> Self:
+        """From the wanted edge of a block, frame pixels."""
+        edge_px = max(2, 2 * round(length_px / 2))
+        factor = min(edge_px & -edge_px, max(grid_factor(format.width, format.height), 2))
+        rows, columns = cells = grid_shape(format.width, format.height, factor)
+        per_block = edge_px // factor
+        top = -(format.height // 2 // factor) % per_block
+        left = -(format.width // 2 // factor) % per_block
+        blocks = -(-(top + rows) // per_block), -(-(left + columns) // per_block)
+        return cls(format, edge_px, factor, cells, per_block, top, left, blocks)
+
+    @property
+    def grid_per_cell(self) -> int:
+        """Cells of the analysis grid per cell, each way; 1 where cells are smaller."""
+        return max(self.factor // grid_factor(self.format.width, self.format.height), 1)
+
+    @property
+    def cells_per_grid(self) -> int:
+        """Cells per cell of the analysis grid, each way; 1 where they are larger."""
+        return max(grid_factor(self.format.width, self.format.height) // self.factor, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CutoutPlan:
+    """A cut-out's colour where nothing is opaque, at the resolution of chroma."""
+
+    reach: int
+    """Half of how far the foreground's colour runs on, chroma samples."""
+    black: tuple[int, int, int]
+    """Black luma and neutral chroma, twice, 16-bit full scale."""
+
+    @classmethod
+    def of(cls, format: FrameFormat) -> Self:
+        up = full_scale_shift(format)
+        neutral = format.chroma_neutral << up
+        reach = max(1, round(_CUTOUT_REACH_PCT / 100 * format.height / 4))
+        return cls(reach, (format.luma_range[0] << up, neutral, neutral))
