@@ -2,15 +2,16 @@
 
 Faces are found in one frame after another, and where the models look in a frame follows from what
 they said of the frames before it. On a GPU a run of one look takes as long as a run of many, and
-mostly it is known well enough where the next frames will be looked at: so the same place is looked
-at there too, ahead of time, and the answer is kept. It is used if the place turns out to be that
-very one, else thrown away. So who is found does not depend on batches, nor on the hardware.
+mostly it can be guessed where the next frames will be looked at: that is done ahead of time, and
+the answer is kept. It is used if the place turns out to be that very one, else thrown away. So who
+is found does not depend on batches, nor on the hardware.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from bgsoft.closing import Closing
@@ -19,8 +20,8 @@ from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections, merge
 from bgsoft.face.geometry import Affine, Roi, frame_from_tile, letterbox, tiles
 from bgsoft.face.landmarks import Mesh
-from bgsoft.face.networks import FaceNetworks, FrameView, resolve_detector
-from bgsoft.face.track import Tracker
+from bgsoft.face.networks import FaceNetworks, resolve_detector
+from bgsoft.face.track import Track, Tracker
 from bgsoft.face.warp import View
 from bgsoft.frame import Frame, FrameFormat, Reduced
 
@@ -41,9 +42,6 @@ by half their distance, and much that is no face looks like one from afar. Witho
 0.58; without it for faces that are followed and not seen from afar: 0.70."""
 _HALVES_EVERY = 2
 """Searches from one with the squares to the next."""
-_CLEAR_PART = 0.3
-"""A face of this part of the detector's input needs no look from near."""
-
 P = TypeVar("P", View, Roi)
 A = TypeVar("A", Detections, Mesh)
 
@@ -126,23 +124,20 @@ class FaceFinder(Closing):
         views = self._views.take(self._tracker.wants_detection)
         found = self._search(looks, views) if views else None
         tracks = self._tracker.propose(found, self._settings.min_score)
-        meshes = looks.meshes([track.roi for track in tracks])
+        meshes = looks.meshes(tracks)
         return self._tracker.update(tracks, meshes, frame.time_seconds)
 
     def _search(self, looks: _Looks, views: Sequence[View]) -> Detections:
-        """Look at the frame, and once more from near at what is not clear."""
+        """Look at the frame, and once more from near at what is not followed yet."""
         found = merge(looks.detections(views, self._settings.min_first_score))
         known, lost = self._tracker.match(found)
-        sides = (found.boxes[:, 2:] - found.boxes[:, :2]).max(axis=1)
-        near = self._views.clear_side
-        unclear = [row for row in range(len(found)) if row not in known and sides[row] < near]
-        del unclear[self._settings.max_faces :]
+        unknown = [row for row in range(len(found)) if row not in known][: self._settings.max_faces]
         # What the last frame had and the detector does not see is looked for from near, too.
-        boxes = [*found.boxes[unclear].tolist(), *lost]
-        views = [self._views.near(box) for box in boxes]
-        seen = looks.detections(views, self._settings.min_score)
-        clear = found.rows([row for row in range(len(found)) if row not in unclear])
-        return merge([clear, *map(Detections.nearest, seen, boxes)])
+        boxes = [*found.boxes[unknown].tolist(), *lost]
+        near = [self._views.near(box) for box in boxes]
+        seen = looks.detections(near, self._settings.min_score)
+        rest = found.rows([row for row in range(len(found)) if row not in unknown])
+        return merge([rest, *map(Detections.nearest, seen, boxes)])
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
@@ -168,36 +163,45 @@ class _Looks:
     def detections(self, views: Sequence[View], min_score: float) -> list[Detections]:
         """The faces in some views of the frame; of a view always asked for with one score."""
         networks = self._networks
+        ask = partial(networks.detect, min_score=min_score)
+        looks = [partial(_again, view) for view in views]
+        return self._answers(looks, self._detections, networks.views_per_run, ask)
 
-        def ask(asked: list[FrameView]) -> list[Detections]:
-            return networks.detect(asked, min_score)
-
-        return self._answers(views, self._detections, networks.views_per_run, ask)
-
-    def meshes(self, rois: Sequence[Roi]) -> list[Mesh]:
-        """The landmarks in some squares of the frame."""
-        ask = self._networks.landmarks
-        return self._answers(rois, self._meshes, self._networks.faces_per_run, ask)
+    def meshes(self, tracks: Sequence[Track]) -> list[Mesh]:
+        """The landmarks in the squares of some tracks."""
+        networks = self._networks
+        looks = [track.squares for track in tracks]
+        return self._answers(looks, self._meshes, networks.faces_per_run, networks.landmarks)
 
     def _answers(
         self,
-        places: Sequence[P],
+        looks: Sequence[Callable[[int], list[P]]],
         known: dict[tuple[int, P], A],
         per_run: int,
         ask: Callable[[list[tuple[Frame, Reduced, P]]], list[A]],
     ) -> list[A]:
+        """What a network says of some places.
+
+        Args:
+            looks: Each gives the place in this frame, and where it will be in the next ones.
+            known: What was said so far; more is added.
+            per_run: Places that a run takes.
+            ask: Runs the network.
+        """
         here = self.at
-        missing = [place for place in places if (here, place) not in known]
+        missing = [look for look in looks if (here, look(1)[0]) not in known]
         if missing:
-            # What is left of the run looks at the same places in the next frames.
-            until = min(len(self._frames), here + max(1, per_run // len(missing)))
-            keys, asked = [], []
-            for index in range(here, until):
-                frame, grid = self._frames[index]
-                keys += [(index, place) for place in missing]
-                asked += [(frame, grid, place) for place in missing]
-            known.update(zip(keys, ask(asked), strict=True))
-        return [known[here, place] for place in places]
+            count = min(len(self._frames) - here, max(1, per_run // len(missing)))
+            keys: list[tuple[int, P]] = [
+                each for look in missing for each in enumerate(look(count), here)
+            ]
+            answers = ask([(*self._frames[key[0]], key[1]) for key in keys])
+            known.update(zip(keys, answers, strict=True))
+        return [known[here, look(1)[0]] for look in looks]
+
+
+def _again(view: View, count: int) -> list[View]:
+    return [view] * count
 
 
 class _SearchViews:
@@ -215,8 +219,6 @@ class _SearchViews:
         width, height = format.width, format.height
         short = min(width, height)
         self._whole = View(letterbox(width, height, size).inverse(), False)
-        self.clear_side = _CLEAR_PART * size * self._whole.frame_from_input.scale
-        """Longer side in frame pixels from which a face needs no look from near."""
 
         def squares(*parts: float) -> list[View]:
             """Views that cover the frame, whose sides are parts of its short side."""

@@ -23,9 +23,6 @@ __all__ = ["FaceJournal", "FaceStep", "FoundFaces"]
 
 _MAX_LISTED = 1000
 """Missed frames that are listed; all are counted."""
-_TRIAL_FRAMES = 3
-"""A face that comes up in the middle of a scene is somebody else from this age on: a false one on
-the main person's clothes must not cut that person up."""
 _SAME_STRETCH_SECONDS = 1.0
 """People who part for less than this are still the same crowd, told of once."""
 
@@ -98,7 +95,6 @@ class FaceStep(Closing):
         self._journal = FaceJournal(measures=self._guards)
         self._told = ""
         self._shared_at = 0.0
-        self._scene_frames = 0
         self._cut = False
 
     def start(self) -> None:
@@ -194,14 +190,9 @@ class FaceStep(Closing):
             return None
         if found.cut:
             separator.reset()
-            self._scene_frames = 0
-        trial = min(_TRIAL_FRAMES, self._scene_frames)
-        self._scene_frames += 1
         if not found.main_places and separator.is_fresh:
             return None
-        others = [
-            face for face in found.faces if face.id not in found.main and face.age_frames >= trial
-        ]
+        others = [face for face in found.faces if face.id not in found.main]
         separation = separator.separate(self._editor.read(index), found.main_places, others)
         if separation.shared:
             self._journal.add_shared()

@@ -392,7 +392,7 @@ def test_a_fault_names_the_stage_and_the_frame(monkeypatch: pytest.MonkeyPatch) 
     format, luma, chroma = sample_picture()
     finder = finder_of(format)
 
-    def fail(_asked: object, _score: float) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise InferenceError("broken", stage="segment")
 
     monkeypatch.setattr(finder._networks, "detect", fail)
