@@ -192,11 +192,12 @@ class _Looks:
         missing = [look for look in looks if (here, look(1)[0]) not in known]
         if missing:
             count = min(len(self._frames) - here, max(1, per_run // len(missing)))
-            keys: list[tuple[int, P]] = [
-                each for look in missing for each in enumerate(look(count), here)
-            ]
-            answers = ask([(*self._frames[key[0]], key[1]) for key in keys])
-            known.update(zip(keys, answers, strict=True))
+            keys = [each for look in missing for each in enumerate(look(count), here)]
+            asked = []
+            for index, place in keys:
+                frame, grid = self._frames[index]
+                asked.append((frame, grid, place))
+            known.update(zip(keys, ask(asked), strict=True))
         return [known[here, look(1)[0]] for look in looks]
 
 
