@@ -18,10 +18,10 @@ from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections, merge
-from bgsoft.face.geometry import Affine, Roi, frame_from_tile, letterbox, tiles
+from bgsoft.face.geometry import Roi, Tile, frame_from_tile, letterbox, tiles
 from bgsoft.face.landmarks import Mesh
 from bgsoft.face.networks import FaceNetworks, resolve_detector
-from bgsoft.face.track import Track, Tracker
+from bgsoft.face.track import MIN_SCORE, Track, Tracker
 from bgsoft.face.warp import View
 from bgsoft.frame import Frame, FrameFormat, Reduced
 
@@ -42,6 +42,9 @@ by half their distance, and much that is no face looks like one from afar. Witho
 0.58; without it for faces that are followed and not seen from afar: 0.70."""
 _HALVES_EVERY = 2
 """Searches from one with the squares to the next."""
+_MIN_FIRST_SCORE = 0.3
+"""Of a detection that is worth a second look, or confirms a face that is followed."""
+
 P = TypeVar("P", View, Roi)
 A = TypeVar("A", Detections, Mesh)
 
@@ -61,16 +64,6 @@ class FinderSettings:
     those between."""
     max_faces: int = 32
     """Followed at a time."""
-    min_score: float = 0.5
-    """Of a new face's detection, at the second look."""
-    min_first_score: float = 0.3
-    """Of a detection that is worth a second look, or confirms a face that is followed."""
-
-    def __post_init__(self) -> None:
-        if min(self.detect_every, self.small_every, self.rest_every, self.max_faces) < 1:
-            raise ValueError("detect_every, small_every, rest_every, max_faces must be 1 or more")
-        if not 0 < self.min_first_score <= self.min_score < 1:
-            raise ValueError("scores must be in (0, 1), the first look's at most the other")
 
 
 class FaceFinder(Closing):
@@ -123,19 +116,19 @@ class FaceFinder(Closing):
     def _find(self, frame: Frame, looks: _Looks) -> list[Face]:
         views = self._views.take(self._tracker.wants_detection)
         found = self._search(looks, views) if views else None
-        tracks = self._tracker.propose(found, self._settings.min_score)
+        tracks = self._tracker.propose(found)
         meshes = looks.meshes(tracks)
         return self._tracker.update(tracks, meshes, frame.time_seconds)
 
     def _search(self, looks: _Looks, views: Sequence[View]) -> Detections:
         """Look at the frame, and once more from near at what is not followed yet."""
-        found = merge(looks.detections(views, self._settings.min_first_score))
+        found = merge(looks.detections(views, _MIN_FIRST_SCORE))
         known, lost = self._tracker.match(found)
         unknown = [row for row in range(len(found)) if row not in known][: self._settings.max_faces]
         # What the last frame had and the detector does not see is looked for from near, too.
         boxes = [*found.boxes[unknown].tolist(), *lost]
         near = [self._views.near(box) for box in boxes]
-        seen = looks.detections(near, self._settings.min_score)
+        seen = looks.detections(near, MIN_SCORE)
         rest = found.rows([row for row in range(len(found)) if row not in unknown])
         return merge([rest, *map(Detections.nearest, seen, boxes)])
 
@@ -145,12 +138,7 @@ class FaceFinder(Closing):
 
 
 class _Looks:
-    """What the networks say of the frames of a batch, some of it before it is asked for.
-
-    Args:
-        networks: Both networks.
-        frames: The frames of the batch, each with its analysis grid.
-    """
+    """What the networks say of the frames of a batch, some of it before it is asked for."""
 
     def __init__(self, networks: FaceNetworks, frames: Sequence[tuple[Frame, Reduced]]) -> None:
         self.at = 0
@@ -206,13 +194,7 @@ def _again(view: View, count: int) -> list[View]:
 
 
 class _SearchViews:
-    """What the detector is shown of each frame.
-
-    Args:
-        format: Format of the frames.
-        settings: How to look.
-        size: Side of the detector's input, pixels.
-    """
+    """What the detector, whose input is ``size`` pixels a side, is shown of each frame."""
 
     def __init__(self, format: FrameFormat, settings: FinderSettings, size: int) -> None:
         self._size = size
@@ -246,11 +228,7 @@ class _SearchViews:
         """Frames since the parts were last shown."""
 
     def take(self, wanted: bool) -> list[View]:
-        """The views of the next frame; none where no search is due.
-
-        Args:
-            wanted: Look at the whole frame, due or not.
-        """
+        """The views of the next frame, none where no search is due; ``wanted`` makes one due."""
         self._since += 1
         self._waited = [waited + 1 for waited in self._waited]
         due = [
@@ -268,12 +246,8 @@ class _SearchViews:
         return shown
 
     def near(self, box: Sequence[float]) -> View:
-        """One face and its surroundings.
-
-        Args:
-            box: (4,) left, top, right, bottom, frame pixels.
-        """
+        """One face, of which this is the box, and its surroundings."""
         left, top, right, bottom = box
         side = max(right - left, bottom - top) * _NEAR
-        x, y, scale = (left + right - side) / 2, (top + bottom - side) / 2, side / self._size
-        return View(Affine.scaling(scale, scale, x, y), False)
+        tile = Tile((left + right - side) / 2, (top + bottom - side) / 2, side)
+        return View(frame_from_tile(tile, self._size), False)

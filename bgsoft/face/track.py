@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.base import Box, Face
-from bgsoft.face.detect import Detections, Sighting
+from bgsoft.face.detect import Detections
 from bgsoft.face.geometry import Roi, overlap
 from bgsoft.face.landmarks import Mesh, OneEuro, roi_from_box
 
-__all__ = ["MIN_MATCH", "Track", "Tracker"]
+__all__ = ["MIN_SCORE", "Track", "Tracker"]
 
+MIN_SCORE = 0.5
+"""Of the detection that a track begins with."""
 MIN_PRESENCE = 0.5
 """Below it the landmark model sees no face."""
 MIN_FIRST_PRESENCE = 0.99
@@ -231,64 +233,55 @@ class Tracker:
         seen = set(matches.values())
         return matches, [track.box for at, track in enumerate(self.tracks) if at not in seen]
 
-    def propose(self, found: Detections | None, min_new_score: float) -> list[Track]:
+    def propose(self, found: Detections | None) -> list[Track]:
         """The tracks whose squares the landmark model is to look at in the next frame.
 
         Args:
             found: The frame's detections, best first, in frame pixels; None: the detector did not
                 run.
-            min_new_score: A new track begins with at least this; less will do for one that lives.
         """
         for track in self.tracks:
             track.detected = False
         if found is not None:
-            self._take(found, min_new_score)
+            self._take(found)
         return [
             track
             for track in self.tracks
             if track.rested + 1 >= self._rest_every or not track.may_rest
         ]
 
-    def _take(self, found: Detections, min_new_score: float) -> None:
+    def _take(self, found: Detections) -> None:
         """Give detections to the tracks they belong to, and begin new tracks with others."""
         matches, _ = self.match(found)
-        sightings = {position: found.at(index) for index, position in matches.items()}
+        rows = {position: row for row, position in matches.items()}
         for position, track in enumerate(self.tracks):
-            sighting = sightings.get(position)
-            if sighting is None:
+            row = rows.get(position)
+            if row is None:
                 track.unseen += 1
                 continue
             track.sightings += 1
             track.unseen = 0
             track.detected = True
-            track.detection_score = max(track.detection_score, sighting.score)
+            track.detection_score = max(track.detection_score, float(found.scores[row]))
             if track.misses:
-                track.roi = roi_from_box(sighting.box, sighting.keypoints)
-        for index in range(len(found)):
-            if index not in matches and found.scores[index] >= min_new_score:
-                self._begin(found.at(index))
-
-    def _begin(self, sighting: Sighting) -> None:
-        """A new track, unless there are enough, or one follows this face already."""
-        box = sighting.box
-        if len(self.tracks) < self._max_faces and not any(
-            overlap(box[None], np.array(track.box))[0] > MIN_MATCH for track in self.tracks
-        ):
-            roi = roi_from_box(box, sighting.keypoints)
-            self.tracks.append(Track(roi, sighting.score, sightings=1, detected=True))
+                track.roi = roi_from_box(found.boxes[row], found.keypoints[row])
+        for row, (box, score) in enumerate(zip(found.boxes, found.scores.tolist(), strict=True)):
+            if row in matches or score < MIN_SCORE or len(self.tracks) == self._max_faces:
+                continue
+            # One of these detections may have begun a track on the same face.
+            if not any(overlap(box[None], np.array(t.box))[0] > MIN_MATCH for t in self.tracks):
+                roi = roi_from_box(box, found.keypoints[row])
+                self.tracks.append(Track(roi, score, sightings=1, detected=True))
 
     def update(
         self, tracks: Sequence[Track], meshes: Sequence[Mesh], time_seconds: float
     ) -> list[Face]:
-        """Take what the landmark model said of a frame.
+        """The faces of a frame, largest first.
 
         Args:
             tracks: From :meth:`propose`; the others rest.
-            meshes: Of their squares, in the same order.
+            meshes: What the landmark model said of their squares.
             time_seconds: When the frame is shown.
-
-        Returns:
-            The faces of the frame, largest first.
         """
         dt = _DEFAULT_DT_SECONDS if self._time is None else time_seconds - self._time
         if not 0 < dt <= _MAX_DT_SECONDS:
