@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,14 +78,8 @@ class Ellipse:
 
     def moved(self, dx: float, dy: float, growth: float = 1.0) -> Ellipse:
         """The same ellipse somewhere else, larger by a factor."""
-        return Ellipse(
-            x=self.x + dx,
-            y=self.y + dy,
-            cos=self.cos,
-            sin=self.sin,
-            across=self.across * growth,
-            along=self.along * growth,
-        )
+        across, along = self.across * growth, self.along * growth
+        return replace(self, x=self.x + dx, y=self.y + dy, across=across, along=along)
 
 
 def oval_points(face: Face) -> NDArray[np.float32]:

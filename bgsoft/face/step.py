@@ -84,7 +84,7 @@ class FaceStep(Closing):
         self._on_event = on_event
         self._guards = config.mode in (FaceMode.GUARD, FaceMode.MAIN)
         self._guard = Guard()
-        self._drawer = CoverDrawer(format) if self._guards else None
+        self._drawer = CoverDrawer(format)
         self._picker: SubjectPicker | None = None
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
             self._picker = SubjectPicker(config.subjects, format)
@@ -124,11 +124,7 @@ class FaceStep(Closing):
         return {"mode": self._mode.value, **self._journal.summary()}
 
     def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[FoundFaces]:
-        """Find the faces of the next frames, which are not composited yet.
-
-        Args:
-            frames: Frames of one scene.
-            grids: The same frames on the analysis grid.
+        """Find the faces of the next frames of a scene, which are not composited yet.
 
         Raises:
             InferenceError: A model failed.
@@ -162,22 +158,14 @@ class FaceStep(Closing):
     def edit_mattes(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], found: Sequence[FoundFaces]
     ) -> None:
-        """Cut mattes down to the main people and fill in missed faces, as the mode asks.
-
-        Args:
-            frames: The frames.
-            mattes: Their mattes, which were sent for.
-            found: Their faces.
-        """
+        """Cut mattes, sent for before, down to the main people and fill in missed faces."""
         if self._guards:
             for index, each in enumerate(zip(frames, mattes, found, strict=True)):
                 self._edit_matte(index, *each)
 
     def _edit_matte(self, index: int, frame: Frame, matte: Matte, found: FoundFaces) -> None:
         limit = self._limit(index, frame, found)
-        cover = None
-        if self._drawer is not None and found.covered:
-            cover = self._drawer.draw(found.covered)
+        cover = self._drawer.draw(found.covered)
         on_coverage = None
         if cover is not None and cover.faces:
             place = (frame.index, frame.pts, frame.time_seconds, list(cover.faces))
@@ -221,11 +209,10 @@ class FaceStep(Closing):
             )
 
     def finish(self, frames: Sequence[Frame], found: Sequence[FoundFaces]) -> list[Frame]:
-        """Hide faces in composited frames, as the mode asks.
+        """Hide faces in composited frames, as the mode asks; returns those finished now, in order.
 
-        Returns:
-            The frames that are finished now, in order: perhaps earlier ones, as faces are hidden
-            in a frame once those of the next :attr:`held` frames are known.
+        Perhaps earlier ones: faces are hidden in a frame once those of the next :attr:`held` frames
+        are known.
         """
         if not self.edits_frame:
             return list(frames)
@@ -280,15 +267,7 @@ class FaceJournal:
     def add_coverage(
         self, index: int, pts: int, seconds: float, ids: Sequence[int], shares: Sequence[float]
     ) -> None:
-        """Take down how much of each face the mask had covered before it was filled in.
-
-        Args:
-            index: Index of the frame.
-            pts: Its pts.
-            seconds: Its time.
-            ids: Ids of the faces.
-            shares: What the mask covered of each, 0–1.
-        """
+        """Take down how much (0–1) of each face the mask had covered before it was filled in."""
         missed = {
             id: round(100 * (1 - share), 1)
             for id, share in zip(ids, shares, strict=True)

@@ -47,12 +47,7 @@ class _Standing:
 
 
 class SubjectPicker:
-    """Picks the most prominent faces: large, near the centre, there for long.
-
-    Args:
-        count: How many are main, 0 or more.
-        format: Format of every frame.
-    """
+    """Picks the most prominent faces: large, near the centre, there for long."""
 
     def __init__(self, count: int, format: FrameFormat) -> None:
         self._count = count
@@ -75,12 +70,7 @@ class SubjectPicker:
         return [self._standings[id].face for id in self._main]
 
     def update(self, faces: Sequence[Face], seconds: float) -> set[int]:
-        """Look at the next frame's faces; returns the ids of the main ones.
-
-        Args:
-            faces: The faces of the frame.
-            seconds: Its time; never less than the last one's.
-        """
+        """Look at the faces of the next frame, shown at that time; returns the main ones' ids."""
         fresh = self._time is None
         elapsed = 0.0 if self._time is None else max(0.0, seconds - self._time)
         self._time = seconds
@@ -195,11 +185,7 @@ class Separation:
 
 
 class MatteSeparator:
-    """Divides mattes of one format; holds what was kept last.
-
-    Args:
-        format: Format of every frame.
-    """
+    """Divides mattes of one format; holds what was kept last."""
 
     def __init__(self, format: FrameFormat) -> None:
         rows, columns = grid_shape(format.width, format.height)
@@ -231,7 +217,7 @@ class MatteSeparator:
         return self._fresh
 
     def separate(self, matte: Plane8, main: Sequence[Face], others: Sequence[Face]) -> Separation:
-        """Divide one frame's matte. Called for every frame, in order.
+        """Divide the next frame's matte.
 
         Args:
             matte: (gh, gw) uint8.
