@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import detail_factor, grid_shape
 from bgsoft.closing import Closing
 from bgsoft.cuda.pinned import pinned_array
-from bgsoft.errors import ModelError
 from bgsoft.face.detect import KEYPOINTS, MAX_OVERLAP, Detections, anchor_centres
 from bgsoft.face.geometry import frame_from_roi
 from bgsoft.face.landmarks import (
@@ -78,12 +77,8 @@ _FACE_THREADS = (128, 1, 1)
 class CudaFaceNetworks(Closing):
     """Implements :class:`bgsoft.face.networks.FaceNetworks` for frames on the current device.
 
-    Everything runs on the current stream, which the host waits for at the end of each call.
-
-    Args:
-        format: Format of the frames.
-        make_network: Loads a model for a batch size.
-        batch: Looks per run of each network.
+    Everything runs on the current stream, which the host waits for at the end of each call. A run
+    of a network takes ``batch`` looks.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -109,11 +104,7 @@ class CudaFaceNetworks(Closing):
         self._meshes = CudaMeshes(self._landmarker.most)
 
     def start(self) -> None:
-        """Run both networks once, in the thread that will use them.
-
-        Raises:
-            InferenceError: One of them failed.
-        """
+        """Run both networks once, in the thread that will use them."""
         self._detector.network.run()
         self._landmarker.network.run()
 
@@ -168,10 +159,7 @@ class _Model:
         self._warper = CudaWarper(model.spec, format, batch, self.most)
 
     def run(self, asked: Sequence[FrameView]) -> Iterator[tuple[Array, dict[str, Array], int, int]]:
-        """Run as often as it takes to show all views; what is launched between runs stays in order.
-
-        Args:
-            asked: Up to :attr:`most` views.
+        """Run as often as it takes to show all views, up to :attr:`most`.
 
         Yields:
             After each run: its views and outputs on the device, the outputs overwritten by the
@@ -191,17 +179,10 @@ class CudaWarper:
         spec: Square input size, channel order and normalisation; NCHW.
         format: Format of the frames.
         batch: Items of the tensor.
-        most: Views of one :meth:`upload`, at most; ``batch`` where left out.
-
-    Raises:
-        ModelError: The model takes its channels last.
+        most: Views of one :meth:`upload`, at most.
     """
 
-    def __init__(
-        self, spec: ModelSpec, format: FrameFormat, batch: int, most: int | None = None
-    ) -> None:
-        if spec.layout != "NCHW":
-            raise ModelError(f"model {spec.name} must take NCHW on the GPU, not {spec.layout}")
+    def __init__(self, spec: ModelSpec, format: FrameFormat, batch: int, most: int) -> None:
         self._size = spec.width
         self.shape = (batch, 3, spec.width, spec.width)
         """Of the tensor."""
@@ -218,7 +199,7 @@ class CudaWarper:
             cupy.asarray(norm),
         )
         # Views, then the addresses of as many frames: one copy takes both.
-        self._most = most or batch
+        self._most = most
         self._views_bytes = self._most * WARP_VIEW.itemsize
         size = self._views_bytes + self._most * _PLANES * 8
         self._host: NDArray[np.uint8] = pinned_array((size,), np.uint8)
@@ -229,12 +210,7 @@ class CudaWarper:
         self._uploaded = 0
 
     def upload(self, asked: Sequence[FrameView]) -> None:
-        """Tell the device what is to be looked at.
-
-        The stream must have passed the last call's upload.
-
-        Args:
-            asked: Frames on the device, their grids and what to look at.
+        """Tell the device what is to be looked at; the stream must have passed the last upload.
 
         Raises:
             ValueError: There are too many views.
@@ -266,7 +242,7 @@ class CudaWarper:
         return self._device[first * WARP_VIEW.itemsize :]
 
     def write(self, first: int, tensor: Array) -> int:
-        """Sample, convert and normalise the next views of those uploaded: one launch.
+        """Sample, convert and normalise views from ``first`` on, of those uploaded: one launch.
 
         Args:
             first: Index of the first of them.
@@ -274,9 +250,6 @@ class CudaWarper:
 
         Returns:
             How many were written: the tensor's items, or those that are left.
-
-        Raises:
-            ValueError: The tensor is another.
         """
         if tensor.shape != self.shape or tensor.dtype != "float32":
             raise ValueError(f"expected {self.shape} float32, not {tensor.shape} {tensor.dtype}")
@@ -309,9 +282,7 @@ def _layout(format: FrameFormat) -> Any:
 class CudaDetections:
     """Decodes and merges the predictions of some views where they are; only faces come back.
 
-    Args:
-        size: Side of the detector's input, pixels.
-        most: Views that are read at a time, at most.
+    The detector's input is ``size`` pixels a side; up to ``most`` views are read at a time.
     """
 
     def __init__(self, size: int, most: int) -> None:
@@ -330,7 +301,7 @@ class CudaDetections:
         """Find the faces of a batch; one launch.
 
         Args:
-            views: What the batch's items show: ``WARP_VIEW`` of bgsoft/face/warp.py, on the device.
+            views: What the batch's items show, ``WARP_VIEW``, on the device.
             boxes: (batch, anchors, 16) float32 on the device.
             logits: (batch, anchors, 1) float32.
             first: Which view the batch's first item is.
@@ -369,11 +340,7 @@ class CudaDetections:
 
 
 class CudaMeshes:
-    """Brings landmarks to the frame, and measures them, where they are.
-
-    Args:
-        most: Faces that are read at a time, at most.
-    """
+    """Brings landmarks of up to ``most`` faces to the frame, and measures them, where they are."""
 
     def __init__(self, most: int) -> None:
         self._device = [
@@ -389,7 +356,7 @@ class CudaMeshes:
         """Read a batch: one launch and one copy.
 
         Args:
-            views: What the batch's items show: ``WARP_VIEW`` of bgsoft/face/warp.py, on the device.
+            views: What the batch's items show, ``WARP_VIEW``, on the device.
             raw: (batch, 468, 3) float32 on the device, input pixels.
             logits: (batch, 1) float32.
             first: Which face the batch's first item is.

@@ -45,12 +45,7 @@ RIGHT_EYE, LEFT_EYE = 33, 263
 
 
 def roi_from_box(box: NDArray[np.floating], keypoints: NDArray[np.floating]) -> Roi:
-    """The square for a detected face.
-
-    Args:
-        box: (4,) left, top, right, bottom, frame pixels.
-        keypoints: (6, 2) in the order of :data:`bgsoft.face.detect.KEYPOINTS`.
-    """
+    """The square for a detected face, by its box, (4,), and key points, (6, 2)."""
     left, top, right, bottom = box.tolist()
     side = max(right - left, bottom - top) * ROI_SCALE
     (right_x, right_y), (left_x, left_y) = keypoints[:2].tolist()
@@ -76,13 +71,7 @@ def make_meshes(
     presences: Iterable[float],
     measures: Iterable[Sequence[float]] | None = None,
 ) -> list[Mesh]:
-    """From points in the frame.
-
-    Args:
-        points: (n, 3, 468), frame pixels.
-        presences: n probabilities.
-        measures: n rows of what :func:`measure` says of the points; computed where left out.
-    """
+    """From points in the frame, (n, 3, 468), and what :func:`measure` says of them."""
     if measures is None:
         with np.errstate(invalid="ignore", over="ignore"):
             measures = measure(points).tolist()
@@ -119,10 +108,7 @@ MEASURES = 10
 
 
 def measure(points: NDArray[np.floating]) -> NDArray[np.float64]:
-    """The extents of faces.
-
-    Args:
-        points: (n, 2 or 3, 468), frame pixels.
+    """The extents of faces, of which these are the points: (n, 2 or 3, 468).
 
     Returns:
         (n, 10): left, top, right, bottom of the points; the same along the face's own axes, which
@@ -194,23 +180,17 @@ class OneEuro:
         extent: float,
         rest_part: float = 1.0,
     ) -> NDArray[np.float64]:
-        """Filter the next sample.
+        """The next sample smoothed, (D, N) float64.
 
         Args:
             value: (D, N) coordinates of N points, the same shape in every call; finite.
             dt_seconds: Time since the last sample, above 0.
             extent: Size of what the points belong to, above 0, in units of ``value``.
             rest_part: Multiplies the cutoff at rest: below 1 for noisier samples.
-
-        Returns:
-            The smoothed sample, (D, N) float64; belongs to the caller.
         """
         if self._value is None:
             self._value = np.array(value, np.float64)
-            self._speed = np.zeros_like(self._value)
-            self._step = np.empty_like(self._value)
-            self._angle = np.empty_like(self._value)
-            self._sum = np.empty_like(self._value)
+            self._speed, self._step, self._angle, self._sum = np.zeros((4, *self._value.shape))
             return self._value.copy()
         # Results go into buffers: at this size an allocation takes as long as the arithmetic.
         speed, step, angle = self._speed, self._step, self._angle

@@ -12,7 +12,7 @@ from bgsoft.closing import Closing
 from bgsoft.face.detect import Detections, anchor_centres, decode, weighted_nms
 from bgsoft.face.geometry import Roi, frame_from_roi
 from bgsoft.face.landmarks import LANDMARKS, Mesh, read_meshes
-from bgsoft.face.warp import CpuWarper, View, choose_source
+from bgsoft.face.warp import CpuWarper, View
 from bgsoft.frame import Frame, FrameFormat, Reduced
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, resolve
@@ -85,7 +85,7 @@ class _Model:
 
     def run(self, frame: Frame, grid: Reduced, view: View) -> dict[str, NDArray[np.floating]]:
         """The outputs, without the batch's axis; overwritten by the next call."""
-        self._warper.write(choose_source(frame, grid, view), view, self._tensor)
+        self._warper.write(frame, grid, view, self._tensor)
         self._network.run()
         return {name: output[0] for name, output in self._network.outputs.items()}
 
