@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 __all__ = [
     "FACE_OVAL",
+    "LEFT_EYE",
     "OUTLINE_POINTS",
+    "RIGHT_EYE",
     "Box",
     "Ellipse",
     "Face",
@@ -34,8 +36,8 @@ _FLAT_OVAL = 3 * np.array(FACE_OVAL) + np.array([[0], [1]])
 """Where x and y of these landmarks are among the (468, 3) numbers: one index for all of them takes
 a quarter of the time of one for rows and one for columns."""
 
-_EYE_CORNERS = (33, 263)
-"""Outer corners of the eyes at the picture's left and right, in the same mesh."""
+RIGHT_EYE, LEFT_EYE = 33, 263
+"""Outer corners of the eyes in the same mesh; right is the face's own."""
 
 _MARGIN_ACROSS = 1.3
 """An ellipse that hides a face is wider than the outline by this: ears and turned heads."""
@@ -99,7 +101,9 @@ def hiding_ellipse(face: Face) -> Ellipse:
     It is fitted to the outline along the line between the eyes, and holds the face's box too where
     that is larger: a mesh that lies a little off must not bare half a face.
     """
-    left, right = (face.landmarks[corner, :2].astype(np.float64) for corner in _EYE_CORNERS)
+    left, right = (
+        face.landmarks[corner, :2].astype(np.float64) for corner in (RIGHT_EYE, LEFT_EYE)
+    )
     line = right - left
     length = float(np.hypot(*line))
     cos, sin = (line / length) if length > 1e-3 else (1.0, 0.0)

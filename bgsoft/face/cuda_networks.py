@@ -16,17 +16,10 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import detail_factor, grid_shape
 from bgsoft.closing import Closing
 from bgsoft.cuda.pinned import pinned_array
+from bgsoft.face.base import LEFT_EYE, RIGHT_EYE
 from bgsoft.face.detect import KEYPOINTS, MAX_OVERLAP, Detections, anchor_centres
 from bgsoft.face.geometry import frame_from_roi
-from bgsoft.face.landmarks import (
-    LANDMARKS,
-    LEFT_EYE,
-    MEASURES,
-    RIGHT_EYE,
-    Mesh,
-    make_meshes,
-    presence,
-)
+from bgsoft.face.landmarks import LANDMARKS, MEASURES, Mesh, make_meshes, presence
 from bgsoft.face.networks import FrameRoi, FrameView, resolve_detector, resolve_landmarker
 from bgsoft.face.warp import MAX_SPACING, MAX_TAPS, MIN_GRID_SAMPLES, WARP_VIEW, View
 from bgsoft.frame import Array, FrameFormat
@@ -176,7 +169,7 @@ class CudaWarper:
     """Writes views of frames of one format into a batch tensor.
 
     Args:
-        spec: Square input size, channel order and normalisation; NCHW.
+        spec: Input size and normalisation; square, RGB, channels first.
         format: Format of the frames.
         batch: Items of the tensor.
         most: Views of one :meth:`upload`, at most.
@@ -186,10 +179,7 @@ class CudaWarper:
         self._size = spec.width
         self.shape = (batch, 3, spec.width, spec.width)
         """Of the tensor."""
-        matrix = yuv_to_rgb_matrix(format)
-        if spec.color_order == "bgr":
-            matrix = matrix[::-1]
-        matrix = matrix.copy()
+        matrix = yuv_to_rgb_matrix(format).copy()
         matrix[:, 3] += 0.5  # makes flooring a rounding
         mean, std = np.array(spec.mean), np.array(spec.std)
         norm = np.concatenate([1.0 / (255.0 * std), -mean / std]).astype(np.float32)

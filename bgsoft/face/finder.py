@@ -69,10 +69,7 @@ class FinderSettings:
 class FaceFinder(Closing):
     """Finds the faces of frames of one format, in presentation order; holds the tracks.
 
-    Args:
-        format: Format of the frames.
-        networks: Both networks, where the frames are; closed with it.
-        settings: How to look; the defaults where left out.
+    It closes its networks, which are where the frames are.
     """
 
     def __init__(
@@ -168,13 +165,9 @@ class _Looks:
         per_run: int,
         ask: Callable[[list[tuple[Frame, Reduced, P]]], list[A]],
     ) -> list[A]:
-        """What a network says of some places.
+        """What a network says of some places, from what is known, or by asking it.
 
-        Args:
-            looks: Each gives the place in this frame, and where it will be in the next ones.
-            known: What was said so far; more is added.
-            per_run: Places that a run takes.
-            ask: Runs the network.
+        Each of ``looks`` gives the place in this frame, and where it will be in the next ones.
         """
         here = self.at
         missing = [look for look in looks if (here, look(1)[0]) not in known]

@@ -249,30 +249,28 @@ class Guard:
     """Decides how opaque each face's cover is, over time."""
 
     def __init__(self) -> None:
-        self._opacity: dict[int, float] = {}
-        self._last: dict[int, Face] = {}
+        self._shown: dict[int, tuple[Face, float]] = {}
+        """Each face where it was last seen, and its opacity."""
         self._fresh = True
 
     def reset(self) -> None:
         """A new scene begins: its first faces are guarded fully at once."""
-        self._opacity.clear()
-        self._last.clear()
+        self._shown.clear()
         self._fresh = True
 
     def faces(self, faces: Sequence[Face]) -> list[tuple[Face, float]]:
         """The faces to cover in the next frame, with the opacity of each in (0, 1]."""
-        seen = set()
-        for face in faces:
-            seen.add(face.id)
-            before = self._opacity.get(face.id, 1.0 if self._fresh else 0.0)
-            self._opacity[face.id] = min(1.0, before + _FADE_STEP)
-            self._last[face.id] = face
-        for gone in self._opacity.keys() - seen:
-            self._opacity[gone] -= _FADE_STEP
-            if self._opacity[gone] <= 0:
-                del self._opacity[gone], self._last[gone]
+        start = 1.0 if self._fresh else 0.0
         self._fresh = False
-        return [(self._last[id], opacity) for id, opacity in self._opacity.items()]
+        seen = {face.id for face in faces}
+        for face in faces:
+            _, before = self._shown.get(face.id, (face, start))
+            self._shown[face.id] = face, min(1.0, before + _FADE_STEP)
+        for gone in self._shown.keys() - seen:
+            face, before = self._shown[gone]
+            self._shown[gone] = face, before - _FADE_STEP
+        self._shown = {id: shown for id, shown in self._shown.items() if shown[1] > 0}
+        return list(self._shown.values())
 
 
 class CpuMatteEditor:

@@ -17,14 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.face.base import LEFT_EYE, RIGHT_EYE, Box
 from bgsoft.face.detect import MAX_LOGIT
 from bgsoft.face.geometry import Roi, frame_from_roi
 
 __all__ = [
     "LANDMARKS",
-    "LEFT_EYE",
     "MEASURES",
-    "RIGHT_EYE",
     "Mesh",
     "OneEuro",
     "make_meshes",
@@ -39,9 +38,6 @@ LANDMARKS = 468
 ROI_SCALE = 1.5
 """Side of the square over the longer side of the box: the crop that the model was trained on has a
 quarter of the face's size around it (model card "MediaPipe Face Mesh", and MediaPipe's graphs)."""
-
-RIGHT_EYE, LEFT_EYE = 33, 263
-"""Outer corners of the eyes; right is the face's own."""
 
 
 def roi_from_box(box: NDArray[np.floating], keypoints: NDArray[np.floating]) -> Roi:
@@ -60,8 +56,8 @@ class Mesh(NamedTuple):
     """(3, 468): rows of x, y and z, frame pixels; z in the same scale."""
     presence: float
     """How probably the square holds a face, 0–1."""
-    box: tuple[float, float, float, float]
-    """Left, top, right, bottom of the points; not finite where a point is not."""
+    box: Box
+    """Of the points; not finite where a point is not."""
     roi: Roi
     """The square for the face in the next frame."""
 

@@ -52,13 +52,13 @@ class FaceStep(Closing):
     Args:
         config: What to do.
         format: Format of every frame.
-        finder: Finds the faces; closed with the step.
-        editor: Changes mattes where they are; closed with the step.
+        finder: Closed with the step.
+        editor: Closed with the step.
         anonymizer: Hides faces where frames are.
         data: Where faces are written; None: nowhere.
         on_event: Told where people cannot be separated.
-        backend: What runs the models, for the report.
-        device: Where, e.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``.
+        backend: What runs the models, for the report; and where.
+        device: E.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class FaceStep(Closing):
         others = [face for face in found.faces if face.id not in found.main]
         separation = separator.separate(self._editor.read(index), found.main_places, others)
         if separation.shared:
-            self._journal.add_shared()
+            self._journal.shared_frames += 1
             self._tell(frame, separation.unsure)
         return separation.limit
 
@@ -197,15 +197,12 @@ class FaceStep(Closing):
         if not self._told or (unsure and self._told != told):
             self._told = told
             why = "cannot be told apart" if unsure else "are parted by nearness"
+            text = (
+                f"main and other people {told} from {seconds:.2f} s on: "
+                f"in the mask they are one, and {why}"
+            )
             self._on_event(
-                Event(
-                    kind="notice",
-                    stage="face",
-                    message=f"main and other people {told} from {seconds:.2f} s on: "
-                    f"in the mask they are one, and {why}",
-                    frame=frame.index,
-                    pts=frame.pts,
-                )
+                Event(kind="notice", stage="face", message=text, frame=frame.index, pts=frame.pts)
             )
 
     def finish(self, frames: Sequence[Frame], found: Sequence[FoundFaces]) -> list[Frame]:
@@ -251,7 +248,8 @@ class FaceJournal:
         self._most = 0
         self._missed_frames = 0
         self._missed: list[dict[str, Any]] = []
-        self._shared_frames = 0
+        self.shared_frames = 0
+        """Those in which people could not be separated by the mask alone."""
 
     def add(self, faces: Sequence[Face]) -> None:
         """Count a frame's faces."""
@@ -259,10 +257,6 @@ class FaceJournal:
             self._frames_with_faces += 1
             self._most = max(self._most, len(faces))
             self._tracks.update(face.id for face in faces)
-
-    def add_shared(self) -> None:
-        """Count a frame in which people could not be separated by the mask alone."""
-        self._shared_frames += 1
 
     def add_coverage(
         self, index: int, pts: int, seconds: float, ids: Sequence[int], shares: Sequence[float]
@@ -292,5 +286,5 @@ class FaceJournal:
             "most_faces": self._most,
             "missed_frames": self._missed_frames if self._measures else None,
             "missed": list(self._missed) if self._measures else None,
-            "shared_frames": self._shared_frames,
+            "shared_frames": self.shared_frames,
         }

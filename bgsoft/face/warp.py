@@ -79,18 +79,14 @@ class CpuWarper:
     """Writes views of frames of one format into a network's input buffer.
 
     Args:
-        spec: Square input size, channel order, layout and normalisation.
+        spec: Input size and normalisation; square, RGB, channels first.
         format: Format of the frames.
     """
 
     def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
         self._size = size = spec.width
         self._eight_bit = format.bit_depth == 8
-        self._channels_first = spec.layout == "NCHW"
-        matrix = yuv_to_rgb_matrix(format)
-        if spec.color_order == "bgr":
-            matrix = matrix[::-1]
-        self._matrix = np.ascontiguousarray(matrix)
+        self._matrix = yuv_to_rgb_matrix(format)
         black = float(format.luma_range[0])
         self._borders = (black,), (float(format.chroma_neutral),) * 2
         # Each buffer is made on first use: most videos need one or two of the sizes.
@@ -114,7 +110,7 @@ class CpuWarper:
             frame: The frame.
             reduced: The same on the analysis grid.
             view: What to look at.
-            tensor: (3, S, S) or (S, S, 3) float32 by the model's layout; overwritten.
+            tensor: (3, S, S) float32; overwritten.
         """
         if uses_grid(reduced, view):
             grid = reduced.for_networks
@@ -132,10 +128,9 @@ class CpuWarper:
         cv2.transform(self._yuv, self._matrix, self._rgb)  # saturates to 0–255
         cv2.split(self._rgb, self._planes)
         for channel, plane in enumerate(self._planes):
-            target = tensor[channel] if self._channels_first else tensor[..., channel]
-            np.multiply(plane, self._gain[channel], out=target, casting="unsafe")
+            np.multiply(plane, self._gain[channel], out=tensor[channel], casting="unsafe")
             if self._bias[channel]:
-                target += self._bias[channel]
+                tensor[channel] += self._bias[channel]
 
     def _plane(
         self, plane: NDArray[Any], cell: float, view: View, border: Sequence[float]
