@@ -80,14 +80,9 @@ class _Place:
         angle = math.atan2(one.sin, one.cos)
         # Turned by half a circle an ellipse is the same.
         angle += share * math.remainder(math.atan2(two.sin, two.cos) - angle, math.pi)
-        ellipse = Ellipse(
-            x=between(one.x, two.x),
-            y=between(one.y, two.y),
-            cos=math.cos(angle),
-            sin=math.sin(angle),
-            across=between(one.across, two.across),
-            along=between(one.along, two.along),
-        )
+        names = ("x", "y", "across", "along")
+        sizes = {name: between(getattr(one, name), getattr(two, name)) for name in names}
+        ellipse = Ellipse(cos=math.cos(angle), sin=math.sin(angle), **sizes)
         left, top, right, bottom = map(between, self.box, other.box)
         return _Place(ellipse, (left, top, right, bottom))
 
@@ -292,8 +287,7 @@ class PatchPart(NamedTuple):
 
 def make_patch(ellipse: Ellipse, format: FrameFormat) -> Patch | None:
     """Lay out the cells for an ellipse; None where none of it is in the frame."""
-    values = (ellipse.x, ellipse.y, ellipse.across, ellipse.along)
-    if not all(math.isfinite(value) for value in values):
+    if not math.isfinite(ellipse.x + ellipse.y + ellipse.across + ellipse.along):
         return None
     outer = 1 + FEATHER
     half_width = outer * math.hypot(ellipse.across * ellipse.cos, ellipse.along * ellipse.sin)

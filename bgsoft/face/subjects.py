@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import cv2
 import numpy as np
@@ -253,11 +254,8 @@ class MatteSeparator:
         faceless = np.flatnonzero(~has_main & ~has_other)[1:].tolist()  # but the background
         for region in faceless:
             stay[region] = self._stays(region, main, others)
-        if stay[1:].all():
-            np.copyto(self._kept, self._binary)
-        else:
-            table = np.where(stay, 255, 0).astype(np.uint8)
-            np.copyto(self._kept, table.take(self._labels))
+        table = np.where(stay, 255, 0).astype(np.uint8)
+        np.copyto(self._kept, self._binary if stay[1:].all() else table.take(self._labels))
         both = np.flatnonzero(has_main & has_other).tolist()
         unsure = False
         for region in both:
@@ -279,10 +277,10 @@ class MatteSeparator:
                 return True
         if not main:
             return False
-        own = float(np.median(self._distance(main, box)[inside]))
-        if own > _BODY or not others:
-            return own <= _BODY
-        return own <= float(np.median(self._distance(others, box)[inside]))
+        own, foreign = (
+            float(np.median(self._distance(faces, box)[inside])) for faces in (main, others)
+        )
+        return own <= min(_BODY, foreign)
 
     def _cells_of(self, region: int) -> tuple[NDArray[np.bool_], tuple[slice, slice]]:
         """The cells of a region in its bounding box, bool; and that box, rows and columns."""
@@ -368,10 +366,9 @@ def _bounding_box(plane: Plane8, margin: int = 0) -> tuple[slice, slice]:
 
 def _overlap(main: Sequence[Face], others: Sequence[Face]) -> bool:
     """Whether a main and another face are too close to tell their bodies apart."""
-    for one in main:
-        for other in others:
-            a, b = one.box_xyxy, other.box_xyxy
-            width = max(a[2] - a[0], b[2] - b[0])
-            if abs((a[0] + a[2]) - (b[0] + b[2])) / 2 < _TELL_APART * width:
-                return True
+    for one, other in product(main, others):
+        a, b = one.box_xyxy, other.box_xyxy
+        width = max(a[2] - a[0], b[2] - b[0])
+        if abs((a[0] + a[2]) - (b[0] + b[2])) / 2 < _TELL_APART * width:
+            return True
     return False
