@@ -109,8 +109,6 @@ class CudaFaceNetworks(Closing):
             for views, outputs, first, count in self._detector.run(part):
                 raw = outputs["boxes"], outputs["scores"]
                 self._found.launch(views, *raw, first, count, min_score)
-            self._found.fetch(len(part))
-            cupy.cuda.get_current_stream().synchronize()
             answers += self._found.read(len(part))
         return answers
 
@@ -126,8 +124,6 @@ class CudaFaceNetworks(Closing):
             for views, outputs, first, count in self._landmarker.run(part):
                 raw = outputs["landmarks"], outputs["presence"]
                 self._meshes.launch(views, *raw, first, count)
-            self._meshes.fetch(len(part))
-            cupy.cuda.get_current_stream().synchronize()
             answers += self._meshes.read(len(part))
         return answers
 
@@ -308,14 +304,12 @@ class CudaDetections:
         )
         self._kernel((count, 1, 1), _VIEW_THREADS, args)
 
-    def fetch(self, count: int) -> None:
-        """Ask for the faces of the first views; complete once the stream is."""
-        size = (self._most + count * MAX_VIEW_FACES * (_VALUES + 1)) * self._host.itemsize
+    def read(self, views: int) -> list[Detections]:
+        """The faces of each of the first views, in frame pixels; waits for the stream."""
+        size = (self._most + views * MAX_VIEW_FACES * (_VALUES + 1)) * self._host.itemsize
         stream = cupy.cuda.get_current_stream()
         self._device.data.copy_to_host_async(self._host.ctypes.data, size, stream)
-
-    def read(self, views: int) -> list[Detections]:
-        """What :meth:`fetch` brought, in frame pixels, for each of the first views."""
+        stream.synchronize()
         counts = self._host[:views].view(np.int32)
         rows = self._host[self._most :].reshape(self._most, MAX_VIEW_FACES, -1)[:views]
         found = rows[np.arange(MAX_VIEW_FACES) < counts[:, None]].astype(np.float64)
@@ -357,14 +351,12 @@ class CudaMeshes:
         self._kernel((count, 1, 1), _FACE_THREADS, (views, raw, points, measures, *sizes))
         presences.data.copy_from_device_async(logits.data, count * logits.itemsize)
 
-    def fetch(self, count: int) -> None:
-        """Ask for the first faces; complete once the stream is."""
+    def read(self, count: int) -> list[Mesh]:
+        """The first faces; waits for the stream."""
         stream = cupy.cuda.get_current_stream()
         for device, host in zip(self._device, self._host, strict=True):
             target = host[:count]
             device.data.copy_to_host_async(target.ctypes.data, target.nbytes, stream)
-
-    def read(self, count: int) -> list[Mesh]:
-        """What :meth:`fetch` brought."""
+        stream.synchronize()
         points, measures, logits = (host[:count] for host in self._host)
         return make_meshes(points.copy(), presence(logits).tolist(), measures.tolist())

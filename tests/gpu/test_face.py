@@ -174,8 +174,6 @@ def test_predictions_become_the_same_faces(gpu: Any, seed: int) -> None:
         seen = cupy.asarray(shown.view(np.uint8))
         finder.launch(seen, boxes[:3], logits[:3], 0, 3, 0.5)
         finder.launch(seen[3 * WARP_VIEW.itemsize :], boxes[3:], logits[3:], 3, 2, 0.5)
-        finder.fetch(5)
-        cupy.cuda.get_current_stream().synchronize()
         found = finder.read(5)
     assert [len(view) for view in found[4:]] == [0]
     for view, (box, logit) in zip(found[:4], raw, strict=False):
@@ -226,8 +224,6 @@ def test_landmarks_land_in_the_frame(gpu: Any) -> None:
         meshes.launch(seen, device_raw[:4], device_logits[:4], 0, 4)
         rest = seen[4 * WARP_VIEW.itemsize :]
         meshes.launch(rest, device_raw[4:], device_logits[4:], 4, 2)
-        meshes.fetch(6)
-        cupy.cuda.get_current_stream().synchronize()
         found = meshes.read(6)
     for mesh, like in zip(found, expected, strict=True):
         np.testing.assert_allclose(mesh.points, like.points, atol=0.01)
