@@ -29,13 +29,13 @@ _SETTLE_SECONDS = 1.0
 """Time constant of a face's standing: who stays longest gets most, a passer-by little."""
 _CHALLENGE_RATIO, _CHALLENGE_SECONDS = 1.5, 1.0
 """A challenger has to lead by this much, for this long: a main person who turns away for a moment
-keeps the place. Where somebody large joins a small one, 13.8 % without challenges, not 2.6."""
+keeps the place. Where somebody large joins a small one, 13.8 % without challenges, not 3.0."""
 _PATIENCE_SECONDS = 4.0
 """A main person whose face is out of sight (turned away) keeps the place for this long.
-With 0: 12.0 %, not 8.5."""
+With 0: 13.7 %, not 7.8."""
 _SAME_PLACE = 0.3
 """A new track whose box shares this much (intersection over union) with the one where a main
-person was last seen is that person again. Without: 9.7 %, not 8.5."""
+person was last seen is that person again. Without: 8.9 %, not 7.8."""
 _TRIAL_FRAMES = 3
 """A track that begins in the middle of a scene counts from this age on."""
 
@@ -160,15 +160,15 @@ _SKIRT = 4.0 / 135.0
 """How far soft alpha may reach from a region's half-opaque contour, in parts of half the grid's
 short side: 4 cells of the 135 rows of a 1080p frame. With 0: 0.059 %, not 0.045."""
 _FALL = 64
-"""Steps of 255 a frame by which somebody who is no longer kept fades. At once: 5.05 %, not
-4.83."""
+"""Steps of 255 a frame by which somebody who is no longer kept fades. At once: 8.1 %, not
+7.8."""
 _STAYS = 0.5
 """A region without a face is kept if this part of it was kept in the last frame: somebody turned
 away and walks. Without: 3.4 %, not 2.5, where just that happens."""
 _BODY = 1.0
 """A region without a face whose middle is within this many face widths of a main person's body
-axis is a part of that body: below a collar, say, that the mask had missed. Without: 8.71 %,
-not 8.49."""
+axis is a part of that body: below a collar, say, that the mask had missed. Without: 7.87 %,
+not 7.76."""
 _TELL_APART = 0.9
 """Faces in one region whose middles are closer than this many face widths cannot be separated."""
 

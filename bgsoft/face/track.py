@@ -29,23 +29,23 @@ MIN_PRESENCE = 0.5
 """Below it the landmark model sees no face."""
 MIN_FIRST_PRESENCE = 0.99
 """Of a face that nothing else is known of than one detection; and of one that is held over when
-it is not seen. With 0.5 tracks rise from 24 to 32 (in six clips and eleven made hard, as below)."""
+it is not seen. With 0.5 tracks rise from 27 to 34 (in six clips and eleven made hard, as below)."""
 SURE_PRESENCE = 0.9999
 """From here on an older track lives without the detector, which does not know faces from the
 side. Faces have more than this, seen from the front; a blurred patch where one was has 0.98 to
-0.9997. With 0 recall falls from 0.911 to 0.905."""
+0.9997. With 0 recall falls from 0.911 to 0.908."""
 MIN_MATCH = 0.15
 """Intersection over union of a detection with its track's box, at least; a detector's box ends at
 the eyebrows, the landmarks' box at the hair."""
 MAX_MISSES = 2
-"""Frames that a face is held over without being seen. With 0, 3 frames of 1,115 more are empty."""
+"""Frames that a face is held over without being seen. With 0, 4 frames of 1,115 more are empty."""
 MAX_UNSEEN = 2
 """Detector runs in a row in which nothing is seen of a track that is young, or whose presence is
 not sure, after which it ends."""
 
 MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED = 0.5, 80.0, 20.0, 0.1
 """Of the One-Euro filter, per face size a second; chosen with scripts/measure_faces.py. Without
-a speed of rest a still face jitters by 0.54 % of its width, not 0.22; without a gain of its own a
+a speed of rest a still face jitters by 0.47 % of its width, not 0.18; without a gain of its own a
 point by 0.23 %."""
 PLACE_PLAY, PLACE_STEP = 0.06, 0.08
 ROI_PLAY, ROI_STEP = 0.08, 0.1
