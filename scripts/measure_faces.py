@@ -108,7 +108,7 @@ class Recorder(FaceFinder):
 
     def raw_landmarks(self) -> dict[int, NDArray[Any]]:
         """Unsmoothed landmarks of the last frame, by id."""
-        return {t.id: t.measured.T for t in self._tracker.tracks if not t.misses and t.id >= 0}
+        return {t.id: t.mesh.points.T for t in self._tracker.tracks if not t.misses and t.id >= 0}
 
 
 def measure_clip(

@@ -17,7 +17,7 @@ across would show other means in each frame, from which finer detail could be pu
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
@@ -80,39 +80,26 @@ class _Place:
         angle = math.atan2(one.sin, one.cos)
         # Turned by half a circle an ellipse is the same.
         angle += share * math.remainder(math.atan2(two.sin, two.cos) - angle, math.pi)
-        ellipse = Ellipse(
-            x=between(one.x, two.x),
-            y=between(one.y, two.y),
-            cos=math.cos(angle),
-            sin=math.sin(angle),
-            across=between(one.across, two.across),
-            along=between(one.along, two.along),
-        )
+        names = ("x", "y", "across", "along")
+        sizes = {name: between(getattr(one, name), getattr(two, name)) for name in names}
+        ellipse = Ellipse(cos=math.cos(angle), sin=math.sin(angle), **sizes)
         left, top, right, bottom = map(between, self.box, other.box)
         return _Place(ellipse, (left, top, right, bottom))
 
 
 class FrameFaces:
-    """What is known of the faces of one frame.
-
-    Args:
-        faces: All of them.
-        shown: Ids of those that are not to be hidden.
-        seconds: The frame's time.
-        cut: It begins a new scene.
-    """
+    """What is known of the faces of one frame; ``shown`` holds those that are not to be hidden."""
 
     __slots__ = ("cut", "places", "seconds", "shown")
 
     def __init__(
         self, faces: Sequence[Face], shown: Collection[int], seconds: float, cut: bool = False
     ) -> None:
-        self.places: Mapping[int, _Place] = {
-            face.id: _Place(hiding_ellipse(face), face.box_xyxy) for face in faces
-        }
+        self.places = {face.id: _Place(hiding_ellipse(face), face.box_xyxy) for face in faces}
         self.shown = frozenset(shown)
         self.seconds = seconds
         self.cut = cut
+        """It begins a new scene."""
 
     def hidden(self) -> Iterator[tuple[int, _Place]]:
         """Id and place of each face that is to be hidden."""
@@ -141,12 +128,7 @@ class HiddenFaces:
         self._tracks: dict[int, _Track] = {}
 
     def update(self, now: FrameFaces, coming: Sequence[FrameFaces]) -> list[Ellipse]:
-        """The ellipses to hide in the next frame.
-
-        Args:
-            now: The frame's faces.
-            coming: The faces of the frames that follow it, as far as they are known.
-        """
+        """The ellipses to hide in the next frame, by its faces and those of frames after it."""
         if now.cut:
             self._tracks.clear()
         coming = list(takewhile(lambda frame: not frame.cut, coming))
@@ -224,9 +206,8 @@ class HiddenFaces:
     ) -> _Place | None:
         """Where a face may be now that is first found in ``coming[index]``.
 
-        Returns:
-            None where the way back meets a face in sight: that is the same face under another id,
-            or one in front of it, which is hidden for itself, or shown because it is main.
+        None where the way back meets a face in sight: that is the same face under another id, or
+        one in front of it, which is hidden for itself, or shown because it is main.
         """
         place = coming[index].places[id]
         dx, dy = 0.0, 0.0
@@ -305,14 +286,8 @@ class PatchPart(NamedTuple):
 
 
 def make_patch(ellipse: Ellipse, format: FrameFormat) -> Patch | None:
-    """Lay out the cells for an ellipse; None where none of it is in the frame.
-
-    Args:
-        ellipse: What is to be hidden.
-        format: Format of the frame.
-    """
-    values = (ellipse.x, ellipse.y, ellipse.across, ellipse.along)
-    if not all(math.isfinite(value) for value in values):
+    """Lay out the cells for an ellipse; None where none of it is in the frame."""
+    if not math.isfinite(ellipse.x + ellipse.y + ellipse.across + ellipse.along):
         return None
     outer = 1 + FEATHER
     half_width = outer * math.hypot(ellipse.across * ellipse.cos, ellipse.along * ellipse.sin)
@@ -344,11 +319,7 @@ class Anonymizer(Protocol):
 
 
 class CpuAnonymizer:
-    """Hides faces on the host; the reference.
-
-    Args:
-        format: Format of every frame.
-    """
+    """Hides faces on the host; the reference."""
 
     def __init__(self, format: FrameFormat) -> None:
         self._format = format
@@ -364,13 +335,6 @@ class CpuAnonymizer:
             self._hide(frame.chroma, patch, 2)
 
     def _hide(self, plane: Samples, patch: Patch, step: int) -> None:
-        """Hide one plane's part.
-
-        Args:
-            plane: (h, w) or (h, w, channels), changed in place.
-            patch: The cells.
-            step: Frame pixels per sample, 1 or 2.
-        """
         part = patch.part_of(plane, step)
         if part is None:
             return
@@ -402,13 +366,7 @@ class CpuAnonymizer:
 
 
 def _weights(ellipse: Ellipse, box: tuple[int, int, int, int], step: int) -> NDArray[np.float32]:
-    """How far each sample of a box is hidden: 1 in the ellipse, falling to 0 at the rim's end.
-
-    Args:
-        ellipse: In frame pixels.
-        box: Left, top, right, bottom in samples.
-        step: Frame pixels per sample.
-    """
+    """How far each sample of a box is hidden: 1 in the ellipse, falling to 0 at the rim's end."""
     x = (np.arange(box[0], box[2], dtype=np.float32) + 0.5) * step - np.float32(ellipse.x)
     y = (np.arange(box[1], box[3], dtype=np.float32)[:, None] + 0.5) * step - np.float32(ellipse.y)
     cos, sin = np.float32(ellipse.cos), np.float32(ellipse.sin)

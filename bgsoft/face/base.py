@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
     "FACE_OVAL",
+    "LEFT_EYE",
     "OUTLINE_POINTS",
+    "RIGHT_EYE",
     "Box",
     "Ellipse",
     "Face",
@@ -34,8 +36,8 @@ _FLAT_OVAL = 3 * np.array(FACE_OVAL) + np.array([[0], [1]])
 """Where x and y of these landmarks are among the (468, 3) numbers: one index for all of them takes
 a quarter of the time of one for rows and one for columns."""
 
-_EYE_CORNERS = (33, 263)
-"""Outer corners of the eyes at the picture's left and right, in the same mesh."""
+RIGHT_EYE, LEFT_EYE = 33, 263
+"""Outer corners of the eyes in the same mesh; right is the face's own."""
 
 _MARGIN_ACROSS = 1.3
 """An ellipse that hides a face is wider than the outline by this: ears and turned heads."""
@@ -78,14 +80,8 @@ class Ellipse:
 
     def moved(self, dx: float, dy: float, growth: float = 1.0) -> Ellipse:
         """The same ellipse somewhere else, larger by a factor."""
-        return Ellipse(
-            x=self.x + dx,
-            y=self.y + dy,
-            cos=self.cos,
-            sin=self.sin,
-            across=self.across * growth,
-            along=self.along * growth,
-        )
+        across, along = self.across * growth, self.along * growth
+        return replace(self, x=self.x + dx, y=self.y + dy, across=across, along=along)
 
 
 def oval_points(face: Face) -> NDArray[np.float32]:
@@ -105,7 +101,9 @@ def hiding_ellipse(face: Face) -> Ellipse:
     It is fitted to the outline along the line between the eyes, and holds the face's box too where
     that is larger: a mesh that lies a little off must not bare half a face.
     """
-    left, right = (face.landmarks[corner, :2].astype(np.float64) for corner in _EYE_CORNERS)
+    left, right = (
+        face.landmarks[corner, :2].astype(np.float64) for corner in (RIGHT_EYE, LEFT_EYE)
+    )
     line = right - left
     length = float(np.hypot(*line))
     cos, sin = (line / length) if length > 1e-3 else (1.0, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bgsoft.config import FaceConfig, FaceMode, RenderConfig
@@ -23,23 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["create_device_faces", "create_host_faces", "finder_settings"]
 
 
-def _wants_faces(config: RenderConfig) -> bool:
-    """Whether faces have to be found at all."""
-    return config.face.mode is not FaceMode.OFF or config.face_data is not None
-
-
 def finder_settings(config: FaceConfig, *, writes_data: bool) -> FinderSettings:
     """How to look for faces."""
     anonymize = config.mode is FaceMode.ANONYMIZE
-    small = {"small_every": LOOK_AHEAD} if anonymize else {}
-    # Nobody sees every point of a face that is only kept sharp.
-    rests = config.mode is FaceMode.GUARD and not writes_data
-    return FinderSettings(
+    settings = FinderSettings(
         detect_every=config.effective_detect_every,
         small_faces=config.small_faces or anonymize or config.mode is FaceMode.MAIN,
-        rest_every=3 if rests else 1,
-        **small,  # so often that a face found late is hidden from its first frame on
+        # Nobody sees every point of a face that is only kept sharp.
+        rest_every=3 if config.mode is FaceMode.GUARD and not writes_data else 1,
     )
+    # So often that a face found late is hidden from its first frame on.
+    return replace(settings, small_every=LOOK_AHEAD) if anonymize else settings
 
 
 def create_host_faces(
@@ -53,7 +48,7 @@ def create_host_faces(
     Raises:
         ModelError: A model's file is damaged.
     """
-    if not _wants_faces(config):
+    if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
     settings = finder_settings(config.face, writes_data=data is not None)
     return FaceStep(
@@ -93,15 +88,15 @@ def create_device_faces(
         ModelError: A model's file is damaged.
         BackendUnavailableError: A model does not load on the device.
     """
-    if not _wants_faces(config):
+    if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
     from bgsoft.face.cuda_effects import CudaAnonymizer, CudaMatteEditor
     from bgsoft.face.cuda_networks import CudaFaceNetworks
 
-    settings = finder_settings(config.face, writes_data=data is not None)
     on_cpu = backend == "cpu"
     # There a run takes as long as its looks one after another.
     networks = CudaFaceNetworks(format, make_network, 1 if on_cpu else batch)
+    settings = finder_settings(config.face, writes_data=data is not None)
     return FaceStep(
         config.face,
         format,

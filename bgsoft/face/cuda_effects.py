@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import cupy
@@ -61,6 +61,8 @@ _MEASURE_BLOCK = (32, 32, 1)
 """Threads that measure one face: all that a block may have, as a close-up has 30,000 cells."""
 _TELL_EVERY = 16
 """Frames whose coverage is fetched together."""
+_CELLS_PER_BLOCK = BLOCK[1]
+"""Cells to hide whose means a block takes: one warp a cell."""
 _UNDER_WAY = 3
 """Fetches that may be under way: more than frames that the host is ahead of the device."""
 
@@ -73,7 +75,7 @@ class _Fetch:
     """(_TELL_EVERY, MAX_MEASURED), page-locked."""
     done: Any
     """CuPy event behind the copy."""
-    listeners: list[tuple[OnCoverage, int]]
+    listeners: list[tuple[OnCoverage, int]] = field(default_factory=list)
     """Who is to be told of each frame, and of how many faces."""
 
 
@@ -91,11 +93,7 @@ class CudaMatteEditor:
     """Changes mattes on a device, on its current stream.
 
     Buffers are made in the constructor, but what each matte of a batch needs for being read: by
-    the first batch, where the mode reads any.
-
-    Args:
-        format: Format of every frame.
-        device: Where the frames are; it must be the current device.
+    the first batch, where the mode reads any. The device must be the current one.
     """
 
     def __init__(self, format: FrameFormat, device: CudaDevice) -> None:
@@ -121,20 +119,14 @@ class CudaMatteEditor:
         self._told_rows = [self._told[row] for row in range(_TELL_EVERY)]
         self._listeners: list[tuple[OnCoverage, int]] = []
         self._idle = [
-            _Fetch(
-                told=pinned_array(self._told.shape, np.float32),
-                done=cupy.cuda.Event(disable_timing=True),
-                listeners=[],
-            )
+            _Fetch(pinned_array(self._told.shape, np.float32), cupy.cuda.Event(disable_timing=True))
             for _ in range(_UNDER_WAY)
         ]
         self._fetches: deque[_Fetch] = deque()
 
     def _new_transfer(self) -> _Transfer:
-        return _Transfer(
-            staged=pinned_array(self._shape, np.uint8),
-            done=cupy.cuda.Event(disable_timing=True),
-        )
+        event = cupy.cuda.Event(disable_timing=True)
+        return _Transfer(pinned_array(self._shape, np.uint8), event)
 
     def fetch(self, matte: Matte, index: int) -> None:
         """Send for a matte; see :meth:`bgsoft.face.guard.MatteEditor.fetch`."""
@@ -242,16 +234,8 @@ class CudaMatteEditor:
             self._finish()
 
 
-_CELLS_PER_BLOCK = BLOCK[1]
-"""One warp a cell."""
-
-
 class CudaAnonymizer:
-    """Hides faces on the current device, on its current stream.
-
-    Args:
-        format: Format of every frame.
-    """
+    """Hides faces on the current device, on its current stream."""
 
     def __init__(self, format: FrameFormat) -> None:
         self._format = format

@@ -16,18 +16,10 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import detail_factor, grid_shape
 from bgsoft.closing import Closing
 from bgsoft.cuda.pinned import pinned_array
-from bgsoft.errors import ModelError
+from bgsoft.face.base import LEFT_EYE, RIGHT_EYE
 from bgsoft.face.detect import KEYPOINTS, MAX_OVERLAP, Detections, anchor_centres
 from bgsoft.face.geometry import frame_from_roi
-from bgsoft.face.landmarks import (
-    LANDMARKS,
-    LEFT_EYE,
-    MEASURES,
-    RIGHT_EYE,
-    Mesh,
-    make_meshes,
-    presence,
-)
+from bgsoft.face.landmarks import LANDMARKS, MEASURES, Mesh, make_meshes, presence
 from bgsoft.face.networks import FrameRoi, FrameView, resolve_detector, resolve_landmarker
 from bgsoft.face.warp import MAX_SPACING, MAX_TAPS, MIN_GRID_SAMPLES, WARP_VIEW, View
 from bgsoft.frame import Array, FrameFormat
@@ -78,12 +70,8 @@ _FACE_THREADS = (128, 1, 1)
 class CudaFaceNetworks(Closing):
     """Implements :class:`bgsoft.face.networks.FaceNetworks` for frames on the current device.
 
-    Everything runs on the current stream, which the host waits for at the end of each call.
-
-    Args:
-        format: Format of the frames.
-        make_network: Loads a model for a batch size.
-        batch: Looks per run of each network.
+    Everything runs on the current stream, which the host waits for at the end of each call. A run
+    of a network takes ``batch`` looks.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -109,11 +97,7 @@ class CudaFaceNetworks(Closing):
         self._meshes = CudaMeshes(self._landmarker.most)
 
     def start(self) -> None:
-        """Run both networks once, in the thread that will use them.
-
-        Raises:
-            InferenceError: One of them failed.
-        """
+        """Run both networks once, in the thread that will use them."""
         self._detector.network.run()
         self._landmarker.network.run()
 
@@ -125,8 +109,6 @@ class CudaFaceNetworks(Closing):
             for views, outputs, first, count in self._detector.run(part):
                 raw = outputs["boxes"], outputs["scores"]
                 self._found.launch(views, *raw, first, count, min_score)
-            self._found.fetch(len(part))
-            cupy.cuda.get_current_stream().synchronize()
             answers += self._found.read(len(part))
         return answers
 
@@ -142,8 +124,6 @@ class CudaFaceNetworks(Closing):
             for views, outputs, first, count in self._landmarker.run(part):
                 raw = outputs["landmarks"], outputs["presence"]
                 self._meshes.launch(views, *raw, first, count)
-            self._meshes.fetch(len(part))
-            cupy.cuda.get_current_stream().synchronize()
             answers += self._meshes.read(len(part))
         return answers
 
@@ -168,10 +148,7 @@ class _Model:
         self._warper = CudaWarper(model.spec, format, batch, self.most)
 
     def run(self, asked: Sequence[FrameView]) -> Iterator[tuple[Array, dict[str, Array], int, int]]:
-        """Run as often as it takes to show all views; what is launched between runs stays in order.
-
-        Args:
-            asked: Up to :attr:`most` views.
+        """Run as often as it takes to show all views, up to :attr:`most`.
 
         Yields:
             After each run: its views and outputs on the device, the outputs overwritten by the
@@ -188,27 +165,17 @@ class CudaWarper:
     """Writes views of frames of one format into a batch tensor.
 
     Args:
-        spec: Square input size, channel order and normalisation; NCHW.
+        spec: Input size and normalisation; square, RGB, channels first.
         format: Format of the frames.
         batch: Items of the tensor.
-        most: Views of one :meth:`upload`, at most; ``batch`` where left out.
-
-    Raises:
-        ModelError: The model takes its channels last.
+        most: Views of one :meth:`upload`, at most.
     """
 
-    def __init__(
-        self, spec: ModelSpec, format: FrameFormat, batch: int, most: int | None = None
-    ) -> None:
-        if spec.layout != "NCHW":
-            raise ModelError(f"model {spec.name} must take NCHW on the GPU, not {spec.layout}")
+    def __init__(self, spec: ModelSpec, format: FrameFormat, batch: int, most: int) -> None:
         self._size = spec.width
         self.shape = (batch, 3, spec.width, spec.width)
         """Of the tensor."""
-        matrix = yuv_to_rgb_matrix(format)
-        if spec.color_order == "bgr":
-            matrix = matrix[::-1]
-        matrix = matrix.copy()
+        matrix = yuv_to_rgb_matrix(format).copy()
         matrix[:, 3] += 0.5  # makes flooring a rounding
         mean, std = np.array(spec.mean), np.array(spec.std)
         norm = np.concatenate([1.0 / (255.0 * std), -mean / std]).astype(np.float32)
@@ -218,7 +185,7 @@ class CudaWarper:
             cupy.asarray(norm),
         )
         # Views, then the addresses of as many frames: one copy takes both.
-        self._most = most or batch
+        self._most = most
         self._views_bytes = self._most * WARP_VIEW.itemsize
         size = self._views_bytes + self._most * _PLANES * 8
         self._host: NDArray[np.uint8] = pinned_array((size,), np.uint8)
@@ -229,12 +196,7 @@ class CudaWarper:
         self._uploaded = 0
 
     def upload(self, asked: Sequence[FrameView]) -> None:
-        """Tell the device what is to be looked at.
-
-        The stream must have passed the last call's upload.
-
-        Args:
-            asked: Frames on the device, their grids and what to look at.
+        """Tell the device what is to be looked at; the stream must have passed the last upload.
 
         Raises:
             ValueError: There are too many views.
@@ -266,7 +228,7 @@ class CudaWarper:
         return self._device[first * WARP_VIEW.itemsize :]
 
     def write(self, first: int, tensor: Array) -> int:
-        """Sample, convert and normalise the next views of those uploaded: one launch.
+        """Sample, convert and normalise views from ``first`` on, of those uploaded: one launch.
 
         Args:
             first: Index of the first of them.
@@ -274,9 +236,6 @@ class CudaWarper:
 
         Returns:
             How many were written: the tensor's items, or those that are left.
-
-        Raises:
-            ValueError: The tensor is another.
         """
         if tensor.shape != self.shape or tensor.dtype != "float32":
             raise ValueError(f"expected {self.shape} float32, not {tensor.shape} {tensor.dtype}")
@@ -309,9 +268,7 @@ def _layout(format: FrameFormat) -> Any:
 class CudaDetections:
     """Decodes and merges the predictions of some views where they are; only faces come back.
 
-    Args:
-        size: Side of the detector's input, pixels.
-        most: Views that are read at a time, at most.
+    The detector's input is ``size`` pixels a side; up to ``most`` views are read at a time.
     """
 
     def __init__(self, size: int, most: int) -> None:
@@ -330,7 +287,7 @@ class CudaDetections:
         """Find the faces of a batch; one launch.
 
         Args:
-            views: What the batch's items show: ``WARP_VIEW`` of bgsoft/face/warp.py, on the device.
+            views: What the batch's items show, ``WARP_VIEW``, on the device.
             boxes: (batch, anchors, 16) float32 on the device.
             logits: (batch, anchors, 1) float32.
             first: Which view the batch's first item is.
@@ -347,14 +304,12 @@ class CudaDetections:
         )
         self._kernel((count, 1, 1), _VIEW_THREADS, args)
 
-    def fetch(self, count: int) -> None:
-        """Ask for the faces of the first views; complete once the stream is."""
-        size = (self._most + count * MAX_VIEW_FACES * (_VALUES + 1)) * self._host.itemsize
+    def read(self, views: int) -> list[Detections]:
+        """The faces of each of the first views, in frame pixels; waits for the stream."""
+        size = (self._most + views * MAX_VIEW_FACES * (_VALUES + 1)) * self._host.itemsize
         stream = cupy.cuda.get_current_stream()
         self._device.data.copy_to_host_async(self._host.ctypes.data, size, stream)
-
-    def read(self, views: int) -> list[Detections]:
-        """What :meth:`fetch` brought, in frame pixels, for each of the first views."""
+        stream.synchronize()
         counts = self._host[:views].view(np.int32)
         rows = self._host[self._most :].reshape(self._most, MAX_VIEW_FACES, -1)[:views]
         found = rows[np.arange(MAX_VIEW_FACES) < counts[:, None]].astype(np.float64)
@@ -369,11 +324,7 @@ class CudaDetections:
 
 
 class CudaMeshes:
-    """Brings landmarks to the frame, and measures them, where they are.
-
-    Args:
-        most: Faces that are read at a time, at most.
-    """
+    """Brings landmarks of up to ``most`` faces to the frame, and measures them, where they are."""
 
     def __init__(self, most: int) -> None:
         self._device = [
@@ -389,7 +340,7 @@ class CudaMeshes:
         """Read a batch: one launch and one copy.
 
         Args:
-            views: What the batch's items show: ``WARP_VIEW`` of bgsoft/face/warp.py, on the device.
+            views: What the batch's items show, ``WARP_VIEW``, on the device.
             raw: (batch, 468, 3) float32 on the device, input pixels.
             logits: (batch, 1) float32.
             first: Which face the batch's first item is.
@@ -400,14 +351,12 @@ class CudaMeshes:
         self._kernel((count, 1, 1), _FACE_THREADS, (views, raw, points, measures, *sizes))
         presences.data.copy_from_device_async(logits.data, count * logits.itemsize)
 
-    def fetch(self, count: int) -> None:
-        """Ask for the first faces; complete once the stream is."""
+    def read(self, count: int) -> list[Mesh]:
+        """The first faces; waits for the stream."""
         stream = cupy.cuda.get_current_stream()
         for device, host in zip(self._device, self._host, strict=True):
             target = host[:count]
             device.data.copy_to_host_async(target.ctypes.data, target.nbytes, stream)
-
-    def read(self, count: int) -> list[Mesh]:
-        """What :meth:`fetch` brought."""
+        stream.synchronize()
         points, measures, logits = (host[:count] for host in self._host)
         return make_meshes(points.copy(), presence(logits).tolist(), measures.tolist())

@@ -3,8 +3,7 @@
 Either appears under its name when the render is done, and what was there stays until then. JSON
 lines go to ``NAME.partial.jsonl`` one by one, so whatever stops a render leaves every line before
 it. Landmarks for arrays are gathered in a nameless file in the same folder (an hour of one face is
-half a gigabyte, which memory need not hold) and put together at the end; a render that ends early
-leaves them as ``NAME.partial.npz``.
+half a gigabyte, which memory need not hold) and put together at the end, as ``NAME.partial.npz``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bgsoft.beside import check_target, hidden_beside, partial_beside, put, target_error
+from bgsoft.beside import check_target, partial_beside, put, target_error
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.face.base import Face
@@ -97,9 +96,8 @@ class FaceDataWriter(Closing):
                 path=self._path,
             )
         try:
-            put(self._finished, self._target)
+            put(self._partial, self._target)
             self._is_published = True
-            self._partial.unlink(missing_ok=True)  # of an earlier render
         except OSError as exc:
             raise target_error(_WHAT, self._path, exc) from exc
 
@@ -109,17 +107,11 @@ class FaceDataWriter(Closing):
         with suppress(OSError):  # another error has ended the render
             if not self._is_finished:
                 self._finish()
-            if self.frames and not self._is_published and self.kept is None:
-                self._finished.replace(self._partial)
+            if self.frames and not self._is_published and self._partial.exists():
                 is_link = self._path.is_symlink()
                 self.kept = self._partial if is_link else partial_beside(self._path)
         with suppress(OSError):
             self._discard()
-
-    @property
-    @abstractmethod
-    def _finished(self) -> Path:
-        """Where the data lies once it is complete."""
 
     @abstractmethod
     def _write(self, frame: Frame, faces: Sequence[Face]) -> None:
@@ -177,10 +169,6 @@ class _JsonLinesWriter(FaceDataWriter):
         super().__init__(path, overwrite=overwrite)
         self._file: FileIO | None = None
         self._bytes = 0
-
-    @property
-    def _finished(self) -> Path:
-        return self._partial
 
     def _write(self, frame: Frame, faces: Sequence[Face]) -> None:
         line = {
@@ -245,16 +233,11 @@ class _NpzWriter(FaceDataWriter):
 
     def __init__(self, path: Path, *, overwrite: bool) -> None:
         super().__init__(path, overwrite=overwrite)
-        self._part = hidden_beside(self._target)
         self._index, self._pts, self._first = array("q"), array("q"), array("q", [0])
         self._time = array("d")
         self._ids, self._detected = array("q"), array("b")
         self._scores, self._boxes = array("f"), array("f")
         self._spool: FileIO | None = None
-
-    @property
-    def _finished(self) -> Path:
-        return self._part
 
     def _write(self, frame: Frame, faces: Sequence[Face]) -> None:
         if self._spool is None:
@@ -272,20 +255,19 @@ class _NpzWriter(FaceDataWriter):
         self._time.append(frame.time_seconds)
         self._first.append(len(self._ids))
 
+    def _discard(self) -> None:
+        spool, self._spool = self._spool, None
+        if spool is not None:
+            spool.close()
+
     def _finish(self) -> None:
         if self._spool is None or not self._index:
             return
         try:
             self._assemble(self._spool)
         except OSError:
-            self._part.unlink(missing_ok=True)
+            self._partial.unlink(missing_ok=True)
             raise
-
-    def _discard(self) -> None:
-        spool, self._spool = self._spool, None
-        if spool is not None:
-            spool.close()
-        self._part.unlink(missing_ok=True)
 
     def _assemble(self, spool: FileIO) -> None:
         count = self._first[-1]  # an error in the middle of a frame may have left more
@@ -293,7 +275,7 @@ class _NpzWriter(FaceDataWriter):
         # Mapped, so that landmarks go from file to file; nothing of no length can be mapped.
         landmarks = np.memmap(spool, "<f4", "r", shape=shape) if count else np.zeros(shape, "<f4")
         # numpy.savez would lengthen a name that does not end in .npz.
-        with self._part.open("wb") as file:
+        with self._partial.open("wb") as file:
             np.savez(
                 file,
                 index=np.array(self._index, np.int64),

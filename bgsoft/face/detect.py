@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.face.base import Box, box_overlap
 from bgsoft.face.geometry import Affine, overlap
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "PER_CELL",
     "STRIDES",
     "Detections",
-    "Sighting",
     "anchor_centres",
     "decode",
     "merge",
@@ -42,16 +41,6 @@ MIN_SECOND_OVERLAP = 0.2
 """Intersection over union of what two looks show of one face, at least."""
 
 
-class Sighting(NamedTuple):
-    """One face as the detector sees it."""
-
-    box: NDArray[np.float64]
-    """(4,) left, top, right, bottom."""
-    keypoints: NDArray[np.float64]
-    """(6, 2)."""
-    score: float
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Detections:
     """Faces, best first."""
@@ -71,16 +60,8 @@ class Detections:
         """No face."""
         return cls(np.zeros((0, 4)), np.zeros((0, 6, 2)), np.zeros(0))
 
-    def at(self, index: int) -> Sighting:
-        """One of them."""
-        return Sighting(self.boxes[index], self.keypoints[index], float(self.scores[index]))
-
     def moved(self, transform: Affine) -> Detections:
-        """The same faces elsewhere.
-
-        Args:
-            transform: Without rotation, so that boxes stay boxes.
-        """
+        """The same faces elsewhere; without rotation, so that boxes stay boxes."""
         corners = transform(self.boxes.reshape(-1, 2, 2)).reshape(-1, 4)
         return Detections(corners, transform(self.keypoints), self.scores)
 
@@ -96,21 +77,14 @@ class Detections:
         return self.rows([row for row in best if shared[row] >= MIN_SECOND_OVERLAP])
 
 
-def anchor_centres(
-    size: int, strides: tuple[int, ...] = STRIDES, per_cell: tuple[int, ...] = PER_CELL
-) -> NDArray[np.float32]:
-    """Centres of the cells that the model's rows belong to.
-
-    Args:
-        size: Side of the model's input, pixels.
-        strides: Input pixels per cell, a grid each.
-        per_cell: Rows per cell, a grid each.
+def anchor_centres(size: int) -> NDArray[np.float32]:
+    """Centres of the cells that the model's rows belong to, for an input of this side in pixels.
 
     Returns:
         (N, 2) float32, x and y in input pixels: grid after grid, row by row; 896 for 128 pixels.
     """
     grids = []
-    for stride, count in zip(strides, per_cell, strict=True):
+    for stride, count in zip(STRIDES, PER_CELL, strict=True):
         cells = -(-size // stride)
         along = (np.arange(cells, dtype=np.float32) + np.float32(0.5)) * np.float32(stride)
         y, x = np.meshgrid(along, along, indexing="ij")
@@ -125,7 +99,9 @@ def decode(
     min_score: float,
     anchors: NDArray[np.float32] | None = None,
 ) -> Detections:
-    """Every prediction that is sure enough, not yet merged.
+    """Every prediction that is sure enough, not yet merged, in input pixels.
+
+    Rows that are not finite, or have no area, are left out.
 
     Args:
         boxes: (A, 16): centre, width and height, six key points; input pixels, positions relative
@@ -134,9 +110,6 @@ def decode(
         size: Side of the model's input, pixels.
         min_score: In (0, 1).
         anchors: (A, 2) from :func:`anchor_centres`; made when left out.
-
-    Returns:
-        Faces in input pixels. Rows that are not finite, or have no area, are left out.
     """
     logits = np.asarray(logits, np.float64).reshape(-1)
     # A comparison with NaN is false, so NaN goes out here as well.
@@ -195,18 +168,9 @@ def merge(views: Sequence[Detections]) -> Detections:
         np.concatenate([view.keypoints for view in views]),
         np.concatenate([view.scores for view in views]),
     )
-    order = np.argsort(-everything.scores, kind="stable")
+    boxes: list[Box] = [tuple(box) for box in everything.boxes.tolist()]
     kept: list[int] = []
-    for index in order:
-        box = everything.boxes[index]
-        if not any(_inside(box, everything.boxes[other]) > 0.5 for other in kept):
-            kept.append(int(index))
-    return Detections(everything.boxes[kept], everything.keypoints[kept], everything.scores[kept])
-
-
-def _inside(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Shared area as a part of the smaller box."""
-    low, high = np.maximum(first[:2], second[:2]), np.minimum(first[2:], second[2:])
-    shared = float(np.prod(np.clip(high - low, 0.0, None)))
-    smaller = min(float(np.prod(box[2:] - box[:2])) for box in (first, second))
-    return shared / smaller if smaller > 0 else 0.0
+    for index in np.argsort(-everything.scores, kind="stable").tolist():
+        if not any(box_overlap(boxes[index], boxes[other]) > 0.5 for other in kept):
+            kept.append(index)
+    return everything.rows(kept)

@@ -2,25 +2,26 @@
 
 Faces are found in one frame after another, and where the models look in a frame follows from what
 they said of the frames before it. On a GPU a run of one look takes as long as a run of many, and
-mostly it is known well enough where the next frames will be looked at: so the same place is looked
-at there too, ahead of time, and the answer is kept. It is used if the place turns out to be that
-very one, else thrown away. So who is found does not depend on batches, nor on the hardware.
+mostly it can be guessed where the next frames will be looked at: that is done ahead of time, and
+the answer is kept. It is used if the place turns out to be that very one, else thrown away. So who
+is found does not depend on batches, nor on the hardware.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections, merge
-from bgsoft.face.geometry import Affine, Roi, frame_from_tile, letterbox, tiles
+from bgsoft.face.geometry import Roi, Tile, frame_from_tile, letterbox, tiles
 from bgsoft.face.landmarks import Mesh
-from bgsoft.face.networks import FaceNetworks, FrameView, resolve_detector
-from bgsoft.face.track import Tracker
+from bgsoft.face.networks import FaceNetworks, resolve_detector
+from bgsoft.face.track import MIN_SCORE, Track, Tracker
 from bgsoft.face.warp import View
 from bgsoft.frame import Frame, FrameFormat, Reduced
 
@@ -41,8 +42,8 @@ by half their distance, and much that is no face looks like one from afar. Witho
 0.58; without it for faces that are followed and not seen from afar: 0.70."""
 _HALVES_EVERY = 2
 """Searches from one with the squares to the next."""
-_CLEAR_PART = 0.3
-"""A face of this part of the detector's input needs no look from near."""
+_MIN_FIRST_SCORE = 0.3
+"""Of a detection that is worth a second look, or confirms a face that is followed."""
 
 P = TypeVar("P", View, Roi)
 A = TypeVar("A", Detections, Mesh)
@@ -63,25 +64,12 @@ class FinderSettings:
     those between."""
     max_faces: int = 32
     """Followed at a time."""
-    min_score: float = 0.5
-    """Of a new face's detection, at the second look."""
-    min_first_score: float = 0.3
-    """Of a detection that is worth a second look, or confirms a face that is followed."""
-
-    def __post_init__(self) -> None:
-        if min(self.detect_every, self.small_every, self.rest_every, self.max_faces) < 1:
-            raise ValueError("detect_every, small_every, rest_every, max_faces must be 1 or more")
-        if not 0 < self.min_first_score <= self.min_score < 1:
-            raise ValueError("scores must be in (0, 1), the first look's at most the other")
 
 
 class FaceFinder(Closing):
     """Finds the faces of frames of one format, in presentation order; holds the tracks.
 
-    Args:
-        format: Format of the frames.
-        networks: Both networks, where the frames are; closed with it.
-        settings: How to look; the defaults where left out.
+    It closes its networks, which are where the frames are.
     """
 
     def __init__(
@@ -125,24 +113,21 @@ class FaceFinder(Closing):
     def _find(self, frame: Frame, looks: _Looks) -> list[Face]:
         views = self._views.take(self._tracker.wants_detection)
         found = self._search(looks, views) if views else None
-        tracks = self._tracker.propose(found, self._settings.min_score)
-        meshes = looks.meshes([track.roi for track in tracks])
+        tracks = self._tracker.propose(found)
+        meshes = looks.meshes(tracks)
         return self._tracker.update(tracks, meshes, frame.time_seconds)
 
     def _search(self, looks: _Looks, views: Sequence[View]) -> Detections:
-        """Look at the frame, and once more from near at what is not clear."""
-        found = merge(looks.detections(views, self._settings.min_first_score))
+        """Look at the frame, and once more from near at what is not followed yet."""
+        found = merge(looks.detections(views, _MIN_FIRST_SCORE))
         known, lost = self._tracker.match(found)
-        sides = (found.boxes[:, 2:] - found.boxes[:, :2]).max(axis=1)
-        near = self._views.clear_side
-        unclear = [row for row in range(len(found)) if row not in known and sides[row] < near]
-        del unclear[self._settings.max_faces :]
+        unknown = [row for row in range(len(found)) if row not in known][: self._settings.max_faces]
         # What the last frame had and the detector does not see is looked for from near, too.
-        boxes = [*found.boxes[unclear].tolist(), *lost]
-        views = [self._views.near(box) for box in boxes]
-        seen = looks.detections(views, self._settings.min_score)
-        clear = found.rows([row for row in range(len(found)) if row not in unclear])
-        return merge([clear, *map(Detections.nearest, seen, boxes)])
+        boxes = [*found.boxes[unknown].tolist(), *lost]
+        near = [self._views.near(box) for box in boxes]
+        seen = looks.detections(near, MIN_SCORE)
+        rest = found.rows([row for row in range(len(found)) if row not in unknown])
+        return merge([rest, *map(Detections.nearest, seen, boxes)])
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
@@ -150,12 +135,7 @@ class FaceFinder(Closing):
 
 
 class _Looks:
-    """What the networks say of the frames of a batch, some of it before it is asked for.
-
-    Args:
-        networks: Both networks.
-        frames: The frames of the batch, each with its analysis grid.
-    """
+    """What the networks say of the frames of a batch, some of it before it is asked for."""
 
     def __init__(self, networks: FaceNetworks, frames: Sequence[tuple[Frame, Reduced]]) -> None:
         self.at = 0
@@ -168,46 +148,46 @@ class _Looks:
     def detections(self, views: Sequence[View], min_score: float) -> list[Detections]:
         """The faces in some views of the frame; of a view always asked for with one score."""
         networks = self._networks
+        ask = partial(networks.detect, min_score=min_score)
+        looks = [partial(_again, view) for view in views]
+        return self._answers(looks, self._detections, networks.views_per_run, ask)
 
-        def ask(asked: list[FrameView]) -> list[Detections]:
-            return networks.detect(asked, min_score)
-
-        return self._answers(views, self._detections, networks.views_per_run, ask)
-
-    def meshes(self, rois: Sequence[Roi]) -> list[Mesh]:
-        """The landmarks in some squares of the frame."""
-        ask = self._networks.landmarks
-        return self._answers(rois, self._meshes, self._networks.faces_per_run, ask)
+    def meshes(self, tracks: Sequence[Track]) -> list[Mesh]:
+        """The landmarks in the squares of some tracks."""
+        networks = self._networks
+        looks = [track.squares for track in tracks]
+        return self._answers(looks, self._meshes, networks.faces_per_run, networks.landmarks)
 
     def _answers(
         self,
-        places: Sequence[P],
+        looks: Sequence[Callable[[int], list[P]]],
         known: dict[tuple[int, P], A],
         per_run: int,
         ask: Callable[[list[tuple[Frame, Reduced, P]]], list[A]],
     ) -> list[A]:
+        """What a network says of some places, from what is known, or by asking it.
+
+        Each of ``looks`` gives the place in this frame, and where it will be in the next ones.
+        """
         here = self.at
-        missing = [place for place in places if (here, place) not in known]
+        missing = [look for look in looks if (here, look(1)[0]) not in known]
         if missing:
-            # What is left of the run looks at the same places in the next frames.
-            until = min(len(self._frames), here + max(1, per_run // len(missing)))
-            keys, asked = [], []
-            for index in range(here, until):
+            count = min(len(self._frames) - here, max(1, per_run // len(missing)))
+            keys = [each for look in missing for each in enumerate(look(count), here)]
+            asked = []
+            for index, place in keys:
                 frame, grid = self._frames[index]
-                keys += [(index, place) for place in missing]
-                asked += [(frame, grid, place) for place in missing]
+                asked.append((frame, grid, place))
             known.update(zip(keys, ask(asked), strict=True))
-        return [known[here, place] for place in places]
+        return [known[here, look(1)[0]] for look in looks]
+
+
+def _again(view: View, count: int) -> list[View]:
+    return [view] * count
 
 
 class _SearchViews:
-    """What the detector is shown of each frame.
-
-    Args:
-        format: Format of the frames.
-        settings: How to look.
-        size: Side of the detector's input, pixels.
-    """
+    """What the detector, whose input is ``size`` pixels a side, is shown of each frame."""
 
     def __init__(self, format: FrameFormat, settings: FinderSettings, size: int) -> None:
         self._size = size
@@ -215,8 +195,6 @@ class _SearchViews:
         width, height = format.width, format.height
         short = min(width, height)
         self._whole = View(letterbox(width, height, size).inverse(), False)
-        self.clear_side = _CLEAR_PART * size * self._whole.frame_from_input.scale
-        """Longer side in frame pixels from which a face needs no look from near."""
 
         def squares(*parts: float) -> list[View]:
             """Views that cover the frame, whose sides are parts of its short side."""
@@ -243,11 +221,7 @@ class _SearchViews:
         """Frames since the parts were last shown."""
 
     def take(self, wanted: bool) -> list[View]:
-        """The views of the next frame; none where no search is due.
-
-        Args:
-            wanted: Look at the whole frame, due or not.
-        """
+        """The views of the next frame, none where no search is due; ``wanted`` makes one due."""
         self._since += 1
         self._waited = [waited + 1 for waited in self._waited]
         due = [
@@ -265,12 +239,8 @@ class _SearchViews:
         return shown
 
     def near(self, box: Sequence[float]) -> View:
-        """One face and its surroundings.
-
-        Args:
-            box: (4,) left, top, right, bottom, frame pixels.
-        """
+        """One face, of which this is the box, and its surroundings."""
         left, top, right, bottom = box
         side = max(right - left, bottom - top) * _NEAR
-        x, y, scale = (left + right - side) / 2, (top + bottom - side) / 2, side / self._size
-        return View(Affine.scaling(scale, scale, x, y), False)
+        tile = Tile((left + right - side) / 2, (top + bottom - side) / 2, side)
+        return View(frame_from_tile(tile, self._size), False)

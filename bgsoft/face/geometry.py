@@ -53,14 +53,7 @@ class Affine:
         return math.sqrt(abs(self.xx * self.yy - self.xy * self.yx))
 
     def __call__(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Transform points.
-
-        Args:
-            points: (..., 2).
-
-        Returns:
-            (..., 2) float64.
-        """
+        """Transform points: (..., 2), float64."""
         matrix = self.matrix
         moved: NDArray[np.float64] = points @ matrix[:, :2].T + matrix[:, 2]
         return moved
@@ -119,13 +112,7 @@ class Tile:
 
 
 def letterbox(width: int, height: int, size: int) -> Affine:
-    """Frame to a square model input: the whole frame, as large as it fits, centred.
-
-    Args:
-        width: Of the frame, pixels.
-        height: Of the frame, pixels.
-        size: Side of the input, pixels.
-    """
+    """Frame to a square model input of this size: the whole frame, centred, as large as it fits."""
     scale = size / max(width, height)
     return Affine.scaling(scale, scale, (size - width * scale) / 2, (size - height * scale) / 2)
 
@@ -152,13 +139,9 @@ def frame_from_roi(roi: Roi, size: int) -> Affine:
 
 
 def tiles(width: int, height: int, side: float, shared: float) -> list[Tile]:
-    """Squares that cover the frame, evenly spaced, row by row.
+    """Squares of a side, at most the frame's short one, that cover the frame evenly, row by row.
 
-    Args:
-        width: Of the frame, pixels.
-        height: Of the frame, pixels.
-        side: Of a tile, pixels; at most the frame's short side is used.
-        shared: What neighbours share at least, as a part of ``side``, in [0, 1).
+    Neighbours share at least the part ``shared``, in [0, 1), of it.
     """
     side = min(side, float(min(width, height)))
 
@@ -171,15 +154,7 @@ def tiles(width: int, height: int, side: float, shared: float) -> list[Tile]:
 
 
 def overlap(boxes: NDArray[np.floating], box: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Intersection over union of boxes with one box.
-
-    Args:
-        boxes: (N, 4), left, top, right, bottom.
-        box: (4,).
-
-    Returns:
-        (N,) in [0, 1]; 0 where both are empty.
-    """
+    """Intersection over union of boxes, (N, 4), with one box, (4,); 0 where both are empty."""
     low = np.maximum(boxes[:, :2], box[:2])
     high = np.minimum(boxes[:, 2:], box[2:])
     shared, sizes = _areas(high - low), _areas(boxes[:, 2:] - boxes[:, :2])

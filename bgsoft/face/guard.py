@@ -109,12 +109,7 @@ class MatteEditor(Protocol):
     """Changes mattes of frames of one format, wherever they are."""
 
     def fetch(self, matte: Matte, index: int) -> None:
-        """Send for a matte on the grid, for :meth:`read`; does not wait.
-
-        Args:
-            matte: The matte, as the matte stage made it.
-            index: Its number among those under way, from 0.
-        """
+        """Send for a matte on the grid, the ``index``-th of a batch; does not wait."""
         ...
 
     def read(self, index: int) -> Plane8:
@@ -146,22 +141,14 @@ class MatteEditor(Protocol):
 
 
 class CoverDrawer:
-    """Draws the outlines of faces on the grid, as polygons; editors fill them.
-
-    Args:
-        format: Format of every frame.
-    """
+    """Draws the outlines of faces on the grid, as polygons; editors fill them."""
 
     def __init__(self, format: FrameFormat) -> None:
         self._cell = 1.0 / grid_factor(format.width, format.height)
         self._shape = grid_shape(format.width, format.height)
 
     def draw(self, faces: Sequence[tuple[Face, float]]) -> Cover | None:
-        """Draw some faces, each as opaque as given (0–1).
-
-        Returns:
-            The cover; None where no face lies in the frame.
-        """
+        """Draw some faces, each as opaque as given (0–1); None where none lies in the frame."""
         measured: list[Outline] = []
         others: list[Outline] = []
         ids: list[int] = []
@@ -262,41 +249,32 @@ class Guard:
     """Decides how opaque each face's cover is, over time."""
 
     def __init__(self) -> None:
-        self._opacity: dict[int, float] = {}
-        self._last: dict[int, Face] = {}
+        self._shown: dict[int, tuple[Face, float]] = {}
+        """Each face where it was last seen, and its opacity."""
         self._fresh = True
 
     def reset(self) -> None:
         """A new scene begins: its first faces are guarded fully at once."""
-        self._opacity.clear()
-        self._last.clear()
+        self._shown.clear()
         self._fresh = True
 
     def faces(self, faces: Sequence[Face]) -> list[tuple[Face, float]]:
-        """The faces to cover in this frame, with the opacity of each in (0, 1].
-
-        Called once for every frame, in order.
-        """
-        seen = set()
-        for face in faces:
-            seen.add(face.id)
-            before = self._opacity.get(face.id, 1.0 if self._fresh else 0.0)
-            self._opacity[face.id] = min(1.0, before + _FADE_STEP)
-            self._last[face.id] = face
-        for gone in self._opacity.keys() - seen:
-            self._opacity[gone] -= _FADE_STEP
-            if self._opacity[gone] <= 0:
-                del self._opacity[gone], self._last[gone]
+        """The faces to cover in the next frame, with the opacity of each in (0, 1]."""
+        start = 1.0 if self._fresh else 0.0
         self._fresh = False
-        return [(self._last[id], opacity) for id, opacity in self._opacity.items()]
+        seen = {face.id for face in faces}
+        for face in faces:
+            _, before = self._shown.get(face.id, (face, start))
+            self._shown[face.id] = face, min(1.0, before + _FADE_STEP)
+        for gone in self._shown.keys() - seen:
+            face, before = self._shown[gone]
+            self._shown[gone] = face, before - _FADE_STEP
+        self._shown = {id: shown for id, shown in self._shown.items() if shown[1] > 0}
+        return list(self._shown.values())
 
 
 class CpuMatteEditor:
-    """Changes mattes on the host; the reference.
-
-    Args:
-        format: Format of every frame.
-    """
+    """Changes mattes on the host; the reference."""
 
     def __init__(self, format: FrameFormat) -> None:
         self._factor = grid_factor(format.width, format.height)
@@ -345,14 +323,7 @@ class CpuMatteEditor:
     def _fill(
         self, matte: Matte, box: tuple[int, int, int, int], patch: Plane8, strength: float
     ) -> None:
-        """Fill in a face.
-
-        Args:
-            matte: The matte of the frame.
-            box: Left, top, right, bottom of the face's outline, cells of the grid.
-            patch: What it encloses there; see :func:`paint`.
-            strength: Opacity of the fill, 0–1.
-        """
+        """Fill in a face, in this box of the grid, by what it encloses there."""
         table = _fill_table(strength)
         left, top, right, bottom = box
         cells = matte.reduced[top:bottom, left:right]

@@ -17,14 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.face.base import LEFT_EYE, RIGHT_EYE, Box
 from bgsoft.face.detect import MAX_LOGIT
 from bgsoft.face.geometry import Roi, frame_from_roi
 
 __all__ = [
     "LANDMARKS",
-    "LEFT_EYE",
     "MEASURES",
-    "RIGHT_EYE",
     "Mesh",
     "OneEuro",
     "make_meshes",
@@ -40,17 +39,9 @@ ROI_SCALE = 1.5
 """Side of the square over the longer side of the box: the crop that the model was trained on has a
 quarter of the face's size around it (model card "MediaPipe Face Mesh", and MediaPipe's graphs)."""
 
-RIGHT_EYE, LEFT_EYE = 33, 263
-"""Outer corners of the eyes; right is the face's own."""
-
 
 def roi_from_box(box: NDArray[np.floating], keypoints: NDArray[np.floating]) -> Roi:
-    """The square for a detected face.
-
-    Args:
-        box: (4,) left, top, right, bottom, frame pixels.
-        keypoints: (6, 2) in the order of :data:`bgsoft.face.detect.KEYPOINTS`.
-    """
+    """The square for a detected face, by its box, (4,), and key points, (6, 2)."""
     left, top, right, bottom = box.tolist()
     side = max(right - left, bottom - top) * ROI_SCALE
     (right_x, right_y), (left_x, left_y) = keypoints[:2].tolist()
@@ -65,8 +56,8 @@ class Mesh(NamedTuple):
     """(3, 468): rows of x, y and z, frame pixels; z in the same scale."""
     presence: float
     """How probably the square holds a face, 0–1."""
-    box: tuple[float, float, float, float]
-    """Left, top, right, bottom of the points; not finite where a point is not."""
+    box: Box
+    """Of the points; not finite where a point is not."""
     roi: Roi
     """The square for the face in the next frame."""
 
@@ -76,13 +67,7 @@ def make_meshes(
     presences: Iterable[float],
     measures: Iterable[Sequence[float]] | None = None,
 ) -> list[Mesh]:
-    """From points in the frame.
-
-    Args:
-        points: (n, 3, 468), frame pixels.
-        presences: n probabilities.
-        measures: n rows of what :func:`measure` says of the points; computed where left out.
-    """
+    """From points in the frame, (n, 3, 468), and what :func:`measure` says of them."""
     if measures is None:
         with np.errstate(invalid="ignore", over="ignore"):
             measures = measure(points).tolist()
@@ -119,10 +104,7 @@ MEASURES = 10
 
 
 def measure(points: NDArray[np.floating]) -> NDArray[np.float64]:
-    """The extents of faces.
-
-    Args:
-        points: (n, 2 or 3, 468), frame pixels.
+    """The extents of faces, of which these are the points: (n, 2 or 3, 468).
 
     Returns:
         (n, 10): left, top, right, bottom of the points; the same along the face's own axes, which
@@ -194,23 +176,17 @@ class OneEuro:
         extent: float,
         rest_part: float = 1.0,
     ) -> NDArray[np.float64]:
-        """Filter the next sample.
+        """The next sample smoothed, (D, N) float64.
 
         Args:
             value: (D, N) coordinates of N points, the same shape in every call; finite.
             dt_seconds: Time since the last sample, above 0.
             extent: Size of what the points belong to, above 0, in units of ``value``.
             rest_part: Multiplies the cutoff at rest: below 1 for noisier samples.
-
-        Returns:
-            The smoothed sample, (D, N) float64; belongs to the caller.
         """
         if self._value is None:
             self._value = np.array(value, np.float64)
-            self._speed = np.zeros_like(self._value)
-            self._step = np.empty_like(self._value)
-            self._angle = np.empty_like(self._value)
-            self._sum = np.empty_like(self._value)
+            self._speed, self._step, self._angle, self._sum = np.zeros((4, *self._value.shape))
             return self._value.copy()
         # Results go into buffers: at this size an allocation takes as long as the arithmetic.
         speed, step, angle = self._speed, self._step, self._angle

@@ -12,7 +12,7 @@ from bgsoft.closing import Closing
 from bgsoft.face.detect import Detections, anchor_centres, decode, weighted_nms
 from bgsoft.face.geometry import Roi, frame_from_roi
 from bgsoft.face.landmarks import LANDMARKS, Mesh, read_meshes
-from bgsoft.face.warp import CpuWarper, View, choose_source
+from bgsoft.face.warp import CpuWarper, View
 from bgsoft.frame import Frame, FrameFormat, Reduced
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, resolve
@@ -35,7 +35,10 @@ FrameRoi = tuple[Frame, Reduced, Roi]
 
 
 class FaceNetworks(Protocol):
-    """Both networks on one device. Answers are on the host, in frame pixels."""
+    """Both networks on one device; answers are on the host, in frame pixels.
+
+    All but ``close`` raise :class:`InferenceError` where a model fails.
+    """
 
     views_per_run: int
     """Views that the detector looks at in the time of one."""
@@ -43,27 +46,15 @@ class FaceNetworks(Protocol):
     """Squares that the landmark model looks at in the time of one."""
 
     def start(self) -> None:
-        """Run both once, in the thread that will use them.
-
-        Raises:
-            InferenceError: One of them failed.
-        """
+        """Run both once, in the thread that will use them."""
         ...
 
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
-        """The faces that the detector is that sure of, for each view.
-
-        Raises:
-            InferenceError: The model failed.
-        """
+        """The faces that the detector is that sure of, for each view."""
         ...
 
     def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
-        """The landmarks of each square.
-
-        Raises:
-            InferenceError: The model failed.
-        """
+        """The landmarks of each square."""
         ...
 
     def close(self) -> None:
@@ -72,37 +63,29 @@ class FaceNetworks(Protocol):
 
 
 def resolve_detector() -> ResolvedModel:
-    """BlazeFace.
-
-    Raises:
-        ModelError: Its file is damaged.
-    """
+    """BlazeFace; raises :class:`ModelError` where its file is damaged."""
     return resolve("blazeface-short", ("face-detector",))
 
 
 def resolve_landmarker() -> ResolvedModel:
-    """Face Mesh.
-
-    Raises:
-        ModelError: Its file is damaged.
-    """
+    """Face Mesh; raises :class:`ModelError` where its file is damaged."""
     return resolve("face-mesh", ("face-landmarks",))
 
 
 class _Model:
     """One network that is shown one view after the other: a run of several takes as long."""
 
-    def __init__(self, model: ResolvedModel, format: FrameFormat, threads: int) -> None:
+    def __init__(self, model: ResolvedModel, format: FrameFormat) -> None:
         spec = model.spec
         self.size = spec.width
-        self._network = CpuNetwork(model.path, network_shapes(spec, 1), threads=threads)
+        self._network = CpuNetwork(model.path, network_shapes(spec, 1), threads=1)
         self._tensor = self._network.inputs[spec.input][0]
         self._warper = CpuWarper(spec, format)
         self.close = self._network.close
 
     def run(self, frame: Frame, grid: Reduced, view: View) -> dict[str, NDArray[np.floating]]:
         """The outputs, without the batch's axis; overwritten by the next call."""
-        self._warper.write(choose_source(frame, grid, view), view, self._tensor)
+        self._warper.write(frame, grid, view, self._tensor)
         self._network.run()
         return {name: output[0] for name, output in self._network.outputs.items()}
 
@@ -110,19 +93,15 @@ class _Model:
 class CpuFaceNetworks(Closing):
     """Implements :class:`FaceNetworks` with ONNX Runtime on the CPU; the reference.
 
-    Args:
-        format: Format of the frames.
-        threads: Threads of each network.
-
     Raises:
         ModelError: A model's file is damaged.
     """
 
     views_per_run = faces_per_run = 1
 
-    def __init__(self, format: FrameFormat, threads: int = 1) -> None:
-        self._detector = _Model(resolve_detector(), format, threads)
-        self._landmarker = _Model(resolve_landmarker(), format, threads)
+    def __init__(self, format: FrameFormat) -> None:
+        self._detector = _Model(resolve_detector(), format)
+        self._landmarker = _Model(resolve_landmarker(), format)
         self._anchors = anchor_centres(self._detector.size)
 
     def start(self) -> None:

@@ -23,9 +23,6 @@ __all__ = ["FaceJournal", "FaceStep", "FoundFaces"]
 
 _MAX_LISTED = 1000
 """Missed frames that are listed; all are counted."""
-_TRIAL_FRAMES = 3
-"""A face that comes up in the middle of a scene is somebody else from this age on: a false one on
-the main person's clothes must not cut that person up."""
 _SAME_STRETCH_SECONDS = 1.0
 """People who part for less than this are still the same crowd, told of once."""
 
@@ -55,13 +52,13 @@ class FaceStep(Closing):
     Args:
         config: What to do.
         format: Format of every frame.
-        finder: Finds the faces; closed with the step.
-        editor: Changes mattes where they are; closed with the step.
+        finder: Closed with the step.
+        editor: Closed with the step.
         anonymizer: Hides faces where frames are.
         data: Where faces are written; None: nowhere.
         on_event: Told where people cannot be separated.
-        backend: What runs the models, for the report.
-        device: Where, e.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``.
+        backend: What runs the models, for the report; and where.
+        device: E.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``.
     """
 
     def __init__(
@@ -87,7 +84,7 @@ class FaceStep(Closing):
         self._on_event = on_event
         self._guards = config.mode in (FaceMode.GUARD, FaceMode.MAIN)
         self._guard = Guard()
-        self._drawer = CoverDrawer(format) if self._guards else None
+        self._drawer = CoverDrawer(format)
         self._picker: SubjectPicker | None = None
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
             self._picker = SubjectPicker(config.subjects, format)
@@ -98,7 +95,6 @@ class FaceStep(Closing):
         self._journal = FaceJournal(measures=self._guards)
         self._told = ""
         self._shared_at = 0.0
-        self._scene_frames = 0
         self._cut = False
 
     def start(self) -> None:
@@ -128,11 +124,7 @@ class FaceStep(Closing):
         return {"mode": self._mode.value, **self._journal.summary()}
 
     def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[FoundFaces]:
-        """Find the faces of the next frames, which are not composited yet.
-
-        Args:
-            frames: Frames of one scene.
-            grids: The same frames on the analysis grid.
+        """Find the faces of the next frames of a scene, which are not composited yet.
 
         Raises:
             InferenceError: A model failed.
@@ -166,22 +158,14 @@ class FaceStep(Closing):
     def edit_mattes(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], found: Sequence[FoundFaces]
     ) -> None:
-        """Cut mattes down to the main people and fill in missed faces, as the mode asks.
-
-        Args:
-            frames: The frames.
-            mattes: Their mattes, which were sent for.
-            found: Their faces.
-        """
+        """Cut mattes, sent for before, down to the main people and fill in missed faces."""
         if self._guards:
             for index, each in enumerate(zip(frames, mattes, found, strict=True)):
                 self._edit_matte(index, *each)
 
     def _edit_matte(self, index: int, frame: Frame, matte: Matte, found: FoundFaces) -> None:
         limit = self._limit(index, frame, found)
-        cover = None
-        if self._drawer is not None and found.covered:
-            cover = self._drawer.draw(found.covered)
+        cover = self._drawer.draw(found.covered)
         on_coverage = None
         if cover is not None and cover.faces:
             place = (frame.index, frame.pts, frame.time_seconds, list(cover.faces))
@@ -194,17 +178,12 @@ class FaceStep(Closing):
             return None
         if found.cut:
             separator.reset()
-            self._scene_frames = 0
-        trial = min(_TRIAL_FRAMES, self._scene_frames)
-        self._scene_frames += 1
         if not found.main_places and separator.is_fresh:
             return None
-        others = [
-            face for face in found.faces if face.id not in found.main and face.age_frames >= trial
-        ]
+        others = [face for face in found.faces if face.id not in found.main]
         separation = separator.separate(self._editor.read(index), found.main_places, others)
         if separation.shared:
-            self._journal.add_shared()
+            self._journal.shared_frames += 1
             self._tell(frame, separation.unsure)
         return separation.limit
 
@@ -218,23 +197,19 @@ class FaceStep(Closing):
         if not self._told or (unsure and self._told != told):
             self._told = told
             why = "cannot be told apart" if unsure else "are parted by nearness"
+            text = (
+                f"main and other people {told} from {seconds:.2f} s on: "
+                f"in the mask they are one, and {why}"
+            )
             self._on_event(
-                Event(
-                    kind="notice",
-                    stage="face",
-                    message=f"main and other people {told} from {seconds:.2f} s on: "
-                    f"in the mask they are one, and {why}",
-                    frame=frame.index,
-                    pts=frame.pts,
-                )
+                Event(kind="notice", stage="face", message=text, frame=frame.index, pts=frame.pts)
             )
 
     def finish(self, frames: Sequence[Frame], found: Sequence[FoundFaces]) -> list[Frame]:
-        """Hide faces in composited frames, as the mode asks.
+        """Hide faces in composited frames, as the mode asks; returns those finished now, in order.
 
-        Returns:
-            The frames that are finished now, in order: perhaps earlier ones, as faces are hidden
-            in a frame once those of the next :attr:`held` frames are known.
+        Perhaps earlier ones: faces are hidden in a frame once those of the next :attr:`held` frames
+        are known.
         """
         if not self.edits_frame:
             return list(frames)
@@ -273,7 +248,8 @@ class FaceJournal:
         self._most = 0
         self._missed_frames = 0
         self._missed: list[dict[str, Any]] = []
-        self._shared_frames = 0
+        self.shared_frames = 0
+        """Those in which people could not be separated by the mask alone."""
 
     def add(self, faces: Sequence[Face]) -> None:
         """Count a frame's faces."""
@@ -282,22 +258,10 @@ class FaceJournal:
             self._most = max(self._most, len(faces))
             self._tracks.update(face.id for face in faces)
 
-    def add_shared(self) -> None:
-        """Count a frame in which people could not be separated by the mask alone."""
-        self._shared_frames += 1
-
     def add_coverage(
         self, index: int, pts: int, seconds: float, ids: Sequence[int], shares: Sequence[float]
     ) -> None:
-        """Take down how much of each face the mask had covered before it was filled in.
-
-        Args:
-            index: Index of the frame.
-            pts: Its pts.
-            seconds: Its time.
-            ids: Ids of the faces.
-            shares: What the mask covered of each, 0–1.
-        """
+        """Take down how much (0–1) of each face the mask had covered before it was filled in."""
         missed = {
             id: round(100 * (1 - share), 1)
             for id, share in zip(ids, shares, strict=True)
@@ -322,5 +286,5 @@ class FaceJournal:
             "most_faces": self._most,
             "missed_frames": self._missed_frames if self._measures else None,
             "missed": list(self._missed) if self._measures else None,
-            "shared_frames": self._shared_frames,
+            "shared_frames": self.shared_frames,
         }

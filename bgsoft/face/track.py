@@ -11,57 +11,55 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.base import Box, Face
-from bgsoft.face.detect import Detections, Sighting
+from bgsoft.face.detect import Detections
 from bgsoft.face.geometry import Roi, overlap
 from bgsoft.face.landmarks import Mesh, OneEuro, roi_from_box
 
-__all__ = ["MIN_MATCH", "Track", "Tracker"]
+__all__ = ["MIN_SCORE", "Track", "Tracker"]
 
+MIN_SCORE = 0.5
+"""Of the detection that a track begins with."""
 MIN_PRESENCE = 0.5
 """Below it the landmark model sees no face."""
 MIN_FIRST_PRESENCE = 0.99
 """Of a face that nothing else is known of than one detection; and of one that is held over when
-it is not seen. With 0.5 tracks rise from 24 to 32 (in six clips and eleven made hard, as below)."""
+it is not seen. With 0.5 tracks rise from 27 to 34 (in six clips and eleven made hard, as below)."""
 SURE_PRESENCE = 0.9999
 """From here on an older track lives without the detector, which does not know faces from the
 side. Faces have more than this, seen from the front; a blurred patch where one was has 0.98 to
-0.9997. With 0 recall falls from 0.911 to 0.905."""
+0.9997. With 0 recall falls from 0.911 to 0.908."""
 MIN_MATCH = 0.15
 """Intersection over union of a detection with its track's box, at least; a detector's box ends at
 the eyebrows, the landmarks' box at the hair."""
-MAX_SAME = 0.5
-"""Two tracks whose boxes share more than this follow the same face."""
 MAX_MISSES = 2
-"""Frames that a face is held over without being seen. With 0, 3 frames of 1,115 more are empty."""
-TRIAL_FRAMES = 2
-"""Frames after its first in which a track needs a second detection."""
+"""Frames that a face is held over without being seen. With 0, 4 frames of 1,115 more are empty."""
 MAX_UNSEEN = 2
-"""Detector runs in a row in which nothing is seen of a track, and its presence is not sure, after
-which it ends."""
+"""Detector runs in a row in which nothing is seen of a track that is young, or whose presence is
+not sure, after which it ends."""
 
 MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED = 0.5, 80.0, 20.0, 0.1
 """Of the One-Euro filter, per face size a second; chosen with scripts/measure_faces.py. Without
-a speed of rest a still face jitters by 0.54 % of its width, not 0.22; without a gain of its own a
-point by 0.23 %."""
-PLACE_PLAY = 0.02
-ROI_PLAY = 0.08
-"""A square follows the landmarks once they have left its centre, or its side or angle (radians), by
-more, in parts of the side: landmarks change a little with the square, which otherwise never rests.
-Where the centre lags behind a face that moves on and on, the landmark model is drawn off the face
-bit by bit: with 0.08 for all, a tenth of moving faces were lost in the end. With 0 for all what is
-left of jitter in motion is 0.150 %, not 0.130."""
+a speed of rest a still face jitters by 0.47 % of its width, not 0.18; without a gain of its own a
+point lags by 0.653 %, not 0.646."""
+PLACE_PLAY, PLACE_STEP = 0.06, 0.08
+ROI_PLAY, ROI_STEP = 0.08, 0.1
+"""A square stays until the landmarks have left its centre, or its side or angle, by more than the
+play: landmarks change a little with the square, which otherwise never rests. Then it goes to the
+nearest of a lattice of squares, so that where a moving face will be looked at can be guessed
+exactly. In parts of the side; of radians; of the side's logarithm. Without lattice and play what is
+left of jitter in motion is 0.150 %, not 0.116."""
 SLOW = 0.3
 """Face sizes a second: a hundredth of the face a frame, of which a mask shows nothing."""
 _FULL_SIZE = 128.0
 """Frame pixels from which a face fills its part of the landmark model's input (192 over the 1.5 of
 its square). A smaller one is enlarged, and its noise with it: it is smoothed the more at rest.
-Else it jitters by 0.29 %, not 0.22."""
+Else it jitters by 0.24 %, not 0.18."""
 _DEFAULT_DT_SECONDS = 1 / 30
 _MAX_DT_SECONDS = 0.5
 
@@ -90,11 +88,13 @@ class Track:
     landmarks: NDArray[np.float64] = field(default_factory=lambda: np.zeros((3, 0)))
     """(3, 468) smoothed, frame pixels; empty until the first are there."""
     bounds: Box = (0.0, 0.0, 0.0, 0.0)
-    """Left, top, right, bottom of these."""
-    measured: NDArray[np.floating] = field(default_factory=lambda: np.zeros((3, 0)))
-    """The same as the model last gave them."""
+    """Of these."""
+    mesh: Mesh | None = None
+    """What the model last saw."""
+    step: tuple[float, float] = (0.0, 0.0)
+    """By which the middle of that moved in a frame."""
     velocity: tuple[float, float] = (0.0, 0.0)
-    """Of the landmarks' box, frame pixels a second."""
+    """Of the smoothed landmarks' box, frame pixels a second."""
     rested: int = 0
     """Frames in a row in which it was only carried on,"""
     rested_seconds: float = 0.0
@@ -130,58 +130,62 @@ class Track:
             and math.hypot(*self.velocity) < SLOW * max(right - left, bottom - top)
         )
 
+    def squares(self, count: int) -> list[Roi]:
+        """Where the landmark model looks next, and in the frames after that if all goes on so."""
+        rois = [self.roi]
+        seen = None if self.mesh is None else self.mesh.roi
+        for _ in range(1, count):
+            if seen is not None:
+                seen = _moved(seen, *self.step)
+            rois.append(rois[-1] if seen is None else _steadied(rois[-1], seen))
+        return rois
+
     def see(self, mesh: Mesh, dt: float) -> None:
         """Take what the landmark model shows of the face, ``dt`` seconds after the last frame."""
         left, top, right, bottom = mesh.box
         size = max(right - left, bottom - top, 1.0)
-        followed = self.landmarks.size > 0
-        rested, dt = self.rested_seconds, dt + self.rested_seconds
-        self.rested, self.rested_seconds = 0, 0.0
+        frames, dt = 1 + self.rested, dt + self.rested_seconds
         self.landmarks = self.smoother.update(mesh.points, dt, size, min(1.0, size / _FULL_SIZE))
         before, self.bounds = self.bounds, _bounds(self.landmarks)
-        if followed:
+        if self.mesh is not None:
+            last = self.mesh.roi
+            self.step = (mesh.roi.x - last.x) / frames, (mesh.roi.y - last.y) / frames
             x, y = (
                 (
                     (self.bounds[i] + self.bounds[i + 2] - before[i] - before[i + 2]) / 2
-                    + speed * rested
+                    + speed * self.rested_seconds
                 )
                 / dt
                 for i, speed in enumerate(self.velocity)
             )
             self.velocity = (self.velocity[0] + x) / 2, (self.velocity[1] + y) / 2
-        self.measured = mesh.points
+        self.rested, self.rested_seconds = 0, 0.0
+        self.mesh = mesh
         self.presence = mesh.presence
         self.misses = 0
         self.roi = _steadied(self.roi, mesh.roi)
 
     def rest(self, dt: float) -> None:
         """Carry the face on for a frame, as it moves."""
-        self._drift(dt)
-        self.rested += 1
-        self.rested_seconds += dt
-
-    def miss(self, dt: float) -> None:
-        """Let the face drift on as it moved, or end."""
-        self.misses += 1
-        doubtful = self.is_young or self.presence < MIN_FIRST_PRESENCE
-        if self.misses > MAX_MISSES or doubtful or not self.landmarks.size:
-            self.dead = True
-        else:
-            self._drift(dt * 0.5**self.misses)
-
-    def _drift(self, seconds: float) -> None:
-        x, y = (speed * seconds for speed in self.velocity)
+        x, y = (speed * dt for speed in self.velocity)
         self.landmarks[:2] += ((x,), (y,))
         left, top, right, bottom = self.bounds
         self.bounds = left + x, top + y, right + x, bottom + y
-        self.roi = replace(self.roi, x=self.roi.x + x, y=self.roi.y + y)
+        self.roi = _moved(self.roi, x, y)
+        self.rested += 1
+        self.rested_seconds += dt
 
+    def miss(self) -> None:
+        """Hold the face over, or end it."""
+        self.misses += 1
+        doubtful = self.is_young or self.presence < MIN_FIRST_PRESENCE
+        self.dead = self.misses > MAX_MISSES or doubtful
+
+    @property
     def lacks_support(self) -> bool:
         """Whether the detector has not seen it for too long."""
-        doubtful = self.presence < SURE_PRESENCE
-        return (self.is_young and self.unseen >= TRIAL_FRAMES) or (
-            doubtful and self.unseen >= MAX_UNSEEN
-        )
+        doubtful = self.is_young or self.presence < SURE_PRESENCE
+        return doubtful and self.unseen >= MAX_UNSEEN
 
 
 class Tracker:
@@ -204,10 +208,7 @@ class Tracker:
     def wants_detection(self) -> bool:
         """Whether the detector should run on the next frame, whatever its interval."""
         return not self.tracks or any(
-            track.misses
-            or track.unseen
-            or track.presence < SURE_PRESENCE
-            or (track.is_young and track.frames <= TRIAL_FRAMES)
+            track.misses or track.unseen or track.is_young or track.presence < SURE_PRESENCE
             for track in self.tracks
         )
 
@@ -232,64 +233,55 @@ class Tracker:
         seen = set(matches.values())
         return matches, [track.box for at, track in enumerate(self.tracks) if at not in seen]
 
-    def propose(self, found: Detections | None, min_new_score: float) -> list[Track]:
+    def propose(self, found: Detections | None) -> list[Track]:
         """The tracks whose squares the landmark model is to look at in the next frame.
 
         Args:
             found: The frame's detections, best first, in frame pixels; None: the detector did not
                 run.
-            min_new_score: A new track begins with at least this; less will do for one that lives.
         """
         for track in self.tracks:
             track.detected = False
         if found is not None:
-            self._take(found, min_new_score)
+            self._take(found)
         return [
             track
             for track in self.tracks
             if track.rested + 1 >= self._rest_every or not track.may_rest
         ]
 
-    def _take(self, found: Detections, min_new_score: float) -> None:
+    def _take(self, found: Detections) -> None:
         """Give detections to the tracks they belong to, and begin new tracks with others."""
         matches, _ = self.match(found)
-        sightings = {position: found.at(index) for index, position in matches.items()}
+        rows = {position: row for row, position in matches.items()}
         for position, track in enumerate(self.tracks):
-            sighting = sightings.get(position)
-            if sighting is None:
+            row = rows.get(position)
+            if row is None:
                 track.unseen += 1
                 continue
             track.sightings += 1
             track.unseen = 0
             track.detected = True
-            track.detection_score = max(track.detection_score, sighting.score)
+            track.detection_score = max(track.detection_score, float(found.scores[row]))
             if track.misses:
-                track.roi = roi_from_box(sighting.box, sighting.keypoints)
-        for index in range(len(found)):
-            if index not in matches and found.scores[index] >= min_new_score:
-                self._begin(found.at(index))
-
-    def _begin(self, sighting: Sighting) -> None:
-        """A new track, unless there are enough, or one follows this face already."""
-        box = sighting.box
-        if len(self.tracks) < self._max_faces and not any(
-            overlap(box[None], np.array(track.box))[0] > MIN_MATCH for track in self.tracks
-        ):
-            roi = roi_from_box(box, sighting.keypoints)
-            self.tracks.append(Track(roi, sighting.score, sightings=1, detected=True))
+                track.roi = roi_from_box(found.boxes[row], found.keypoints[row])
+        for row, (box, score) in enumerate(zip(found.boxes, found.scores.tolist(), strict=True)):
+            if row in matches or score < MIN_SCORE or len(self.tracks) == self._max_faces:
+                continue
+            # One of these detections may have begun a track on the same face.
+            if not any(overlap(box[None], np.array(t.box))[0] > MIN_MATCH for t in self.tracks):
+                roi = roi_from_box(box, found.keypoints[row])
+                self.tracks.append(Track(roi, score, sightings=1, detected=True))
 
     def update(
         self, tracks: Sequence[Track], meshes: Sequence[Mesh], time_seconds: float
     ) -> list[Face]:
-        """Take what the landmark model said of a frame.
+        """The faces of a frame, largest first.
 
         Args:
             tracks: From :meth:`propose`; the others rest.
-            meshes: Of their squares, in the same order.
+            meshes: What the landmark model said of their squares.
             time_seconds: When the frame is shown.
-
-        Returns:
-            The faces of the frame, largest first.
         """
         dt = _DEFAULT_DT_SECONDS if self._time is None else time_seconds - self._time
         if not 0 < dt <= _MAX_DT_SECONDS:
@@ -303,23 +295,11 @@ class Tracker:
             if mesh.presence >= least and all(map(math.isfinite, mesh.box)):
                 track.see(mesh, dt)
             else:
-                track.miss(dt)
-            track.dead = track.dead or track.lacks_support()
-        self._drop_doubles()
+                track.miss()
+            track.dead = track.dead or track.lacks_support
         self.tracks = [track for track in self.tracks if not track.dead]
         faces = [self._face(track) for track in self.tracks]
         return sorted(faces, key=lambda face: -_area(face.box_xyxy))
-
-    def _drop_doubles(self) -> None:
-        """Of two tracks on one face, the older lives."""
-        alive = [track for track in self.tracks if not track.dead and track.landmarks.size]
-        if len(alive) < 2:
-            return
-        alive.sort(key=lambda track: (track.misses > 0, -track.frames))
-        for position, track in enumerate(alive):
-            older = [other.box for other in alive[:position] if not other.dead]
-            if older and overlap(np.array(older), np.array(track.box)).max() > MAX_SAME:
-                track.dead = True
 
     def _face(self, track: Track) -> Face:
         if track.id < 0:
@@ -343,23 +323,30 @@ def _bounds(landmarks: NDArray[np.float64]) -> Box:
     return left, top, right, bottom
 
 
+def _moved(roi: Roi, x: float, y: float) -> Roi:
+    return Roi(roi.x + x, roi.y + y, roi.side, roi.angle)
+
+
 def _steadied(last: Roi, roi: Roi) -> Roi:
-    """The last square, dragged along by the new one once that is beyond the play."""
-    near, limit = PLACE_PLAY * last.side, ROI_PLAY * last.side
-    x, y, side = roi.x - last.x, roi.y - last.y, roi.side - last.side
-    angle = math.remainder(roi.angle - last.angle, math.tau)
-    if abs(x) <= near and abs(y) <= near and abs(side) <= limit and abs(angle) <= ROI_PLAY:
+    """The last square, or where that lies too far off, the nearest of the lattice."""
+    play = PLACE_PLAY * last.side
+    keeps_place = max(abs(roi.x - last.x), abs(roi.y - last.y)) <= play
+    keeps_side = abs(roi.side - last.side) <= ROI_PLAY * last.side
+    keeps_angle = abs(math.remainder(roi.angle - last.angle, math.tau)) <= ROI_PLAY
+    if keeps_place and keeps_side and keeps_angle:
         return last
-    return Roi(
-        last.x + _beyond(x, near),
-        last.y + _beyond(y, near),
-        last.side + _beyond(side, limit),
-        last.angle + _beyond(angle, ROI_PLAY),
-    )
+    side, angle = last.side, last.angle
+    if not keeps_side:
+        side = math.exp(_nearest(math.log(max(roi.side, 1.0)), ROI_STEP))
+    if not keeps_angle:
+        angle = _nearest(roi.angle, ROI_STEP)
+    step = PLACE_STEP * side
+    return Roi(_nearest(roi.x, step), _nearest(roi.y, step), side, angle)
 
 
-def _beyond(change: float, limit: float) -> float:
-    return math.copysign(max(0.0, abs(change) - limit), change)
+def _nearest(value: float, step: float) -> float:
+    """The nearest whole multiple of a step."""
+    return round(value / step) * step
 
 
 def _area(box: Box) -> float:

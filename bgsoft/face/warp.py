@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.geometry import Affine
-from bgsoft.frame import Array, Frame, FrameFormat, Reduced
+from bgsoft.frame import Frame, FrameFormat, Reduced
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 
@@ -24,10 +24,9 @@ __all__ = [
     "MIN_GRID_SAMPLES",
     "WARP_VIEW",
     "CpuWarper",
-    "Source",
     "View",
-    "choose_source",
     "shrink_taps",
+    "uses_grid",
 ]
 
 MAX_TAPS = 4
@@ -53,34 +52,16 @@ class View:
     """Beyond the frame: its edge samples, or black."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The planes that a view is read from."""
-
-    luma: Array
-    """(h, w)."""
-    chroma: Array
-    """(ch, cw, 2)."""
-    luma_cell: float
-    """Frame pixels per luma sample, each way."""
-    chroma_cell: float
-    """Frame pixels per chroma sample, each way."""
-
-
-def choose_source(frame: Frame, reduced: Reduced, view: View) -> Source:
-    """The grid for networks where it is sharp enough for a view, else the frame's own planes."""
-    grid = reduced.for_networks
-    factor = grid.factor
-    if factor > 1 and view.frame_from_input.scale / factor >= MIN_GRID_SAMPLES:
-        return Source(grid.luma, grid.chroma, factor, factor)
-    return Source(frame.luma, frame.chroma, 1.0, 2.0)
+def uses_grid(reduced: Reduced, view: View) -> bool:
+    """Whether the grid for networks is sharp enough for a view; else the frame itself is read."""
+    factor = reduced.for_networks.factor
+    return factor > 1 and view.frame_from_input.scale / factor >= MIN_GRID_SAMPLES
 
 
 def shrink_taps(spacing: float) -> int:
     """Bilinear samples to average along each axis of an input pixel: 1, 2 or 4.
 
-    Args:
-        spacing: Source samples per input pixel.
+    ``spacing`` is in source samples per input pixel.
     """
     taps = 1
     while taps < MAX_TAPS and spacing / taps > MAX_SPACING:
@@ -90,29 +71,22 @@ def shrink_taps(spacing: float) -> int:
 
 def plane_transform(view: View, cell: float, taps: int) -> Affine:
     """Continuous coordinates of the input, enlarged by ``taps``, to those of a plane."""
-    return (
-        Affine.scaling(1 / taps, 1 / taps)
-        .then(view.frame_from_input)
-        .then(Affine.scaling(1 / cell, 1 / cell))
-    )
+    enlarged = Affine.scaling(1 / taps, 1 / taps).then(view.frame_from_input)
+    return enlarged.then(Affine.scaling(1 / cell, 1 / cell))
 
 
 class CpuWarper:
     """Writes views of frames of one format into a network's input buffer.
 
     Args:
-        spec: Square input size, channel order, layout and normalisation.
+        spec: Input size and normalisation; square, RGB, channels first.
         format: Format of the frames.
     """
 
     def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
         self._size = size = spec.width
         self._eight_bit = format.bit_depth == 8
-        self._channels_first = spec.layout == "NCHW"
-        matrix = yuv_to_rgb_matrix(format)
-        if spec.color_order == "bgr":
-            matrix = matrix[::-1]
-        self._matrix = np.ascontiguousarray(matrix)
+        self._matrix = yuv_to_rgb_matrix(format)
         black = float(format.luma_range[0])
         self._borders = (black,), (float(format.chroma_neutral),) * 2
         # Each buffer is made on first use: most videos need one or two of the sizes.
@@ -127,16 +101,24 @@ class CpuWarper:
         self._gain = [np.float32(1.0 / (255.0 * std)) for std in spec.std]
         self._bias = [np.float32(-m / s) for m, s in zip(spec.mean, spec.std, strict=True)]
 
-    def write(self, source: Source, view: View, tensor: NDArray[np.float32]) -> None:
+    def write(
+        self, frame: Frame, reduced: Reduced, view: View, tensor: NDArray[np.float32]
+    ) -> None:
         """Sample, convert and normalise one view.
 
         Args:
-            source: Planes of one frame.
+            frame: The frame.
+            reduced: The same on the analysis grid.
             view: What to look at.
-            tensor: (3, S, S) or (S, S, 3) float32 by the model's layout; overwritten.
+            tensor: (3, S, S) float32; overwritten.
         """
-        luma = self._plane(source.luma, source.luma_cell, view, self._borders[0])
-        chroma = self._plane(source.chroma, source.chroma_cell, view, self._borders[1])
+        if uses_grid(reduced, view):
+            grid = reduced.for_networks
+            luma = self._plane(grid.luma, grid.factor, view, self._borders[0])
+            chroma = self._plane(grid.chroma, grid.factor, view, self._borders[1])
+        else:
+            luma = self._plane(frame.luma, 1.0, view, self._borders[0])
+            chroma = self._plane(frame.chroma, 2.0, view, self._borders[1])
         if not self._eight_bit:
             # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
             luma = cv2.convertScaleAbs(luma, self._luma8, 1 / 256)
@@ -146,15 +128,17 @@ class CpuWarper:
         cv2.transform(self._yuv, self._matrix, self._rgb)  # saturates to 0–255
         cv2.split(self._rgb, self._planes)
         for channel, plane in enumerate(self._planes):
-            target = tensor[channel] if self._channels_first else tensor[..., channel]
-            np.multiply(plane, self._gain[channel], out=target, casting="unsafe")
+            np.multiply(plane, self._gain[channel], out=tensor[channel], casting="unsafe")
             if self._bias[channel]:
-                target += self._bias[channel]
+                tensor[channel] += self._bias[channel]
 
     def _plane(
         self, plane: NDArray[Any], cell: float, view: View, border: Sequence[float]
     ) -> NDArray[Any]:
-        """(S, S) or (S, S, 2) samples of one plane; overwritten by the next call."""
+        """(S, S) or (S, S, 2) samples of one plane, whose cells are this many frame pixels wide.
+
+        Overwritten by the next call.
+        """
         channels = len(border)
         taps = shrink_taps(view.frame_from_input.scale / cell)
         sampled = self._buffer(taps, channels)

@@ -18,7 +18,7 @@ from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
 from bgsoft.face.landmarks import read_meshes
 from bgsoft.face.networks import CpuFaceNetworks
-from bgsoft.face.warp import WARP_VIEW, CpuWarper, View, choose_source
+from bgsoft.face.warp import WARP_VIEW, CpuWarper, View
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, find_spec
@@ -98,10 +98,10 @@ def test_model_inputs_are_the_same(
     expected = np.empty((len(asked), 3, spec.height, spec.width), np.float32)
     on_cpu = CpuWarper(spec, format)
     for view, item in zip(asked, expected, strict=True):
-        on_cpu.write(choose_source(frame, grid, view), view, item)
+        on_cpu.write(frame, grid, view, item)
     stream = gpu.new_stream()
     with gpu.use(stream):
-        warper = CudaWarper(spec, format, len(asked) + 1)
+        warper = CudaWarper(spec, format, len(asked) + 1, len(asked) + 1)
         tensor = cupy.full(warper.shape, 7, np.float32)
         device_frame, device_grid = frame_on_device(frame), grid_on_device(grid)
         stream.synchronize()
@@ -123,7 +123,7 @@ def test_views_beyond_a_batch_come_in_turns(gpu: Any) -> None:
     format = frame_format((64, 64))
     with gpu.use(gpu.new_stream()):
         warper = CudaWarper(find_spec("face-mesh"), format, 2, 5)
-        whole = CudaWarper(find_spec("face-mesh"), format, 5)
+        whole = CudaWarper(find_spec("face-mesh"), format, 5, 5)
         tensor = cupy.zeros(warper.shape, np.float32)
         together = cupy.zeros(whole.shape, np.float32)
         host = random_frame(format, np.random.default_rng(0), 0)
@@ -174,8 +174,6 @@ def test_predictions_become_the_same_faces(gpu: Any, seed: int) -> None:
         seen = cupy.asarray(shown.view(np.uint8))
         finder.launch(seen, boxes[:3], logits[:3], 0, 3, 0.5)
         finder.launch(seen[3 * WARP_VIEW.itemsize :], boxes[3:], logits[3:], 3, 2, 0.5)
-        finder.fetch(5)
-        cupy.cuda.get_current_stream().synchronize()
         found = finder.read(5)
     assert [len(view) for view in found[4:]] == [0]
     for view, (box, logit) in zip(found[:4], raw, strict=False):
@@ -226,8 +224,6 @@ def test_landmarks_land_in_the_frame(gpu: Any) -> None:
         meshes.launch(seen, device_raw[:4], device_logits[:4], 0, 4)
         rest = seen[4 * WARP_VIEW.itemsize :]
         meshes.launch(rest, device_raw[4:], device_logits[4:], 4, 2)
-        meshes.fetch(6)
-        cupy.cuda.get_current_stream().synchronize()
         found = meshes.read(6)
     for mesh, like in zip(found, expected, strict=True):
         np.testing.assert_allclose(mesh.points, like.points, atol=0.01)

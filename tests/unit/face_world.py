@@ -15,7 +15,6 @@ from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import overlap
 from bgsoft.face.landmarks import Mesh, make_meshes
 from bgsoft.face.networks import FrameRoi, FrameView, resolve_detector
-from bgsoft.face.track import MAX_SAME
 from bgsoft.frame import Frame, FrameFormat, Reduced
 from tests.pictures import make_frame
 
@@ -179,7 +178,7 @@ def check(faces: Sequence[Face]) -> None:
     """No id twice, and no face twice."""
     assert len({face.id for face in faces}) == len(faces)
     for a, b in combinations(faces, 2):
-        assert overlap(np.array([a.box_xyxy]), np.array(b.box_xyxy))[0] <= MAX_SAME
+        assert overlap(np.array([a.box_xyxy]), np.array(b.box_xyxy))[0] <= 0.5
 
 
 def centre(face: Face) -> Place:

@@ -11,7 +11,7 @@ import pytest
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi, letterbox
 from bgsoft.face.landmarks import OneEuro, make_meshes, presence, read_meshes, roi_from_box
-from bgsoft.face.warp import CpuWarper, Source, View, choose_source, shrink_taps
+from bgsoft.face.warp import CpuWarper, View, shrink_taps, uses_grid
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.models.catalog import find_spec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
@@ -105,7 +105,7 @@ def test_a_view_shows_what_is_there(layout: PixelLayout, side: float, angle: flo
     grid = CpuReducer(format).reduce([frame])[0]
     view = View(frame_from_roi(Roi(610, 500, side, angle), 192), True)
     tensor = np.empty((3, 192, 192), np.float32)
-    CpuWarper(MESH, format).write(choose_source(frame, grid, view), view, tensor)
+    CpuWarper(MESH, format).write(frame, grid, view, tensor)
     at = np.stack(np.meshgrid(np.arange(192) + 0.5, np.arange(192) + 0.5), axis=-1)
     x, y = np.moveaxis(view.frame_from_input(at), -1, 0)
     yuv = np.stack([60 + 100 * x / 1200, 90 + 60 * y / 1024, 100 + 50 * x / 1200, np.ones_like(x)])
@@ -124,7 +124,7 @@ def test_beyond_the_frame_is_black(size: tuple[int, int]) -> None:
     view = View(letterbox(*size, 128).inverse(), False)
     grid = CpuReducer(format).reduce([frame])[0]
     tensor = np.empty((3, 128, 128), np.float32)
-    CpuWarper(DETECTOR, format).write(choose_source(frame, grid, view), view, tensor)
+    CpuWarper(DETECTOR, format).write(frame, grid, view, tensor)
     white = np.zeros((128, 128), bool)
     low, high = np.rint(letterbox(*size, 128)(np.array([[0.0, 0.0], size]))).astype(int)
     white[low[1] : high[1], low[0] : high[0]] = True
@@ -139,12 +139,11 @@ def test_the_grid_serves_large_faces_only() -> None:
     frame = flat_frame(format, 100, 128, 128)
     grid = CpuReducer(format).reduce([frame])[0]
 
-    def source(side: float) -> Source:
-        return choose_source(frame, grid, View(frame_from_roi(Roi(0, 0, side, 0), 192), True))
+    def view(side: float) -> View:
+        return View(frame_from_roi(Roi(0, 0, side, 0), 192), True)
 
-    assert source(900).luma is grid.luma
-    assert source(300).luma is frame.luma
-    assert source(300).chroma_cell == 2
+    assert uses_grid(grid, view(900))
+    assert not uses_grid(grid, view(300))
 
 
 def test_the_filter_rests_and_follows() -> None:

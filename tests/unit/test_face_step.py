@@ -127,15 +127,6 @@ def test_touching_is_told_once_for_each_stretch() -> None:
     assert step.summary()["shared_frames"] == 15
 
 
-def test_a_false_face_of_a_moment_does_not_cut_the_main_person() -> None:
-    moment = make_face(300, 300, 70, id=2, age=1)
-    faces = [[MAIN]] * 3 + [[MAIN, moment], [MAIN]]
-    step, events = make_step(FakeFinder(faces), FaceMode.MAIN)
-    run(step, frames_of(5), 255)
-    assert events == []
-    assert step.summary()["shared_frames"] == 0
-
-
 def test_a_cut_starts_everything_anew() -> None:
     finder = FakeFinder([[MAIN], [MAIN], [OTHER]])
     step, _ = make_step(finder, FaceMode.ANONYMIZE)

@@ -56,7 +56,7 @@ class Scene:
     def step(
         self, found: Detections | None, *faces: tuple[float, float], presence: float = 1.0
     ) -> list[Face]:
-        tracks = self.tracker.propose(found, 0.5)
+        tracks = self.tracker.propose(found)
         points, sure = [], []
         for track in tracks:
             roi = track.roi
@@ -122,7 +122,7 @@ def test_landmarks_that_are_no_numbers_are_a_gap() -> None:
     scene = Scene()
     for _ in range(3):
         scene.step(seen((200, 200)), (200, 200))
-    tracks = scene.tracker.propose(None, 0.5)
+    tracks = scene.tracker.propose(None)
     faces = scene.tracker.update(tracks, make_meshes(np.full((1, 3, 468), np.nan), [1.0]), 1.0)
     assert np.isfinite(faces[0].landmarks).all()
     assert not faces[0].detected
@@ -134,13 +134,6 @@ def test_time_that_stands_still_is_no_fault() -> None:
         scene.time = 0.5
         faces = scene.step(seen((200, 200)), (200, 200))
     assert np.isfinite(faces[0].landmarks).all()
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="1 or more"):
-        FinderSettings(detect_every=0)
-    with pytest.raises(ValueError, match="scores"):
-        FinderSettings(min_score=0.2)
 
 
 # The finder with its models.
@@ -392,7 +385,7 @@ def test_a_fault_names_the_stage_and_the_frame(monkeypatch: pytest.MonkeyPatch) 
     format, luma, chroma = sample_picture()
     finder = finder_of(format)
 
-    def fail(_asked: object, _score: float) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise InferenceError("broken", stage="segment")
 
     monkeypatch.setattr(finder._networks, "detect", fail)
