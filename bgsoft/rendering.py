@@ -18,7 +18,6 @@ from bgsoft.beside import check_target, made_folders
 from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import Watch, watched
-from bgsoft.cuda.nvtx import profiler_ranges
 from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError, RenderCancelledError, VerificationError
@@ -35,7 +34,7 @@ from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.progress import ProgressMeter
 from bgsoft.pipeline.runner import Pipeline, PipelineResult
-from bgsoft.pipeline.trace import TraceRecorder
+from bgsoft.pipeline.trace import TraceRecorder, profiler_ranges
 from bgsoft.report import Event, ModelReport, Progress, RenderReport, StageReport
 from bgsoft.startup import Parts, logged, process_start_ns, span
 from bgsoft.versions import library_versions

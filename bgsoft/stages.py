@@ -260,7 +260,7 @@ class StageBuilder:
         if not self.on_device:
             allocate: Callable[[FrameFormat, int], Planes] = host_planes
             if self._device is not None:
-                from bgsoft.cuda.pinned import pinned_planes
+                from bgsoft.cuda.device import pinned_planes
 
                 allocate = pinned_planes
             if slots is None:
@@ -368,8 +368,8 @@ class StageBuilder:
     ) -> ClosingStage:
         from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
         from bgsoft.composite.cuda import CudaCompositor
-        from bgsoft.infer.crossing import DeviceSide
-        from bgsoft.infer.recovering import RecoveringNetwork
+        from bgsoft.infer.cuda import DeviceFedNetwork
+        from bgsoft.infer.drivers import RecoveringNetwork
         from bgsoft.matte.cuda import create_cuda_matte_stage
         from bgsoft.pipeline.device_execution import DeviceExecution
 
@@ -390,7 +390,7 @@ class StageBuilder:
 
             def face_twin() -> Network:
                 (network,) = loader.on_cpu(wiring)
-                return DeviceSide(network, device, stream)
+                return DeviceFedNetwork(network, device, stream)
 
             if backend == "cpu":
                 return face_twin()

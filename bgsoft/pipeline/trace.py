@@ -1,4 +1,5 @@
-"""Records what a pipeline does, for Perfetto (https://ui.perfetto.dev) and ``chrome://tracing``.
+"""Records what a pipeline does, for Perfetto (https://ui.perfetto.dev) and ``chrome://tracing``;
+names its stages to NVIDIA's profilers.
 
 The file is the Trace Event Format's JSON object: complete events (``X``) on a row for each thread
 and device stream, counters (``C``), instants (``i``) and the rows' names (``M``). Times are
@@ -8,6 +9,7 @@ microseconds since the process began.
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -18,7 +20,10 @@ from bgsoft.beside import write_whole
 from bgsoft.pipeline.metrics import Observer
 from bgsoft.startup import Span, process_start_ns
 
-__all__ = ["TraceRecorder"]
+__all__ = ["NvtxRanges", "TraceRecorder", "profiler_ranges"]
+
+_PROFILER_VARIABLES = ("NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
+"""Set in a process that Nsight Systems or another NVTX tool has started."""
 
 _HOST, _DEVICE, _START = 1, 2, 3
 """Process numbers in the file: one group of rows each."""
@@ -187,3 +192,37 @@ class TraceRecorder:
 
 def _row_name(group: int, number: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": "thread_name", "pid": group, "tid": number, "args": {"name": name}}
+
+
+class NvtxRanges:
+    """Stages as NVTX ranges for NVIDIA's profilers; see :class:`Observer`.
+
+    Args:
+        nvtx: Has ``RangePush(name)`` and ``RangePop()``.
+    """
+
+    def __init__(self, nvtx: Any) -> None:
+        self._nvtx = nvtx
+
+    def begin(self, name: str) -> None:
+        self._nvtx.RangePush(name)
+
+    def end(self, name: str, started_ns: int, ended_ns: int, call: int) -> None:
+        self._nvtx.RangePop()
+
+    def device_span(self, row: str, name: str, started_ns: int, ended_ns: int, call: int) -> None:
+        """Nothing to tell: the profiler sees the device itself."""
+
+    def counter(self, name: str, value: float) -> None:
+        """Nothing to tell: NVTX 1's C interface, which CuPy wraps, has no counters."""
+
+
+def profiler_ranges() -> NvtxRanges | None:
+    """Ranges for the profiler that is attached; None where none is, or where there is no CuPy."""
+    if not any(os.environ.get(name) for name in _PROFILER_VARIABLES):
+        return None
+    try:
+        from cupy.cuda import nvtx
+    except ImportError:
+        return None
+    return NvtxRanges(nvtx) if hasattr(nvtx, "RangePush") else None

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from bgsoft.cuda import nvtx
 from bgsoft.errors import OutputError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing
-from bgsoft.pipeline.trace import TraceRecorder
+from bgsoft.pipeline.trace import NvtxRanges, TraceRecorder, profiler_ranges
 from bgsoft.selftest.clips import stream_info
 from bgsoft.stages import host_planes
 from bgsoft.startup import Parts, logged, span
@@ -166,7 +165,7 @@ def stream_info_format() -> Any:
 
 def test_profiler_ranges_nest_with_the_blocks() -> None:
     fake = FakeNvtx()
-    recorder = TraceRecorder(nvtx.NvtxRanges(fake))
+    recorder = TraceRecorder(NvtxRanges(fake))
     metrics = Metrics(recorder)
     with metrics.stage("segment").measure(), metrics.stage("matte").measure():
         pass
@@ -177,4 +176,4 @@ def test_profiler_ranges_nest_with_the_blocks() -> None:
 def test_no_ranges_without_a_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
     monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
-    assert nvtx.profiler_ranges() is None
+    assert profiler_ranges() is None
