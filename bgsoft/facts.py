@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bgsoft.beside import write_whole
 from bgsoft.errors import OutputError
 from bgsoft.models.cache import cache_root
+from bgsoft.outputs import write_whole
 
 __all__ = ["Facts"]
 

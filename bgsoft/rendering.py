@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
 from bgsoft.backends import STAGES, Choice, may_use_gpu
-from bgsoft.beside import check_target, made_folders
 from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import Watch, watched
@@ -27,10 +26,10 @@ from bgsoft.infer.providers import require_runtime
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.media.output import AtomicOutput
 from bgsoft.media.probe import probe
 from bgsoft.memory import peak_rss_bytes
 from bgsoft.models.catalog import ResolvedModel, resolve
+from bgsoft.outputs import AtomicOutput, check_target, made_folders
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.progress import ProgressMeter
 from bgsoft.pipeline.runner import Pipeline, PipelineResult
@@ -40,7 +39,8 @@ from bgsoft.startup import Parts, logged, process_start_ns, span
 from bgsoft.versions import library_versions
 
 if TYPE_CHECKING:
-    from bgsoft.stages import ClosingStage, StageBuilder
+    from bgsoft.pipeline.picture import PictureStages
+    from bgsoft.stages import StageBuilder
 
 __all__ = ["render_config"]
 
@@ -293,7 +293,7 @@ class _Render:
 
     def _begin_stages(
         self, parts: Parts, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
-    ) -> tuple[Future[Decoder], Future[ClosingStage]]:
+    ) -> tuple[Future[Decoder], Future[PictureStages]]:
         """Open decoder and picture stages beside each other, and beside what follows."""
         config = self._config
         settings = DecodeSettings(

@@ -118,7 +118,7 @@ class BenchContext:
         """The same frames, kept apart, as a render gives them to its encoder."""
         from bgsoft.selftest.parity import HostSide
 
-        stages = self._builder().make_host_stages(
+        stages = self._builder().make_picture_stages(
             self.config, self.info, self.model, Metrics(), lambda _frame: None
         )
         place = HostSide().place

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bgsoft.beside import write_whole
+from bgsoft.outputs import write_whole
 from bgsoft.pipeline.metrics import Observer
 from bgsoft.startup import Span, process_start_ns
 
