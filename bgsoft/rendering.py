@@ -19,7 +19,7 @@ from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import Watch, watched
 from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
-from bgsoft.errors import ConfigError, RenderCancelledError, VerificationError
+from bgsoft.errors import ConfigError, RenderCancelledError
 from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.frame import Frame
 from bgsoft.infer.providers import require_runtime
@@ -27,12 +27,10 @@ from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
-from bgsoft.memory import peak_rss_bytes
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.outputs import AtomicOutput, check_target, made_folders
-from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.progress import ProgressMeter
-from bgsoft.pipeline.runner import Pipeline, PipelineResult
+from bgsoft.pipeline.metrics import Metrics, ProgressMeter, peak_rss_bytes
+from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
 from bgsoft.pipeline.trace import TraceRecorder, profiler_ranges
 from bgsoft.report import Event, ModelReport, Progress, RenderReport, StageReport
 from bgsoft.startup import Parts, logged, process_start_ns, span
@@ -255,7 +253,7 @@ class _Render:
             self._emit(event)
         self._report_damage(decoder.stats)
         for target in targets:
-            _verify(target.muxer, result)
+            check_pts(result, sorted(target.muxer.video_pts), "written", "was written as")
         if self._face_data is not None:
             self._face_data.finish()
         for target in targets:
@@ -435,24 +433,6 @@ def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:
     if config.duration_seconds is None:
         return rest
     return min(rest, round(config.duration_seconds * info.frame_rate))
-
-
-def _verify(muxer: Muxer, result: PipelineResult) -> None:
-    """Raise VerificationError unless the file holds each decoded frame once, at its time."""
-    written = sorted(muxer.video_pts)
-    expected = list(result.decoded_pts)
-    if written == expected:
-        return
-    if len(written) != len(expected):
-        raise VerificationError(
-            f"{len(expected)} frames were decoded but {len(written)} written", stage="encode"
-        )
-    at = next(i for i, (a, b) in enumerate(zip(expected, written, strict=True)) if a != b)
-    raise VerificationError(
-        f"frame {at} changed its time: pts {expected[at]} was written as {written[at]}",
-        stage="encode",
-        pts=expected[at],
-    )
 
 
 _FOLLOWED = {

@@ -38,9 +38,8 @@ from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
-from bgsoft.pipeline.execution import HostExecution
 from bgsoft.pipeline.metrics import Metrics, Observer
-from bgsoft.pipeline.picture import MaskSchedule, PictureStages
+from bgsoft.pipeline.picture import HostExecution, MaskSchedule, PictureStages
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter

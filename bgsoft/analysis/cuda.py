@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape
 from bgsoft.analysis.cuda_resize import resampling
+from bgsoft.analysis.scenes import THUMB_SHAPE, SceneCutDetector
 from bgsoft.frame import Array, Frame, FrameFormat, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
-from bgsoft.pipeline.scenes import THUMB_SHAPE, SceneCutDetector
 
 __all__ = ["CudaReducer", "CudaSceneProbe"]
 

@@ -8,19 +8,83 @@ batch: everything that remembers earlier frames is reset between its parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from bgsoft.analysis.base import Reducer
 from bgsoft.composite.base import Compositor
 from bgsoft.face.step import FaceStep, FoundFaces
 from bgsoft.frame import Array, Frame, Matte, Reduced
 from bgsoft.matte.base import MatteStage
-from bgsoft.pipeline.execution import Execution
-from bgsoft.pipeline.metrics import Metrics, observed
+from bgsoft.pipeline.metrics import Metrics, StageClock, observed
 from bgsoft.segment.base import Segmenter
+from bgsoft.workers import Workers
 
-__all__ = ["MaskSchedule", "PictureStages", "SceneProbe"]
+__all__ = ["Execution", "HostExecution", "MaskSchedule", "PictureStages", "SceneProbe"]
+
+R = TypeVar("R")
+
+
+class Execution(Protocol):
+    """How the picture loop's work is carried out, wherever the frames are."""
+
+    batch: int
+    """Frames at a time, 1 or more."""
+
+    def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
+        """Around all work on some frames: what is done inside comes after what made them."""
+        ...
+
+    def measure(self, clock: StageClock) -> AbstractContextManager[None]:
+        """Around the work of one stage: its time is that stage's."""
+        ...
+
+    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
+        """Something that needs nothing of what follows; calling the answer waits for its result."""
+        ...
+
+    def hand_out(self, frames: Sequence[Frame]) -> None:
+        """Frames are finished once all that was done so far is done."""
+        ...
+
+    def wait(self) -> None:
+        """Wait for all that is under way."""
+        ...
+
+    def close(self) -> None:
+        """Free what it works with; safe to call twice."""
+        ...
+
+
+class HostExecution:
+    """Works at once, the frames of a batch side by side.
+
+    Args:
+        workers: Closed with it.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self.batch = workers.lanes
+
+    def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def measure(self, clock: StageClock) -> AbstractContextManager[None]:
+        return clock.measure()
+
+    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
+        return self._workers.beside(work).result
+
+    def hand_out(self, frames: Sequence[Frame]) -> None:
+        """On the host what is done is done."""
+
+    def wait(self) -> None:
+        """Nothing is under way."""
+
+    def close(self) -> None:
+        self._workers.close()
 
 
 class SceneProbe(Protocol):
@@ -191,8 +255,7 @@ class PictureStages:
         """The same for frames of one scene."""
         measure, faces = self._execution.measure, self._faces
         if faces is not None:
-            find = partial(self._find, faces, frames, grids)
-            found = self._execution.beside(find)
+            found = self._execution.beside(partial(self._find, faces, frames, grids))
         with measure(self._segment_clock):
             masks = self._masks(frames, grids)
         with measure(self._matte_clock):
@@ -211,16 +274,13 @@ class PictureStages:
 
     def _masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[Array | None]:
         """The masks of the frames that are due, made at once; None for the others."""
-        due = [index for index, grid in enumerate(grids) if self._is_due(grid)]
+        due = [i for i, grid in enumerate(grids) if self._schedule.is_due(grid, self._scenes)]
         masks: list[Array | None] = [None] * len(frames)
         if due:
             made = self._segmenter.masks([frames[i] for i in due], [grids[i] for i in due])
             for index, mask in zip(due, made, strict=True):
                 masks[index] = mask
         return masks
-
-    def _is_due(self, grid: Reduced) -> bool:
-        return self._schedule.is_due(grid, self._scenes)
 
     def _find(
         self, faces: FaceStep, frames: Sequence[Frame], grids: Sequence[Reduced]

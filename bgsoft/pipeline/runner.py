@@ -17,14 +17,14 @@ from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing, RingClosedError
 
-__all__ = ["FrameSink", "FrameStage", "Pipeline", "PipelineResult"]
+__all__ = ["FrameSink", "FrameStage", "Pipeline", "PipelineResult", "check_pts"]
 
 _POLL_SECONDS = 0.05
 """How often the calling thread looks for cancellation and reports progress."""
 
 
 class FrameStage(Protocol):
-    """Whatever happens to frames between decoder and encoder."""
+    """What happens to frames between decoder and encoder."""
 
     batch: int
     """Frames it takes at a time, 1 or more."""
@@ -53,7 +53,7 @@ class FrameStage(Protocol):
 
 
 class FrameSink(Protocol):
-    """Whatever takes the finished frames."""
+    """What takes the finished frames."""
 
     def encode(self, frame: Frame) -> None:
         """Take one frame; its slot may be reused once this returns."""
@@ -144,7 +144,7 @@ class Pipeline:
         Raises:
             RenderCancelledError: ``cancel`` was set.
             VerificationError: Frames were lost, doubled or changed their time.
-            BgsoftError: Whatever failed first in a stage.
+            BgsoftError: What failed first in a stage.
         """
         started = time.perf_counter()
         self._started = started
@@ -168,7 +168,7 @@ class Pipeline:
         if self._error is not None:
             raise self._error
         self._result.wall_seconds = time.perf_counter() - started
-        self._verify()
+        check_pts(self._result, self._result.encoded_pts, "encoded", "became")
         return self._result
 
     def _watch(self, threads: list[threading.Thread]) -> None:
@@ -271,17 +271,25 @@ class Pipeline:
             observer.counter("finished", len(self._finished))
             observer.counter("slots in use", self._ring.in_use)
 
-    def _verify(self) -> None:
-        decoded, encoded = self._result.decoded_pts, self._result.encoded_pts
-        if decoded == encoded:
-            return
-        if len(decoded) != len(encoded):
-            raise VerificationError(
-                f"{len(decoded)} frames were decoded but {len(encoded)} encoded", stage="encode"
-            )
-        at = next(i for i, (a, b) in enumerate(zip(decoded, encoded, strict=True)) if a != b)
+
+def check_pts(result: PipelineResult, found: Sequence[int], done: str, became: str) -> None:
+    """Raise VerificationError unless each decoded frame is found once, at its time.
+
+    Args:
+        result: What was decoded.
+        found: The timestamps that were found.
+        done: What the frames that were found are, e.g. ``encoded``.
+        became: How a timestamp turned into another, e.g. ``was written as``.
+    """
+    decoded = result.decoded_pts
+    if len(decoded) != len(found):
         raise VerificationError(
-            f"frame {at} changed its time: pts {decoded[at]} became {encoded[at]}",
-            stage="encode",
-            pts=decoded[at],
+            f"{len(decoded)} frames were decoded but {len(found)} {done}", stage="encode"
         )
+    for at, (before, after) in enumerate(zip(decoded, found, strict=True)):
+        if before != after:
+            raise VerificationError(
+                f"frame {at} changed its time: pts {before} {became} {after}",
+                stage="encode",
+                pts=before,
+            )

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.progress import ProgressMeter
+from bgsoft.pipeline.metrics import Metrics, ProgressMeter
 from bgsoft.report import Progress
 
 
