@@ -6,7 +6,6 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -108,10 +107,8 @@ class _Target:
         builder: StageBuilder,
         stack: ExitStack,
         on_event: Callable[[Event], None],
-        *,
-        main: bool,
     ) -> None:
-        container = container_for(path)
+        main = path is config.output
         inputs = [config.input]
         if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and config.effect.background:
             inputs.append(Path(config.effect.background))
@@ -121,7 +118,7 @@ class _Target:
         self.muxer = stack.enter_context(
             Muxer(
                 self.file.temporary,
-                container,
+                container_for(path),
                 info,
                 copy_tracks=main,
                 start_seconds=config.start_seconds,
@@ -138,11 +135,6 @@ class _Target:
             self.encoder = builder.open_matte_encoder(self.muxer, info)
         stack.callback(self.encoder.close)
 
-    def finish(self) -> None:
-        """Drain the encoder and complete the temporary file."""
-        self.encoder.finish()
-        self.muxer.finish()
-
 
 class _Sink:
     """Gives every finished frame to each target."""
@@ -158,7 +150,8 @@ class _Sink:
         if self._targets[0].encoder.frames == 0:
             raise ConfigError("no frame lies in the part that --start and --duration ask for")
         for target in self._targets:
-            target.finish()
+            target.encoder.finish()
+            target.muxer.finish()
 
 
 class _Render:
@@ -193,8 +186,8 @@ class _Render:
     ) -> RenderReport:
         """Set up, render, verify, publish, report."""
         try:
-            with self._stack as stack:
-                return self._run(stack, on_progress, cancel)
+            with self._stack:
+                return self._run(on_progress, cancel)
         except BaseException as exc:
             data = self._face_data
             if data is not None and data.kept is not None:
@@ -202,12 +195,9 @@ class _Render:
             raise
 
     def _run(
-        self,
-        stack: ExitStack,
-        on_progress: Callable[[Progress], None] | None,
-        cancel: threading.Event | None,
+        self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
     ) -> RenderReport:
-        config = self._config
+        config, stack = self._config, self._stack
         spans = stack.enter_context(logged())
         with Parts() as parts:
             building = parts.begin("backends", partial(self._make_builder, parts))
@@ -219,9 +209,14 @@ class _Render:
             self._open_others()
             for notice in info.notices:
                 self._tell("notice", notice, stage="decode")
-            decoding, making = self._begin_stages(parts, builder, info, model)
+            # Decoder and picture stages are made beside each other, and beside what follows.
+            decoding = parts.begin("decoder", partial(self._open_decoder, builder, info))
+            making = parts.begin("picture stages", partial(self._make_stages, builder, info, model))
             with span("output"):
-                targets = self._open_targets(info, builder)
+                targets = [
+                    _Target(path, config, info, builder, stack, self._emit)
+                    for path in config.videos
+                ]
         decoder, stages = decoding.result(), making.result()
         stack.callback(decoder.close)
         stack.callback(stages.close)
@@ -289,30 +284,19 @@ class _Render:
             parts.begin("CUDA provider", partial(open_provider, cuda_number(config.gpu or 0)))
         return StageBuilder(config, self._emit)
 
-    def _begin_stages(
-        self, parts: Parts, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
-    ) -> tuple[Future[Decoder], Future[PictureStages]]:
-        """Open decoder and picture stages beside each other, and beside what follows."""
+    def _open_decoder(self, builder: StageBuilder, info: VideoInfo) -> Decoder:
         config = self._config
         settings = DecodeSettings(
             start_seconds=config.start_seconds, duration_seconds=config.duration_seconds
         )
-        decoding = parts.begin(
-            "decoder", partial(builder.open_decoder, config.input, settings, info)
+        return builder.open_decoder(config.input, settings, info)
+
+    def _make_stages(
+        self, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
+    ) -> PictureStages:
+        return builder.make_picture_stages(
+            self._config, info, model, self._metrics, self._scene_cut, self._face_data
         )
-        making = parts.begin(
-            "picture stages",
-            partial(
-                builder.make_picture_stages,
-                config,
-                info,
-                model,
-                self._metrics,
-                self._scene_cut,
-                self._face_data,
-            ),
-        )
-        return decoding, making
 
     def _open_others(self) -> None:
         """Begin what is written beside the videos, and make the folders of all."""
@@ -323,24 +307,12 @@ class _Render:
                 overwrite=config.overwrite,
                 others=[config.input, *config.videos],
             )
-        others = (config.face_data, config.trace, config.report)
+        others = filter(None, (config.face_data, config.trace, config.report))
         self._stack.enter_context(
-            made_folders(
-                [*config.videos, *filter(None, others)],
-                partial(self._tell, "notice"),
-            )
+            made_folders([*config.videos, *others], partial(self._tell, "notice"))
         )
         if self._face_data is not None:
             self._stack.enter_context(self._face_data)
-
-    def _open_targets(self, info: VideoInfo, builder: StageBuilder) -> list[_Target]:
-        config = self._config
-        return [
-            _Target(
-                path, config, info, builder, self._stack, self._emit, main=path is config.output
-            )
-            for path in config.videos
-        ]
 
     def _scene_cut(self, frame: Frame) -> None:
         text = f"new scene at {frame.time_seconds:.2f} s"
@@ -435,45 +407,34 @@ def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:
     return min(rest, round(config.duration_seconds * info.frame_rate))
 
 
-_FOLLOWED = {
-    "decode": "decode",
-    "segment": "infer",
-    "matte": "composite",
-    "composite": "composite",
-    "encode": "encode",
-}
-"""Stage of the report → the choice that decides where it runs."""
+_FOLLOWED = {"segment": "infer", "matte": "composite"}
+"""Stage of the report → the choice that decides where it runs, if not its own."""
 
 
 def _stage_reports(builder: StageBuilder, metrics: Metrics, frames: int) -> dict[str, StageReport]:
     reports = {}
     device = "cpu" if builder.used_device is None else builder.used_device.label
-    for stage, followed in _FOLLOWED.items():
-        choice = builder.choices[followed]
+    for stage in ("decode", "segment", "matte", "composite", "encode"):
+        choice = builder.choices[_FOLLOWED.get(stage, stage)]
         reports[stage] = StageReport(
             backend=choice.backend,
             device="cpu" if choice.backend == "cpu" else device,
             ms_per_frame=metrics.stage(stage).ms_per(frames),
             fallback_reason=choice.fallback_reason,
         )
-    reports["face"] = _face_report(builder, metrics, frames)
-    return reports
-
-
-def _face_report(builder: StageBuilder, metrics: Metrics, frames: int) -> StageReport:
-    """What looked for faces: on the GPU the backend of inference, if frames are there."""
-    faces = builder.faces
+    faces, reason = builder.faces, None
     if faces is None:
-        return StageReport(backend="off", device="cpu", ms_per_frame=0.0)
-    reason = None
+        reports["face"] = StageReport(backend="off", device="cpu", ms_per_frame=0.0)
+        return reports
     if faces.backend == "cpu" and builder.choices["infer"].backend != "cpu":
         reason = "frames are composited on the CPU, and faces are looked for in the same place"
-    return StageReport(
+    reports["face"] = StageReport(
         backend=faces.backend,
         device=faces.device,
         ms_per_frame=metrics.stage("face").ms_per(frames),
         fallback_reason=reason,
     )
+    return reports
 
 
 def _settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:

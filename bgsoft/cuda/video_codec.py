@@ -78,11 +78,11 @@ def codec_errors() -> tuple[type[Exception], ...]:
 
 def vendor_text(exc: BaseException) -> str:
     """What an error says, in one line."""
-    text = str(exc)
-    found = _TEXT.search(text)
+    found = _TEXT.search(str(exc))
     if found:
         return found.group(1).strip()
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(exc).__name__)
+    lines = (line.strip() for line in str(exc).splitlines())
+    return next(filter(None, lines), type(exc).__name__)
 
 
 def nvenc_reason(exc: BaseException) -> str:
@@ -100,11 +100,7 @@ def _status(exc: BaseException) -> int:
 
 @functools.cache
 def engine_facts(gpu: int) -> Facts:
-    """What is known of a GPU's NVDEC and NVENC.
-
-    Args:
-        gpu: CUDA device number.
-    """
+    """What is known of the NVDEC and NVENC of a GPU, by its CUDA number."""
     import cupy
 
     name = cupy.cuda.runtime.getDeviceProperties(gpu)["name"].decode()

@@ -99,8 +99,7 @@ class GpuNetwork(Network):
         self._options.add_run_config_entry("gpu_graph_id", "0")
         self._binding = self._session.io_binding()
         with device.use(stream):
-            self._bind_inputs(path, shapes, device)
-            self._bind_outputs(path, shapes, device, output_shapes or {})
+            self._bind(path, shapes, device.number, output_shapes or {})
         if graphs and backend == "cuda":
             self._prepare()
 
@@ -114,8 +113,12 @@ class GpuNetwork(Network):
         with span("first run without a graph"), suppress(Exception):  # run() will tell of it
             self._session.run_with_iobinding(self._binding, options)
 
-    def _bind_inputs(
-        self, path: Path, shapes: Mapping[str, tuple[int, ...]], device: CudaDevice
+    def _bind(
+        self,
+        path: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        gpu: int,
+        output_shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
         known = {node.name: node for node in self._session.get_inputs()}
         if known.keys() != shapes.keys():
@@ -124,35 +127,23 @@ class GpuNetwork(Network):
             )
         for name, shape in shapes.items():
             dtype = TENSOR_DTYPES[known[name].type]
-            array = cupy.zeros(shape, dtype)
-            self.inputs[name] = array
-            self._binding.bind_input(name, "cuda", device.number, dtype, shape, array.data.ptr)
-
-    def _bind_outputs(
-        self,
-        path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
-        device: CudaDevice,
-        known: Mapping[str, tuple[int, ...]],
-    ) -> None:
+            array = self.inputs[name] = cupy.zeros(shape, dtype)
+            self._binding.bind_input(name, "cuda", gpu, dtype, shape, array.data.ptr)
         batch = next(iter(shapes.values()))[0]
         for node in self._session.get_outputs():
-            shape: tuple[int | None, ...] = known.get(node.name) or tuple(
+            made: tuple[int | None, ...] = output_shapes.get(node.name) or tuple(
                 axis if isinstance(axis, int) else batch if position == 0 else None
                 for position, axis in enumerate(node.shape)
             )
-            if None in shape or node.type not in TENSOR_DTYPES:
+            if None in made or node.type not in TENSOR_DTYPES:
                 raise ModelError(
                     f"{path.name}: output {node.name} is {node.type} of {node.shape}, which "
                     "cannot be bound",
                     path=path,
                 )
             dtype = TENSOR_DTYPES[node.type]
-            array = cupy.zeros(shape, dtype)
-            self.outputs[node.name] = array
-            self._binding.bind_output(
-                node.name, "cuda", device.number, dtype, shape, array.data.ptr
-            )
+            array = self.outputs[node.name] = cupy.zeros(made, dtype)
+            self._binding.bind_output(node.name, "cuda", gpu, dtype, made, array.data.ptr)
 
     def run(self) -> None:
         try:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bgsoft.config import Precision
 from bgsoft.errors import BackendUnavailableError, ModelError
-from bgsoft.frame import Array
 from bgsoft.infer.baking import bake
 from bgsoft.infer.base import Network, States, Wiring, WrappedNetwork
 from bgsoft.infer.cpu import CpuNetwork
@@ -62,8 +61,7 @@ class NetworkLoader:
         Raises:
             ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
         """
-        states = self._state_shapes(wiring, self._output_shapes(wiring))
-        shapes = {**wiring.inputs, **states}
+        shapes, _ = self._shapes(wiring)
         first = CpuNetwork(self.model.path, shapes, constants=wiring.constants, threads=threads)
         networks: list[Network] = [first, *(first.sharing() for _ in range(1, lanes))]
         if wiring.loops:
@@ -97,8 +95,7 @@ class NetworkLoader:
         from bgsoft.infer.cuda import GpuNetwork
 
         chosen = self.model.for_provider(backend, self._precision)
-        outputs = self._output_shapes(wiring)
-        shapes = {**wiring.inputs, **self._state_shapes(wiring, outputs)}
+        shapes, outputs = self._shapes(wiring)
         sha256 = chosen.sha256
         source = None
         if wiring.constants:
@@ -130,10 +127,15 @@ class NetworkLoader:
             network = load(False)
         return LoopingNetwork(network, wiring) if wiring.loops else network
 
-    def _output_shapes(self, wiring: Wiring) -> dict[str, tuple[int, ...]]:
-        """The shape of every output, of a model with loops: its states' are known by them alone."""
+    def _shapes(
+        self, wiring: Wiring
+    ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+        """The shape of every input; of a model with loops also that of every output.
+
+        The shapes of states are known by a run alone.
+        """
         if not wiring.loops:
-            return {}
+            return dict(wiring.inputs), {}
         fresh = dict.fromkeys(wiring.loops.values(), _FRESH_STATE)
         network = CpuNetwork(
             self.model.path,
@@ -141,13 +143,8 @@ class NetworkLoader:
             constants=wiring.constants,
             threads=self.cores,
         )
-        shapes = {name: array.shape for name, array in network.outputs.items()}
+        outputs = {name: array.shape for name, array in network.outputs.items()}
         network.close()
-        return shapes
-
-    def _state_shapes(
-        self, wiring: Wiring, outputs: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, tuple[int, ...]]:
         missing = wiring.loops.keys() - outputs.keys()
         if missing:
             raise ModelError(
@@ -155,7 +152,8 @@ class NetworkLoader:
                 f"{', '.join(outputs)}",
                 path=self.model.path,
             )
-        return {into: outputs[made] for made, into in wiring.loops.items()}
+        states = {into: outputs[made] for made, into in wiring.loops.items()}
+        return {**wiring.inputs, **states}, outputs
 
 
 class LoopingNetwork(WrappedNetwork):
@@ -179,19 +177,15 @@ class LoopingNetwork(WrappedNetwork):
             raise ModelError(
                 f"the model has no output {missing[0]!r}, only {', '.join(network.outputs)}"
             )
-        self.inputs: dict[str, Array] = {name: network.inputs[name] for name in wiring.inputs}
-        self.outputs: dict[str, Array] = {name: network.outputs[name] for name in wiring.outputs}
-        self._states: dict[str, Array] = {
-            into: network.inputs[into] for into in wiring.loops.values()
-        }
-        self._made: dict[str, Array] = {
-            into: network.outputs[made] for made, into in wiring.loops.items()
-        }
+        self.inputs = {name: network.inputs[name] for name in wiring.inputs}
+        self.outputs = {name: network.outputs[name] for name in wiring.outputs}
+        self._loops = wiring.loops
+        self._states = {into: network.inputs[into] for into in wiring.loops.values()}
 
     def run(self) -> None:
         self._network.run()
-        for name, state in self._states.items():
-            state[...] = self._made[name]
+        for made, into in self._loops.items():
+            self._states[into][...] = self._network.outputs[made]
 
     def states(self) -> States:
         return {

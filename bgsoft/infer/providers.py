@@ -86,10 +86,7 @@ def runtime_clash() -> Missing | None:
 
 
 def _distributions(spec: Any) -> dict[str, str]:
-    """Version by name, of ONNX Runtime's packages in the folder that it is imported from.
-
-    Read off the names of their folders: package metadata takes longer.
-    """
+    """Version by name, of ONNX Runtime's packages; package metadata takes longer to read."""
     folders = [Path(place).parent for place in spec.submodule_search_locations or ()]
     parts = [info.stem.partition("-") for at in folders for info in at.glob("*.dist-info")]
     return {name: version for name, _, version in parts if name in _PACKAGES}
@@ -97,22 +94,15 @@ def _distributions(spec: Any) -> dict[str, str]:
 
 def _reinstall(installed: Mapping[str, str]) -> str:
     version = installed.get("onnxruntime_gpu")
-    extra = "cpu" if version is None else "gpu-cu13" if _is_cuda13(version) else "gpu"
+    numbers = (int(part) for part in (version or "").split(".")[:2] if part.isdigit())
+    cuda13 = tuple(numbers) >= _FIRST_CUDA13_RUNTIME
+    extra = "cpu" if version is None else "gpu-cu13" if cuda13 else "gpu"
     return f"pip uninstall -y onnxruntime onnxruntime-gpu && pip install '.[{extra}]'"
-
-
-def _is_cuda13(runtime_version: str) -> bool:
-    numbers = [int(part) for part in runtime_version.split(".")[:2] if part.isdigit()]
-    return tuple(numbers) >= _FIRST_CUDA13_RUNTIME
 
 
 @functools.cache
 def missing_provider(backend: str) -> Missing | None:
-    """Why a GPU provider cannot run on this machine, or None where nothing speaks against it.
-
-    Args:
-        backend: ``tensorrt`` or ``cuda``.
-    """
+    """Why ``tensorrt`` or ``cuda`` cannot run here, or None where nothing speaks against it."""
     problem = runtime_problem()
     if problem is not None:
         return problem
@@ -182,9 +172,6 @@ def loader_problem(provider: str) -> str | None:
     """What the system says about a provider library that ONNX Runtime could not load.
 
     Only to be asked after ONNX Runtime has tried: loaded before it, the library would not work.
-
-    Args:
-        provider: ONNX Runtime's name of it.
     """
     import onnxruntime as ort
 

@@ -108,9 +108,6 @@ def open_provider(gpu: int) -> None:
 
     That is its provider's library, cuBLAS and cuDNN; none needs the interpreter, which can import
     other things meanwhile. Where it cannot be done nothing is told: the first session will.
-
-    Args:
-        gpu: CUDA device number.
     """
     if driver_problem(gpu) is not None or missing_provider("cuda") is not None:
         return
@@ -149,17 +146,9 @@ def engine_key(
     gpu_name: str,
     compute_capability: str,
 ) -> str:
-    """Name of the folder that holds the engines for exactly this combination.
+    """Name of the folder that holds the engines for exactly this combination, 32 hex digits.
 
-    Args:
-        model_sha256: Of the model file.
-        options: The provider's options; those that make no other engine don't count.
-        versions: Version by name of every library that has a hand in an engine, and of no other.
-        gpu_name: As the driver calls it.
-        compute_capability: e.g. ``90``.
-
-    Returns:
-        32 hexadecimal digits.
+    ``versions`` has every library that has a hand in an engine, and no other.
     """
     kept = {name: value for name, value in options.items() if name not in _VOLATILE}
     parts: list[Any] = [model_sha256, kept, dict(versions), gpu_name, compute_capability]
@@ -177,10 +166,7 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
     Args:
         key: From :func:`engine_key`.
         load: Makes the session; takes the provider's further options.
-        tell: Told, in words, before an engine is built, and of what went wrong with kept ones.
-
-    Raises:
-        BackendUnavailableError: The model does not load, with new engines either.
+        tell: As for :func:`open_session`.
     """
     folder = cache_folder() / "engines" / key
     building = folder.with_suffix(".building")

@@ -169,12 +169,6 @@ def test_a_gpu_that_nvml_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not nvml.open
 
 
-def test_a_monitor_starts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor, _ = sampled(Nvml(), monkeypatch)
-    with pytest.raises(RuntimeError, match="started before"):
-        monitor.start()
-
-
 def test_watching(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(pid=os.getpid()))  # type: ignore[arg-type]
     device: Any = SimpleNamespace(bus_id=BUS_ID, used_bytes=lambda: 123)
