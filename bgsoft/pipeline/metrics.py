@@ -43,17 +43,10 @@ class Observer(Protocol):
 
 
 @contextmanager
-def observed(observer: Observer | None, name: str) -> Iterator[None]:
-    """Tell an observer of a ``with`` block that is no stage's work."""
-    if observer is None:
+def observed(observer: Observer | None, name: str, call: int = 0) -> Iterator[None]:
+    """Tell an observer, where there is one, of a ``with`` block that is no stage's work."""
+    with StageClock(name, observer, calls=call).measure():
         yield
-        return
-    observer.begin(name)
-    started = time.perf_counter_ns()
-    try:
-        yield
-    finally:
-        observer.end(name, started, time.perf_counter_ns(), 0)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from bgsoft.decode.base import Decoder
 from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
 from bgsoft.frame import Frame
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
-from bgsoft.pipeline.metrics import Metrics
+from bgsoft.pipeline.metrics import Metrics, observed
 from bgsoft.pipeline.ring import FrameRing, RingClosedError
 
 __all__ = ["FrameSink", "FrameStage", "Pipeline", "PipelineResult", "check_pts"]
@@ -76,10 +76,6 @@ class PipelineResult:
     """Duration of the last frame, in the source's time base."""
     first_frame_seconds: float | None = None
     """From the start of the run to the first frame handed to the encoder."""
-    start_seconds: float = 0.0
-    """What the stage took to start, before the first frame was decoded."""
-    wall_seconds: float = 0.0
-    """The whole run, the start included."""
 
 
 class Pipeline:
@@ -115,7 +111,7 @@ class Pipeline:
         self._sink = sink
         self._ring = ring
         self._metrics = metrics
-        ring.observer = metrics.observer
+        ring.waiting.observer = metrics.observer
         self._on_tick = on_tick
         self._cancel = cancel or threading.Event()
         # While the stage waits for a full batch, it keeps some frames back: with fewer slots than
@@ -146,8 +142,7 @@ class Pipeline:
             VerificationError: Frames were lost, doubled or changed their time.
             BgsoftError: What failed first in a stage.
         """
-        started = time.perf_counter()
-        self._started = started
+        self._started = time.perf_counter()
         threads = [
             threading.Thread(target=self._guard, args=(name, body), name=f"bgsoft-{name}")
             for name, body in (
@@ -167,7 +162,6 @@ class Pipeline:
                 thread.join()
         if self._error is not None:
             raise self._error
-        self._result.wall_seconds = time.perf_counter() - started
         check_pts(self._result, self._result.encoded_pts, "encoded", "became")
         return self._result
 
@@ -206,11 +200,11 @@ class Pipeline:
         frames = self._decoder.frames(self._ring)
         try:
             while True:
-                waited = self._ring.waited_ns
+                waited = self._ring.waiting.busy_ns
                 with clock.measure():
                     frame = next(frames, None)
                 # Waiting for a free slot is waiting for the encoder, not decoding.
-                clock.busy_ns -= self._ring.waited_ns - waited
+                clock.busy_ns -= self._ring.waiting.busy_ns - waited
                 if frame is None:
                     break
                 self._result.decoded_pts.append(frame.pts)
@@ -227,7 +221,6 @@ class Pipeline:
         try:
             self._stage.start()
         finally:
-            self._result.start_seconds = time.perf_counter() - self._started
             self._started_stage.set()
         call = 0
         while frames := self._decoded.take(self._stage.batch):
@@ -239,14 +232,8 @@ class Pipeline:
 
     def _pass_on(self, work: Callable[[], Sequence[Frame]], call: int) -> None:
         """Let the stage work, and hand on what it has finished."""
-        observer = self._metrics.observer
-        if observer is None:
+        with observed(self._metrics.observer, "picture", call):
             finished = work()
-        else:
-            observer.begin("picture")
-            started = time.perf_counter_ns()
-            finished = work()
-            observer.end("picture", started, time.perf_counter_ns(), call)
         for frame in finished:
             self._finished.put(frame)
 
