@@ -67,20 +67,6 @@ _DEVICE_SHARE = 0.25
 """Part of the free device memory that the ring may take."""
 
 
-def _decode_threads(cores: int) -> int:
-    """Threads of the CPU decoder: half the cores.
-
-    The encoder and the picture stages have work for all of them; with FFmpeg's own choice (one
-    more than there are cores) a render of 1080p on two cores was 2.5 % slower.
-    """
-    return max(1, min(_MAX_DECODE_THREADS, cores // 2))
-
-
-def _host_batch(cores: int) -> int:
-    """Frames that are worked on side by side on the host: one a core, within reason."""
-    return min(_MAX_HOST_BATCH, cores)
-
-
 def host_planes(format: FrameFormat, slot: int) -> Planes:
     """The buffers of one ring slot in host memory."""
     return Planes(
@@ -155,8 +141,9 @@ class StageBuilder:
 
     @property
     def batch(self) -> int:
-        """Frames that go through the picture stages at a time."""
-        return self._config.batch or (_DEVICE_BATCH if self.on_device else _host_batch(self._cores))
+        """Frames that go through the picture stages at a time; on the host one a core."""
+        most = _DEVICE_BATCH if self.on_device else min(_MAX_HOST_BATCH, self._cores)
+        return self._config.batch or most
 
     def _choose(self, stage: str, make: Callable[[str], R]) -> R:
         """The best backend of a stage that works; ``make`` makes it by its name."""
@@ -215,22 +202,17 @@ class StageBuilder:
     def make_decoder(
         self, backend: str, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
     ) -> Decoder:
-        """One decoder alone, its frames where it works.
-
-        Args:
-            backend: ``nvdec`` or ``cpu``.
-            path: As for :meth:`open_decoder`, like the rest.
-            settings: What part of it.
-            info: The input, where it has been probed already.
+        """The decoder ``nvdec`` or ``cpu`` alone, its frames where it works.
 
         Raises:
             OpenError, UnsupportedFormatError: The input cannot be read.
             BackendUnavailableError: It cannot decode this; the message is the reason.
         """
         if backend == "cpu":
-            return CpuDecoder(
-                path, replace(settings, threads=_decode_threads(self._cores)), info=info
-            )
+            # The encoder and the picture stages have work for all cores; with FFmpeg's own choice
+            # (one more than there are cores) a render of 1080p on two cores was 2.5 % slower.
+            threads = max(1, min(_MAX_DECODE_THREADS, self._cores // 2))
+            return CpuDecoder(path, replace(settings, threads=threads), info=info)
         from bgsoft.decode.nvdec import NvdecDecoder
 
         return NvdecDecoder(path, settings, device=self.device, info=info)
@@ -243,28 +225,22 @@ class StageBuilder:
             held: Frames that the picture stages keep back; there is a slot more for each, except
                 where the user has named a number of slots that is enough.
         """
-        slots = self._config.ring_slots
-        least = 2 * self.batch + held
-        if not self.on_device:
-            allocate: Callable[[FrameFormat, int], Planes] = host_planes
-            if self._device is not None:
-                from bgsoft.cuda.device import pinned_planes
+        allocate: Callable[[FrameFormat, int], Planes] = host_planes
+        slots = _HOST_RING_SLOTS
+        if self.on_device:
+            from bgsoft.cuda.device import device_planes
 
-                allocate = pinned_planes
-            if slots is None:
-                slots = _HOST_RING_SLOTS + held
-            return FrameRing(max(slots, least), partial(allocate, format))
-        from bgsoft.cuda.device import device_planes
-
-        device = self.device
-        if slots is None:
-            slots = _DEVICE_RING_SLOTS
+            allocate, slots = device_planes, _DEVICE_RING_SLOTS
             slot_bytes = format.width * format.height * (1.5 * format.bytes_per_sample + 1)
-            room = device.free_bytes() * _DEVICE_SHARE
+            room = self.device.free_bytes() * _DEVICE_SHARE
             while slots > 2 * self.batch and (slots + held) * slot_bytes > room:
                 slots //= 2
-            slots += held
-        return FrameRing(max(slots, least), partial(device_planes, format))
+        elif self._device is not None:
+            from bgsoft.cuda.device import pinned_planes
+
+            allocate = pinned_planes
+        slots = self._config.ring_slots or slots + held
+        return FrameRing(max(slots, 2 * self.batch + held), partial(allocate, format))
 
     def make_picture_stages(
         self,
@@ -428,6 +404,12 @@ class StageBuilder:
     ) -> Encoder:
         """The encoder of the output, on the device if it can be encoded there.
 
+        Args:
+            muxer: Takes its packets.
+            config: What it is to make.
+            info: What is decoded.
+            kind: Which planes it reads.
+
         Raises:
             ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
             EncodeError: The encoder refuses its settings.
@@ -451,14 +433,7 @@ class StageBuilder:
         info: VideoInfo,
         kind: PictureKind = PictureKind.COLOR,
     ) -> Encoder:
-        """One encoder alone, for frames where it works.
-
-        Args:
-            backend: ``nvenc`` or ``cpu``.
-            muxer: Takes its packets.
-            config: What it is to make.
-            info: What is decoded.
-            kind: Which planes it reads.
+        """The encoder ``nvenc`` or ``cpu`` alone, for frames where it works.
 
         Raises:
             ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
