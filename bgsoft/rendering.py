@@ -396,15 +396,14 @@ class _Render:
 
 def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:
     """Frames to expect for the part that is rendered; for display only."""
-    total = info.estimated_frames
+    total, rate = info.estimated_frames, info.frame_rate
     if total is None or (config.start_seconds == 0 and config.duration_seconds is None):
         return total
-    if not info.frame_rate:
+    if not rate:
         return None
-    rest = max(0, total - round(config.start_seconds * info.frame_rate))
-    if config.duration_seconds is None:
-        return rest
-    return min(rest, round(config.duration_seconds * info.frame_rate))
+    rest = max(0, total - round(config.start_seconds * rate))
+    seconds = config.duration_seconds
+    return rest if seconds is None else min(rest, round(seconds * rate))
 
 
 _FOLLOWED = {"segment": "infer", "matte": "composite"}

@@ -30,19 +30,12 @@ class GpuMonitor:
     Args:
         bus_id: PCI address of the GPU, e.g. ``0000:3b:00.0``: NVML numbers GPUs in another order
             than CUDA, and knows nothing of ``CUDA_VISIBLE_DEVICES``.
-        interval_seconds: Between samples.
         on_value: Told the name and value of each figure, on the monitor's thread.
     """
 
-    def __init__(
-        self,
-        bus_id: str,
-        interval_seconds: float = _INTERVAL_SECONDS,
-        on_value: Callable[[str, float], None] | None = None,
-    ) -> None:
+    def __init__(self, bus_id: str, on_value: Callable[[str, float], None] | None = None) -> None:
         self._on_value = on_value
         self._bus_id = bus_id
-        self._interval = interval_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bgsoft-nvml", daemon=True)
         self._nvml: Any = None
@@ -76,7 +69,7 @@ class GpuMonitor:
         self._thread.join()
         return {
             "samples": self._samples,
-            "interval_s": self._interval,
+            "interval_s": _INTERVAL_SECONDS,
             "memory_of": "process" if self._own_memory else "device",
             "mean": {name: sum(values) / len(values) for name, values in self._values.items()},
             "max": {name: max(values) for name, values in self._values.items()},
@@ -101,7 +94,7 @@ class GpuMonitor:
             self._reason = f"NVML does not know the GPU at {self._bus_id}: {exc}"
         else:
             self._sample()
-            while not self._stop.wait(self._interval):
+            while not self._stop.wait(_INTERVAL_SECONDS):
                 self._sample()
             self._sample()
         finally:

@@ -202,10 +202,8 @@ def provider_options(
         stream: Handle of the stream that all work is put on.
         shapes: Input shapes by name, the batch first.
         precision: fp16 lets TensorRT use half precision; CUDA runs what the file holds.
-        graphs: Replay the network as a CUDA graph. While one is captured, no other thread may use
-            the device.
-        largest_batch: The most that a TensorRT engine is built for, and built best for; None: the
-            batch of ``shapes``.
+        graphs: As for :class:`bgsoft.infer.cuda.GpuNetwork`.
+        largest_batch: The same; engines are built best for it, too.
     """
     options = {"device_id": str(gpu), "user_compute_stream": str(stream)}
     if backend == "cuda":

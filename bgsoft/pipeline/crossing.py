@@ -197,18 +197,18 @@ class DownloadingDecoder(_CrossingDecoder):
             yield frame
 
 
-class DownloadingEncoder:
-    """An encoder on the host that takes frames from a device.
-
-    See :class:`bgsoft.encode.base.Encoder`. While a frame is copied, the one before it is encoded;
-    so an error of the encoder comes one frame later, with the pts of the frame it belongs to.
+class _CrossingEncoder:
+    """An encoder around another; see :class:`bgsoft.encode.base.Encoder`.
 
     Args:
-        encoder: Encodes host frames; closed with this one.
-        device: Where the frames are.
-        format: Their layout.
+        encoder: The other; closed with this one.
+        device: Where one of both has its frames.
+        format: Layout of the frames.
         kind: Which planes the encoder reads.
     """
+
+    _up: bool
+    """Frames go from the host to the device."""
 
     def __init__(
         self, encoder: Encoder, device: CudaDevice, format: FrameFormat, kind: PictureKind
@@ -217,9 +217,25 @@ class DownloadingEncoder:
         self.frames = 0
         self._encoder = encoder
         self._device = device
-        self._copier = TurnsCopier(device, format, up=False, kind=kind)
-        self._waiting: Frame | None = None
-        """Downloaded, to be encoded during the next download."""
+        self._copier = TurnsCopier(device, format, up=self._up, kind=kind)
+
+    def finish(self) -> None:
+        self._encoder.finish()
+
+    def close(self) -> None:
+        self._encoder.close()
+
+
+class DownloadingEncoder(_CrossingEncoder):
+    """An encoder on the host that takes frames from a device.
+
+    While a frame is copied, the one before it is encoded; so an error of the encoder comes one
+    frame later, with the pts of the frame it belongs to.
+    """
+
+    _up = False
+    _waiting: Frame | None = None
+    """Downloaded, to be encoded during the next download."""
 
     def encode(self, frame: Frame) -> None:
         self._device.make_current()
@@ -236,27 +252,13 @@ class DownloadingEncoder:
 
     def finish(self) -> None:
         self._encode_waiting()
-        self._encoder.finish()
-
-    def close(self) -> None:
-        self._waiting = None
-        self._encoder.close()
+        super().finish()
 
 
-class UploadingEncoder:
-    """An encoder on a device that takes frames from the host.
+class UploadingEncoder(_CrossingEncoder):
+    """An encoder on a device that takes frames from the host."""
 
-    See :class:`bgsoft.encode.base.Encoder`, and :class:`DownloadingEncoder` for the arguments.
-    """
-
-    def __init__(
-        self, encoder: Encoder, device: CudaDevice, format: FrameFormat, kind: PictureKind
-    ) -> None:
-        self.name = encoder.name
-        self.frames = 0
-        self._encoder = encoder
-        self._device = device
-        self._copier = TurnsCopier(device, format, up=True, kind=kind)
+    _up = True
 
     def encode(self, frame: Frame) -> None:
         self._device.make_current()
@@ -264,9 +266,3 @@ class UploadingEncoder:
         done.synchronize()
         self._encoder.encode(replace(frame, planes=planes, ready=done))
         self.frames += 1
-
-    def finish(self) -> None:
-        self._encoder.finish()
-
-    def close(self) -> None:
-        self._encoder.close()

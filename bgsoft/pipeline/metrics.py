@@ -15,6 +15,7 @@ from bgsoft.report import Progress
 
 __all__ = ["Metrics", "Observer", "ProgressMeter", "StageClock", "observed", "peak_rss_bytes"]
 
+_INTERVAL_SECONDS = 0.1
 _WINDOW_SECONDS = 3.0
 """Frame rate and load shown are means over this long: steady, yet quick to follow a change."""
 
@@ -101,31 +102,21 @@ class Metrics:
 
 
 class ProgressMeter:
-    """Calls back with a :class:`Progress` at most every ``interval_seconds``.
+    """Calls back with a :class:`Progress` about ten times a second.
 
     Args:
         total: Frames expected; None where unknown.
         metrics: Clocks of the pipeline.
         callback: Takes the snapshots, in the thread that calls :meth:`tick`.
-        interval_seconds: Shortest time between two snapshots.
-        clock: Returns seconds; replaceable for tests.
     """
 
     def __init__(
-        self,
-        total: int | None,
-        metrics: Metrics,
-        callback: Callable[[Progress], None],
-        *,
-        interval_seconds: float = 0.1,
-        clock: Callable[[], float] = time.perf_counter,
+        self, total: int | None, metrics: Metrics, callback: Callable[[Progress], None]
     ) -> None:
         self._total = total
         self._metrics = metrics
         self._callback = callback
-        self._interval = interval_seconds
-        self._clock = clock
-        self._started = clock()
+        self._started = time.perf_counter()
         self._reported = self._started
         self._history: deque[tuple[float, int, dict[str, int]]] = deque(
             [(self._started, 0, metrics.busy())]
@@ -133,14 +124,14 @@ class ProgressMeter:
 
     def tick(self, frames: int) -> None:
         """Take note of the frames encoded so far; report where it is time."""
-        now = self._clock()
-        if now - self._reported >= self._interval:
+        now = time.perf_counter()
+        if now - self._reported >= _INTERVAL_SECONDS:
             self._report(now, frames)
 
     def finish(self, frames: int) -> None:
         """Report the end, whenever the last report was."""
         self._total = frames
-        self._report(self._clock(), frames)
+        self._report(time.perf_counter(), frames)
 
     def _report(self, now: float, frames: int) -> None:
         busy = self._metrics.busy()

@@ -26,8 +26,6 @@ class FrameRing:
     """
 
     def __init__(self, slots: int, allocate: Callable[[int], Planes]) -> None:
-        if slots < 1:
-            raise ValueError(f"a ring needs at least one slot, not {slots}")
         self._free: deque[Planes] = deque(allocate(slot) for slot in range(slots))
         self._out: set[int] = set()
         self._condition = threading.Condition()

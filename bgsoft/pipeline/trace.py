@@ -29,7 +29,8 @@ _HOST, _DEVICE, _START = 1, 2, 3
 _GROUPS = {_HOST: "threads", _DEVICE: "GPU streams", _START: "start"}
 """Process number in the file → what its rows are."""
 _MAX_EVENTS = 1_000_000
-"""About 150 MB of memory, and the most that the viewers take with ease: an hour of video."""
+"""About 150 MB of memory, and the most that the viewers take with ease: an hour of video. Further
+ones are counted, but not kept."""
 
 
 class _Event(NamedTuple):
@@ -48,12 +49,10 @@ class TraceRecorder:
 
     Args:
         also: Another observer that is told the same.
-        max_events: What comes after so many is counted, but not kept.
     """
 
-    def __init__(self, also: Observer | None = None, max_events: int = _MAX_EVENTS) -> None:
+    def __init__(self, also: Observer | None = None) -> None:
         self._also = also
-        self._max = max_events
         self._start_ns = process_start_ns()
         # Appending to a list is atomic: recording takes no lock.
         self._events: list[_Event] = []
@@ -100,7 +99,7 @@ class TraceRecorder:
         return number
 
     def _keep(self, event: _Event) -> None:
-        if len(self._events) < self._max:
+        if len(self._events) < _MAX_EVENTS:
             self._events.append(event)
         else:
             self.dropped += 1

@@ -77,7 +77,7 @@ class Nvml:
 def sampled(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> tuple[GpuMonitor, dict[str, Any]]:
     """A monitor that has taken its first and its last sample, and its summary."""
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    monitor = GpuMonitor(BUS_ID, interval_seconds=60)
+    monitor = GpuMonitor(BUS_ID)
     monitor.start()
     return monitor, monitor.stop()
 
@@ -106,7 +106,8 @@ def test_means_and_maxima(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_goes_on_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    monitor = GpuMonitor(BUS_ID, interval_seconds=0.001)
+    monkeypatch.setattr("bgsoft.cuda.monitor._INTERVAL_SECONDS", 0.001)
+    monitor = GpuMonitor(BUS_ID)
     monitor.start()
     while nvml.samples < 10:
         time.sleep(0.001)

@@ -117,8 +117,9 @@ def test_device_rows_counters_and_instants() -> None:
     assert trace["otherData"] == {"ring_slots": 8, "dropped_events": 0}
 
 
-def test_events_beyond_the_limit_are_counted() -> None:
-    recorder = TraceRecorder(max_events=2)
+def test_events_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bgsoft.pipeline.trace._MAX_EVENTS", 2)
+    recorder = TraceRecorder()
     for value in range(5):
         recorder.counter("decoded", value)
     trace = recorder.to_dict()
