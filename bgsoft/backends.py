@@ -205,7 +205,7 @@ def create(
         if wanted not in ("auto", name):
             continue
         if require_gpu and name == "cpu":
-            # What was passed over before it, told as a fallback to it would be.
+            # What was passed over before it, named as for a fallback.
             fallback = Choice(stage=stage, backend="cpu", device="cpu", rejected=tuple(rejected))
             why = fallback.fallback_reason or f"--{stage} cpu was asked for"
             raise BackendUnavailableError(

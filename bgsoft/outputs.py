@@ -131,7 +131,7 @@ def made_folders(paths: Iterable[Path], tell: Callable[[str], None]) -> Iterator
 
     Args:
         paths: The files.
-        tell: Told of each folder that is made.
+        tell: Called for each folder that is made.
 
     Raises:
         OutputError: A folder cannot be made.
@@ -159,7 +159,7 @@ def made_folders(paths: Iterable[Path], tell: Callable[[str], None]) -> Iterator
 
 
 def hidden_beside(target: Path) -> Path:
-    """A hidden name, of nobody else, in the same folder."""
+    """A hidden name, that no other file has, in the same folder."""
     return _with_token(target, *_hidden_parts(target))
 
 

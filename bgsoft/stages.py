@@ -82,7 +82,7 @@ class StageBuilder:
 
     Args:
         config: Where each stage is to run.
-        on_event: Told of what happens while stages are built or recover from faults.
+        on_event: Called for what happens while stages are built or recover from faults.
         device: The GPU, where it has been set up already.
         alone: Stages are built to be tried alone: what others lack does not matter.
 
@@ -169,7 +169,7 @@ class StageBuilder:
     def _check_named(self) -> None:
         """Fail at once where a backend that the user insists on cannot be here.
 
-        Inference is looked at in any case: an installation at fault is better told of before work.
+        Inference is looked at in any case: an installation at fault is better reported before work.
         """
         config = self._config
         for stage in backends.STAGES:
@@ -257,8 +257,8 @@ class StageBuilder:
             config: What to do.
             info: What is decoded.
             model: Makes the masks.
-            metrics: Told how long each stage takes.
-            on_cut: Told of the first frame of each new scene.
+            metrics: Gets the clocks of the stages.
+            on_cut: Called for the first frame of each new scene.
             face_data: Where faces are written; None: nowhere. The caller closes it.
 
         Raises:

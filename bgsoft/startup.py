@@ -111,7 +111,7 @@ class Parts:
         return part
 
     def drop(self, part: Future[Any]) -> None:
-        """Do without a part, whatever comes of it."""
+        """Do without a part, also if it fails."""
         self._begun.remove(part)
         _discard(part)
 

@@ -82,7 +82,7 @@ def open_context(gpu: int) -> None:
     """Make a device's primary context, which takes the driver half a second.
 
     It is what every CUDA library works in, and kept until the process ends. Where it cannot be
-    made nothing is told: its first use will.
+    made nothing is reported: its first use will fail.
 
     Args:
         gpu: CUDA device number.

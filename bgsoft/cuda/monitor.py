@@ -30,7 +30,7 @@ class GpuMonitor:
     Args:
         bus_id: PCI address of the GPU, e.g. ``0000:3b:00.0``: NVML numbers GPUs in another order
             than CUDA, and knows nothing of ``CUDA_VISIBLE_DEVICES``.
-        on_value: Told the name and value of each figure, on the monitor's thread.
+        on_value: Called with the name and value of each figure, on the monitor's thread.
     """
 
     def __init__(self, bus_id: str, on_value: Callable[[str, float], None] | None = None) -> None:

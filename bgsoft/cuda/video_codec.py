@@ -38,7 +38,7 @@ _CODE = re.compile(r"Error code\s*:\s*(\d+)")
 _TEXT = re.compile(r"Error Type\s*:\s*(\S.*)")
 
 # NVENCSTATUS (nvEncodeAPI.h of the Video Codec SDK 13.0), those that opening a session answers
-# with. A full session table is told by 10 as documented, and by 21 in practice.
+# with. A full session table is 10 as documented, and 21 in practice.
 _NVENC_STATUS = {
     1: "this GPU has no NVENC",
     2: "this GPU has no NVENC",
@@ -181,7 +181,7 @@ def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
         reason = f"NVENC: {nvenc_reason(exc)}"
         status = _status(exc)
         if status in _NO_NVENC:
-            facts.put(whole, reason)  # none at all, whatever the codec
+            facts.put(whole, reason)  # none at all, for any codec
         elif status not in _BUSY:
             facts.put(name, reason, lasting=False)
         raise BackendUnavailableError(reason, stage="encode") from exc

@@ -39,7 +39,7 @@ class GpuNetwork(Network):
         stream: CuPy stream that every run is put on.
         precision: fp16 lets TensorRT use half precision.
         sha256: Of the file, for the engine cache.
-        tell: Told, in words, before an engine is built, which takes about a minute.
+        tell: Called with a notice before an engine is built, which takes about a minute.
         graphs: Replay as a CUDA graph. ONNX Runtime keeps one graph a thread and captures it in the
             first :meth:`run` there, when no other thread may use the device.
         largest_batch: What a TensorRT engine is built for, so that it serves smaller batches too;

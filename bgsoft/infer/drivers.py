@@ -70,7 +70,7 @@ class BatchDriver(Driver):
             CUDA graph, which only works if it is captured by :meth:`start`.
         make_twin: Loads it on the CPU for single frames, its arrays where the others' are.
         batch: Frames per run to begin with.
-        on_event: Told of retries and of the CPU taking over.
+        on_event: Called for retries and of the CPU taking over.
 
     Raises:
         BackendUnavailableError: The model does not load on the device.
@@ -172,7 +172,7 @@ class RecoveringNetwork(WrappedNetwork):
         network: The one to begin with.
         make_twin: Makes the other, with arrays of the same shapes in the same memory.
         stage: Named in events.
-        on_event: Told of the second attempt and of the change, each with its reason.
+        on_event: Called for the second attempt and of the change, each with its reason.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class NetworkLoader:
     Args:
         model: The model.
         precision: Of what runs on a GPU.
-        tell: Told, in words, before a TensorRT engine is built, which takes about a minute.
+        tell: Called with a notice before a TensorRT engine is built, which takes about a minute.
         cores: Cores that one run on the CPU may use, where nothing else runs beside it.
     """
 

@@ -52,7 +52,7 @@ class Missing:
 
 
 def runtime_problem() -> Missing | None:
-    """Why there is no ONNX Runtime at all, told without importing it; None where there is."""
+    """Why there is no ONNX Runtime at all, found out without importing it; None where there is."""
     spec = importlib.util.find_spec("onnxruntime")
     if spec is None:
         return Missing(
@@ -122,7 +122,7 @@ def _missing_tensorrt() -> Missing | None:
 
     cuda13 = str(getattr(ort, "cuda_version", "")).startswith("13")
     fix = "pip install '.[gpu-cu13,tensorrt-cu13]'" if cuda13 else "pip install '.[gpu,tensorrt]'"
-    # The package loads what it holds, in whatever order: also what TensorRT opens to build engines.
+    # The package loads what it holds, in any order: also what TensorRT opens to build engines.
     with contextlib.suppress(ImportError):
         importlib.import_module("tensorrt_libs")
     for library in _TENSORRT_LIBRARIES:

@@ -66,7 +66,7 @@ def open_session(
         sha256: Of the file.
         gpu_name: As the driver calls it.
         compute_capability: e.g. ``90``.
-        tell: Told, in words, before a TensorRT engine is built, and of faults of kept ones.
+        tell: Called with a notice before a TensorRT engine is built, and of faults of kept ones.
         source: What is loaded instead of the file, if it was changed.
 
     Returns:
@@ -107,7 +107,7 @@ def open_provider(gpu: int) -> None:
     """Have ONNX Runtime load what all its sessions on CUDA share, before the first is wanted.
 
     That is its provider's library, cuBLAS and cuDNN; none needs the interpreter, which can import
-    other things meanwhile. Where it cannot be done nothing is told: the first session will.
+    other things meanwhile. Nothing is reported where it cannot: the first session will.
     """
     if driver_problem(gpu) is not None or missing_provider("cuda") is not None:
         return

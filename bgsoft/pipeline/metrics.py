@@ -21,7 +21,7 @@ _WINDOW_SECONDS = 3.0
 
 
 class Observer(Protocol):
-    """Is told of everything that the clocks measure, while it happens; from any thread.
+    """Is called for everything that the clocks measure, while it happens; from any thread.
 
     Times are nanoseconds of :func:`time.perf_counter_ns`.
     """

@@ -13,7 +13,7 @@ __all__ = ["FrameRing", "RingClosedError"]
 
 
 class RingClosedError(Exception):
-    """The ring was closed while somebody waited for a slot: the pipeline is stopping."""
+    """The ring was closed while a thread waited for a slot: the pipeline is stopping."""
 
 
 class FrameRing:

@@ -26,10 +26,15 @@ _POLL_SECONDS = 0.05
 class FrameStage(Protocol):
     """What happens to frames between decoder and encoder."""
 
-    batch: int
-    """Frames it takes at a time, 1 or more."""
-    held: int
-    """Frames it keeps back at most when it is given the next ones, 0 or more."""
+    @property
+    def batch(self) -> int:
+        """Frames it takes at a time, 1 or more."""
+        ...
+
+    @property
+    def held(self) -> int:
+        """Frames it keeps back at most when it is given the next ones, 0 or more."""
+        ...
 
     def start(self) -> None:
         """Called once, in the thread that will process, before the first frame is decoded."""

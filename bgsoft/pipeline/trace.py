@@ -48,7 +48,7 @@ class TraceRecorder:
     """Keeps every event in memory until :meth:`write`. Thread-safe.
 
     Args:
-        also: Another observer that is told the same.
+        also: Another observer, called for the same.
     """
 
     def __init__(self, also: Observer | None = None) -> None:
