@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,29 +103,27 @@ class NetworkLoader:
             source = bake(chosen.path, shapes, wiring.constants)
             sha256 += f" {dict(wiring.constants)}"
 
-        def load(graphs: bool) -> Network:
-            return GpuNetwork(
-                chosen.path,
-                shapes,
-                backend=backend,
-                device=device,
-                stream=stream,
-                precision=self._precision,
-                sha256=sha256,
-                tell=self._tell,
-                graphs=graphs,
-                largest_batch=largest_batch,
-                source=source,
-                output_shapes=outputs,
-            )
-
+        load = partial(
+            GpuNetwork,
+            chosen.path,
+            shapes,
+            backend=backend,
+            device=device,
+            stream=stream,
+            precision=self._precision,
+            sha256=sha256,
+            tell=self._tell,
+            largest_batch=largest_batch,
+            source=source,
+            output_shapes=outputs,
+        )
         try:
-            network = load(graphs)
+            network: Network = load(graphs=graphs)
         except BackendUnavailableError as exc:
             # ONNX Runtime's words where a part of a model has to run on the host.
             if not graphs or "graph capture" not in exc.message:
                 raise
-            network = load(False)
+            network = load(graphs=False)
         return LoopingNetwork(network, wiring) if wiring.loops else network
 
     def _shapes(
