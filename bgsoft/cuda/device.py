@@ -46,12 +46,10 @@ class CopyMeter:
         self._lock = threading.Lock()
 
     def add_h2d(self, size: int) -> None:
-        """Count an upload."""
         with self._lock:
             self.h2d_bytes += size
 
     def add_d2h(self, size: int) -> None:
-        """Count a download."""
         with self._lock:
             self.d2h_bytes += size
 

@@ -267,11 +267,7 @@ class Pipeline:
 def check_pts(result: PipelineResult, found: Sequence[int], done: str, became: str) -> None:
     """Raise VerificationError unless each decoded frame is found once, at its time.
 
-    Args:
-        result: What was decoded.
-        found: The timestamps that were found.
-        done: What the frames that were found are, e.g. ``encoded``.
-        became: How a timestamp turned into another, e.g. ``was written as``.
+    ``done`` says what was done to frames that are found, ``became`` how one's time changed.
     """
     decoded = result.decoded_pts
     if len(decoded) != len(found):
