@@ -30,6 +30,7 @@ __all__ = [
     "FaceConfig",
     "FaceMode",
     "InferBackend",
+    "Looks",
     "MatteConfig",
     "MatteStyle",
     "Precision",
@@ -70,6 +71,17 @@ class MatteStyle(StrEnum):
     """Soft alpha throughout; bgsoft's own."""
     OBS = "obs"
     """The binary mask maths of the OBS background-removal filter, faults included."""
+
+
+class Looks(StrEnum):
+    """How thoroughly the embedded models look for people."""
+
+    FAST = "fast"
+    """One model, once a frame."""
+    STANDARD = "standard"
+    """A close look at the people on every frame; two models look at all of it in turn."""
+    BEST = "best"
+    """All looks on every frame, and mirrored."""
 
 
 class DecodeBackend(StrEnum):
@@ -217,6 +229,14 @@ class SegmentConfig:
         metavar="NAME|FILE.onnx",
         is_path=True,
     )
+    looks: Looks = setting(
+        Looks.STANDARD,
+        "How thoroughly people are looked for. fast: one model, once a frame. standard: two models,"
+        " and a close look at the people. best: all of it on every frame, and mirrored.",
+        name="matte",
+        idle=("looks once",),
+    )
+    """Of the embedded models; others look once."""
     mask_every: int = setting(
         1, "Look for people on every Nth frame only, {range}.", range=(1, 300)
     )

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from bgsoft.config import DEFAULT_STRENGTH_PCT, EffectKind, FaceMode, MatteStyle, RenderConfig
+from bgsoft.config import (
+    DEFAULT_STRENGTH_PCT,
+    EffectKind,
+    FaceMode,
+    Looks,
+    MatteStyle,
+    RenderConfig,
+)
 from bgsoft.errors import ConfigError
 from bgsoft.options import OPTIONS
 
@@ -42,6 +49,15 @@ def _makes_alpha(config: RenderConfig) -> bool:
     return family is not None and family.makes_alpha
 
 
+def _looks_once(config: RenderConfig) -> bool:
+    """Whether the model looks once a frame, although more was asked for."""
+    from bgsoft.models.catalog import read_spec
+    from bgsoft.segment.families import companion
+
+    looks = config.segment.looks
+    return looks is not Looks.FAST and companion(read_spec(config.segment.model), looks) is None
+
+
 _MEASURED = [str(kind) for kind in DEFAULT_STRENGTH_PCT]
 
 REASONS: Mapping[str, Reason] = {
@@ -57,6 +73,7 @@ REASONS: Mapping[str, Reason] = {
         "--effect {effect.kind}",
         "--effect color, image or video, or no --effect at all",
     ),
+    "looks once": Reason(_looks_once, "--model {segment.model}", "--model selfie-general"),
     "nobody is main": Reason(
         lambda config: config.face.mode not in (FaceMode.MAIN, FaceMode.ANONYMIZE),
         "--face {face.mode}",

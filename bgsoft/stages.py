@@ -282,7 +282,10 @@ class StageBuilder:
         def segmenter(backend: str) -> Segmenter:
             device = None if backend == "cpu" else self.device
             loader = self._loader(model)
-            return create_host_segmenter(backend, loader, format, workers, device, self._on_event)
+            looks = config.segment.looks
+            return create_host_segmenter(
+                backend, loader, format, workers, device, self._on_event, looks
+            )
 
         with Parts() as parts:
             make_faces = partial(create_host_faces, config, format, self._on_event, face_data)
@@ -327,7 +330,14 @@ class StageBuilder:
         def segmenter(backend: str) -> Segmenter:
             loader = self._loader(model)
             return create_device_segmenter(
-                backend, loader, format, self.batch, device, stream, self._on_event
+                backend,
+                loader,
+                format,
+                self.batch,
+                device,
+                stream,
+                self._on_event,
+                config.segment.looks,
             )
 
         def choose_segmenter() -> Segmenter:

@@ -8,13 +8,15 @@ lane, and no two frames under way share any.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
 
 from bgsoft.closing import Closing
 
-__all__ = ["Workers", "usable_cores"]
+__all__ = ["Job", "Workers", "usable_cores"]
 
 R = TypeVar("R")
 
@@ -26,8 +28,68 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+class Job(Generic[R]):
+    """Something that a thread does for another.
+
+    A future of :mod:`concurrent.futures` does as much with five times the calls, and there are a
+    dozen a frame: many cores spend their time waiting for the interpreter's lock between them.
+    """
+
+    __slots__ = ("_done", "_error", "_result", "_work")
+
+    def __init__(self, work: Callable[[], R]) -> None:
+        self._work = work
+        self._error: BaseException | None = None
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def run(self) -> None:
+        """Do it, in this thread; once."""
+        try:
+            self._result = self._work()
+        except BaseException as exc:
+            self._error = exc
+        finally:
+            self._done.release()
+
+    def wait(self) -> None:
+        """Return once it is done, whether it has failed or not."""
+        with self._done:
+            pass
+
+    def result(self) -> R:
+        """Wait for what it returns; raises what it raised."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class _Lane:
+    """A thread that does one job after another."""
+
+    def __init__(self, number: int) -> None:
+        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        name = f"bgsoft-worker_{number}"
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Callable[[], R]) -> Job[R]:
+        job = Job(work)
+        self._jobs.put(job)
+        return job
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run()
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._thread.join()
+
+
 class Workers(Closing):
-    """Threads for the frames of a batch; with one lane nothing but :meth:`beside` starts any.
+    """A lane for each frame of a batch; that of the first one is the calling thread itself.
 
     Args:
         lanes: Frames at a time, 1 or more.
@@ -35,11 +97,11 @@ class Workers(Closing):
 
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
-        # One more than the other lanes' threads: something may run beside them all.
-        self._pool = ThreadPoolExecutor(lanes, thread_name_prefix="bgsoft-worker")
+        self._threads: dict[int, _Lane] = {}
+        """By lane, once they are needed; that of lane 0 does what runs beside all of them."""
 
     def map(self, work: Callable[..., R], *items: Sequence[Any]) -> list[R]:
-        """Do ``work(lane, *item)`` for every item; the calling thread takes its share.
+        """Do ``work(lane, *item)`` for every item; the calling thread takes the first.
 
         Args:
             work: Called with the number of a lane, from 0, and one element of each sequence.
@@ -52,18 +114,24 @@ class Workers(Closing):
             Exception: Of the first item whose work failed; all have ended by then.
         """
         jobs = list(enumerate(zip(*items, strict=True)))
-        others = [self._pool.submit(work, lane, *item) for lane, item in jobs[1:]]
+        others = [self._begin(lane, partial(work, lane, *item)) for lane, item in jobs[1:]]
         try:
             results = [work(lane, *item) for lane, item in jobs[:1]]
         finally:
             for other in others:
-                other.exception()
+                other.wait()
         return results + [other.result() for other in others]
 
-    def beside(self, work: Callable[[], R]) -> Future[R]:
+    def beside(self, work: Callable[[], R]) -> Job[R]:
         """Start something that goes on beside what follows; its result is waited for there."""
-        return self._pool.submit(work)
+        return self._begin(0, work)
+
+    def _begin(self, lane: int, work: Callable[[], R]) -> Job[R]:
+        if lane not in self._threads:
+            self._threads[lane] = _Lane(lane)
+        return self._threads[lane].begin(work)
 
     def close(self) -> None:
         """End the threads; safe to call twice."""
-        self._pool.shutdown()
+        while self._threads:
+            self._threads.popitem()[1].close()

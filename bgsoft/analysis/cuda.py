@@ -16,7 +16,7 @@ from bgsoft.analysis.scenes import THUMB_SHAPE, SceneCutDetector
 from bgsoft.frame import Array, Frame, FrameFormat, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
-__all__ = ["CudaReducer", "CudaSceneProbe"]
+__all__ = ["CudaGrids", "CudaReducer", "CudaSceneProbe"]
 
 _ERROR_BYTES = 8
 """Per frame: one uint64, the summed squared difference from the kept picture."""
@@ -42,8 +42,8 @@ class CudaReducer:
         factor, detail = grid_factor(*size), detail_factor(*size)
         if factor > _MAX_FACTOR:
             raise ValueError(f"frames of {size[0]}x{size[1]} are too large to reduce")
-        self._grids = _Grids(format, factor, batch)
-        self._details = _Grids(format, detail, batch) if 1 < detail < factor else None
+        self._grids = CudaGrids(format, factor, batch)
+        self._details = CudaGrids(format, detail, batch) if 1 < detail < factor else None
         self._detail_is_frame = detail == 1 < factor
 
     def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
@@ -61,8 +61,14 @@ class CudaReducer:
         return reduced
 
 
-class _Grids:
-    """Grids of one size for the frames of a batch."""
+class CudaGrids:
+    """Grids of one size for the frames of a batch.
+
+    Args:
+        format: Format of every frame.
+        factor: Frame pixels per cell, each way.
+        batch: Frames at a time.
+    """
 
     def __init__(self, format: FrameFormat, factor: int, batch: int) -> None:
         height, width = format.luma_shape
@@ -82,6 +88,7 @@ class _Grids:
         ]
 
     def reduce(self, frame: Frame, index: int) -> Reduced:
+        """Reduce one frame of a batch; overwritten by the next call with its index."""
         grid = self._reduced[index]
         planes = (frame.luma, frame.chroma, grid.luma, grid.chroma)
         self._kernel(self._grid, BLOCK, (*planes, *self._sizes))

@@ -47,6 +47,10 @@ class NetworkLoader:
         self._precision = precision
         self._tell = tell
 
+    def beside(self, model: ResolvedModel) -> NetworkLoader:
+        """A loader of another model that is to run with this one."""
+        return NetworkLoader(model, self._precision, self._tell, self.cores)
+
     def check(self, backend: str) -> None:
         """Raise BackendUnavailableError where a backend has no such precision of this model."""
         self.model.for_provider(backend, self._precision)

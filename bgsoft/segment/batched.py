@@ -43,12 +43,19 @@ class BatchedSegmenter(Segmenter):
     def start(self) -> None:
         self._driver.start()
 
-    def masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[Array]:
-        """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
-        self._driver.run(frames, partial(self._write, grids), self._read)
-        return list(self._masks[: len(frames)])
+    def masks(
+        self, frames: Sequence[Frame], grids: Sequence[Reduced], *, mirrored: bool = False
+    ) -> list[Array]:
+        """See :meth:`bgsoft.segment.single.SingleShotSegmenter.masks`."""
+        self._driver.run(frames, partial(self._write, grids, mirrored), self._read)
+        masks = self._masks[: len(frames)]
+        if mirrored:
+            masks[...] = masks[..., ::-1].copy()
+        return list(masks)
 
-    def _write(self, grids: Sequence[Reduced], network: Network, start: int, stop: int) -> None:
+    def _write(
+        self, grids: Sequence[Reduced], mirrored: bool, network: Network, start: int, stop: int
+    ) -> None:
         tensor = network.inputs[self._spec.input]
         preprocessor = self._preprocessor
         if preprocessor is None or preprocessor.shape != tensor.shape:
@@ -56,6 +63,9 @@ class BatchedSegmenter(Segmenter):
             self._preprocessor = preprocessor
         for item, grid in enumerate(grids[start:stop]):
             preprocessor.write(grid, tensor, item)
+        if mirrored:
+            pictures = tensor if self._spec.layout == "NCHW" else tensor.swapaxes(2, 3)
+            pictures[...] = pictures[..., ::-1].copy()
 
     def _read(self, network: Network, start: int, stop: int) -> None:
         raw = _output(network, self._spec)[: stop - start]

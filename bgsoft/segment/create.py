@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bgsoft.analysis.base import grid_shape
+from bgsoft.config import Looks
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Driver, Network
 from bgsoft.infer.drivers import BatchDriver, LanesDriver
 from bgsoft.infer.loading import NetworkLoader
+from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.families import FAMILIES
+from bgsoft.segment.families import FAMILIES, companion
+from bgsoft.segment.rotation import Rotation
+from bgsoft.segment.single import SingleShotSegmenter
+from bgsoft.segment.zoomed import ZoomedSegmenter
+from bgsoft.segment.zoomed_cpu import CpuZoomSide
+from bgsoft.startup import Parts
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
@@ -27,11 +36,31 @@ def create_host_segmenter(
     workers: Workers,
     device: CudaDevice | None,
     on_event: Callable[[Event], None],
+    looks: Looks = Looks.FAST,
 ) -> Segmenter:
-    """The segmenter for frames on the host; see :func:`make_host_driver`."""
+    """The segmenter for frames on the host; see :func:`make_host_driver`.
+
+    ``looks`` says how thoroughly embedded models look.
+    """
+
+    def make(each: NetworkLoader) -> Driver:
+        return make_host_driver(backend, each, format, workers, device, on_event)
+
     spec = loader.model.spec
-    driver = make_host_driver(backend, loader, format, workers, device, on_event)
-    return FAMILIES[spec.family].on_host(spec, format, driver, workers)
+    beside = companion(spec, looks)
+    if beside is None:
+        return FAMILIES[spec.family].on_host(spec, format, make(loader), workers)
+    other = loader.beside(resolve(beside))
+    with Parts() as parts:
+        making = parts.begin(f"model {beside}", partial(make, other))
+        driver = make(loader)
+    return ZoomedSegmenter(
+        SingleShotSegmenter(spec, driver, format, workers),
+        SingleShotSegmenter(other.model.spec, making.result(), format, workers),
+        CpuZoomSide(format, (spec.height, spec.width), workers),
+        Rotation(grid_shape(format.width, format.height), turns=looks is Looks.STANDARD),
+        mirrors=looks is Looks.BEST,
+    )
 
 
 def make_host_driver(
@@ -87,6 +116,7 @@ def create_device_segmenter(
     device: CudaDevice,
     stream: Any,
     on_event: Callable[[Event], None],
+    looks: Looks = Looks.FAST,
 ) -> Segmenter:
     """The same for frames on a CUDA device, which is current, on its stream.
 
@@ -98,11 +128,49 @@ def create_device_segmenter(
         device: Where the frames are.
         stream: CuPy stream of all work.
         on_event: Told of retries and of the CPU taking over.
+        looks: How thoroughly embedded models look.
 
     Raises:
         ModelError: The model is not what its contract says.
         BackendUnavailableError: It does not run there.
     """
+
+    def make(each: NetworkLoader, size: int) -> Driver:
+        with device.use(stream):  # maybe in a thread of its own
+            return _make_device_driver(backend, each, format, size, device, stream, on_event)
+
+    spec = loader.model.spec
+    beside = companion(spec, looks)
+    if beside is None:
+        return FAMILIES[spec.family].on_device(spec, format, make(loader, batch), batch)
+    from bgsoft.segment.batched import BatchedSegmenter
+    from bgsoft.segment.zoomed_cuda import CudaZoomSide
+
+    other = loader.beside(resolve(beside))
+    # Where looks take turns, few frames of a batch have this one.
+    size = batch if looks is Looks.BEST else 1
+    with Parts() as parts:
+        making = parts.begin(f"model {beside}", partial(make, other, size))
+        driver = make(loader, batch)
+    return ZoomedSegmenter(
+        BatchedSegmenter(spec, driver, format, batch),
+        BatchedSegmenter(other.model.spec, making.result(), format, batch),
+        CudaZoomSide(format, (spec.height, spec.width), device, batch),
+        Rotation(grid_shape(format.width, format.height), turns=looks is Looks.STANDARD),
+        mirrors=looks is Looks.BEST,
+    )
+
+
+def _make_device_driver(
+    backend: str,
+    loader: NetworkLoader,
+    format: FrameFormat,
+    batch: int,
+    device: CudaDevice,
+    stream: Any,
+    on_event: Callable[[Event], None],
+) -> Driver:
+    """What runs a model for frames on a device, up to ``batch`` at once."""
     from bgsoft.infer.cuda import DeviceFedNetwork
 
     spec = loader.model.spec
@@ -122,5 +190,4 @@ def create_device_segmenter(
         wiring = family.wiring(spec, format, size)
         return loader.on_gpu(wiring, backend, device, stream, graphs=graphs, largest_batch=largest)
 
-    driver = BatchDriver(make, lambda: on_cpu(1), batch=largest, on_event=on_event)
-    return family.on_device(spec, format, driver, batch)
+    return BatchDriver(make, lambda: on_cpu(1), batch=largest, on_event=on_event)

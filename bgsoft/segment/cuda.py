@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import detail_factor, grid_shape
-from bgsoft.analysis.cuda_resize import Resampling, resampling
+from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.frame import Array, FrameFormat, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.models.catalog import ModelSpec
@@ -17,12 +17,15 @@ from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, yuv_to_rgb_matrix
 
 __all__ = ["CudaPreprocessor"]
 
+_MOST_TABLES = 256
+"""Sizes of source planes that tables are kept for; crops may have any."""
+
 _MATRIX_ONE = 1024
 """Colour matrix entries are whole multiples of its reciprocal, as in ``cv2.transform``."""
 
 
 class CudaPreprocessor:
-    """Writes frames of one format into a batch tensor; one launch a frame.
+    """Writes frames of one format, or parts of them, into a batch tensor; one launch each.
 
     Args:
         spec: Input size, channel order, layout and normalisation.
@@ -44,17 +47,12 @@ class CudaPreprocessor:
         factor = 1 if whole_frame else detail_factor(format.width, format.height)
         luma_shape = grid_shape(format.width, format.height, factor)
         chroma_shape = luma_shape if factor > 1 else format.chroma_shape[:2]
-        luma_tables, chroma_tables = map(self._resampling, (luma_shape, chroma_shape))
-        self._luma_pitch = np.int32(luma_shape[1])
+        self._tables: dict[tuple[int, int], tuple[Any, ...]] = {}
+        for shape in (luma_shape, chroma_shape):
+            self._tables_for(shape)
         mean, std = np.array(spec.mean), np.array(spec.std)
         norm = np.concatenate([1.0 / (255.0 * std), -mean / std]).astype(np.float32)
-        self._after_chroma: tuple[Any, ...] = (
-            np.int32(2 * chroma_shape[1]),
-            *luma_tables.args,
-            *chroma_tables.args,
-            cupy.asarray(_fixed_matrix(spec, format)),
-            cupy.asarray(norm),
-        )
+        self._constants = (cupy.asarray(_fixed_matrix(spec, format)), cupy.asarray(norm))
         height, width = map(np.int32, self._size)
         last = np.int32(channels_last)
         self._places = [(height, width, np.int32(index), last) for index in range(batch)]
@@ -68,7 +66,8 @@ class CudaPreprocessor:
         """Resize, convert and normalise one frame.
 
         Args:
-            reduced: The frame on the analysis grid, on the device.
+            reduced: The frame on the analysis grid, on the device; or a part of one: its planes'
+                rows may be padded.
             tensor: Of :attr:`shape`, float32 or float16, C-contiguous.
             index: Item of the tensor that is overwritten.
 
@@ -82,14 +81,27 @@ class CudaPreprocessor:
                 f"not {tensor.shape} {tensor.dtype}"
             )
         picture = reduced.for_networks
-        planes = (picture.luma, self._luma_pitch, picture.chroma)
-        args = (*planes, *self._after_chroma, tensor, *self._places[index])
-        run(self._grid, BLOCK, args)
+        luma, chroma = picture.luma, picture.chroma
+        planes = (luma, _pitch(luma), chroma, _pitch(chroma))
+        tables = (*self._tables_for(luma.shape), *self._tables_for(chroma.shape[:2]))
+        run(self._grid, BLOCK, (*planes, *tables, *self._constants, tensor, *self._places[index]))
 
-    def _resampling(self, source: tuple[int, int]) -> Resampling:
-        shrink = max(s / t for s, t in zip(source, self._size, strict=True))
-        area = shrink > MAX_BILINEAR_SHRINK
-        return resampling(source, self._size, area=area, fixed_point=self._bits == 8)
+    def _tables_for(self, source: tuple[int, int]) -> tuple[Any, ...]:
+        """The arguments that say how planes of a size are resized."""
+        found = self._tables.get(source)
+        if found is None:
+            if len(self._tables) >= _MOST_TABLES:
+                self._tables.clear()
+            shrink = max(s / t for s, t in zip(source, self._size, strict=True))
+            area = shrink > MAX_BILINEAR_SHRINK
+            found = resampling(source, self._size, area=area, fixed_point=self._bits == 8).args
+            self._tables[source] = found
+        return found
+
+
+def _pitch(plane: Array) -> np.int32:
+    """Samples a row, padding included."""
+    return np.int32(plane.strides[0] // plane.itemsize)
 
 
 def _fixed_matrix(spec: ModelSpec, format: FrameFormat) -> NDArray[np.int32]:

@@ -6,11 +6,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bgsoft.config import Looks
+from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.base import Family
 from bgsoft.segment.recurrent import RECURRENT
 from bgsoft.segment.single import SINGLE_SHOT
 
-__all__ = ["FAMILIES"]
+__all__ = ["FAMILIES", "companion"]
 
 FAMILIES: Mapping[str, Family] = {"single-shot": SINGLE_SHOT, "recurrent": RECURRENT}
 """Family of a :class:`bgsoft.models.catalog.ModelSpec` → what drives it."""
+
+_COMPANIONS = {"selfie-general": "selfie-landscape"}
+
+
+def companion(spec: ModelSpec, looks: Looks) -> str | None:
+    """The model that looks at whole frames beside this one (:mod:`bgsoft.segment.zoomed`).
+
+    None where this one looks alone: it was asked to, or it is none of the embedded ones.
+    """
+    if looks is Looks.FAST or not spec.embedded:
+        return None
+    return _COMPANIONS.get(spec.name)

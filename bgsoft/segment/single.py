@@ -66,16 +66,33 @@ class SingleShotSegmenter(Segmenter):
     def start(self) -> None:
         self._driver.start()
 
-    def masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[Array]:
-        """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
-        self._driver.run(frames, partial(self._write, grids), self._read)
-        return self._masks[: len(frames)]
+    def masks(
+        self, frames: Sequence[Frame], grids: Sequence[Reduced], *, mirrored: bool = False
+    ) -> list[Array]:
+        """See :meth:`bgsoft.segment.base.Segmenter.masks`.
 
-    def _write(self, grids: Sequence[Reduced], network: Network, start: int, stop: int) -> None:
+        Args:
+            frames: For messages.
+            grids: What is looked at.
+            mirrored: Show it to the model from left to right; masks are as without.
+        """
+        self._driver.run(frames, partial(self._write, grids, mirrored), self._read)
+        masks = self._masks[: len(frames)]
+        if mirrored:
+            self._workers.map(lambda _lane, mask: _mirror(mask), masks)
+        return masks
+
+    def _write(
+        self, grids: Sequence[Reduced], mirrored: bool, network: Network, start: int, stop: int
+    ) -> None:
         tensor = network.inputs[self._spec.input]
 
         def write(item: int, index: int) -> None:
             self._preprocessors[index].write(grids[index], tensor[item])
+            if mirrored:
+                _mirror(
+                    tensor[item] if self._spec.layout == "NCHW" else tensor[item].swapaxes(1, 2)
+                )
 
         self._workers.map(write, range(start, stop))
 
@@ -87,6 +104,11 @@ class SingleShotSegmenter(Segmenter):
 
     def close(self) -> None:
         self._driver.close()
+
+
+def _mirror(array: NDArray[Any]) -> None:
+    """Turn the last axis round, in place."""
+    array[...] = array[..., ::-1].copy()
 
 
 def _channels(network: Network, spec: ModelSpec, item: int) -> NDArray[Any]:

@@ -43,6 +43,7 @@ def render(
         composite=composite,
         encode="cpu",
         face="off",  # what is copied is the mask alone
+        matte="fast",
         quality=8,
         speed="ultrafast",
         **options,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.config import MatteConfig, MatteStyle, Refine
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
@@ -73,10 +74,13 @@ def check(
     held: tuple[int, ...] = (),
     cuts: tuple[int, ...] = (),
     frames: int = 4,
+    mask_shape: tuple[int, int] | None = None,
 ) -> None:
     """Compare the mattes of a moving person."""
     rng = np.random.default_rng(31)
     scene = [person_at(format, rng, 0.45 + 0.02 * index) for index in range(frames)]
+    if mask_shape is not None:
+        scene = [(frame, cv2.resize(mask, mask_shape[::-1])) for frame, mask in scene]
     masks = [None if index in held else mask for index, (_, mask) in enumerate(scene)]
     found = compare_mattes(CudaSide(gpu), config, [frame for frame, _ in scene], masks, cuts=cuts)
     assert found.ok, found
@@ -96,6 +100,12 @@ def test_soft_at_any_size(
     gpu: Any, size: tuple[int, int], layout: PixelLayout, settings: dict[str, Any]
 ) -> None:
     check(gpu, MatteConfig(**settings), frame_format(size, layout), held=(2,))
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (641, 359), (65, 47)])
+def test_masks_of_the_grids_own_size(gpu: Any, size: tuple[int, int]) -> None:
+    format = frame_format(size)
+    check(gpu, MatteConfig(), format, held=(2,), mask_shape=grid_shape(*size))
 
 
 def test_soft_at_2160_lines(gpu: Any) -> None:

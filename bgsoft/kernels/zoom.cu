@@ -1,0 +1,131 @@
+// Planes of the zoomed segmenter. Counterpart: bgsoft/segment/zoomed_cpu.py; all sums in float32.
+
+#include "resample.cuh"
+
+#define CELL 4
+
+// Mean over one cell of a plane on the grid; one that an edge cuts, over what it holds.
+template <typename T>
+__device__ __forceinline__ void average(
+    const T* __restrict__ plane, int rows, int columns, float scale, float* __restrict__ cells,
+    int cell_rows, int cell_columns)
+{
+    int column = blockIdx.x * blockDim.x + threadIdx.x;
+    int row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (column >= cell_columns || row >= cell_rows)
+        return;
+    int bottom = min(rows, (row + 1) * CELL), right = min(columns, (column + 1) * CELL);
+    float sum = 0.0f;
+    for (int y = row * CELL; y < bottom; y++)
+        for (int x = column * CELL; x < right; x++)
+            sum += (float)plane[y * columns + x] * scale;
+    int count = (bottom - row * CELL) * (right - column * CELL);
+    cells[row * cell_columns + column] = sum * (1.0f / (float)count);
+}
+
+// One thread a cell. luma: (rows, columns); scale: to 8-bit codes; cells: (cell_rows, cell_columns).
+extern "C" __global__ void luma_cells(
+    const sample_t* luma, int rows, int columns, float scale, float* cells, int cell_rows,
+    int cell_columns)
+{
+    average(luma, rows, columns, scale, cells, cell_rows, cell_columns);
+}
+
+// The same of a mask.
+extern "C" __global__ void mask_cells(
+    const float* mask, int rows, int columns, float* cells, int cell_rows, int cell_columns)
+{
+    average(mask, rows, columns, 1.0f, cells, cell_rows, cell_columns);
+}
+
+// One sample of a resized float plane; tables as in resample.cuh, LINEAR's weights unrounded.
+__device__ __forceinline__ float resample_float(
+    const float* __restrict__ source, int pitch, int mode, const float* __restrict__ x_row,
+    const float* __restrict__ y_row)
+{
+    int x0 = (int)x_row[0], x1 = (int)x_row[1];
+    int y0 = (int)y_row[0], y1 = (int)y_row[1];
+    if (mode == RESAMPLE_LINEAR) {
+        const float *top = source + y0 * pitch, *bottom = source + y1 * pitch;
+        float upper = top[x0] * x_row[2] + top[x1] * x_row[3];
+        float lower = bottom[x0] * x_row[2] + bottom[x1] * x_row[3];
+        return upper * y_row[2] + lower * y_row[3];
+    }
+    float total = 0.0f;
+    for (int j = 0; j < y1; j++) {
+        const float* row = source + (y0 + j) * pitch + x0;
+        float sum = 0.0f;
+        for (int i = 0; i < x1; i++)
+            sum += row[i] * x_row[2 + i];
+        total += sum * y_row[2 + j];
+    }
+    return total;
+}
+
+// One thread an output sample. mask: (.., pitch); out: (rows, columns), made by the tables.
+extern "C" __global__ void resize_mask(
+    const float* mask, int pitch, const float* x_table, int x_stride, const float* y_table,
+    int y_stride, int mode, float* out, int rows, int columns)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= columns || y >= rows)
+        return;
+    out[y * columns + x] =
+        resample_float(mask, pitch, mode, x_table + x * x_stride, y_table + y * y_stride);
+}
+
+// Cells enlarged to the grid, bilinearly, at one of its samples.
+__device__ __forceinline__ float enlarged(
+    const float* __restrict__ cells, int rows, int columns, int y, int x)
+{
+    float at_y = ((float)y + 0.5f) * (1.0f / CELL) - 0.5f;
+    float at_x = ((float)x + 0.5f) * (1.0f / CELL) - 0.5f;
+    int y0 = (int)floorf(at_y), x0 = (int)floorf(at_x);
+    float down = at_y - (float)y0, right = at_x - (float)x0;
+    const float* top = cells + clamp_int(y0, 0, rows - 1) * columns;
+    const float* bottom = cells + clamp_int(y0 + 1, 0, rows - 1) * columns;
+    int left = clamp_int(x0, 0, columns - 1), beside = clamp_int(x0 + 1, 0, columns - 1);
+    float upper = top[left] * (1.0f - right) + top[beside] * right;
+    float lower = bottom[left] * (1.0f - right) + bottom[beside] * right;
+    return upper * (1.0f - down) + lower * down;
+}
+
+// How far the close look has faded in at sample `at` of `count`; 0 widths: at once.
+__device__ __forceinline__ float ramp(int at, int count, float first, float last)
+{
+    float rise = first > 0.0f ? ((float)at + 0.5f) / first : 1.0f;
+    float fall = last > 0.0f ? ((float)(count - 1 - at) + 0.5f) / last : 1.0f;
+    return fminf(fminf(rise, fall), 1.0f);
+}
+
+// The mask of a frame from its looks; one thread a sample.
+//
+// general, landscape, mask: (rows, columns). weights: (2, cell_rows, cell_columns), theirs. close:
+// (.., close_pitch), resized by the tables to the box left .. right, top .. bottom (half-open; empty
+// where there is none), where its weight is close_weight, faded in over the four widths.
+extern "C" __global__ void blend_looks(
+    const float* general, const float* landscape, const float* weights, int cell_rows,
+    int cell_columns, const float* close, int close_pitch, const float* x_table, int x_stride,
+    const float* y_table, int y_stride, int mode, int left, int top, int right, int bottom,
+    float fade_left, float fade_top, float fade_right, float fade_bottom, float close_weight,
+    float* mask, int rows, int columns)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= columns || y >= rows)
+        return;
+    int at = y * columns + x;
+    float total = enlarged(weights, cell_rows, cell_columns, y, x);
+    float other = enlarged(weights + cell_rows * cell_columns, cell_rows, cell_columns, y, x);
+    float sum = general[at] * total + landscape[at] * other;
+    total += other;
+    if (x >= left && x < right && y >= top && y < bottom) {
+        const float *x_row = x_table + (x - left) * x_stride, *y_row = y_table + (y - top) * y_stride;
+        float weight = ramp(y - top, bottom - top, fade_top, fade_bottom) *
+                       (close_weight * ramp(x - left, right - left, fade_left, fade_right));
+        sum += resample_float(close, close_pitch, mode, x_row, y_row) * weight;
+        total += weight;
+    }
+    mask[at] = sum / total;
+}

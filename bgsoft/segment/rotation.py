@@ -1,0 +1,299 @@
+"""Which looks a frame has, where the close one is taken, and how they count.
+
+For :mod:`bgsoft.segment.zoomed`. All of it is decided on the host, from means over cells, for
+frames on either side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import grid_shape
+from bgsoft.frame import FrameFormat
+
+__all__ = [
+    "CELL",
+    "GENERAL",
+    "LANDSCAPE",
+    "Box",
+    "Cells",
+    "Recipe",
+    "Rotation",
+    "cell_shape",
+    "fade_widths",
+    "find_box",
+]
+
+GENERAL, LANDSCAPE = 0, 1
+"""The two models' places in all sequences that have something of each."""
+CELL = 4
+"""Samples of the analysis grid, each way, in a cell: the unit in which the picture is watched."""
+Cells = NDArray[np.float32]
+"""(⌈gh / 4⌉, ⌈gw / 4⌉): means of a plane on the grid over its cells."""
+
+_TURN = 4
+"""Frames between whole looks, of either model in turn."""
+_FEEDBACK = 8
+"""Frames after each of which the mask has a say in where the box is."""
+_STILL, _MOVED = 1.0, 3.5
+"""Change of a cell's luma, in 8-bit codes, up to which a whole look still counts in full, and from
+which it does not count; like the temporal filter's."""
+_NEWCOMER_CODES, _NEWCOMER_SHARE = 4.0, 0.001
+"""Somebody may have come in where this part of the picture, outside the box, changed so much."""
+_LEAST_WEIGHT = 0.01
+"""Of the newest whole look: it counts where nothing else does."""
+_PERSON, _EXTENT, _FAINT = 0.5, 0.3, 0.4
+"""From where on the mean of the whole looks shows a person; from where on either of them shows what
+else belongs to it; and from where on either does alone, if nobody else is to be seen: one of the
+models finds many a small figure, and an arm or a head, that the other misses."""
+_LEAST_PERSON = 0.002
+"""Share of the frame of the smallest region that is looked at closely."""
+_MARGIN = 0.125
+"""Of the box's side, added at each end: people move until the next whole look, and the model wants
+to see what is beside them."""
+_STEADY = 0.06
+"""Of the box's side: an edge that would move by less stays; another box is another picture to the
+model."""
+_WHOLE = 0.95
+"""Share of the frame from which the box is the frame."""
+_FADE = 0.08
+"""Part of the box's side over which the close look fades in from a border inside the frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part of the frame, on the analysis grid; half-open."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns) of the grid."""
+        return self.bottom - self.top, self.right - self.left
+
+    def in_pixels(self, format: FrameFormat) -> tuple[int, int, int, int]:
+        """(left, top, right, bottom) in the frame; even, but at its right and lower edges."""
+        rows, columns = grid_shape(format.width, format.height)
+
+        def pixel(at: int, count: int, size: int) -> int:
+            return size if at == count else 2 * round(at * size / (2 * count))
+
+        return (
+            pixel(self.left, columns, format.width),
+            pixel(self.top, rows, format.height),
+            pixel(self.right, columns, format.width),
+            pixel(self.bottom, rows, format.height),
+        )
+
+
+def cell_shape(grid: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of cells that cover a grid."""
+    return -(-grid[0] // CELL), -(-grid[1] // CELL)
+
+
+def find_box(person: Cells, either: Cells, grid: tuple[int, int]) -> Box | None:
+    """Where people are: one box round all regions that are no specks, with a margin.
+
+    Args:
+        person: Cells of the mean of the whole looks.
+        either: Cells of their maximum.
+        grid: (gh, gw).
+
+    Returns:
+        None where there is nobody.
+    """
+    large = _regions(either > _EXTENT, person > _PERSON)
+    if not len(large):
+        large = _regions(either > _FAINT, either > _FAINT)
+    if not len(large):
+        return None
+    sides: list[tuple[int, int]] = []
+    for start, length, limit in (
+        (cv2.CC_STAT_LEFT, cv2.CC_STAT_WIDTH, grid[1]),
+        (cv2.CC_STAT_TOP, cv2.CC_STAT_HEIGHT, grid[0]),
+    ):
+        first = int(large[:, start].min())
+        last = int((large[:, start] + large[:, length]).max())
+        margin = round(_MARGIN * CELL * (last - first))
+        sides.append((max(0, CELL * first - margin), min(limit, CELL * last + margin)))
+    (left, right), (top, bottom) = sides
+    if (right - left) * (bottom - top) >= _WHOLE * grid[0] * grid[1]:
+        return Box(0, 0, grid[1], grid[0])
+    return Box(left, top, right, bottom)
+
+
+def _steadied(box: Box | None, before: Box | None) -> Box | None:
+    """The box before, where all edges lie near its own."""
+    if box is None or before is None:
+        return box
+    rows, columns = (_STEADY * side for side in before.shape)
+    is_near = (
+        max(abs(box.left - before.left), abs(box.right - before.right)) <= columns
+        and max(abs(box.top - before.top), abs(box.bottom - before.bottom)) <= rows
+    )
+    return before if is_near else box
+
+
+def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """OpenCV's statistics, a row each, of the regions of which more than a speck is sure."""
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(where.astype(np.uint8))
+    cells = np.bincount(labels[sure], minlength=count)
+    cells[0] = 0
+    return np.asarray(stats[cells >= _LEAST_PERSON * where.size], np.int32)
+
+
+def fade_widths(box: Box, grid: tuple[int, int]) -> tuple[float, float, float, float]:
+    """Over how many samples the close look fades in: left, top, right, bottom; 0 at the frame's."""
+    rows, columns = (max(1.0, _FADE * side) for side in box.shape)
+    return (
+        columns if box.left > 0 else 0.0,
+        rows if box.top > 0 else 0.0,
+        columns if box.right < grid[1] else 0.0,
+        rows if box.bottom < grid[0] else 0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Look:
+    """What a whole look has left."""
+
+    slot: int
+    """Where its mask is kept."""
+    luma: Cells
+    """The picture that it saw."""
+    person: Cells
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recipe:
+    """What the mask of one frame is made of."""
+
+    slots: tuple[int, int]
+    """Where the whole looks' masks are kept."""
+    weights: tuple[Cells, Cells]
+    """Of each, 0 to 1."""
+    box: Box | None
+    """What the close look has seen; None: there is none. Its weight is 2, or 1 of the frame."""
+
+
+class Rotation:
+    """Decides which looks a frame has and how they count. Remembers earlier frames of the scene.
+
+    Args:
+        grid: (gh, gw) of the analysis grid.
+        turns: The whole looks take turns; else every frame has both.
+    """
+
+    def __init__(self, grid: tuple[int, int], *, turns: bool) -> None:
+        self._grid = grid
+        self._turns = turns
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the scene."""
+        self._count = 0
+        self._since = 0
+        self._looks: list[_Look | None] = [None, None]
+        self._newest = GENERAL
+        self._box: Box | None = None
+        self._seen: Cells | None = None
+
+    def due(self, count: int) -> list[tuple[int, ...]]:
+        """The whole looks that each of the next frames has in any case."""
+        return [self._due(self._count + index) for index in range(count)]
+
+    def _due(self, number: int) -> tuple[int, ...]:
+        if number == 0 or not self._turns:
+            return GENERAL, LANDSCAPE
+        if number % _TURN:
+            return ()
+        return (LANDSCAPE,) if number % (2 * _TURN) == 0 else (GENERAL,)
+
+    def groups(self, count: int) -> list[tuple[int, int]]:
+        """Where parts of the next frames start and stop that :attr:`wants_mask` divides."""
+        first = _FEEDBACK - self._count % _FEEDBACK
+        stops = [*range(first, count, _FEEDBACK), count]
+        return list(zip([0, *stops], stops, strict=False))
+
+    @property
+    def wants_mask(self) -> bool:
+        """Whether the last frame's mask is to be taken in before the next frame."""
+        return self._count > 0 and self._count % _FEEDBACK == 0
+
+    def saw(self, mask: Cells) -> None:
+        """Take in the last frame's mask.
+
+        Args:
+            mask: Its cells; copied.
+        """
+        self._seen = mask.copy()
+
+    def looked(self, network: int, slot: int, luma: Cells, person: Cells) -> None:
+        """Take in a whole look at the next frame.
+
+        Args:
+            network: Whose.
+            slot: Where its mask is kept.
+            luma: Cells of the frame; copied.
+            person: Cells of the mask; copied.
+        """
+        self._looks[network] = _Look(slot, luma.copy(), person.copy())
+        self._newest = network
+        self._since = 0
+
+    def wants_look(self, luma: Cells) -> bool:
+        """Whether somebody may have come in since the last whole look, outside the box.
+
+        Never on two frames one after the other, whatever the camera does.
+
+        Args:
+            luma: Cells of the next frame.
+        """
+        look = self._looks[self._newest]
+        if look is None or self._since < 2:
+            return False
+        changed = cv2.absdiff(luma, look.luma) > _NEWCOMER_CODES
+        if self._box is not None:
+            box = self._box
+            # Cells that the box cuts are inside.
+            rows = slice(box.top // CELL, -(-box.bottom // CELL))
+            changed[rows, box.left // CELL : -(-box.right // CELL)] = False
+        return int(np.count_nonzero(changed)) > _NEWCOMER_SHARE * changed.size
+
+    def next(self, luma: Cells) -> Recipe:
+        """How the next frame's mask is made; all its whole looks have been taken in.
+
+        Args:
+            luma: Cells of the frame.
+        """
+        general, landscape = self._looks
+        if general is None or landscape is None:
+            raise ValueError("the first frame of a scene has both whole looks")
+        looks = (general, landscape)
+        weights = [self._weight(index, look, luma) for index, look in enumerate(looks)]
+        if self._since == 0:
+            people = [weight * look.person for weight, look in zip(weights, looks, strict=True)]
+            mean = (people[0] + people[1]) / (weights[0] + weights[1])
+            either = np.maximum(people[0], people[1])
+            if self._seen is not None:
+                mean, either = (np.maximum(each, self._seen) for each in (mean, either))
+            self._box = _steadied(find_box(mean, either, self._grid), self._box)
+        self._count += 1
+        self._since += 1
+        if self._box is not None and self._box.shape == self._grid:
+            # The close look is a fresh whole one of the same model.
+            weights[GENERAL][:] = 0.0
+        return Recipe((general.slot, landscape.slot), (weights[0], weights[1]), self._box)
+
+    def _weight(self, index: int, look: _Look, luma: Cells) -> Cells:
+        least = _LEAST_WEIGHT if index == self._newest else 0.0
+        change = cv2.absdiff(luma, look.luma)
+        weight: Cells = np.clip((_MOVED - change) / (_MOVED - _STILL), least, 1.0)
+        return weight

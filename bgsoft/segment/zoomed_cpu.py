@@ -1,0 +1,193 @@
+"""Planes of the zoomed segmenter on the host: the reference for the device's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.cpu import halve
+from bgsoft.frame import Array, Frame, FrameFormat, Reduced
+from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_widths
+from bgsoft.segment.zoomed import ZoomSide
+from bgsoft.workers import Workers
+
+__all__ = ["CpuZoomSide", "close_weight", "close_weights", "is_halved", "resize_mask"]
+
+_WEIGHT = 2.0
+"""Of the close look, against 1 of each whole one; where the box is the frame, 1, too."""
+
+
+def is_halved(shape: tuple[int, int], model: tuple[int, int]) -> bool:
+    """Whether a crop's luma is averaged over 2×2 samples before it is sampled for a model.
+
+    Bilinear sampling reaches as far as it goes without, and averaging from there on takes OpenCV
+    ten times as long.
+    """
+    return shape[0] >= 2 * model[0] and shape[1] >= 2 * model[1]
+
+
+def resize_mask(mask: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """Resize a plane, averaging where it becomes smaller both ways.
+
+    Args:
+        mask: (h, w).
+        out: (rows, columns); filled.
+    """
+    smaller = mask.shape[0] >= out.shape[0] and mask.shape[1] >= out.shape[1]
+    method = cv2.INTER_AREA if smaller else cv2.INTER_LINEAR
+    cv2.resize(mask, out.shape[::-1], dst=out, interpolation=method)
+
+
+def close_weight(box: Box, grid: tuple[int, int]) -> float:
+    """Of a close look, where it has faded in."""
+    return 1.0 if box.shape == grid else _WEIGHT
+
+
+@lru_cache(maxsize=64)
+def close_weights(box: Box, grid: tuple[int, int]) -> NDArray[np.float32]:
+    """(rows, columns) of the box: the close look's weight, which fades in from inner borders."""
+    left, top, right, bottom = fade_widths(box, grid)
+    rows, columns = box.shape
+
+    def ramp(count: int, first: float, last: float) -> NDArray[np.float32]:
+        at = np.arange(count, dtype=np.float32) + np.float32(0.5)
+        rise = at / np.float32(first) if first else np.ones(count, np.float32)
+        fall = at[::-1] / np.float32(last) if last else np.ones(count, np.float32)
+        return np.minimum(np.minimum(rise, fall), np.float32(1.0))
+
+    across = np.float32(close_weight(box, grid)) * ramp(columns, left, right)
+    return np.outer(ramp(rows, top, bottom), across)
+
+
+class CpuZoomSide(ZoomSide):
+    """Works on the frames of a batch side by side.
+
+    Args:
+        format: Format of the frames.
+        model: (rows, columns) of the general model's input.
+        workers: What does it; a lane a frame.
+    """
+
+    def __init__(self, format: FrameFormat, model: tuple[int, int], workers: Workers) -> None:
+        self._format = format
+        self._workers = workers
+        lanes = workers.lanes
+        self.slots = 2 * lanes + 1
+        grid = grid_shape(format.width, format.height)
+        self._kept = np.zeros((2, self.slots, *grid), np.float32)
+        self._masks = np.empty((lanes, *grid), np.float32)
+        cells = cell_shape(grid)
+        self._luma = np.empty(grid, np.float32)
+        self._lumas = np.empty((lanes, *cells), np.float32)
+        # Two looks a frame, and a mask that is fed back.
+        self._people = np.empty((2 * lanes + 1, *cells), np.float32)
+        self._lanes = [_Lane(format, model) for _ in range(lanes)]
+
+    def keep(self, network: int, slot: int, mask: Array) -> Array:
+        kept = self._kept[network, slot]
+        resize_mask(mask, kept)
+        return kept
+
+    def watch(
+        self, grids: Sequence[Reduced], masks: Sequence[Array]
+    ) -> tuple[list[Cells], list[Cells]]:
+        # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
+        scale = 1.0 if self._format.bit_depth == 8 else 1.0 / 256.0
+        for grid, cells in zip(grids, self._lumas, strict=False):
+            np.multiply(grid.luma, np.float32(scale), out=self._luma, dtype=np.float32)
+            _average(self._luma, cells)
+        for mask, cells in zip(masks, self._people, strict=False):
+            _average(mask, cells)
+        return list(self._lumas[: len(grids)]), list(self._people[: len(masks)])
+
+    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Reduced]:
+        return self._workers.map(self._crop, frames, boxes)
+
+    def _crop(self, lane: int, frame: Frame, box: Box) -> Reduced:
+        return self._lanes[lane].crop(frame, box)
+
+    def blend(
+        self, first: int, recipes: Sequence[Recipe], close: Sequence[Array | None]
+    ) -> list[Array]:
+        masks = list(self._masks[first : first + len(recipes)])
+        self._workers.map(self._blend, recipes, close, masks)
+        return masks
+
+    def _blend(self, lane: int, recipe: Recipe, close: Array | None, mask: Array) -> None:
+        whole = [self._kept[network, slot] for network, slot in enumerate(recipe.slots)]
+        self._lanes[lane].blend(recipe, whole, close, mask)
+
+
+def _average(plane: NDArray[np.float32], cells: Cells) -> None:
+    """Means over cells; those that the right and lower edges cut, over what they hold."""
+    rows, columns = plane.shape
+    down, right = rows // CELL, columns // CELL
+    for y, cell_y in (
+        (slice(CELL * down), slice(down)),
+        (slice(CELL * down, rows), slice(down, None)),
+    ):
+        for x, cell_x in (
+            (slice(CELL * right), slice(right)),
+            (slice(CELL * right, columns), slice(right, None)),
+        ):
+            target = cells[cell_y, cell_x]
+            if target.size:
+                size = target.shape[::-1]
+                cv2.resize(plane[y, x], size, dst=target, interpolation=cv2.INTER_AREA)
+
+
+class _Lane:
+    """The buffers of one frame."""
+
+    def __init__(self, format: FrameFormat, model: tuple[int, int]) -> None:
+        self._format = format
+        self._model = model
+        rows, columns = format.luma_shape
+        self._half = np.empty((-(-rows // 2), -(-columns // 2)), format.dtype)
+        self._grid = grid_shape(format.width, format.height)
+        rows, columns = cell_shape(self._grid)
+        self._weights = np.empty((2, CELL * rows, CELL * columns), np.float32)
+        self._term, self._close = (np.empty(self._grid, np.float32) for _ in range(2))
+
+    def crop(self, frame: Frame, box: Box) -> Reduced:
+        left, top, right, bottom = box.in_pixels(self._format)
+        luma = frame.luma[top:bottom, left:right]
+        chroma = frame.chroma[top // 2 : -(-bottom // 2), left // 2 : -(-right // 2)]
+        if not is_halved(luma.shape, self._model):
+            return Reduced(1, luma, chroma)
+        half = self._half[: -(-luma.shape[0] // 2), : -(-luma.shape[1] // 2)]
+        halve(luma, half)
+        return Reduced(2, half, chroma)
+
+    def blend(
+        self,
+        recipe: Recipe,
+        whole: Sequence[NDArray[np.float32]],
+        close: Array | None,
+        mask: NDArray[np.float32],
+    ) -> None:
+        term = self._term
+        size = self._weights.shape[:0:-1]
+        for cells, weight in zip(recipe.weights, self._weights, strict=True):
+            cv2.resize(cells, size, dst=weight, interpolation=cv2.INTER_LINEAR)
+        weights = self._weights[:, : self._grid[0], : self._grid[1]]
+        cv2.multiply(whole[0], weights[0], dst=mask)
+        cv2.multiply(whole[1], weights[1], dst=term)
+        cv2.add(mask, term, dst=mask)
+        total = weights[0]
+        cv2.add(total, weights[1], dst=total)
+        if recipe.box is not None and close is not None:
+            box = recipe.box
+            inside = (slice(box.top, box.bottom), slice(box.left, box.right))
+            weight = close_weights(box, self._grid)
+            resized = self._close[: box.shape[0], : box.shape[1]]
+            resize_mask(close, resized)
+            cv2.multiply(resized, weight, dst=resized)
+            cv2.add(mask[inside], resized, dst=mask[inside])
+            cv2.add(total[inside], weight, dst=total[inside])
+        cv2.divide(mask, total, dst=mask)

@@ -1,0 +1,161 @@
+"""Whole and close looks on the GPU: the planes, the decisions and the masks of the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+import bgsoft
+from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.config import Looks
+from bgsoft.frame import Frame, PixelLayout
+from bgsoft.infer.loading import NetworkLoader
+from bgsoft.models.catalog import resolve
+from bgsoft.report import Event
+from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
+from bgsoft.segment.preprocess import CpuPreprocessor
+from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Recipe, cell_shape
+from bgsoft.segment.zoomed_cpu import CpuZoomSide
+from bgsoft.workers import Workers
+from tests.gpu.device_frames import frame_on_device, grid_on_device
+from tests.pictures import frame_format, frame_of, random_frame
+from tests.rendering import psnr, read_back
+
+pytestmark = pytest.mark.gpu
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
+SIZES = [(641, 359), (1281, 719), (1920, 1080), (70, 50), (33, 21), (1, 1)]
+MODEL = (256, 256)
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("size", SIZES)
+def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
+    import cupy
+
+    from bgsoft.segment.cuda import CudaPreprocessor
+    from bgsoft.segment.zoomed_cuda import CudaZoomSide
+
+    rng = np.random.default_rng(5)
+    format = frame_format(size, layout)
+    frames = [random_frame(format, rng) for _ in range(2)]
+    placed = [frame_on_device(frame) for frame in frames]
+    grids = CpuReducer(format, Workers(2)).reduce(frames)
+    host = CpuZoomSide(format, MODEL, Workers(2))
+    device = CudaZoomSide(format, MODEL, gpu, 2)
+    assert host.slots == device.slots
+    kept = [(GENERAL, 1), (LANDSCAPE, 2), (LANDSCAPE, 1)]
+    masks = [rng.random(shape, np.float32) for shape in (MODEL, (144, 256), (20, 30))]
+    on_host = [host.keep(*where, mask) for where, mask in zip(kept, masks, strict=True)]
+    on_device = [
+        device.keep(*where, cupy.asarray(mask)) for where, mask in zip(kept, masks, strict=True)
+    ]
+    wanted = host.watch(grids, on_host)
+    found = device.watch([grid_on_device(grid) for grid in grids], on_device)
+    for ours, theirs in zip(found[0] + found[1], wanted[0] + wanted[1], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+    rows, columns = grid_shape(*size)
+    boxes = [Box(0, rows // 4, max(1, columns // 3), rows), Box(columns // 8, 0, columns, rows)]
+    spec = resolve("selfie-general").spec
+    reference, preprocessor = CpuPreprocessor(spec, format), CudaPreprocessor(spec, format, 2)
+    crops = zip(host.crops(frames, boxes), device.crops(placed, boxes), strict=True)
+    for index, (theirs, ours) in enumerate(crops):
+        assert ours.factor == theirs.factor
+        np.testing.assert_array_equal(ours.luma.get(), theirs.luma)
+        np.testing.assert_array_equal(ours.chroma.get(), theirs.chroma)
+        tensor = np.empty((3, *MODEL), np.float32)
+        reference.write(theirs, tensor)
+        batch = cupy.zeros((2, 3, *MODEL), np.float32)
+        preprocessor.write(ours, batch, index)
+        codes = np.abs(batch[index].get() - tensor) * 255
+        assert (codes <= 0.2).mean() > 0.99
+        assert codes.max() <= 2.5
+
+    def weights() -> Any:
+        return rng.random(cell_shape((rows, columns)), np.float32) + np.float32(0.01)
+
+    recipes = [
+        Recipe((1, 2), (weights(), weights()), boxes[0]),
+        Recipe((1, 1), (weights(), weights()), None),
+    ]
+    close = rng.random(MODEL, np.float32)
+    blended = device.blend(0, recipes, [cupy.asarray(close), None])
+    for ours, theirs in zip(blended, host.blend(0, recipes, [close, None]), strict=True):
+        np.testing.assert_allclose(ours.get(), theirs, atol=1e-4)
+
+
+def person_walks(count: int) -> list[Frame]:
+    """The sample at half its size; for three frames the person is elsewhere."""
+    video = cv2.VideoCapture(str(SAMPLE))
+    frames = []
+    for index in range(count):
+        image = video.read()[1][::2, ::2]
+        frames.append(frame_of(np.roll(image, 120, axis=1) if 6 <= index < 9 else image, index))
+    return frames
+
+
+@pytest.mark.parametrize("looks", [Looks.STANDARD, Looks.BEST])
+@pytest.mark.parametrize("backend", ["cuda", "cpu"])
+def test_masks(gpu: Any, backend: str, looks: Looks) -> None:
+    frames = person_walks(12)
+    format = frames[0].format
+    workers = Workers(4)
+    grids_of = CpuReducer(format, workers).reduce
+    events: list[Event] = []
+    stream = gpu.new_stream()
+    with gpu.use(stream):
+        loader = NetworkLoader(resolve("selfie-general"))
+        host = create_host_segmenter("cpu", loader, format, workers, None, events.append, looks)
+        device = create_device_segmenter(
+            backend, loader, format, 4, gpu, stream, events.append, looks
+        )
+        for segmenter in (host, device):
+            segmenter.start()
+        for start in range(0, 12, 4):
+            part = frames[start : start + 4]
+            grids = grids_of(part)
+            wanted = host.masks(part, grids)
+            placed = [frame_on_device(frame) for frame in part]
+            found = device.masks(placed, [grid_on_device(grid) for grid in grids])
+            for ours, theirs in zip(found, wanted, strict=True):
+                difference = np.abs(ours.get() - theirs)
+                assert difference.mean() < 0.002
+                assert (difference > 0.05).mean() < 0.002
+            if start == 4:
+                host.reset()
+                device.reset()
+        for segmenter in (host, device):
+            segmenter.close()
+    assert not events
+
+
+@pytest.mark.parametrize("looks", ["standard", "best"])
+def test_renders(gpu: Any, tmp_path: Path, looks: str) -> None:
+    """The GPU's matte, and inference on the GPU for frames on the host, against the CPU's."""
+    shown = []
+    for infer, composite in (("cpu", "cpu"), ("cuda", "cuda"), ("cuda", "cpu")):
+        target = tmp_path / f"{infer}{composite}.mkv"
+        bgsoft.render(
+            SAMPLE,
+            target,
+            matte=looks,
+            effect="matte",
+            codec="ffv1",
+            face="off",
+            duration=0.7,
+            decode="cpu",
+            encode="cpu",
+            infer=infer,
+            composite=composite,
+        )
+        shown.append([frame.planes[0] for frame in read_back(target)])
+    for others in shown[1:]:
+        assert len(others) == len(shown[0])
+        for ours, theirs in zip(others, shown[0], strict=True):
+            assert psnr(ours, theirs, 8) > 35
