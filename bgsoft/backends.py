@@ -89,16 +89,13 @@ _REGISTRY: dict[str, tuple[str, ...]] = {
 
 
 def chosen_gpu(named: int | None) -> int:
-    """The device to use where there is one; a GPU that was named has to be there.
+    """CUDA's number of the GPU to use where there is one.
 
     Args:
-        named: The GPU as the user counts; None: nobody cares which.
-
-    Returns:
-        CUDA's number of it.
+        named: The GPU as the user counts; None: any will do.
 
     Raises:
-        BackendUnavailableError: There is no such GPU.
+        BackendUnavailableError: The GPU that was named is not there.
     """
     if named is None:
         return 0
@@ -115,13 +112,7 @@ _GPU_EXTRA = "pip install '.[gpu]' (CUDA 12) or '.[gpu-cu13]' (CUDA 13)"
 
 
 def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
-    """Whether a backend can run here in general; what more it needs shows when it is made.
-
-    Args:
-        stage: One of :data:`STAGES`.
-        name: One of its backends.
-        gpu: CUDA device number.
-    """
+    """Whether a backend can run here in general; what more it needs shows when it is made."""
     on_gpu = name != "cpu"
     device = f"cuda:{shown_number(gpu)}" if on_gpu else "cpu"
     blocks = False
@@ -161,11 +152,7 @@ def _module_problem(*modules: str) -> str | None:
 
 
 def probe_all(gpu: int = 0) -> dict[str, list[Candidate]]:
-    """Every stage's candidates, best first.
-
-    Args:
-        gpu: CUDA device number that GPU candidates are probed on.
-    """
+    """Every stage's candidates, best first; those for a GPU on this one."""
     return {stage: [probe(stage, name, gpu) for name in names(stage)] for stage in STAGES}
 
 
@@ -181,13 +168,7 @@ def names(stage: str) -> tuple[str, ...]:
 
 
 def first_available(stage: str, wanted: str, gpu: int = 0) -> str:
-    """What :func:`create` would make first; what it makes in the end may be another.
-
-    Args:
-        stage: One of :data:`STAGES`.
-        wanted: ``auto`` or a backend's name.
-        gpu: CUDA device number.
-    """
+    """What :func:`create` would make first; what it makes in the end may be another."""
     candidates = (name for name in names(stage) if wanted in ("auto", name))
     return next((name for name in candidates if probe(stage, name, gpu).available), "cpu")
 
@@ -224,7 +205,7 @@ def create(
         if wanted not in ("auto", name):
             continue
         if require_gpu and name == "cpu":
-            # What was passed over before it, told as a fallback to it would be.
+            # What was passed over before it, named as for a fallback.
             fallback = Choice(stage=stage, backend="cpu", device="cpu", rejected=tuple(rejected))
             why = fallback.fallback_reason or f"--{stage} cpu was asked for"
             raise BackendUnavailableError(
@@ -239,13 +220,9 @@ def create(
             except BackendUnavailableError as exc:
                 candidate = replace(candidate, available=False, reason=exc.message, fix=None)
             else:
-                choice = Choice(
-                    stage=stage,
-                    backend=candidate.name,
-                    device=candidate.device,
-                    rejected=tuple(rejected),
-                )
-                return choice, made
+                passed = tuple(rejected)
+                device = candidate.device
+                return Choice(stage=stage, backend=name, device=device, rejected=passed), made
         rejected.append(candidate)
     if wanted == "auto":
         none = Choice(stage=stage, backend="", device="", rejected=tuple(rejected))

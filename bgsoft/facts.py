@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bgsoft.beside import write_whole
 from bgsoft.errors import OutputError
 from bgsoft.models.cache import cache_root
+from bgsoft.outputs import write_whole
 
 __all__ = ["Facts"]
 
@@ -50,20 +50,19 @@ class Facts:
         return self._known.get(name)
 
     def put(self, name: str, value: Any, *, lasting: bool = True) -> None:
-        """Note a fact.
+        """Note a fact: anything that JSON can hold, but None.
 
-        Args:
-            name: Of the fact.
-            value: Anything that JSON can hold, but None.
-            lasting: Whether it outlives this process.
+        Where it is to outlive this process, of two processes at once the later one's facts stay.
         """
         self._known[name] = value
-        if lasting:
-            with _WRITING:
-                file = _read()
-                facts = self._kept(file) | {name: value}
-                entry = {"circumstances": self._circumstances, "facts": facts}
-                _write(file | {self._subject: entry})
+        if not lasting:
+            return
+        with _WRITING, contextlib.suppress(OSError, OutputError):
+            file, path = _read(), _path()
+            facts = self._kept(file) | {name: value}
+            entry = {"circumstances": self._circumstances, "facts": facts}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, "facts", json.dumps(file | {self._subject: entry}))
 
 
 def _path() -> Path:
@@ -76,11 +75,3 @@ def _read() -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _write(facts: Mapping[str, Any]) -> None:
-    """Replace the file; of two processes at once, the later one's facts stay."""
-    path = _path()
-    with contextlib.suppress(OSError, OutputError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, "facts", json.dumps(facts))

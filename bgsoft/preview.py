@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.beside import check_target, made_folders, write_whole
 from bgsoft.config import BackendConfig, EffectKind, RenderConfig
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.errors import ConfigError, DecodeError
@@ -23,6 +22,7 @@ from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
+from bgsoft.outputs import check_target, made_folders, write_whole
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.stages import StageBuilder, host_planes
@@ -106,7 +106,7 @@ def _render_frame(
     ring = FrameRing(2, lambda slot: host_planes(info.format, slot))
     builder = StageBuilder(BackendConfig(batch=1).on_cpu(), lambda _event: None)
     model = resolve(config.segment.model)
-    stages = builder.make_host_stages(config, info, model, Metrics(), lambda _frame: None)
+    stages = builder.make_picture_stages(config, info, model, Metrics(), lambda _frame: None)
     finder: FaceFinder | None = None
     if draws_faces:
         searched = finder_settings(config.face, writes_data=True)

@@ -6,7 +6,6 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -14,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
 from bgsoft.backends import STAGES, Choice, may_use_gpu
-from bgsoft.beside import check_target, made_folders
 from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import Watch, watched
-from bgsoft.cuda.nvtx import profiler_ranges
 from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
-from bgsoft.errors import ConfigError, RenderCancelledError, VerificationError
+from bgsoft.errors import ConfigError, RenderCancelledError
 from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.frame import Frame
 from bgsoft.infer.providers import require_runtime
@@ -29,19 +26,18 @@ from bgsoft.machine import library_versions
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.media.output import AtomicOutput
 from bgsoft.media.probe import probe
-from bgsoft.memory import peak_rss_bytes
 from bgsoft.models.catalog import ResolvedModel, resolve
-from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.progress import ProgressMeter
-from bgsoft.pipeline.runner import Pipeline, PipelineResult
-from bgsoft.pipeline.trace import TraceRecorder
+from bgsoft.outputs import AtomicOutput, check_target, made_folders
+from bgsoft.pipeline.metrics import Metrics, ProgressMeter, peak_rss_bytes
+from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
+from bgsoft.pipeline.trace import TraceRecorder, profiler_ranges
 from bgsoft.report import Event, ModelReport, Progress, RenderReport, StageReport
 from bgsoft.startup import Parts, logged, process_start_ns, span
 
 if TYPE_CHECKING:
-    from bgsoft.stages import ClosingStage, StageBuilder
+    from bgsoft.pipeline.picture import PictureStages
+    from bgsoft.stages import StageBuilder
 
 __all__ = ["render_config"]
 
@@ -111,10 +107,8 @@ class _Target:
         builder: StageBuilder,
         stack: ExitStack,
         on_event: Callable[[Event], None],
-        *,
-        main: bool,
     ) -> None:
-        container = container_for(path)
+        main = path is config.output
         inputs = [config.input]
         if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and config.effect.background:
             inputs.append(Path(config.effect.background))
@@ -124,7 +118,7 @@ class _Target:
         self.muxer = stack.enter_context(
             Muxer(
                 self.file.temporary,
-                container,
+                container_for(path),
                 info,
                 copy_tracks=main,
                 start_seconds=config.start_seconds,
@@ -141,11 +135,6 @@ class _Target:
             self.encoder = builder.open_matte_encoder(self.muxer, info)
         stack.callback(self.encoder.close)
 
-    def finish(self) -> None:
-        """Drain the encoder and complete the temporary file."""
-        self.encoder.finish()
-        self.muxer.finish()
-
 
 class _Sink:
     """Gives every finished frame to each target."""
@@ -161,7 +150,8 @@ class _Sink:
         if self._targets[0].encoder.frames == 0:
             raise ConfigError("no frame lies in the part that --start and --duration ask for")
         for target in self._targets:
-            target.finish()
+            target.encoder.finish()
+            target.muxer.finish()
 
 
 class _Render:
@@ -196,8 +186,8 @@ class _Render:
     ) -> RenderReport:
         """Set up, render, verify, publish, report."""
         try:
-            with self._stack as stack:
-                return self._run(stack, on_progress, cancel)
+            with self._stack:
+                return self._run(on_progress, cancel)
         except BaseException as exc:
             data = self._face_data
             if data is not None and data.kept is not None:
@@ -205,12 +195,9 @@ class _Render:
             raise
 
     def _run(
-        self,
-        stack: ExitStack,
-        on_progress: Callable[[Progress], None] | None,
-        cancel: threading.Event | None,
+        self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
     ) -> RenderReport:
-        config = self._config
+        config, stack = self._config, self._stack
         spans = stack.enter_context(logged())
         with Parts() as parts:
             building = parts.begin("backends", partial(self._make_builder, parts))
@@ -222,9 +209,14 @@ class _Render:
             self._open_others()
             for notice in info.notices:
                 self._tell("notice", notice, stage="decode")
-            decoding, making = self._begin_stages(parts, builder, info, model)
+            # Decoder and picture stages are made beside each other, and beside what follows.
+            decoding = parts.begin("decoder", partial(self._open_decoder, builder, info))
+            making = parts.begin("picture stages", partial(self._make_stages, builder, info, model))
             with span("output"):
-                targets = self._open_targets(info, builder)
+                targets = [
+                    _Target(path, config, info, builder, stack, self._emit)
+                    for path in config.videos
+                ]
         decoder, stages = decoding.result(), making.result()
         stack.callback(decoder.close)
         stack.callback(stages.close)
@@ -256,7 +248,7 @@ class _Render:
             self._emit(event)
         self._report_damage(decoder.stats)
         for target in targets:
-            _verify(target.muxer, result)
+            check_pts(result, sorted(target.muxer.video_pts), "written", "was written as")
         if self._face_data is not None:
             self._face_data.finish()
         for target in targets:
@@ -292,30 +284,19 @@ class _Render:
             parts.begin("CUDA provider", partial(open_provider, cuda_number(config.gpu or 0)))
         return StageBuilder(config, self._emit)
 
-    def _begin_stages(
-        self, parts: Parts, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
-    ) -> tuple[Future[Decoder], Future[ClosingStage]]:
-        """Open decoder and picture stages beside each other, and beside what follows."""
+    def _open_decoder(self, builder: StageBuilder, info: VideoInfo) -> Decoder:
         config = self._config
         settings = DecodeSettings(
             start_seconds=config.start_seconds, duration_seconds=config.duration_seconds
         )
-        decoding = parts.begin(
-            "decoder", partial(builder.open_decoder, config.input, settings, info)
+        return builder.open_decoder(config.input, settings, info)
+
+    def _make_stages(
+        self, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
+    ) -> PictureStages:
+        return builder.make_picture_stages(
+            self._config, info, model, self._metrics, self._scene_cut, self._face_data
         )
-        making = parts.begin(
-            "picture stages",
-            partial(
-                builder.make_picture_stages,
-                config,
-                info,
-                model,
-                self._metrics,
-                self._scene_cut,
-                self._face_data,
-            ),
-        )
-        return decoding, making
 
     def _open_others(self) -> None:
         """Begin what is written beside the videos, and make the folders of all."""
@@ -326,24 +307,12 @@ class _Render:
                 overwrite=config.overwrite,
                 others=[config.input, *config.videos],
             )
-        others = (config.face_data, config.trace, config.report)
+        others = filter(None, (config.face_data, config.trace, config.report))
         self._stack.enter_context(
-            made_folders(
-                [*config.videos, *filter(None, others)],
-                partial(self._tell, "notice"),
-            )
+            made_folders([*config.videos, *others], partial(self._tell, "notice"))
         )
         if self._face_data is not None:
             self._stack.enter_context(self._face_data)
-
-    def _open_targets(self, info: VideoInfo, builder: StageBuilder) -> list[_Target]:
-        config = self._config
-        return [
-            _Target(
-                path, config, info, builder, self._stack, self._emit, main=path is config.output
-            )
-            for path in config.videos
-        ]
 
     def _scene_cut(self, frame: Frame) -> None:
         text = f"new scene at {frame.time_seconds:.2f} s"
@@ -427,74 +396,44 @@ class _Render:
 
 def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:
     """Frames to expect for the part that is rendered; for display only."""
-    total = info.estimated_frames
+    total, rate = info.estimated_frames, info.frame_rate
     if total is None or (config.start_seconds == 0 and config.duration_seconds is None):
         return total
-    if not info.frame_rate:
+    if not rate:
         return None
-    rest = max(0, total - round(config.start_seconds * info.frame_rate))
-    if config.duration_seconds is None:
-        return rest
-    return min(rest, round(config.duration_seconds * info.frame_rate))
+    rest = max(0, total - round(config.start_seconds * rate))
+    seconds = config.duration_seconds
+    return rest if seconds is None else min(rest, round(seconds * rate))
 
 
-def _verify(muxer: Muxer, result: PipelineResult) -> None:
-    """Raise VerificationError unless the file holds each decoded frame once, at its time."""
-    written = sorted(muxer.video_pts)
-    expected = list(result.decoded_pts)
-    if written == expected:
-        return
-    if len(written) != len(expected):
-        raise VerificationError(
-            f"{len(expected)} frames were decoded but {len(written)} written", stage="encode"
-        )
-    at = next(i for i, (a, b) in enumerate(zip(expected, written, strict=True)) if a != b)
-    raise VerificationError(
-        f"frame {at} changed its time: pts {expected[at]} was written as {written[at]}",
-        stage="encode",
-        pts=expected[at],
-    )
-
-
-_FOLLOWED = {
-    "decode": "decode",
-    "segment": "infer",
-    "matte": "composite",
-    "composite": "composite",
-    "encode": "encode",
-}
-"""Stage of the report → the choice that decides where it runs."""
+_FOLLOWED = {"segment": "infer", "matte": "composite"}
+"""Stage of the report → the choice that decides where it runs, if not its own."""
 
 
 def _stage_reports(builder: StageBuilder, metrics: Metrics, frames: int) -> dict[str, StageReport]:
     reports = {}
     device = "cpu" if builder.used_device is None else builder.used_device.label
-    for stage, followed in _FOLLOWED.items():
-        choice = builder.choices[followed]
+    for stage in ("decode", "segment", "matte", "composite", "encode"):
+        choice = builder.choices[_FOLLOWED.get(stage, stage)]
         reports[stage] = StageReport(
             backend=choice.backend,
             device="cpu" if choice.backend == "cpu" else device,
             ms_per_frame=metrics.stage(stage).ms_per(frames),
             fallback_reason=choice.fallback_reason,
         )
-    reports["face"] = _face_report(builder, metrics, frames)
-    return reports
-
-
-def _face_report(builder: StageBuilder, metrics: Metrics, frames: int) -> StageReport:
-    """What looked for faces: on the GPU the backend of inference, if frames are there."""
-    faces = builder.faces
+    faces, reason = builder.faces, None
     if faces is None:
-        return StageReport(backend="off", device="cpu", ms_per_frame=0.0)
-    reason = None
+        reports["face"] = StageReport(backend="off", device="cpu", ms_per_frame=0.0)
+        return reports
     if faces.backend == "cpu" and builder.choices["infer"].backend != "cpu":
         reason = "frames are composited on the CPU, and faces are looked for in the same place"
-    return StageReport(
+    reports["face"] = StageReport(
         backend=faces.backend,
         device=faces.device,
         ms_per_frame=metrics.stage("face").ms_per(frames),
         fallback_reason=reason,
     )
+    return reports
 
 
 def _settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:

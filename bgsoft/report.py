@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bgsoft.beside import write_whole
+from bgsoft.outputs import write_whole
 
 __all__ = ["AudioReport", "Event", "ModelReport", "Progress", "RenderReport", "StageReport"]
 

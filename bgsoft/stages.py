@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.backends import Choice
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import BackendConfig, EncodeConfig, Looks, Precision, RenderConfig
+from bgsoft.config import BackendConfig, EncodeConfig, Precision, RenderConfig
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import Encoder, PictureKind
@@ -32,16 +32,15 @@ from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.infer.base import Network, Wiring
+from bgsoft.infer.drivers import RecoveringNetwork
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
-from bgsoft.pipeline.execution import HostExecution
-from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.picture import MaskSchedule, PictureStages
+from bgsoft.pipeline.metrics import Metrics, Observer
+from bgsoft.pipeline.picture import HostExecution, MaskSchedule, PictureStages
 from bgsoft.pipeline.ring import FrameRing
-from bgsoft.pipeline.runner import FrameStage
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
@@ -53,7 +52,7 @@ from bgsoft.workers import Workers, usable_cores
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["ClosingStage", "StageBuilder", "host_planes"]
+__all__ = ["StageBuilder", "host_planes"]
 
 R = TypeVar("R")
 
@@ -68,28 +67,6 @@ _DEVICE_SHARE = 0.25
 """Part of the free device memory that the ring may take."""
 
 
-class ClosingStage(FrameStage, Protocol):
-    """A frame stage that holds something to free."""
-
-    def close(self) -> None:
-        """Free it; safe to call twice."""
-        ...
-
-
-def _decode_threads(cores: int) -> int:
-    """Threads of the CPU decoder: half the cores.
-
-    The encoder and the picture stages have work for all of them; with FFmpeg's own choice (one
-    more than there are cores) a render of 1080p on two cores was 2.5 % slower.
-    """
-    return max(1, min(_MAX_DECODE_THREADS, cores // 2))
-
-
-def _host_batch(cores: int) -> int:
-    """Frames that are worked on side by side on the host: one a core, within reason."""
-    return min(_MAX_HOST_BATCH, cores)
-
-
 def host_planes(format: FrameFormat, slot: int) -> Planes:
     """The buffers of one ring slot in host memory."""
     return Planes(
@@ -100,16 +77,12 @@ def host_planes(format: FrameFormat, slot: int) -> Planes:
     )
 
 
-def _makes_alpha(model: ResolvedModel) -> bool:
-    return FAMILIES[model.spec.family].makes_alpha
-
-
 class StageBuilder:
     """Builds the stages of one render and remembers what was chosen.
 
     Args:
         config: Where each stage is to run.
-        on_event: Told of what happens while stages are built or recover from faults.
+        on_event: Called for what happens while stages are built or recover from faults.
         device: The GPU, where it has been set up already.
         alone: Stages are built to be tried alone: what others lack does not matter.
 
@@ -138,7 +111,7 @@ class StageBuilder:
         """What runs, by stage; filled as the stages are built."""
         if not alone:
             self._check_named()
-        self._choose("composite", {"cuda": lambda: self.device, "cpu": lambda: None})
+        self._choose("composite", lambda name: None if name == "cpu" else self.device)
 
     @property
     def device(self) -> CudaDevice:
@@ -168,32 +141,40 @@ class StageBuilder:
 
     @property
     def batch(self) -> int:
-        """Frames that go through the picture stages at a time."""
-        return self._config.batch or (_DEVICE_BATCH if self.on_device else _host_batch(self._cores))
+        """Frames that go through the picture stages at a time; on the host one a core."""
+        most = _DEVICE_BATCH if self.on_device else min(_MAX_HOST_BATCH, self._cores)
+        return self._config.batch or most
 
-    def _choose(self, stage: str, makers: dict[str, Callable[[], Any]]) -> Any:
-        config = self._config
-        wanted: str = getattr(config, stage)
-        timed = {name: partial(_timed, f"{stage} {name}", make) for name, make in makers.items()}
-        choice, made = backends.create(
-            stage, wanted, timed, gpu=self._gpu, require_gpu=config.require_gpu
-        )
+    def _choose(self, stage: str, make: Callable[[str], R]) -> R:
+        """The best backend of a stage that works; ``make`` makes it by its name."""
+
+        def timed(name: str) -> R:
+            with span(f"{stage} {name}"):
+                return make(name)
+
+        choice, made = self._create(stage, timed)
         self.choices[stage] = choice
         return made
+
+    def _create(self, stage: str, make: Callable[[str], R]) -> tuple[Choice, R]:
+        config = self._config
+        return backends.create(
+            stage,
+            getattr(config, stage),
+            {name: partial(make, name) for name in backends.names(stage)},
+            gpu=self._gpu,
+            require_gpu=config.require_gpu,
+        )
 
     def _check_named(self) -> None:
         """Fail at once where a backend that the user insists on cannot be here.
 
-        Inference is looked at in any case: an installation at fault is better told of before work.
+        Inference is looked at in any case: an installation at fault is better reported before work.
         """
         config = self._config
         for stage in backends.STAGES:
-            wanted: str = getattr(config, stage)
-            if wanted != "auto" or config.require_gpu or stage == "infer":
-                makers = dict.fromkeys(backends.names(stage), lambda: None)
-                backends.create(
-                    stage, wanted, makers, gpu=self._gpu, require_gpu=config.require_gpu
-                )
+            if getattr(config, stage) != "auto" or config.require_gpu or stage == "infer":
+                self._create(stage, lambda _name: None)
 
     def open_decoder(
         self, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
@@ -209,13 +190,7 @@ class StageBuilder:
             OpenError, UnsupportedFormatError: The input cannot be read.
             BackendUnavailableError: As :func:`bgsoft.backends.create`.
         """
-        decoder: Decoder = self._choose(
-            "decode",
-            {
-                name: partial(self.make_decoder, name, path, settings, info)
-                for name in backends.names("decode")
-            },
-        )
+        decoder = self._choose("decode", lambda name: self.make_decoder(name, path, settings, info))
         decodes_on_device = self.choices["decode"].backend == "nvdec"
         if decodes_on_device == self.on_device:
             return decoder
@@ -227,22 +202,17 @@ class StageBuilder:
     def make_decoder(
         self, backend: str, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
     ) -> Decoder:
-        """One decoder alone, its frames where it works.
-
-        Args:
-            backend: ``nvdec`` or ``cpu``.
-            path: As for :meth:`open_decoder`, like the rest.
-            settings: What part of it.
-            info: The input, where it has been probed already.
+        """The decoder ``nvdec`` or ``cpu`` alone, its frames where it works.
 
         Raises:
             OpenError, UnsupportedFormatError: The input cannot be read.
             BackendUnavailableError: It cannot decode this; the message is the reason.
         """
         if backend == "cpu":
-            return CpuDecoder(
-                path, replace(settings, threads=_decode_threads(self._cores)), info=info
-            )
+            # The encoder and the picture stages have work for all cores; with FFmpeg's own choice
+            # (one more than there are cores) a render of 1080p on two cores was 2.5 % slower.
+            threads = max(1, min(_MAX_DECODE_THREADS, self._cores // 2))
+            return CpuDecoder(path, replace(settings, threads=threads), info=info)
         from bgsoft.decode.nvdec import NvdecDecoder
 
         return NvdecDecoder(path, settings, device=self.device, info=info)
@@ -255,28 +225,22 @@ class StageBuilder:
             held: Frames that the picture stages keep back; there is a slot more for each, except
                 where the user has named a number of slots that is enough.
         """
-        slots = self._config.ring_slots
-        least = 2 * self.batch + held
-        if not self.on_device:
-            allocate: Callable[[FrameFormat, int], Planes] = host_planes
-            if self._device is not None:
-                from bgsoft.cuda.pinned import pinned_planes
+        allocate: Callable[[FrameFormat, int], Planes] = host_planes
+        slots = _HOST_RING_SLOTS
+        if self.on_device:
+            from bgsoft.cuda.device import device_planes
 
-                allocate = pinned_planes
-            if slots is None:
-                slots = _HOST_RING_SLOTS + held
-            return FrameRing(max(slots, least), partial(allocate, format))
-        from bgsoft.cuda.device import device_planes
-
-        device = self.device
-        if slots is None:
-            slots = _DEVICE_RING_SLOTS
+            allocate, slots = device_planes, _DEVICE_RING_SLOTS
             slot_bytes = format.width * format.height * (1.5 * format.bytes_per_sample + 1)
-            room = device.free_bytes() * _DEVICE_SHARE
+            room = self.device.free_bytes() * _DEVICE_SHARE
             while slots > 2 * self.batch and (slots + held) * slot_bytes > room:
                 slots //= 2
-            slots += held
-        return FrameRing(max(slots, least), partial(device_planes, format))
+        elif self._device is not None:
+            from bgsoft.cuda.device import pinned_planes
+
+            allocate = pinned_planes
+        slots = self._config.ring_slots or slots + held
+        return FrameRing(max(slots, 2 * self.batch + held), partial(allocate, format))
 
     def make_picture_stages(
         self,
@@ -286,104 +250,77 @@ class StageBuilder:
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
         face_data: FaceDataWriter | None = None,
-    ) -> ClosingStage:
+    ) -> PictureStages:
         """The stages between decoder and encoder.
 
         Args:
             config: What to do.
             info: What is decoded.
             model: Makes the masks.
-            metrics: Told how long each stage takes.
-            on_cut: Told of the first frame of each new scene.
+            metrics: Gets the clocks of the stages.
+            on_cut: Called for the first frame of each new scene.
             face_data: Where faces are written; None: nowhere. The caller closes it.
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
             BackendUnavailableError: As :func:`bgsoft.backends.create`.
         """
-        build = self._device_stages if self.on_device else self.make_host_stages
-        return build(config, info, model, metrics, on_cut, face_data)
-
-    def make_host_stages(
-        self,
-        config: RenderConfig,
-        info: VideoInfo,
-        model: ResolvedModel,
-        metrics: Metrics,
-        on_cut: Callable[[Frame], None],
-        face_data: FaceDataWriter | None = None,
-    ) -> PictureStages:
-        """The same for frames on the host."""
-        with Parts() as parts:
-            faces = parts.begin(
-                "faces",
-                partial(create_host_faces, config, info.format, self._on_event, face_data),
-            )
-            workers = Workers(self.batch)
-            segmenter: Segmenter = self._choose(
-                "infer",
-                {
-                    name: partial(
-                        self._host_segmenter,
-                        name,
-                        model,
-                        info.format,
-                        workers,
-                        config.segment.looks,
-                    )
-                    for name in backends.names("infer")
-                },
-            )
-            self.faces = faces.result()
-        return PictureStages(
-            execution=HostExecution(workers),
-            reducer=CpuReducer(info.format, workers),
-            scenes=CpuSceneProbe(info.format),
+        join = partial(
+            PictureStages,
             schedule=MaskSchedule(config.segment.mask_every, config.segment.similarity_db),
-            segmenter=segmenter,
-            matte=create_matte_stage(
-                config.matte, info.format, workers, from_alpha=_makes_alpha(model)
-            ),
-            compositor=CpuCompositor(config.effect, info.format, workers),
             metrics=metrics,
             on_cut=on_cut,
+        )
+        from_alpha = FAMILIES[model.spec.family].makes_alpha
+        if self.on_device:
+            return self._device_stages(
+                config, info.format, model, join, from_alpha, metrics.observer, face_data
+            )
+        format = info.format
+        workers = Workers(self.batch)
+
+        def segmenter(backend: str) -> Segmenter:
+            device = None if backend == "cpu" else self.device
+            loader = self._loader(model)
+            looks = config.segment.looks
+            return create_host_segmenter(
+                backend, loader, format, workers, device, self._on_event, looks
+            )
+
+        with Parts() as parts:
+            make_faces = partial(create_host_faces, config, format, self._on_event, face_data)
+            faces = parts.begin("faces", make_faces)
+            chosen = self._choose("infer", segmenter)
+            self.faces = faces.result()
+        return join(
+            execution=HostExecution(workers),
+            reducer=CpuReducer(format, workers),
+            scenes=CpuSceneProbe(format),
+            segmenter=chosen,
+            matte=create_matte_stage(config.matte, format, workers, from_alpha=from_alpha),
+            compositor=CpuCompositor(config.effect, format, workers),
             faces=self.faces,
         )
 
-    def _host_segmenter(
-        self,
-        backend: str,
-        model: ResolvedModel,
-        format: FrameFormat,
-        workers: Workers,
-        looks: Looks,
-    ) -> Segmenter:
-        device = None if backend == "cpu" else self.device
-        loader = self._loader(model, self._config.precision)
-        return create_host_segmenter(
-            backend, loader, format, workers, device, self._on_event, looks
-        )
+    def _loader(self, model: ResolvedModel, precision: Precision | None = None) -> NetworkLoader:
+        def tell(text: str) -> None:
+            self._on_event(Event(kind="notice", stage="segment", message=text))
 
-    def _loader(self, model: ResolvedModel, precision: Precision) -> NetworkLoader:
-        return NetworkLoader(
-            model,
-            precision,
-            lambda text: self._on_event(Event(kind="notice", stage="segment", message=text)),
-        )
+        return NetworkLoader(model, precision or self._config.precision, tell, self._cores)
 
     def _device_stages(
         self,
         config: RenderConfig,
-        info: VideoInfo,
+        format: FrameFormat,
         model: ResolvedModel,
-        metrics: Metrics,
-        on_cut: Callable[[Frame], None],
+        join: Callable[..., PictureStages],
+        from_alpha: bool,
+        observer: Observer | None,
         face_data: FaceDataWriter | None,
-    ) -> ClosingStage:
+    ) -> PictureStages:
         from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
         from bgsoft.composite.cuda import CudaCompositor
-        from bgsoft.infer.crossing import DeviceSide
-        from bgsoft.infer.recovering import RecoveringNetwork
+        from bgsoft.infer.cuda import DeviceFedNetwork
         from bgsoft.matte.cuda import create_cuda_matte_stage
         from bgsoft.pipeline.device_execution import DeviceExecution
 
@@ -391,11 +328,11 @@ class StageBuilder:
         stream = device.new_stream()
 
         def segmenter(backend: str) -> Segmenter:
-            loader = self._loader(model, self._config.precision)
+            loader = self._loader(model)
             return create_device_segmenter(
                 backend,
                 loader,
-                info.format,
+                format,
                 self.batch,
                 device,
                 stream,
@@ -403,26 +340,29 @@ class StageBuilder:
                 config.segment.looks,
             )
 
+        def choose_segmenter() -> Segmenter:
+            with device.use(stream):
+                return self._choose("infer", segmenter)
+
         def face_network(backend: str, face_model: ResolvedModel, batch: int) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
-            precision = self._config.precision if backend == "tensorrt" else Precision.FP32
-            loader = self._loader(face_model, precision)
+            loader = self._loader(face_model, None if backend == "tensorrt" else Precision.FP32)
             wiring = Wiring(inputs=network_shapes(face_model.spec, batch))
 
-            def face_twin() -> Network:
+            def make_twin() -> Network:
                 (network,) = loader.on_cpu(wiring)
-                return DeviceSide(network, device, stream)
+                return DeviceFedNetwork(network, device, stream)
 
             if backend == "cpu":
-                return face_twin()
+                return make_twin()
             network = loader.on_gpu(wiring, backend, device, stream)
-            return RecoveringNetwork(network, face_twin, stage="face", on_event=self._on_event)
+            return RecoveringNetwork(network, make_twin, stage="face", on_event=self._on_event)
 
         def face_step(backend: str) -> FaceStep | None:
             with device.use(stream):
                 return create_device_faces(
                     config,
-                    info.format,
+                    format,
                     device,
                     backend,
                     self.batch,
@@ -431,17 +371,9 @@ class StageBuilder:
                     face_data,
                 )
 
-        def choose_segmenter() -> Segmenter:
-            with device.use(stream):
-                chosen: Segmenter = self._choose(
-                    "infer", {name: partial(segmenter, name) for name in backends.names("infer")}
-                )
-                return chosen
-
-        segment = config.segment
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.
-        batch = self.batch if segment.similarity_db is None else 1
+        batch = self.batch if config.segment.similarity_db is None else 1
         with Parts() as parts, device.use(stream):
             choosing = parts.begin("segmenter", choose_segmenter)
             # What the segmenter will run on is as good as known, except while it may yet have to
@@ -451,28 +383,25 @@ class StageBuilder:
             if expected != "tensorrt":
                 early = parts.begin("faces", partial(face_step, expected))
             with span("picture kernels"):
-                reducer = CudaReducer(info.format, batch)
-                scenes = CudaSceneProbe(info.format, batch)
+                reducer = CudaReducer(format, batch)
+                scenes = CudaSceneProbe(format, batch)
                 matte = create_cuda_matte_stage(
-                    config.matte, info.format, device, batch, from_alpha=_makes_alpha(model)
+                    config.matte, format, device, batch, from_alpha=from_alpha
                 )
-                compositor = CudaCompositor(config.effect, info.format, device)
+                compositor = CudaCompositor(config.effect, format, device)
             chosen = choosing.result()
             backend = self.choices["infer"].backend
             if early is not None and backend != expected:
                 parts.drop(early)
                 early = None
             self.faces = face_step(backend) if early is None else early.result()
-            return PictureStages(
-                execution=DeviceExecution(device, stream, batch, metrics.observer),
+            return join(
+                execution=DeviceExecution(device, stream, batch, observer),
                 reducer=reducer,
                 scenes=scenes,
-                schedule=MaskSchedule(segment.mask_every, segment.similarity_db),
                 segmenter=chosen,
                 matte=matte,
                 compositor=compositor,
-                metrics=metrics,
-                on_cut=on_cut,
                 faces=self.faces,
             )
 
@@ -485,17 +414,19 @@ class StageBuilder:
     ) -> Encoder:
         """The encoder of the output, on the device if it can be encoded there.
 
+        Args:
+            muxer: Takes its packets.
+            config: What it is to make.
+            info: What is decoded.
+            kind: Which planes it reads.
+
         Raises:
             ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
             EncodeError: The encoder refuses its settings.
             BackendUnavailableError: As :func:`bgsoft.backends.create`.
         """
-        encoder: Encoder = self._choose(
-            "encode",
-            {
-                name: partial(self.make_encoder, name, muxer, config, info, kind)
-                for name in backends.names("encode")
-            },
+        encoder = self._choose(
+            "encode", lambda name: self.make_encoder(name, muxer, config, info, kind)
         )
         return self._joined(self.choices["encode"].backend, encoder, info, kind)
 
@@ -512,14 +443,7 @@ class StageBuilder:
         info: VideoInfo,
         kind: PictureKind = PictureKind.COLOR,
     ) -> Encoder:
-        """One encoder alone, for frames where it works.
-
-        Args:
-            backend: ``nvenc`` or ``cpu``.
-            muxer: Takes its packets.
-            config: What it is to make.
-            info: What is decoded.
-            kind: Which planes it reads.
+        """The encoder ``nvenc`` or ``cpu`` alone, for frames where it works.
 
         Raises:
             ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
@@ -558,8 +482,3 @@ class StageBuilder:
         """Wait for the GPU, where one is used, so that nothing runs at exit."""
         if self._device is not None:
             self._device.synchronize()
-
-
-def _timed(name: str, make: Callable[[], R]) -> R:
-    with span(name):
-        return make()

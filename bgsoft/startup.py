@@ -68,7 +68,7 @@ def logged() -> Iterator[list[Span]]:
 
 @contextmanager
 def span(name: str) -> Iterator[None]:
-    """Note how long a ``with`` block takes, where anybody wants to know."""
+    """Note how long a ``with`` block takes, inside a :func:`logged` one."""
     log = _log.get()
     if log is None:
         yield
@@ -111,7 +111,7 @@ class Parts:
         return part
 
     def drop(self, part: Future[Any]) -> None:
-        """Do without a part, whatever comes of it."""
+        """Do without a part, also if it fails."""
         self._begun.remove(part)
         _discard(part)
 
@@ -135,7 +135,7 @@ class Parts:
             return
         for part in self._begun:
             _discard(part)
-        # An interruption is nobody's fault.
+        # An interruption comes from outside: no part's error is behind it.
         if first is not None and first is not exc and (exc is None or isinstance(exc, Exception)):
             raise first
 

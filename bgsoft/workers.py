@@ -1,7 +1,7 @@
 """A pool of threads that do the same work on the frames of a batch, side by side.
 
 NumPy, OpenCV and ONNX Runtime let go of the interpreter's lock while they compute, so threads
-serve. Each frame of a batch has a lane of its own: whatever buffers its work needs are made once a
+serve. Each frame of a batch has a lane of its own: the buffers that its work needs are made once a
 lane, and no two frames under way share any.
 """
 
@@ -96,8 +96,6 @@ class Workers(Closing):
     """
 
     def __init__(self, lanes: int = 1) -> None:
-        if lanes < 1:
-            raise ValueError(f"work needs a lane at least, not {lanes}")
         self.lanes = lanes
         self._threads: dict[int, _Lane] = {}
         """By lane, once they are needed; that of lane 0 does what runs beside all of them."""
@@ -113,11 +111,9 @@ class Workers(Closing):
             The results, in order.
 
         Raises:
-            Exception: Whatever the first item raised whose work failed; all have ended by then.
+            Exception: Of the first item whose work failed; all have ended by then.
         """
         jobs = list(enumerate(zip(*items, strict=True)))
-        if len(jobs) > self.lanes:
-            raise ValueError(f"{len(jobs)} frames for {self.lanes} lanes")
         others = [self._begin(lane, partial(work, lane, *item)) for lane, item in jobs[1:]]
         try:
             results = [work(lane, *item) for lane, item in jobs[:1]]

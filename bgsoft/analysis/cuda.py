@@ -10,10 +10,10 @@ import numpy as np
 
 from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape, is_similar
 from bgsoft.analysis.cuda_resize import resampling
-from bgsoft.cuda.pinned import pinned_array
+from bgsoft.analysis.scenes import THUMB_SHAPE, SceneCutDetector
+from bgsoft.cuda.device import pinned_array
 from bgsoft.frame import Array, Frame, FrameFormat, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
-from bgsoft.pipeline.scenes import THUMB_SHAPE, SceneCutDetector
 
 __all__ = ["CudaGrids", "CudaReducer", "CudaSceneProbe"]
 

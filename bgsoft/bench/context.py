@@ -94,7 +94,7 @@ class BenchContext:
     @functools.cached_property
     def composited(self) -> list[Frame]:
         """The same frames, kept apart, as a render gives them to its encoder."""
-        stages = self._builder().make_host_stages(
+        stages = self._builder().make_picture_stages(
             self.config, self.info, self.model, Metrics(), lambda _frame: None
         )
         made = []

@@ -25,11 +25,11 @@ from bgsoft.bench.phases import measure_phases
 from bgsoft.bench.process import run_render
 from bgsoft.bench.stage_cases import stage_cases
 from bgsoft.bench.tune import tune
-from bgsoft.beside import made_folders, write_whole
 from bgsoft.config import Codec, RenderConfig
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.machine import hardware, installed_versions
 from bgsoft.media.containers import container_for
+from bgsoft.outputs import made_folders, write_whole
 from bgsoft.presets import Layer, build_config
 from bgsoft.workers import usable_cores
 

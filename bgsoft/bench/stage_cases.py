@@ -249,12 +249,11 @@ def _upload(context: BenchContext, stack: ExitStack) -> Sampler:
     device = context.device
     import cupy
 
-    from bgsoft.cuda.device import device_planes
-    from bgsoft.cuda.pinned import pinned_planes
-    from bgsoft.pipeline.copies import DeviceUpload
+    from bgsoft.cuda.device import device_planes, pinned_planes
+    from bgsoft.pipeline.crossing import FrameCopier
 
     format = context.info.format
-    upload, done = DeviceUpload(device), cupy.cuda.Event(disable_timing=True)
+    upload, done = FrameCopier(device, up=True), cupy.cuda.Event(disable_timing=True)
     source, target = pinned_planes(format, 0), device_planes(format, 0)
     return _sampler(context, "cuda", lambda: upload.start(source, target, done))
 
@@ -262,8 +261,13 @@ def _upload(context: BenchContext, stack: ExitStack) -> Sampler:
 def _download(context: BenchContext, stack: ExitStack) -> Sampler:
     device = context.device
     from bgsoft.encode.base import PictureKind
-    from bgsoft.pipeline.copies import HostDownload
+    from bgsoft.pipeline.crossing import TurnsCopier
 
-    download = HostDownload(device, context.info.format, PictureKind.COLOR)
+    download = TurnsCopier(device, context.info.format, up=False, kind=PictureKind.COLOR)
     frame = CudaSide(device).place(context.frames[0])
-    return _sampler(context, "cuda", lambda: download.finish(download.start(frame)))
+
+    def once() -> None:
+        _, done = download.start(frame)
+        done.synchronize()
+
+    return _sampler(context, "cuda", once)

@@ -118,12 +118,12 @@ def bench(
     import sys
     from dataclasses import replace
 
-    from bgsoft.beside import check_target, made_folders, write_whole
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import ExitCode
     from bgsoft.errors import ConfigError
     from bgsoft.infer.providers import require_runtime
     from bgsoft.options import settings_from_options
+    from bgsoft.outputs import check_target, made_folders, write_whole
     from bgsoft.plotting.page import check_plot
     from bgsoft.tables import terminal_text
 

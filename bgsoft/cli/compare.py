@@ -70,10 +70,10 @@ def compare(
     Frame i of A is compared with frame i of B. PSNR and SSIM are those of FFmpeg's filters; VMAF
     needs an ffmpeg with libvmaf (pip install '.[quality]').
     """
-    from bgsoft.beside import check_target, made_folders
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import ExitCode
     from bgsoft.options import parse_choice
+    from bgsoft.outputs import check_target, made_folders
 
     console = Console()
     with traceback_on_error(verbose):

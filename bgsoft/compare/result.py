@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from bgsoft.beside import write_whole
+from bgsoft.outputs import write_whole
 
 __all__ = ["SCHEMA", "Check", "Comparison", "Curve", "Pictures", "Statistic"]
 

@@ -15,8 +15,7 @@ from bgsoft.composite.clip import ClipPlayer
 from bgsoft.composite.cuda_fill import CudaFill
 from bgsoft.composite.plan import CutoutPlan
 from bgsoft.composite.plate import color_plate, darken, image_plate
-from bgsoft.cuda.device import CopyMeter
-from bgsoft.cuda.pinned import pinned_array
+from bgsoft.cuda.device import CopyMeter, pinned_array
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 

@@ -1,1 +1,1 @@
-"""The CUDA device: context, streams, memory, and the crossings between host and device."""
+"""The CUDA device: driver, context, streams, memory, codecs and what NVML tells of it."""

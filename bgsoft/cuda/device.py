@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import cupy
 import numpy as np
+import numpy.typing as npt
 
 from bgsoft.cuda.driver import shown_number
 from bgsoft.errors import BackendUnavailableError
-from bgsoft.frame import FrameFormat, Planes
+from bgsoft.frame import Array, FrameFormat, Planes
 
-__all__ = ["PLANE_ALIGNMENT", "CopyMeter", "CudaDevice", "device_planes"]
+__all__ = [
+    "PLANE_ALIGNMENT",
+    "CopyMeter",
+    "CudaDevice",
+    "device_planes",
+    "pinned_array",
+    "pinned_planes",
+]
 
 PLANE_ALIGNMENT = 256
 """Bytes that the start of each plane is a multiple of: what any vector load needs."""
@@ -38,12 +46,10 @@ class CopyMeter:
         self._lock = threading.Lock()
 
     def add_h2d(self, size: int) -> None:
-        """Count an upload."""
         with self._lock:
             self.h2d_bytes += size
 
     def add_d2h(self, size: int) -> None:
-        """Count a download."""
         with self._lock:
             self.d2h_bytes += size
 
@@ -96,7 +102,7 @@ class CudaDevice:
         return int(free)
 
     def used_bytes(self) -> int:
-        """Device memory in use now, by whomever."""
+        """Device memory in use now, by all processes together."""
         free, total = self._device.mem_info
         return int(total - free)
 
@@ -121,6 +127,17 @@ class CudaDevice:
             yield
 
 
+def pinned_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A page-locked host array, not initialised; freed with the last view of it.
+
+    The device copies from and to such memory by itself.
+    """
+    dtype = np.dtype(dtype)
+    count = math.prod(shape)
+    memory = cupy.cuda.alloc_pinned_memory(count * dtype.itemsize)  # may be larger than asked for
+    return np.frombuffer(memory, dtype, count).reshape(shape)
+
+
 def device_planes(format: FrameFormat, slot: int) -> Planes:
     """The buffers of one ring slot on the current device.
 
@@ -129,15 +146,25 @@ def device_planes(format: FrameFormat, slot: int) -> Planes:
     256, as in 1280x720 and 1920x1080) that is the layout of NVDEC's and NVENC's surfaces, so that
     a frame is one copy.
     """
-    dtype = np.dtype(format.dtype)
-    luma_samples = math.prod(format.luma_shape)
-    chroma_samples = math.prod(format.chroma_shape)
-    step = PLANE_ALIGNMENT // dtype.itemsize
-    chroma_at = -(-luma_samples // step) * step
-    buffer = cupy.empty(chroma_at + chroma_samples, dtype)
     alpha = cupy.zeros(format.luma_shape, np.uint8)
     # Other streams write it next, and do not wait for this one.
     cupy.cuda.get_current_stream().synchronize()
+    return _planes(format, slot, cupy.empty, alpha)
+
+
+def pinned_planes(format: FrameFormat, slot: int) -> Planes:
+    """The same in page-locked host memory."""
+    alpha = pinned_array(format.luma_shape, np.uint8)
+    alpha.fill(0)
+    return _planes(format, slot, pinned_array, alpha)
+
+
+def _planes(format: FrameFormat, slot: int, empty: Callable[..., Array], alpha: Array) -> Planes:
+    dtype = np.dtype(format.dtype)
+    luma_samples = math.prod(format.luma_shape)
+    step = PLANE_ALIGNMENT // dtype.itemsize
+    chroma_at = -(-luma_samples // step) * step
+    buffer = empty((chroma_at + math.prod(format.chroma_shape),), dtype)
     return Planes(
         slot=slot,
         luma=buffer[:luma_samples].reshape(format.luma_shape),

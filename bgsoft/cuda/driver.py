@@ -39,7 +39,7 @@ def show_only(gpu: int) -> None:
     visible = os.environ.get(_VISIBLE)
     listed = None if visible is None else visible.split(",")
     if listed is not None and gpu >= len(listed):
-        return  # it is not there; whoever uses it is told so
+        return  # it is not there: its first use says so
     os.environ[_VISIBLE] = str(gpu) if listed is None else listed[gpu]
     _only = gpu
 
@@ -82,7 +82,7 @@ def open_context(gpu: int) -> None:
     """Make a device's primary context, which takes the driver half a second.
 
     It is what every CUDA library works in, and kept until the process ends. Where it cannot be
-    made nothing is told: whoever needs it will be.
+    made nothing is reported: its first use will fail.
 
     Args:
         gpu: CUDA device number.

@@ -24,42 +24,23 @@ _INTERVAL_SECONDS = 0.5
 _MILLI = 1000.0
 
 
-@dataclass(slots=True)
-class _Series:
-    total: float = 0.0
-    count: int = 0
-    largest: float = float("-inf")
-
-    def add(self, value: float) -> None:
-        self.total += value
-        self.count += 1
-        self.largest = max(self.largest, value)
-
-
 class GpuMonitor:
     """Samples one GPU between :meth:`start` and :meth:`stop`.
 
     Args:
         bus_id: PCI address of the GPU, e.g. ``0000:3b:00.0``: NVML numbers GPUs in another order
             than CUDA, and knows nothing of ``CUDA_VISIBLE_DEVICES``.
-        interval_seconds: Between samples.
-        on_value: Told the name and value of each figure, on the monitor's thread.
+        on_value: Called with the name and value of each figure, on the monitor's thread.
     """
 
-    def __init__(
-        self,
-        bus_id: str,
-        interval_seconds: float = _INTERVAL_SECONDS,
-        on_value: Callable[[str, float], None] | None = None,
-    ) -> None:
+    def __init__(self, bus_id: str, on_value: Callable[[str, float], None] | None = None) -> None:
         self._on_value = on_value
         self._bus_id = bus_id
-        self._interval = interval_seconds
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="bgsoft-nvml", daemon=True)
         self._nvml: Any = None
         self._handle: Any = None
-        self._series: dict[str, _Series] = {}
+        self._values: dict[str, list[float]] = {}
         self._samples = 0
         self._own_memory = True
         self._reason: str | None = None
@@ -67,14 +48,11 @@ class GpuMonitor:
     @property
     def peak_memory_bytes(self) -> int | None:
         """Most memory seen in use, by this process where the driver tells, else by all."""
-        series = self._series.get("memory_bytes")
-        return None if series is None else int(series.largest)
+        values = self._values.get("memory_bytes")
+        return None if values is None else int(max(values))
 
     def start(self) -> None:
         """Begin to sample; NVML itself is started on the thread, so that nothing waits for it."""
-        if self._thread is not None:
-            raise RuntimeError("the monitor has been started before")
-        self._thread = threading.Thread(target=self._run, name="bgsoft-nvml", daemon=True)
         self._thread.start()
 
     def stop(self) -> dict[str, Any]:
@@ -88,14 +66,13 @@ class GpuMonitor:
             memory was read or written.
         """
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
         return {
             "samples": self._samples,
-            "interval_s": self._interval,
+            "interval_s": _INTERVAL_SECONDS,
             "memory_of": "process" if self._own_memory else "device",
-            "mean": {name: s.total / s.count for name, s in self._series.items()},
-            "max": {name: s.largest for name, s in self._series.items()},
+            "mean": {name: sum(values) / len(values) for name, values in self._values.items()},
+            "max": {name: max(values) for name, values in self._values.items()},
             "reason": self._reason,
         }
 
@@ -117,7 +94,7 @@ class GpuMonitor:
             self._reason = f"NVML does not know the GPU at {self._bus_id}: {exc}"
         else:
             self._sample()
-            while not self._stop.wait(self._interval):
+            while not self._stop.wait(_INTERVAL_SECONDS):
                 self._sample()
             self._sample()
         finally:
@@ -127,17 +104,15 @@ class GpuMonitor:
         nvml, handle = self._nvml, self._handle
         self._samples += 1
         rates = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        if rates is not None:
-            self._add("sm_pct", rates.gpu)
-            self._add("memory_pct", rates.memory)
+        self._add("sm_pct", rates and rates.gpu)
+        self._add("memory_pct", rates and rates.memory)
         # These two answer with (percent, microseconds sampled).
         decoder = self._ask(lambda: nvml.nvmlDeviceGetDecoderUtilization(handle)[0])
         self._add("decoder_pct", decoder)
         encoder = self._ask(lambda: nvml.nvmlDeviceGetEncoderUtilization(handle)[0])
         self._add("encoder_pct", encoder)
         self._add("memory_bytes", self._memory())
-        power = self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        self._add("power_w", None if power is None else power / _MILLI)
+        self._add("power_w", self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / _MILLI))
         sensor = getattr(nvml, "NVML_TEMPERATURE_GPU", 0)
         self._add("temperature_c", self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, sensor)))
 
@@ -150,7 +125,7 @@ class GpuMonitor:
                 if process.pid == os.getpid() and process.usedGpuMemory:
                     return int(process.usedGpuMemory)
             # Decided by the first sample: a maximum over both would mean nothing.
-            if "memory_bytes" in self._series:
+            if "memory_bytes" in self._values:
                 return None
             self._own_memory = False
         used = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
@@ -167,7 +142,7 @@ class GpuMonitor:
 
     def _add(self, name: str, value: float | None) -> None:
         if value is not None:
-            self._series.setdefault(name, _Series()).add(float(value))
+            self._values.setdefault(name, []).append(float(value))
             if self._on_value is not None:
                 self._on_value(name, float(value))
 

@@ -38,7 +38,7 @@ _CODE = re.compile(r"Error code\s*:\s*(\d+)")
 _TEXT = re.compile(r"Error Type\s*:\s*(\S.*)")
 
 # NVENCSTATUS (nvEncodeAPI.h of the Video Codec SDK 13.0), those that opening a session answers
-# with. A full session table is told by 10 as documented, and by 21 in practice.
+# with. A full session table is 10 as documented, and 21 in practice.
 _NVENC_STATUS = {
     1: "this GPU has no NVENC",
     2: "this GPU has no NVENC",
@@ -78,11 +78,11 @@ def codec_errors() -> tuple[type[Exception], ...]:
 
 def vendor_text(exc: BaseException) -> str:
     """What an error says, in one line."""
-    text = str(exc)
-    found = _TEXT.search(text)
+    found = _TEXT.search(str(exc))
     if found:
         return found.group(1).strip()
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(exc).__name__)
+    lines = (line.strip() for line in str(exc).splitlines())
+    return next(filter(None, lines), type(exc).__name__)
 
 
 def nvenc_reason(exc: BaseException) -> str:
@@ -100,11 +100,7 @@ def _status(exc: BaseException) -> int:
 
 @functools.cache
 def engine_facts(gpu: int) -> Facts:
-    """What is known of a GPU's NVDEC and NVENC.
-
-    Args:
-        gpu: CUDA device number.
-    """
+    """What is known of the NVDEC and NVENC of a GPU, by its CUDA number."""
     import cupy
 
     name = cupy.cuda.runtime.getDeviceProperties(gpu)["name"].decode()
@@ -185,7 +181,7 @@ def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
         reason = f"NVENC: {nvenc_reason(exc)}"
         status = _status(exc)
         if status in _NO_NVENC:
-            facts.put(whole, reason)  # none at all, whatever the codec
+            facts.put(whole, reason)  # none at all, for any codec
         elif status not in _BUSY:
             facts.put(name, reason, lasting=False)
         raise BackendUnavailableError(reason, stage="encode") from exc

@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor, grid_shape
-from bgsoft.cuda.device import CudaDevice
-from bgsoft.cuda.pinned import pinned_array
+from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.face.anonymize import FEATHER, MAX_CELLS, Patch, make_patch
 from bgsoft.face.base import OUTLINE_POINTS, Ellipse
 from bgsoft.face.guard import (

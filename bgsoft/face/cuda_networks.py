@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import detail_factor, grid_shape
 from bgsoft.closing import Closing
-from bgsoft.cuda.pinned import pinned_array
+from bgsoft.cuda.device import pinned_array
 from bgsoft.face.base import LEFT_EYE, RIGHT_EYE
 from bgsoft.face.detect import KEYPOINTS, MAX_OVERLAP, Detections, anchor_centres
 from bgsoft.face.geometry import frame_from_roi

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bgsoft.beside import check_target, partial_beside, put, target_error
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.face.base import Face
 from bgsoft.face.landmarks import LANDMARKS
 from bgsoft.frame import Frame
+from bgsoft.outputs import check_target, partial_beside, put, write_error
 
 __all__ = ["FACE_DATA_SUFFIXES", "FaceDataWriter", "open_face_data"]
 
@@ -66,7 +66,7 @@ class FaceDataWriter(Closing):
         try:
             self._write(frame, faces)
         except OSError as exc:
-            raise target_error(_WHAT, self._path, exc) from exc
+            raise write_error(exc, self._path, _WHAT) from exc
         self.frames += 1
 
     def finish(self) -> None:
@@ -79,7 +79,7 @@ class FaceDataWriter(Closing):
         try:
             self._finish()
         except OSError as exc:
-            raise target_error(_WHAT, self._path, exc) from exc
+            raise write_error(exc, self._path, _WHAT) from exc
         self._is_finished = True
 
     def publish(self) -> None:
@@ -99,7 +99,7 @@ class FaceDataWriter(Closing):
             put(self._partial, self._target)
             self._is_published = True
         except OSError as exc:
-            raise target_error(_WHAT, self._path, exc) from exc
+            raise write_error(exc, self._path, _WHAT) from exc
 
     def close(self) -> None:
         """Keep what was written and not published as :attr:`kept`; safe to call twice."""

@@ -6,11 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.frame import Array, Frame
 
-__all__ = ["Driver", "Network", "States", "Step", "Wiring"]
+__all__ = ["TENSOR_DTYPES", "Driver", "Network", "States", "Step", "Wiring", "WrappedNetwork"]
+
+TENSOR_DTYPES: Mapping[str, type[np.generic]] = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+}
+"""ONNX Runtime's name of a type → NumPy's; models of other types are not taken."""
 
 States = Mapping[str, NDArray[Any]]
 """By input name, on the host: what a network carries from one run to the next."""
@@ -35,8 +42,6 @@ class Network(Protocol):
 
     provider: str
     """The execution provider that really runs, read back from the session."""
-    device: str
-    """``cpu`` or ``cuda:N (name)``."""
     inputs: dict[str, Array]
     """Input buffers by name: write them, then call :meth:`run`."""
     outputs: dict[str, Array]
@@ -67,9 +72,26 @@ class Network(Protocol):
         ...
 
 
+class WrappedNetwork(Network):
+    """A network around another, which is closed with it."""
+
+    def __init__(self, network: Network) -> None:
+        self.provider = network.provider
+        self._network = network
+
+    def states(self) -> States:
+        return self._network.states()
+
+    def set_states(self, states: States) -> None:
+        self._network.set_states(states)
+
+    def close(self) -> None:
+        self._network.close()
+
+
 Step = Callable[[Network, int, int], None]
-"""Called with a network and the first and last but one of some frames: they are the network's items
-0, 1 and so on. Either writes them into its inputs, or takes them from its outputs."""
+"""Called with a network and the start and stop of some frames: they are the network's items 0, 1
+and so on. Either writes them into its inputs, or takes them from its outputs."""
 
 
 class Driver(Protocol):

@@ -10,20 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.errors import BackendUnavailableError, InferenceError, ModelError
+from bgsoft.errors import InferenceError, ModelError
 from bgsoft.infer.baking import bake
-from bgsoft.infer.base import Network
-from bgsoft.infer.providers import runtime_problem
+from bgsoft.infer.base import TENSOR_DTYPES, Network
+from bgsoft.infer.providers import require_runtime
 
-_MISSING = runtime_problem()
-if _MISSING is not None:
-    raise BackendUnavailableError(f"{_MISSING.reason}: {_MISSING.fix}", stage="segment")
+require_runtime()
 
 import onnxruntime as ort  # noqa: E402 - a damaged one can be imported, but is empty
 
 __all__ = ["CpuNetwork"]
-
-_DTYPES: dict[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 class CpuNetwork(Network):
@@ -41,7 +37,6 @@ class CpuNetwork(Network):
     """
 
     provider = "CPUExecutionProvider"
-    device = "cpu"
 
     def __init__(
         self,
@@ -122,6 +117,6 @@ class CpuNetwork(Network):
 
 def _dtype(onnx_type: str, path: Path) -> type[np.generic]:
     try:
-        return _DTYPES[onnx_type]
+        return TENSOR_DTYPES[onnx_type]
     except KeyError:
         raise ModelError(f"{path.name} has a tensor of type {onnx_type}", path=path) from None

@@ -2,33 +2,30 @@
 
 Inputs and outputs are CuPy arrays at fixed addresses, so that the whole network replays as one
 CUDA graph; the host never waits for it.
+
+A model's input and mask are small (a few hundred kilobytes), so inference and compositing may run
+on different devices at little cost: two wrappers carry them across PCIe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import cupy
-import numpy as np
 import onnxruntime as ort
 
 from bgsoft.config import Precision
-from bgsoft.cuda.device import CudaDevice
+from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.errors import InferenceError, ModelError
-from bgsoft.infer.base import Network
+from bgsoft.infer.base import TENSOR_DTYPES, Network, States, WrappedNetwork
 from bgsoft.infer.providers import PROVIDERS, provider_options
 from bgsoft.infer.sessions import open_session
 from bgsoft.startup import span
 
-__all__ = ["GpuNetwork"]
-
-_DTYPES: dict[str, type[np.generic]] = {
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-}
+__all__ = ["DeviceFedNetwork", "GpuNetwork", "HostFedNetwork"]
 
 
 class GpuNetwork(Network):
@@ -42,7 +39,7 @@ class GpuNetwork(Network):
         stream: CuPy stream that every run is put on.
         precision: fp16 lets TensorRT use half precision.
         sha256: Of the file, for the engine cache.
-        tell: Told, in words, before an engine is built, which takes about a minute.
+        tell: Called with a notice before an engine is built, which takes about a minute.
         graphs: Replay as a CUDA graph. ONNX Runtime keeps one graph a thread and captures it in the
             first :meth:`run` there, when no other thread may use the device.
         largest_batch: What a TensorRT engine is built for, so that it serves smaller batches too;
@@ -73,7 +70,6 @@ class GpuNetwork(Network):
         output_shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self.provider = PROVIDERS[backend]
-        self.device = device.label
         self._stream = stream  # the session has only its address
         settings = provider_options(
             backend,
@@ -103,8 +99,7 @@ class GpuNetwork(Network):
         self._options.add_run_config_entry("gpu_graph_id", "0")
         self._binding = self._session.io_binding()
         with device.use(stream):
-            self._bind_inputs(path, shapes, device)
-            self._bind_outputs(path, shapes, device, output_shapes or {})
+            self._bind(path, shapes, device.number, output_shapes or {})
         if graphs and backend == "cuda":
             self._prepare()
 
@@ -118,8 +113,12 @@ class GpuNetwork(Network):
         with span("first run without a graph"), suppress(Exception):  # run() will tell of it
             self._session.run_with_iobinding(self._binding, options)
 
-    def _bind_inputs(
-        self, path: Path, shapes: Mapping[str, tuple[int, ...]], device: CudaDevice
+    def _bind(
+        self,
+        path: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        gpu: int,
+        output_shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
         known = {node.name: node for node in self._session.get_inputs()}
         if known.keys() != shapes.keys():
@@ -127,36 +126,24 @@ class GpuNetwork(Network):
                 f"{path.name} takes {', '.join(known)}, not {', '.join(shapes)}", path=path
             )
         for name, shape in shapes.items():
-            dtype = _DTYPES[known[name].type]
-            array = cupy.zeros(shape, dtype)
-            self.inputs[name] = array
-            self._binding.bind_input(name, "cuda", device.number, dtype, shape, array.data.ptr)
-
-    def _bind_outputs(
-        self,
-        path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
-        device: CudaDevice,
-        known: Mapping[str, tuple[int, ...]],
-    ) -> None:
+            dtype = TENSOR_DTYPES[known[name].type]
+            array = self.inputs[name] = cupy.zeros(shape, dtype)
+            self._binding.bind_input(name, "cuda", gpu, dtype, shape, array.data.ptr)
         batch = next(iter(shapes.values()))[0]
         for node in self._session.get_outputs():
-            shape: tuple[int | None, ...] = known.get(node.name) or tuple(
+            made: tuple[int | None, ...] = output_shapes.get(node.name) or tuple(
                 axis if isinstance(axis, int) else batch if position == 0 else None
                 for position, axis in enumerate(node.shape)
             )
-            if None in shape or node.type not in _DTYPES:
+            if None in made or node.type not in TENSOR_DTYPES:
                 raise ModelError(
                     f"{path.name}: output {node.name} is {node.type} of {node.shape}, which "
                     "cannot be bound",
                     path=path,
                 )
-            dtype = _DTYPES[node.type]
-            array = cupy.zeros(shape, dtype)
-            self.outputs[node.name] = array
-            self._binding.bind_output(
-                node.name, "cuda", device.number, dtype, shape, array.data.ptr
-            )
+            dtype = TENSOR_DTYPES[node.type]
+            array = self.outputs[node.name] = cupy.zeros(made, dtype)
+            self._binding.bind_output(node.name, "cuda", gpu, dtype, made, array.data.ptr)
 
     def run(self) -> None:
         try:
@@ -167,3 +154,77 @@ class GpuNetwork(Network):
     def close(self) -> None:
         self._binding = None
         self._session = None
+
+
+class HostFedNetwork(WrappedNetwork):
+    """A network on the device, used from the host: :meth:`run` waits for its outputs.
+
+    Args:
+        network: Has CuPy arrays.
+        device: Where it runs.
+        stream: The stream it runs on.
+    """
+
+    def __init__(self, network: Network, device: CudaDevice, stream: Any) -> None:
+        super().__init__(network)
+        self._gpu = device
+        self._stream = stream
+        self.inputs = {name: pinned_array(a.shape, a.dtype) for name, a in network.inputs.items()}
+        self.outputs = {name: pinned_array(a.shape, a.dtype) for name, a in network.outputs.items()}
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Faults of the device are this network's alone: the frames are on the host."""
+        try:
+            with self._gpu.use(self._stream):
+                yield
+        except cupy.cuda.runtime.CUDARuntimeError as exc:
+            raise InferenceError(f"the GPU failed: {exc}", stage="segment") from exc
+
+    def run(self) -> None:
+        with self._working():
+            for name, host in self.inputs.items():
+                self._network.inputs[name].set(host, stream=self._stream)
+                self._gpu.copies.add_h2d(host.nbytes)
+            self._network.run()
+            for name, host in self.outputs.items():
+                self._network.outputs[name].get(out=host, stream=self._stream, blocking=False)
+                self._gpu.copies.add_d2h(host.nbytes)
+            self._stream.synchronize()
+
+    def states(self) -> States:
+        with self._working():
+            return self._network.states()
+
+    def set_states(self, states: States) -> None:
+        with self._working():
+            self._network.set_states(states)
+
+
+class DeviceFedNetwork(WrappedNetwork):
+    """A network on the host, used from the device: :meth:`run` waits for its inputs.
+
+    Args:
+        network: Has NumPy arrays.
+        device: Where its inputs and outputs are wanted.
+        stream: The stream they are written and read on.
+    """
+
+    def __init__(self, network: Network, device: CudaDevice, stream: Any) -> None:
+        super().__init__(network)
+        self._gpu = device
+        self._stream = stream
+        with device.use(stream):
+            self.inputs = {n: cupy.zeros(a.shape, a.dtype) for n, a in network.inputs.items()}
+            self.outputs = {n: cupy.zeros(a.shape, a.dtype) for n, a in network.outputs.items()}
+
+    def run(self) -> None:
+        with self._gpu.use(self._stream):
+            for name, array in self.inputs.items():
+                array.get(out=self._network.inputs[name], stream=self._stream, blocking=False)
+                self._gpu.copies.add_d2h(array.nbytes)
+            self._stream.synchronize()
+            self._network.run()
+            for name, array in self.outputs.items():
+                array.set(self._network.outputs[name], stream=self._stream)
+                self._gpu.copies.add_h2d(array.nbytes)

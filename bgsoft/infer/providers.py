@@ -52,7 +52,7 @@ class Missing:
 
 
 def runtime_problem() -> Missing | None:
-    """Why there is no ONNX Runtime at all, told without importing it; None where there is."""
+    """Why there is no ONNX Runtime at all, found out without importing it; None where there is."""
     spec = importlib.util.find_spec("onnxruntime")
     if spec is None:
         return Missing(
@@ -86,10 +86,7 @@ def runtime_clash() -> Missing | None:
 
 
 def _distributions(spec: Any) -> dict[str, str]:
-    """Version by name, of ONNX Runtime's packages in the folder that it is imported from.
-
-    Read off the names of their folders: package metadata takes longer.
-    """
+    """Version by name, of ONNX Runtime's packages; package metadata takes longer to read."""
     folders = [Path(place).parent for place in spec.submodule_search_locations or ()]
     parts = [info.stem.partition("-") for at in folders for info in at.glob("*.dist-info")]
     return {name: version for name, _, version in parts if name in _PACKAGES}
@@ -97,22 +94,15 @@ def _distributions(spec: Any) -> dict[str, str]:
 
 def _reinstall(installed: Mapping[str, str]) -> str:
     version = installed.get("onnxruntime_gpu")
-    extra = "cpu" if version is None else "gpu-cu13" if _is_cuda13(version) else "gpu"
+    numbers = (int(part) for part in (version or "").split(".")[:2] if part.isdigit())
+    cuda13 = tuple(numbers) >= _FIRST_CUDA13_RUNTIME
+    extra = "cpu" if version is None else "gpu-cu13" if cuda13 else "gpu"
     return f"pip uninstall -y onnxruntime onnxruntime-gpu && pip install '.[{extra}]'"
-
-
-def _is_cuda13(runtime_version: str) -> bool:
-    numbers = [int(part) for part in runtime_version.split(".")[:2] if part.isdigit()]
-    return tuple(numbers) >= _FIRST_CUDA13_RUNTIME
 
 
 @functools.cache
 def missing_provider(backend: str) -> Missing | None:
-    """Why a GPU provider cannot run on this machine, or None where nothing speaks against it.
-
-    Args:
-        backend: ``tensorrt`` or ``cuda``.
-    """
+    """Why ``tensorrt`` or ``cuda`` cannot run here, or None where nothing speaks against it."""
     problem = runtime_problem()
     if problem is not None:
         return problem
@@ -132,7 +122,7 @@ def _missing_tensorrt() -> Missing | None:
 
     cuda13 = str(getattr(ort, "cuda_version", "")).startswith("13")
     fix = "pip install '.[gpu-cu13,tensorrt-cu13]'" if cuda13 else "pip install '.[gpu,tensorrt]'"
-    # The package loads what it holds, in whatever order: also what TensorRT opens to build engines.
+    # The package loads what it holds, in any order: also what TensorRT opens to build engines.
     with contextlib.suppress(ImportError):
         importlib.import_module("tensorrt_libs")
     for library in _TENSORRT_LIBRARIES:
@@ -182,9 +172,6 @@ def loader_problem(provider: str) -> str | None:
     """What the system says about a provider library that ONNX Runtime could not load.
 
     Only to be asked after ONNX Runtime has tried: loaded before it, the library would not work.
-
-    Args:
-        provider: ONNX Runtime's name of it.
     """
     import onnxruntime as ort
 
@@ -215,10 +202,8 @@ def provider_options(
         stream: Handle of the stream that all work is put on.
         shapes: Input shapes by name, the batch first.
         precision: fp16 lets TensorRT use half precision; CUDA runs what the file holds.
-        graphs: Replay the network as a CUDA graph. While one is captured, no other thread may use
-            the device.
-        largest_batch: The most that a TensorRT engine is built for, and built best for; None: the
-            batch of ``shapes``.
+        graphs: As for :class:`bgsoft.infer.cuda.GpuNetwork`.
+        largest_batch: The same; engines are built best for it, too.
     """
     options = {"device_id": str(gpu), "user_compute_stream": str(stream)}
     if backend == "cuda":

@@ -1,19 +1,24 @@
-"""ONNX Runtime sessions on an NVIDIA GPU, which run where they were asked to or not at all."""
+"""ONNX Runtime sessions on an NVIDIA GPU, which run where they were asked to or not at all.
+
+TensorRT's engines are kept from run to run: building one takes about a minute.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnxruntime as ort
 
 from bgsoft.cuda.driver import driver_problem
 from bgsoft.errors import BackendUnavailableError
-from bgsoft.infer.engines import engine_key, with_engines
 from bgsoft.infer.providers import (
     PROVIDERS,
     loader_problem,
@@ -21,15 +26,21 @@ from bgsoft.infer.providers import (
     preload_libraries,
     tensorrt_version,
 )
+from bgsoft.models.cache import cache_folder, locked
 from bgsoft.startup import span
 
-__all__ = ["open_provider", "open_session"]
+__all__ = ["engine_key", "open_provider", "open_session"]
+
+T = TypeVar("T")
 
 _TINY_MODEL = (
     b'\x08\x08:3\n\x0c\n\x01x\x12\x01y"\x04Relu\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08'
     b"\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
 )
 """An ONNX file: y = Relu(x), both float32 of shape (1,), opset 17."""
+
+_VOLATILE = frozenset({"user_compute_stream", "device_id", "trt_cuda_graph_enable"})
+"""Options that the same engine serves."""
 
 _building = threading.Lock()
 """One engine's timings would disturb another's."""
@@ -55,7 +66,7 @@ def open_session(
         sha256: Of the file.
         gpu_name: As the driver calls it.
         compute_capability: e.g. ``90``.
-        tell: Told, in words, before a TensorRT engine is built, and of faults of kept ones.
+        tell: Called with a notice before a TensorRT engine is built, and of faults of kept ones.
         source: What is loaded instead of the file, if it was changed.
 
     Returns:
@@ -89,17 +100,14 @@ def open_session(
         return _session(path, model, wanted[0], [wanted, (PROVIDERS["cuda"], shared)])
 
     with _building, span(f"TensorRT engine of {path.name}"):
-        return with_engines(key, load, tell)
+        return _with_engines(key, load, tell)
 
 
 def open_provider(gpu: int) -> None:
     """Have ONNX Runtime load what all its sessions on CUDA share, before the first is wanted.
 
     That is its provider's library, cuBLAS and cuDNN; none needs the interpreter, which can import
-    other things meanwhile. Where it cannot be done nothing is told: the first session will.
-
-    Args:
-        gpu: CUDA device number.
+    other things meanwhile. Nothing is reported where it cannot: the first session will.
     """
     if driver_problem(gpu) is not None or missing_provider("cuda") is not None:
         return
@@ -128,3 +136,70 @@ def _session(path: Path, model: str | bytes, provider: str, providers: list[Any]
         reason = loader_problem(provider) or "ONNX Runtime does not say why"
         raise BackendUnavailableError(f"{provider} does not start: {reason}", stage="infer")
     return session
+
+
+def engine_key(
+    *,
+    model_sha256: str,
+    options: Mapping[str, str],
+    versions: Mapping[str, str],
+    gpu_name: str,
+    compute_capability: str,
+) -> str:
+    """Name of the folder that holds the engines for exactly this combination, 32 hex digits.
+
+    ``versions`` has every library that has a hand in an engine, and no other.
+    """
+    kept = {name: value for name, value in options.items() if name not in _VOLATILE}
+    parts: list[Any] = [model_sha256, kept, dict(versions), gpu_name, compute_capability]
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[[str], None]) -> T:
+    """Load a model with the engines that are kept for it, or build and keep them.
+
+    Processes that want the same engines wait for each other. Engines appear in their folder once
+    they are complete; ones that do not load all the same are deleted and built once more. A cache
+    that cannot be written to is done without.
+
+    Args:
+        key: From :func:`engine_key`.
+        load: Makes the session; takes the provider's further options.
+        tell: As for :func:`open_session`.
+    """
+    folder = cache_folder() / "engines" / key
+    building = folder.with_suffix(".building")
+    with ExitStack() as stack:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder.with_suffix(".lock")))
+            if folder.exists():
+                try:
+                    return load(_options(folder))
+                except BackendUnavailableError as exc:
+                    tell(f"the kept TensorRT engine does not load; building it anew: {exc.message}")
+                shutil.rmtree(folder)
+            else:
+                tell("building the TensorRT engine, once, about a minute")
+            shutil.rmtree(building, ignore_errors=True)
+            building.mkdir()
+        except OSError as exc:
+            tell(
+                f"the TensorRT engine cannot be kept in {folder.parent} ({exc.strerror}): "
+                "building it for this run alone, about a minute"
+            )
+            return load({})
+        session = load(_options(building))
+        with suppress(OSError):
+            building.rename(folder)
+        return session
+
+
+def _options(folder: Path) -> dict[str, str]:
+    return {
+        "trt_engine_cache_enable": "True",
+        "trt_engine_cache_path": str(folder),
+        "trt_timing_cache_enable": "True",
+        "trt_timing_cache_path": str(folder),
+    }

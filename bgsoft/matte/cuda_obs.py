@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.config import MatteConfig
-from bgsoft.cuda.device import CudaDevice
-from bgsoft.cuda.pinned import pinned_array
+from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.base import MatteStage

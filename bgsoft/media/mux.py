@@ -23,12 +23,12 @@ from bgsoft.media.containers import Container
 from bgsoft.media.headers import ROOM, write_languages, write_pixel_aspect
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.numbered import FrameGrid
-from bgsoft.media.output import write_error
 from bgsoft.media.pyav import TAG_OPTIONS, exact
 from bgsoft.media.source import open_input
 from bgsoft.media.tags import Labels, file_tags, stream_tags
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.tracks import SideTracks
+from bgsoft.outputs import write_error
 from bgsoft.report import AudioReport, Event
 
 __all__ = ["Muxer"]
@@ -50,7 +50,7 @@ class Muxer(Closing):
     input, in which the video is discarded, and are pulled along up to each video packet's time.
 
     Args:
-        path: The file to write, normally :attr:`bgsoft.media.output.AtomicOutput.temporary`.
+        path: The file to write, normally :attr:`bgsoft.outputs.AtomicOutput.temporary`.
         container: What to write; the path's extension plays no part.
         info: The video that is rendered.
         copy_tracks: Copy sound, subtitles, attachments, chapters and tags of the input.

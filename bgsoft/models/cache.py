@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bgsoft.beside import replacing
 from bgsoft.errors import ModelDownloadError, ModelError, ModelIntegrityError
+from bgsoft.outputs import replacing
 
 __all__ = ["CACHE_VARIABLE", "cache_folder", "cache_root", "check_file", "hash_file", "pull"]
 

@@ -1,1 +1,1 @@
-"""Queues, ring and threads that join the stages; nothing here knows a vendor."""
+"""Queues, ring and threads that join the stages, on the host and on a device."""

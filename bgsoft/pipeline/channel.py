@@ -20,12 +20,10 @@ class Channel(Generic[T]):
     """Hands items from one thread to another, in order.
 
     Args:
-        capacity: Items it holds before :meth:`put` waits.
+        capacity: Items it holds before :meth:`put` waits, 1 or more.
     """
 
     def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise ValueError(f"a channel needs a capacity of at least one, not {capacity}")
         self._items: deque[T] = deque()
         self._capacity = capacity
         self._condition = threading.Condition()
@@ -70,8 +68,6 @@ class Channel(Generic[T]):
         Raises:
             ChannelClosedError: The channel was aborted.
         """
-        if not 1 <= most <= self._capacity:
-            raise ValueError(f"cannot take {most} of a channel of {self._capacity}")
         with self._condition:
             while len(self._items) < most and not self._finished and not self._aborted:
                 self._condition.wait()

@@ -1,4 +1,8 @@
-"""Decoders and encoders whose frames are wanted on the other side of PCIe."""
+"""Decoders and encoders whose frames are wanted on the other side of PCIe.
+
+Copies are asynchronous, on a stream of their own, from or to pinned memory, and counted in
+:attr:`bgsoft.cuda.device.CudaDevice.copies`.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +12,115 @@ from dataclasses import replace
 from typing import Any
 
 import cupy
+import numpy as np
 
 from bgsoft.closing import Closing
-from bgsoft.cuda.device import CudaDevice, device_planes
-from bgsoft.cuda.pinned import pinned_planes
+from bgsoft.cuda.device import CudaDevice, device_planes, pinned_planes
 from bgsoft.decode.base import Decoder, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
-from bgsoft.frame import Frame, FrameFormat, Planes
+from bgsoft.frame import Array, Frame, FrameFormat, Planes
 from bgsoft.media.info import VideoInfo
-from bgsoft.pipeline.copies import DeviceUpload, HostDownload, PlaneCopier
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
 
-__all__ = ["DownloadingDecoder", "DownloadingEncoder", "UploadingDecoder", "UploadingEncoder"]
+__all__ = [
+    "DownloadingDecoder",
+    "DownloadingEncoder",
+    "FrameCopier",
+    "TurnsCopier",
+    "UploadingDecoder",
+    "UploadingEncoder",
+]
 
-_UPLOAD_SLOTS = 4
+_DECODER_SLOTS = 4
 """Slots between decoder and copy: one being decoded into, the others on their way."""
 
 
-class UploadingDecoder(Closing):
-    """A decoder on the host whose frames go on to a device.
-
-    See :class:`bgsoft.decode.base.Decoder`. The next frame is decoded while this one is copied.
-    Slots are waited for as in :class:`bgsoft.decode.nvdec.NvdecDecoder`.
+class FrameCopier:
+    """Copies frames between host and device.
 
     Args:
-        decoder: Decodes into host slots; closed with this one.
-        device: Where the slots given to :meth:`frames` are.
+        device: The device.
+        up: From host to device; else back.
+        kind: Which planes the receiver reads; no others are copied.
+    """
+
+    def __init__(
+        self, device: CudaDevice, *, up: bool, kind: PictureKind = PictureKind.COLOR
+    ) -> None:
+        self.stream = device.new_stream()
+        self._direction = 1 if up else 2  # cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost
+        self._count = device.copies.add_h2d if up else device.copies.add_d2h
+        self._color = kind is not PictureKind.MATTE
+        self._alpha = kind is not PictureKind.COLOR
+
+    def start(self, source: Planes, target: Planes, done: Any, after: Any = None) -> None:
+        """Launch the copies of one frame.
+
+        Args:
+            source: To be left alone until ``done``.
+            target: Has planes of the same shapes.
+            done: CuPy event recorded behind the copies.
+            after: CuPy event that the copies wait for; None: nothing.
+        """
+        if after is not None:
+            self.stream.wait_event(after)
+        pairs: list[tuple[Array, Array]] = []
+        if self._color:
+            pairs += [(source.luma, target.luma), (source.chroma, target.chroma)]
+        if self._alpha:
+            pairs.append((source.alpha, target.alpha))
+        for one, other in pairs:
+            if one.shape != other.shape or one.dtype != other.dtype:
+                raise ValueError(f"a plane of {one.shape} does not fit one of {other.shape}")
+            cupy.cuda.runtime.memcpyAsync(
+                _address(other), _address(one), one.nbytes, self._direction, self.stream.ptr
+            )
+        self._count(sum(int(one.nbytes) for one, _ in pairs))
+        done.record(self.stream)
+
+
+def _address(array: Array) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+class TurnsCopier:
+    """Copies frames into two slots of its own, in turns.
+
+    Args:
+        device: The device.
+        format: Layout of the frames.
+        up: From host to device; else back.
+        kind: Which planes the receiver reads; no others are copied.
+    """
+
+    def __init__(
+        self, device: CudaDevice, format: FrameFormat, *, up: bool, kind: PictureKind
+    ) -> None:
+        self._copier = FrameCopier(device, up=up, kind=kind)
+        allocate = device_planes if up else pinned_planes
+        self._slots = [
+            (allocate(format, slot), cupy.cuda.Event(disable_timing=True)) for slot in range(2)
+        ]
+
+    def start(self, frame: Frame) -> tuple[Planes, Any]:
+        """Launch the copy of a frame, once it is ready.
+
+        Returns:
+            The slot, overwritten by the next call but one, and the event behind the copy.
+        """
+        slot, done = self._slots[0]
+        self._slots.reverse()
+        self._copier.start(frame.planes, slot, done, frame.ready)
+        return slot, done
+
+
+class _CrossingDecoder(Closing):
+    """A decoder around another; see :class:`bgsoft.decode.base.Decoder`.
+
+    Args:
+        decoder: The other; closed with this one.
+        device: Where one of both has its frames.
     """
 
     def __init__(self, decoder: Decoder, device: CudaDevice) -> None:
@@ -43,125 +129,64 @@ class UploadingDecoder(Closing):
         self.info: VideoInfo = decoder.info
         self.stats: DecodeStats = decoder.stats
         self.events: list[Event] = decoder.events
-        self._last: dict[int, Frame] = {}
-        self._ready: dict[int, Any] = {}
-
-    def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        self._device.make_current()
-        upload = DeviceUpload(self._device)
-        format = self.info.format
-        host = FrameRing(_UPLOAD_SLOTS, lambda slot: pinned_planes(format, slot))
-        pending: deque[tuple[Planes, Any]] = deque()
-        for frame in self._decoder.frames(host):
-            source = frame.planes
-            target = ring.acquire()
-            try:
-                done = self._ready.setdefault(target.slot, None)
-                if done is None:
-                    done = self._ready[target.slot] = cupy.cuda.Event(disable_timing=True)
-                last = self._last.get(target.slot)
-                upload.start(source, target, done, None if last is None else last.ready)
-            except BaseException:
-                ring.release(target)
-                raise
-            frame.planes = target
-            frame.ready = done
-            self._last[target.slot] = frame
-            pending.append((source, done))
-            # The decoder takes its next slot from the same thread: one has to be free by then.
-            while pending and (len(pending) == _UPLOAD_SLOTS or pending[0][1].done):
-                planes, event = pending.popleft()
-                event.synchronize()
-                host.release(planes)
-            yield frame
-        upload.stream.synchronize()
 
     def close(self) -> None:
         self._decoder.close()
 
 
-class DownloadingEncoder:
-    """An encoder on the host that takes frames from a device.
+class UploadingDecoder(_CrossingDecoder):
+    """A decoder on the host whose frames go on to a device.
 
-    See :class:`bgsoft.encode.base.Encoder`. While a frame is copied, the one before it is encoded;
-    so an error of the encoder comes one frame later, with the pts of the frame it belongs to.
-
-    Args:
-        encoder: Encodes host frames.
-        device: Where the frames are.
-        format: Their layout.
-        kind: Which planes the encoder reads.
+    The next frame is decoded while this one is copied. Slots are waited for as in
+    :class:`bgsoft.decode.nvdec.NvdecDecoder`.
     """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        device: CudaDevice,
-        format: FrameFormat,
-        kind: PictureKind = PictureKind.COLOR,
-    ) -> None:
-        self.name = encoder.name
-        self.frames = 0
-        self._encoder = encoder
-        self._device = device
-        self._download = HostDownload(device, format, kind)
-        self._waiting: Frame | None = None
-        """Downloaded, to be encoded during the next download."""
-
-    def encode(self, frame: Frame) -> None:
-        self._device.make_current()
-        turn = self._download.start(frame)
-        self._encode_waiting()
-        self._waiting = replace(frame, planes=self._download.finish(turn), ready=None)
-        self.frames += 1
-
-    def _encode_waiting(self) -> None:
-        frame, self._waiting = self._waiting, None
-        if frame is not None:
-            self._encoder.encode(frame)
-
-    def finish(self) -> None:
-        self._encode_waiting()
-        self._encoder.finish()
-
-    def close(self) -> None:
-        self._waiting = None
-        self._encoder.close()
-
-
-class DownloadingDecoder(Closing):
-    """A decoder on a device whose frames go on to the host.
-
-    See :class:`bgsoft.decode.base.Decoder`.
-
-    Args:
-        decoder: Decodes into device slots; closed with this one.
-        device: Where it decodes.
-    """
-
-    def __init__(self, decoder: Decoder, device: CudaDevice) -> None:
-        self._decoder = decoder
-        self._device = device
-        self.info: VideoInfo = decoder.info
-        self.stats: DecodeStats = decoder.stats
-        self.events: list[Event] = decoder.events
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        """See :meth:`bgsoft.decode.base.Decoder.frames`; the slots should be pinned."""
         self._device.make_current()
-        stream = self._device.new_stream()
-        copier = PlaneCopier(stream, PlaneCopier.DEVICE_TO_HOST, PictureKind.COLOR)
+        copier = FrameCopier(self._device, up=True)
+        format = self.info.format
+        host = FrameRing(_DECODER_SLOTS, lambda slot: pinned_planes(format, slot))
+        pending: deque[tuple[Planes, Any]] = deque()
+        last: dict[int, Frame] = {}
+        ready: dict[int, Any] = {}
+        for frame in self._decoder.frames(host):
+            source = frame.planes
+            target = ring.acquire()
+            try:
+                if target.slot not in ready:
+                    ready[target.slot] = cupy.cuda.Event(disable_timing=True)
+                done, before = ready[target.slot], last.get(target.slot)
+                copier.start(source, target, done, None if before is None else before.ready)
+            except BaseException:
+                ring.release(target)
+                raise
+            frame.planes = target
+            frame.ready = done
+            last[target.slot] = frame
+            pending.append((source, done))
+            # The decoder takes its next slot from the same thread: one has to be free by then.
+            while pending and (len(pending) == _DECODER_SLOTS or pending[0][1].done):
+                planes, event = pending.popleft()
+                event.synchronize()
+                host.release(planes)
+            yield frame
+        copier.stream.synchronize()
+
+
+class DownloadingDecoder(_CrossingDecoder):
+    """A decoder on a device whose frames go on to the host, into slots that should be pinned."""
+
+    def frames(self, ring: FrameRing) -> Iterator[Frame]:
+        self._device.make_current()
+        copier = FrameCopier(self._device, up=False)
         done = cupy.cuda.Event(disable_timing=True)
         format = self.info.format
         # NVDEC is ahead of the copy by what fits in here.
-        slots = FrameRing(_UPLOAD_SLOTS, lambda slot: device_planes(format, slot))
+        slots = FrameRing(_DECODER_SLOTS, lambda slot: device_planes(format, slot))
         for frame in self._decoder.frames(slots):
             target = ring.acquire()
             try:
-                if frame.ready is not None:
-                    stream.wait_event(frame.ready)
-                self._device.copies.add_d2h(copier.copy(frame.planes, target))
-                done.record(stream)
+                copier.start(frame.planes, target, done, frame.ready)
                 done.synchronize()
             except BaseException:
                 ring.release(target)
@@ -171,51 +196,73 @@ class DownloadingDecoder(Closing):
             frame.ready = None
             yield frame
 
-    def close(self) -> None:
-        self._decoder.close()
 
-
-class UploadingEncoder:
-    """An encoder on a device that takes frames from the host.
-
-    See :class:`bgsoft.encode.base.Encoder`.
+class _CrossingEncoder:
+    """An encoder around another; see :class:`bgsoft.encode.base.Encoder`.
 
     Args:
-        encoder: Encodes device frames.
-        device: Where it encodes.
+        encoder: The other; closed with this one.
+        device: Where one of both has its frames.
         format: Layout of the frames.
-        kind: Which planes it reads.
+        kind: Which planes the encoder reads.
     """
 
+    _up: bool
+    """Frames go from the host to the device."""
+
     def __init__(
-        self,
-        encoder: Encoder,
-        device: CudaDevice,
-        format: FrameFormat,
-        kind: PictureKind = PictureKind.COLOR,
+        self, encoder: Encoder, device: CudaDevice, format: FrameFormat, kind: PictureKind
     ) -> None:
         self.name = encoder.name
         self.frames = 0
         self._encoder = encoder
         self._device = device
-        self._stream = device.new_stream()
-        self._copier = PlaneCopier(self._stream, PlaneCopier.HOST_TO_DEVICE, kind)
-        self._slots = [device_planes(format, slot) for slot in range(2)]
-        self._done = [cupy.cuda.Event(disable_timing=True) for _ in range(2)]
-        self._turn = 0
-
-    def encode(self, frame: Frame) -> None:
-        self._device.make_current()
-        turn, self._turn = self._turn, 1 - self._turn
-        source = frame.planes
-        self._device.copies.add_h2d(self._copier.copy(source, self._slots[turn]))
-        self._done[turn].record(self._stream)
-        self._done[turn].synchronize()
-        self._encoder.encode(replace(frame, planes=self._slots[turn], ready=self._done[turn]))
-        self.frames += 1
+        self._copier = TurnsCopier(device, format, up=self._up, kind=kind)
 
     def finish(self) -> None:
         self._encoder.finish()
 
     def close(self) -> None:
         self._encoder.close()
+
+
+class DownloadingEncoder(_CrossingEncoder):
+    """An encoder on the host that takes frames from a device.
+
+    While a frame is copied, the one before it is encoded; so an error of the encoder comes one
+    frame later, with the pts of the frame it belongs to.
+    """
+
+    _up = False
+    _waiting: Frame | None = None
+    """Downloaded, to be encoded during the next download."""
+
+    def encode(self, frame: Frame) -> None:
+        self._device.make_current()
+        planes, done = self._copier.start(frame)
+        self._encode_waiting()
+        done.synchronize()
+        self._waiting = replace(frame, planes=planes, ready=None)
+        self.frames += 1
+
+    def _encode_waiting(self) -> None:
+        frame, self._waiting = self._waiting, None
+        if frame is not None:
+            self._encoder.encode(frame)
+
+    def finish(self) -> None:
+        self._encode_waiting()
+        super().finish()
+
+
+class UploadingEncoder(_CrossingEncoder):
+    """An encoder on a device that takes frames from the host."""
+
+    _up = True
+
+    def encode(self, frame: Frame) -> None:
+        self._device.make_current()
+        planes, done = self._copier.start(frame)
+        done.synchronize()
+        self._encoder.encode(replace(frame, planes=planes, ready=done))
+        self.frames += 1

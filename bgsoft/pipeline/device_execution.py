@@ -34,7 +34,7 @@ class DeviceTimer:
     Results are read once the device is through with a batch, so nothing waits for them.
 
     Args:
-        observer: Also told of each stage's time on the device; that costs one wait, at the start.
+        observer: Also called for each stage's time on the device, at the cost of one wait.
     """
 
     def __init__(self, observer: Observer | None = None) -> None:
@@ -46,7 +46,7 @@ class DeviceTimer:
         self._pending: list[list[tuple[StageClock | None, Any]]] = []
 
     def mark(self, clock: StageClock | None) -> None:
-        """What was launched since the last mark belongs to ``clock``; None: to nobody."""
+        """What was launched since the last mark belongs to ``clock``; None: to no stage."""
         if self._observer is not None and self._origin is None:
             self._set_origin()
         event = self._free.pop() if self._free else cupy.cuda.Event()
@@ -105,7 +105,7 @@ class DeviceExecution:
         device: Where the frames are.
         stream: The stream of all work, also the networks'.
         batch: Frames at a time.
-        observer: Told of each stage's time on the device.
+        observer: Called for each stage's time on the device.
     """
 
     def __init__(

@@ -1,18 +1,27 @@
-"""Always-on stage timing: two clock reads a stage and frame."""
+"""How long stages take (two clock reads a stage and frame), how far a render is, and its memory."""
 
 from __future__ import annotations
 
+import resource
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Metrics", "Observer", "StageClock", "observed"]
+from bgsoft.report import Progress
+
+__all__ = ["Metrics", "Observer", "ProgressMeter", "StageClock", "observed", "peak_rss_bytes"]
+
+_INTERVAL_SECONDS = 0.1
+_WINDOW_SECONDS = 3.0
+"""Frame rate and load shown are means over this long: steady, yet quick to follow a change."""
 
 
 class Observer(Protocol):
-    """Is told of everything that the clocks measure, while it happens; from any thread.
+    """Is called for everything that the clocks measure, while it happens; from any thread.
 
     Times are nanoseconds of :func:`time.perf_counter_ns`.
     """
@@ -35,17 +44,10 @@ class Observer(Protocol):
 
 
 @contextmanager
-def observed(observer: Observer | None, name: str) -> Iterator[None]:
-    """Tell an observer of a ``with`` block that is no stage's work."""
-    if observer is None:
+def observed(observer: Observer | None, name: str, call: int = 0) -> Iterator[None]:
+    """Tell an observer, where there is one, of a ``with`` block that is no stage's work."""
+    with StageClock(name, observer, calls=call).measure():
         yield
-        return
-    observer.begin(name)
-    started = time.perf_counter_ns()
-    try:
-        yield
-    finally:
-        observer.end(name, started, time.perf_counter_ns(), 0)
 
 
 @dataclass(slots=True)
@@ -97,3 +99,79 @@ class Metrics:
     def busy(self) -> dict[str, int]:
         """Busy nanoseconds by stage, now."""
         return {name: clock.busy_ns for name, clock in self.stages.items()}
+
+
+class ProgressMeter:
+    """Calls back with a :class:`Progress` about ten times a second.
+
+    Args:
+        total: Frames expected; None where unknown.
+        metrics: Clocks of the pipeline.
+        callback: Takes the snapshots, in the thread that calls :meth:`tick`.
+    """
+
+    def __init__(
+        self, total: int | None, metrics: Metrics, callback: Callable[[Progress], None]
+    ) -> None:
+        self._total = total
+        self._metrics = metrics
+        self._callback = callback
+        self._started = time.perf_counter()
+        self._reported = self._started
+        self._history: deque[tuple[float, int, dict[str, int]]] = deque(
+            [(self._started, 0, metrics.busy())]
+        )
+
+    def tick(self, frames: int) -> None:
+        """Take note of the frames encoded so far; report where it is time."""
+        now = time.perf_counter()
+        if now - self._reported >= _INTERVAL_SECONDS:
+            self._report(now, frames)
+
+    def finish(self, frames: int) -> None:
+        """Report the end, whenever the last report was."""
+        self._total = frames
+        self._report(time.perf_counter(), frames)
+
+    def _report(self, now: float, frames: int) -> None:
+        busy = self._metrics.busy()
+        self._history.append((now, frames, busy))
+        while len(self._history) > 2 and now - self._history[1][0] >= _WINDOW_SECONDS:
+            self._history.popleft()
+        since, before, busy_before = self._history[0]
+        seconds = now - since
+        fps = (frames - before) / seconds if seconds > 0 else 0.0
+        load = {
+            name: min(1.0, max(0.0, (ns - busy_before.get(name, 0)) / (seconds * 1e9)))
+            for name, ns in busy.items()
+            if seconds > 0
+        }
+        total = self._total
+        # The header's count can be too low; then the rest is unknown rather than negative.
+        known = total is not None and frames <= total
+        self._callback(
+            Progress(
+                frames=frames,
+                total=total if known else None,
+                elapsed_seconds=now - self._started,
+                fps=fps,
+                eta_seconds=(total - frames) / fps if known and total and fps > 0 else None,
+                load=load,
+            )
+        )
+        self._reported = now
+
+
+def peak_rss_bytes() -> int:
+    """The largest resident set of this process so far, bytes.
+
+    Read from Linux' ``VmHWM``: ``getrusage`` also counts the process that started this one, up to
+    the moment it was replaced.
+    """
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -8,19 +8,84 @@ batch: everything that remembers earlier frames is reset between its parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from bgsoft.analysis.base import Reducer
 from bgsoft.composite.base import Compositor
 from bgsoft.face.step import FaceStep, FoundFaces
 from bgsoft.frame import Array, Frame, Matte, Reduced
 from bgsoft.matte.base import MatteStage
-from bgsoft.pipeline.execution import Execution
-from bgsoft.pipeline.metrics import Metrics, observed
+from bgsoft.pipeline.metrics import Metrics, StageClock, observed
 from bgsoft.segment.base import Segmenter
+from bgsoft.workers import Workers
 
-__all__ = ["MaskSchedule", "PictureStages", "SceneProbe"]
+__all__ = ["Execution", "HostExecution", "MaskSchedule", "PictureStages", "SceneProbe"]
+
+R = TypeVar("R")
+
+
+class Execution(Protocol):
+    """How the picture loop's work is carried out, wherever the frames are."""
+
+    batch: int
+    """Frames at a time, 1 or more."""
+
+    def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
+        """Around all work on some frames: what is done inside comes after what made them."""
+        ...
+
+    def measure(self, clock: StageClock) -> AbstractContextManager[None]:
+        """Around the work of one stage: its time is that stage's."""
+        ...
+
+    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
+        """Something that needs nothing of what follows; calling the answer waits for its result."""
+        ...
+
+    def hand_out(self, frames: Sequence[Frame]) -> None:
+        """Frames are finished once all that was done so far is done."""
+        ...
+
+    def wait(self) -> None:
+        """Wait for all that is under way."""
+        ...
+
+    def close(self) -> None:
+        """Free what it works with; safe to call twice."""
+        ...
+
+
+class HostExecution:
+    """Works at once, the frames of a batch side by side.
+
+    Args:
+        workers: Closed with it.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self.batch = workers.lanes
+
+    def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def measure(self, clock: StageClock) -> AbstractContextManager[None]:
+        return clock.measure()
+
+    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
+        return self._workers.beside(work).result
+
+    def hand_out(self, frames: Sequence[Frame]) -> None:
+        """On the host what is done is done."""
+
+    def wait(self) -> None:
+        """Nothing is under way."""
+
+    def close(self) -> None:
+        self._workers.close()
 
 
 class SceneProbe(Protocol):
@@ -74,79 +139,73 @@ class MaskSchedule:
         self._since = None
 
 
+@dataclass(kw_only=True, eq=False)
 class PictureStages:
     """Runs the picture stages of one render on batches of frames, in presentation order.
 
     All state between frames is in the stages that are passed in; a scene cut resets it.
-
-    Args:
-        execution: Carries the work out; closed with the stages.
-        reducer: Makes the analysis grids.
-        scenes: Sees scene cuts.
-        schedule: Says which frames are segmented.
-        segmenter: Makes the masks.
-        matte: Makes the mattes.
-        compositor: Replaces the background.
-        metrics: Where the clocks are.
-        on_cut: Told of each frame that begins a new scene.
-        faces: What is done for faces; None: nothing.
     """
 
-    def __init__(
-        self,
-        *,
-        execution: Execution,
-        reducer: Reducer,
-        scenes: SceneProbe,
-        schedule: MaskSchedule,
-        segmenter: Segmenter,
-        matte: MatteStage,
-        compositor: Compositor,
-        metrics: Metrics,
-        on_cut: Callable[[Frame], None],
-        faces: FaceStep | None = None,
-    ) -> None:
-        self.batch = execution.batch
+    execution: Execution
+    """Carries the work out; closed with the stages."""
+    reducer: Reducer
+    """Makes the analysis grids."""
+    scenes: SceneProbe
+    """Sees scene cuts."""
+    schedule: MaskSchedule
+    """Says which frames are segmented."""
+    segmenter: Segmenter
+    """Makes the masks."""
+    matte: MatteStage
+    """Makes the mattes."""
+    compositor: Compositor
+    """Replaces the background."""
+    metrics: Metrics
+    """Has the clocks."""
+    on_cut: Callable[[Frame], None]
+    """Called for each frame that begins a new scene."""
+    faces: FaceStep | None = None
+    """What is done for faces; None: nothing."""
+
+    def __post_init__(self) -> None:
+        for stage in ("segment", "matte", "composite", "face"):
+            self.metrics.stage(stage)  # others read the clocks while frames run
+
+    @property
+    def batch(self) -> int:
         """Frames at a time, for :class:`bgsoft.pipeline.runner.Pipeline`."""
-        self.held = 0 if faces is None else faces.held
+        return self.execution.batch
+
+    @property
+    def held(self) -> int:
         """Frames kept back at most, for the same."""
-        self._execution = execution
-        self._reducer = reducer
-        self._scenes = scenes
-        self._schedule = schedule
-        self._segmenter = segmenter
-        self._matte = matte
-        self._compositor = compositor
-        self._faces = faces
-        self._on_cut = on_cut
-        self._observer = metrics.observer
-        self._segment_clock = metrics.stage("segment")
-        self._matte_clock = metrics.stage("matte")
-        self._composite_clock = metrics.stage("composite")
-        self._face_clock = metrics.stage("face")
+        return 0 if self.faces is None else self.faces.held
+
+    def _measure(self, stage: str) -> AbstractContextManager[None]:
+        return self.execution.measure(self.metrics.stage(stage))
 
     def start(self) -> None:
         """Run the models once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
-        with self._execution.working(()):
-            with observed(self._observer, "first run of the model"):
-                self._segmenter.start()
-            if self._faces is not None:
-                with observed(self._observer, "first run of the face models"):
-                    self._faces.start()
-            self._execution.wait()
+        with self.execution.working(()):
+            with observed(self.metrics.observer, "first run of the model"):
+                self.segmenter.start()
+            if self.faces is not None:
+                with observed(self.metrics.observer, "first run of the face models"):
+                    self.faces.start()
+            self.execution.wait()
 
     def process(self, frame: Frame) -> Matte:
-        """Finish one frame in place, whatever may follow, and write its matte into its alpha plane.
+        """Finish one frame in place, without the next ones; its alpha plane gets its matte.
 
         For single frames: faces are hidden by what is known of this frame and those before it.
 
         Raises:
             InferenceError: The model failed on this frame.
         """
-        with self._execution.working([frame]):
+        with self.execution.working([frame]):
             _, (matte,) = self._composite_batch([frame])
-            if self._faces is not None:
-                self._faces.flush()
+            if self.faces is not None:
+                self.faces.flush()
         return matte
 
     def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
@@ -155,26 +214,26 @@ class PictureStages:
         Raises:
             InferenceError: The model failed on a frame.
         """
-        with self._execution.working(frames):
+        with self.execution.working(frames):
             finished, _ = self._composite_batch(frames)
-            self._execution.hand_out(finished)
+            self.execution.hand_out(finished)
         return finished
 
     def flush(self) -> list[Frame]:
         """Finish what is kept back; see :class:`bgsoft.pipeline.runner.FrameStage`."""
-        if self._faces is None:
+        if self.faces is None:
             return []
-        with self._execution.working(()):
-            with self._execution.measure(self._face_clock):
-                finished = self._faces.flush()
-            self._execution.hand_out(finished)
+        with self.execution.working(()):
+            with self._measure("face"):
+                finished = self.faces.flush()
+            self.execution.hand_out(finished)
         return finished
 
     def _composite_batch(self, frames: Sequence[Frame]) -> tuple[list[Frame], list[Matte]]:
         """Frames that are finished now, and the mattes of those that were given."""
-        with self._execution.measure(self._segment_clock):
-            grids = self._reducer.reduce(frames)
-            cuts = self._scenes.cuts(grids)
+        with self._measure("segment"):
+            grids = self.reducer.reduce(frames)
+            cuts = self.scenes.cuts(grids)
         finished: list[Frame] = []
         mattes: list[Matte] = []
         for start, stop in _scenes(cuts):
@@ -189,63 +248,59 @@ class PictureStages:
         self, frames: Sequence[Frame], grids: Sequence[Reduced]
     ) -> tuple[list[Frame], list[Matte]]:
         """The same for frames of one scene."""
-        measure, faces = self._execution.measure, self._faces
+        measure, faces = self._measure, self.faces
         if faces is not None:
-            find = partial(self._find, faces, frames, grids)
-            found = self._execution.beside(find)
-        with measure(self._segment_clock):
+            found = self.execution.beside(partial(self._find, faces, frames, grids))
+        with measure("segment"):
             masks = self._masks(frames, grids)
-        with measure(self._matte_clock):
-            mattes = self._matte.refine(masks, frames, grids)
+        with measure("matte"):
+            mattes = self.matte.refine(masks, frames, grids)
         if faces is not None:
             faces.fetch_mattes(mattes)
             faces_of = found()
-            with measure(self._face_clock):
+            with measure("face"):
                 faces.edit_mattes(frames, mattes, faces_of)
-        with measure(self._composite_clock):
-            self._compositor.apply(frames, mattes, grids)
+        with measure("composite"):
+            self.compositor.apply(frames, mattes, grids)
         if faces is None:
             return list(frames), mattes
-        with measure(self._face_clock):
+        with measure("face"):
             return faces.finish(frames, faces_of), mattes
 
     def _masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[Array | None]:
         """The masks of the frames that are due, made at once; None for the others."""
-        due = [index for index, grid in enumerate(grids) if self._is_due(grid)]
+        due = [i for i, grid in enumerate(grids) if self.schedule.is_due(grid, self.scenes)]
         masks: list[Array | None] = [None] * len(frames)
         if due:
-            made = self._segmenter.masks([frames[i] for i in due], [grids[i] for i in due])
+            made = self.segmenter.masks([frames[i] for i in due], [grids[i] for i in due])
             for index, mask in zip(due, made, strict=True):
                 masks[index] = mask
         return masks
 
-    def _is_due(self, grid: Reduced) -> bool:
-        return self._schedule.is_due(grid, self._scenes)
-
     def _find(
         self, faces: FaceStep, frames: Sequence[Frame], grids: Sequence[Reduced]
     ) -> list[FoundFaces]:
-        with self._execution.measure(self._face_clock):
+        with self._measure("face"):
             return faces.find(frames, grids)
 
     def _reset(self, frame: Frame) -> None:
         """Forget what was before this frame, which begins a new scene."""
-        self._schedule.reset()
-        self._segmenter.reset()
-        self._matte.reset()
-        if self._faces is not None:
-            self._faces.reset()
-        self._on_cut(frame)
+        self.schedule.reset()
+        self.segmenter.reset()
+        self.matte.reset()
+        if self.faces is not None:
+            self.faces.reset()
+        self.on_cut(frame)
 
     def close(self) -> None:
         """Free the stages; safe to call twice."""
-        with self._execution.working(()):
-            self._execution.wait()
-            if self._faces is not None:
-                self._faces.close()
-        self._segmenter.close()
-        self._compositor.close()
-        self._execution.close()
+        with self.execution.working(()):
+            self.execution.wait()
+            if self.faces is not None:
+                self.faces.close()
+        self.segmenter.close()
+        self.compositor.close()
+        self.execution.close()
 
 
 def _scenes(cuts: Sequence[bool]) -> Iterator[tuple[int, int]]:

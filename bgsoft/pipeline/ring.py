@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
 from bgsoft.frame import Frame, Planes
-from bgsoft.pipeline.metrics import Observer
+from bgsoft.pipeline.metrics import StageClock
 
 __all__ = ["FrameRing", "RingClosedError"]
 
 
 class RingClosedError(Exception):
-    """The ring was closed while somebody waited for a slot: the pipeline is stopping."""
+    """The ring was closed while a thread waited for a slot: the pipeline is stopping."""
 
 
 class FrameRing:
@@ -27,18 +26,13 @@ class FrameRing:
     """
 
     def __init__(self, slots: int, allocate: Callable[[int], Planes]) -> None:
-        if slots < 1:
-            raise ValueError(f"a ring needs at least one slot, not {slots}")
         self._free: deque[Planes] = deque(allocate(slot) for slot in range(slots))
         self._out: set[int] = set()
         self._condition = threading.Condition()
         self._closed = False
         self.size = slots
-        self.observer: Observer | None = None
-        """Told of every wait."""
-        self._waits = 0
-        self.waited_ns = 0
-        """Time that :meth:`acquire` has spent waiting, all calls together."""
+        self.waiting = StageClock("wait for a slot")
+        """Time that :meth:`acquire` has spent waiting."""
 
     def acquire(self) -> Planes:
         """Take a free slot, waiting for one if need be.
@@ -48,17 +42,9 @@ class FrameRing:
         """
         with self._condition:
             if not self._free and not self._closed:
-                observer = self.observer
-                if observer is not None:
-                    observer.begin("wait for a slot")
-                started = time.perf_counter_ns()
-                while not self._free and not self._closed:
-                    self._condition.wait()
-                ended = time.perf_counter_ns()
-                self.waited_ns += ended - started
-                if observer is not None:
-                    observer.end("wait for a slot", started, ended, self._waits)
-                self._waits += 1
+                with self.waiting.measure():
+                    while not self._free and not self._closed:
+                        self._condition.wait()
             if self._closed:
                 raise RingClosedError
             planes = self._free.popleft()

@@ -14,22 +14,27 @@ from bgsoft.decode.base import Decoder
 from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
 from bgsoft.frame import Frame
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
-from bgsoft.pipeline.metrics import Metrics
+from bgsoft.pipeline.metrics import Metrics, observed
 from bgsoft.pipeline.ring import FrameRing, RingClosedError
 
-__all__ = ["FrameSink", "FrameStage", "Pipeline", "PipelineResult"]
+__all__ = ["FrameSink", "FrameStage", "Pipeline", "PipelineResult", "check_pts"]
 
 _POLL_SECONDS = 0.05
 """How often the calling thread looks for cancellation and reports progress."""
 
 
 class FrameStage(Protocol):
-    """Whatever happens to frames between decoder and encoder."""
+    """What happens to frames between decoder and encoder."""
 
-    batch: int
-    """Frames it takes at a time, 1 or more."""
-    held: int
-    """Frames it keeps back at most when it is given the next ones, 0 or more."""
+    @property
+    def batch(self) -> int:
+        """Frames it takes at a time, 1 or more."""
+        ...
+
+    @property
+    def held(self) -> int:
+        """Frames it keeps back at most when it is given the next ones, 0 or more."""
+        ...
 
     def start(self) -> None:
         """Called once, in the thread that will process, before the first frame is decoded."""
@@ -53,7 +58,7 @@ class FrameStage(Protocol):
 
 
 class FrameSink(Protocol):
-    """Whatever takes the finished frames."""
+    """What takes the finished frames."""
 
     def encode(self, frame: Frame) -> None:
         """Take one frame; its slot may be reused once this returns."""
@@ -76,10 +81,6 @@ class PipelineResult:
     """Duration of the last frame, in the source's time base."""
     first_frame_seconds: float | None = None
     """From the start of the run to the first frame handed to the encoder."""
-    start_seconds: float = 0.0
-    """What the stage took to start, before the first frame was decoded."""
-    wall_seconds: float = 0.0
-    """The whole run, the start included."""
 
 
 class Pipeline:
@@ -115,7 +116,7 @@ class Pipeline:
         self._sink = sink
         self._ring = ring
         self._metrics = metrics
-        ring.observer = metrics.observer
+        ring.waiting.observer = metrics.observer
         self._on_tick = on_tick
         self._cancel = cancel or threading.Event()
         # While the stage waits for a full batch, it keeps some frames back: with fewer slots than
@@ -144,10 +145,9 @@ class Pipeline:
         Raises:
             RenderCancelledError: ``cancel`` was set.
             VerificationError: Frames were lost, doubled or changed their time.
-            BgsoftError: Whatever failed first in a stage.
+            BgsoftError: What failed first in a stage.
         """
-        started = time.perf_counter()
-        self._started = started
+        self._started = time.perf_counter()
         threads = [
             threading.Thread(target=self._guard, args=(name, body), name=f"bgsoft-{name}")
             for name, body in (
@@ -167,8 +167,7 @@ class Pipeline:
                 thread.join()
         if self._error is not None:
             raise self._error
-        self._result.wall_seconds = time.perf_counter() - started
-        self._verify()
+        check_pts(self._result, self._result.encoded_pts, "encoded", "became")
         return self._result
 
     def _watch(self, threads: list[threading.Thread]) -> None:
@@ -206,11 +205,11 @@ class Pipeline:
         frames = self._decoder.frames(self._ring)
         try:
             while True:
-                waited = self._ring.waited_ns
+                waited = self._ring.waiting.busy_ns
                 with clock.measure():
                     frame = next(frames, None)
                 # Waiting for a free slot is waiting for the encoder, not decoding.
-                clock.busy_ns -= self._ring.waited_ns - waited
+                clock.busy_ns -= self._ring.waiting.busy_ns - waited
                 if frame is None:
                     break
                 self._result.decoded_pts.append(frame.pts)
@@ -227,7 +226,6 @@ class Pipeline:
         try:
             self._stage.start()
         finally:
-            self._result.start_seconds = time.perf_counter() - self._started
             self._started_stage.set()
         call = 0
         while frames := self._decoded.take(self._stage.batch):
@@ -239,14 +237,8 @@ class Pipeline:
 
     def _pass_on(self, work: Callable[[], Sequence[Frame]], call: int) -> None:
         """Let the stage work, and hand on what it has finished."""
-        observer = self._metrics.observer
-        if observer is None:
+        with observed(self._metrics.observer, "picture", call):
             finished = work()
-        else:
-            observer.begin("picture")
-            started = time.perf_counter_ns()
-            finished = work()
-            observer.end("picture", started, time.perf_counter_ns(), call)
         for frame in finished:
             self._finished.put(frame)
 
@@ -271,17 +263,21 @@ class Pipeline:
             observer.counter("finished", len(self._finished))
             observer.counter("slots in use", self._ring.in_use)
 
-    def _verify(self) -> None:
-        decoded, encoded = self._result.decoded_pts, self._result.encoded_pts
-        if decoded == encoded:
-            return
-        if len(decoded) != len(encoded):
-            raise VerificationError(
-                f"{len(decoded)} frames were decoded but {len(encoded)} encoded", stage="encode"
-            )
-        at = next(i for i, (a, b) in enumerate(zip(decoded, encoded, strict=True)) if a != b)
+
+def check_pts(result: PipelineResult, found: Sequence[int], done: str, became: str) -> None:
+    """Raise VerificationError unless each decoded frame is found once, at its time.
+
+    ``done`` says what was done to frames that are found, ``became`` how one's time changed.
+    """
+    decoded = result.decoded_pts
+    if len(decoded) != len(found):
         raise VerificationError(
-            f"frame {at} changed its time: pts {decoded[at]} became {encoded[at]}",
-            stage="encode",
-            pts=decoded[at],
+            f"{len(decoded)} frames were decoded but {len(found)} {done}", stage="encode"
         )
+    for at, (before, after) in enumerate(zip(decoded, found, strict=True)):
+        if before != after:
+            raise VerificationError(
+                f"frame {at} changed its time: pts {before} {became} {after}",
+                stage="encode",
+                pts=before,
+            )

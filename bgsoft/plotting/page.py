@@ -12,8 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bgsoft.beside import write_whole
 from bgsoft.errors import BackendUnavailableError, ConfigError
+from bgsoft.outputs import write_whole
 from bgsoft.plotting.charts import DARK, LIGHT, WIDTH, Chart
 from bgsoft.tables import FAILED, Table, plain_text
 

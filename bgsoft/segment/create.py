@@ -10,8 +10,7 @@ from bgsoft.analysis.base import grid_shape
 from bgsoft.config import Looks
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Driver, Network
-from bgsoft.infer.batched import BatchDriver
-from bgsoft.infer.lanes import LanesDriver
+from bgsoft.infer.drivers import BatchDriver, LanesDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
@@ -22,7 +21,7 @@ from bgsoft.segment.single import SingleShotSegmenter
 from bgsoft.segment.zoomed import ZoomedSegmenter
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
 from bgsoft.startup import Parts
-from bgsoft.workers import Workers, usable_cores
+from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -94,14 +93,14 @@ def make_host_driver(
     if device is None:
         networks = loader.on_cpu(family.wiring(spec, format, 1), lanes, threads)
         return LanesDriver(networks, workers)
-    from bgsoft.infer.crossing import HostSide
+    from bgsoft.infer.cuda import HostFedNetwork
 
     stream = device.new_stream()
 
     def make(batch: int, graphs: bool) -> Network:
         wiring = family.wiring(spec, format, batch)
         on_gpu = loader.on_gpu(wiring, backend, device, stream, graphs=graphs, largest_batch=lanes)
-        return HostSide(on_gpu, device, stream)
+        return HostFedNetwork(on_gpu, device, stream)
 
     def make_twin() -> Network:
         return loader.on_cpu(family.wiring(spec, format, 1), threads=threads)[0]
@@ -172,17 +171,17 @@ def _make_device_driver(
     on_event: Callable[[Event], None],
 ) -> Driver:
     """What runs a model for frames on a device, up to ``batch`` at once."""
-    from bgsoft.infer.crossing import DeviceSide
+    from bgsoft.infer.cuda import DeviceFedNetwork
 
     spec = loader.model.spec
     family = FAMILIES[spec.family]
     loader.check(backend)
     largest = 1 if family.in_order else batch
-    threads = usable_cores() if family.in_order else 1
+    threads = loader.cores if family.in_order else 1
 
     def on_cpu(size: int) -> Network:
         (network,) = loader.on_cpu(family.wiring(spec, format, size), threads=threads)
-        return DeviceSide(network, device, stream)
+        return DeviceFedNetwork(network, device, stream)
 
     def make(size: int, graphs: bool) -> Network:
         if backend == "cpu":

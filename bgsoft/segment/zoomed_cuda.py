@@ -16,8 +16,7 @@ import numpy as np
 from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cuda import CudaGrids
 from bgsoft.analysis.cuda_resize import resampling
-from bgsoft.cuda.device import CudaDevice
-from bgsoft.cuda.pinned import pinned_array
+from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.frame import Array, Frame, FrameFormat, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_widths

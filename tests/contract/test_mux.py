@@ -668,7 +668,7 @@ from pathlib import Path
 import numpy as np
 from bgsoft.errors import OutputError
 from bgsoft.frame import FrameFormat
-from bgsoft.media.output import AtomicOutput
+from bgsoft.outputs import AtomicOutput
 from tests.rendering import draw, encode_frames, video_info
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

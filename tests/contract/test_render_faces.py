@@ -262,7 +262,7 @@ def test_a_late_failure_keeps_the_old_faces(
     def fail(*_: object) -> None:
         raise VerificationError("a frame was lost")
 
-    monkeypatch.setattr("bgsoft.rendering._verify", fail)
+    monkeypatch.setattr("bgsoft.rendering.check_pts", fail)
     with pytest.raises(VerificationError):
         render(SAMPLE, tmp_path / "out.mp4", face_data=old, overwrite=True, duration=0.2)
     assert old.read_text() == "before"

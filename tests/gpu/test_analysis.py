@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.analysis.scenes import CpuSceneProbe
+from bgsoft.analysis.scenes import THUMB_SHAPE, CpuSceneProbe
 from bgsoft.frame import PixelLayout
-from bgsoft.pipeline.scenes import THUMB_SHAPE
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import SIZES, flat_frame, frame_format, random_frame
 

@@ -10,7 +10,7 @@ import pytest
 from bgsoft.errors import InferenceError
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Network
-from bgsoft.infer.batched import BatchDriver
+from bgsoft.infer.drivers import BatchDriver
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.report import Event
 from tests.gpu.device_frames import frame_on_device
@@ -34,7 +34,6 @@ class FakeNetwork(Network):
     """Gives the red channel back as the mask; fails as often as it is told."""
 
     provider = "fake"
-    device = "cuda:0"
 
     def __init__(self, batch: int, faults: list[int]) -> None:
         import cupy

@@ -40,8 +40,7 @@ def color_bytes(format: FrameFormat) -> int:
 
 @formats
 def test_slots_are_aligned(device: Any, format: FrameFormat) -> None:
-    from bgsoft.cuda.device import PLANE_ALIGNMENT, device_planes
-    from bgsoft.cuda.pinned import pinned_planes
+    from bgsoft.cuda.device import PLANE_ALIGNMENT, device_planes, pinned_planes
 
     planes = device_planes(format, 3)
     assert (planes.luma.shape, planes.chroma.shape) == (format.luma_shape, format.chroma_shape)

@@ -10,9 +10,8 @@ import pytest
 
 from bgsoft.errors import BackendUnavailableError, InferenceError
 from bgsoft.infer.base import Network, States, Wiring
-from bgsoft.infer.batched import BatchDriver
-from bgsoft.infer.lanes import LanesDriver
-from bgsoft.infer.looping import LoopingNetwork
+from bgsoft.infer.drivers import BatchDriver, LanesDriver, RecoveringNetwork
+from bgsoft.infer.loading import LoopingNetwork
 from bgsoft.report import Event
 from bgsoft.workers import Workers
 from tests.pictures import flat_frame, frame_format
@@ -26,7 +25,6 @@ class Summing(Network):
     """Gives back the running sum of its input; fails as often as it is told."""
 
     provider = "fake"
-    device = "fake"
 
     def __init__(self, batch: int, faults: list[int]) -> None:
         self.inputs = {"x": np.zeros((batch, 1)), "before": np.zeros((batch, 1))}
@@ -193,3 +191,70 @@ def test_lanes_name_the_frame_that_failed() -> None:
     driver.close()
     workers.close()
     assert all(network.closed for network in networks)
+
+
+class Doubling(Network):
+    """Doubles its input, or fails where its turn says so."""
+
+    def __init__(self, device: str, faults: list[bool]) -> None:
+        self.provider = device
+        self.inputs = {"x": np.zeros(3)}
+        self.outputs = {"y": np.zeros(3)}
+        self.faults = faults
+        self.closed = 0
+
+    def run(self) -> None:
+        if self.faults and self.faults.pop(0):
+            raise InferenceError(f"{self.provider} is broken")
+        self.outputs["y"][:] = 2 * self.inputs["x"]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def recovering(*faults: bool) -> tuple[RecoveringNetwork, Doubling, Doubling, list[Event]]:
+    first, twin = Doubling("gpu", list(faults)), Doubling("cpu", [])
+    events: list[Event] = []
+    network = RecoveringNetwork(first, lambda: twin, stage="face", on_event=events.append)
+    return network, first, twin, events
+
+
+def doubled(network: RecoveringNetwork, value: float) -> list[float]:
+    network.inputs["x"][:] = value
+    network.run()
+    return list(network.outputs["y"])
+
+
+def test_what_works_is_left_alone() -> None:
+    network, first, _, events = recovering()
+    assert doubled(network, 2) == [4, 4, 4]
+    assert (network.provider, events) == ("gpu", [])
+    network.close()
+    assert first.closed == 1
+
+
+def test_one_fault_is_tried_again() -> None:
+    network, _, _, events = recovering(False, True, False)
+    assert [doubled(network, value)[0] for value in (1, 2, 3)] == [2, 4, 6]
+    assert [(event.kind, event.stage) for event in events] == [("retry", "face")]
+    assert network.provider == "gpu"
+
+
+def test_two_faults_call_the_twin_for_good() -> None:
+    network, first, twin, events = recovering(False, True, True)
+    assert [doubled(network, value)[0] for value in (1, 2, 3)] == [2, 4, 6]
+    assert [event.kind for event in events] == ["retry", "fallback"]
+    assert all("gpu is broken" in event.message for event in events)
+    assert network.provider == "cpu"
+    assert first.closed == 1
+    network.close()
+    assert twin.closed == 1
+
+
+def test_the_twin_fails_as_anything_does() -> None:
+    network, _, twin, events = recovering(True, True)
+    twin.faults = [False, True]
+    doubled(network, 1)
+    with pytest.raises(InferenceError, match="cpu is broken"):
+        network.run()
+    assert len(events) == 2

@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_whole_frames(tmp_path: Path, name: str, limit: int) 
     path.write_text("before")
     written = 0
     writer = open_face_data(path, overwrite=True)
-    with file_size_limit(limit), pytest.raises(OutputError, match=f"face data {name}: File"):
+    with file_size_limit(limit), pytest.raises(OutputError, match=f"face data {name}: file larger"):
         for index in range(20):
             writer.write(frame(index), FACES[0])
             written = index + 1

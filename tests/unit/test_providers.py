@@ -6,8 +6,8 @@ import pytest
 
 from bgsoft.config import Precision
 from bgsoft.infer import providers
-from bgsoft.infer.engines import engine_key
 from bgsoft.infer.providers import provider_options
+from bgsoft.infer.sessions import engine_key
 
 SHAPES = {"image": (8, 3, 256, 256)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -14,6 +15,7 @@ from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.config import MatteConfig
 from bgsoft.errors import ModelError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
+from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.models.catalog import SEGMENTATION_FAMILIES, ResolvedModel, resolve
@@ -67,6 +69,23 @@ def test_alpha_follows_the_frames_in_order(
     (mask,) = segmenter.masks(frames[:1], [])
     np.testing.assert_allclose(mask, 0.5, atol=0.003)
     segmenter.close()
+
+
+def test_the_run_that_tells_the_shapes_keeps_to_its_cores(
+    model: ResolvedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def load(*args: Any, **options: Any) -> CpuNetwork:
+        threads.append(options["threads"])
+        return CpuNetwork(*args, **options)
+
+    monkeypatch.setattr("bgsoft.infer.loading.CpuNetwork", load)
+    loader = NetworkLoader(model, cores=3)
+    wiring = FAMILIES["recurrent"].wiring(model.spec, frame_format((64, 48)), 1)
+    (network,) = loader.on_cpu(wiring, threads=2)
+    network.close()
+    assert threads == [3, 2]
 
 
 def test_the_picture_is_upright_and_in_full(model: ResolvedModel) -> None:

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bgsoft.analysis.scenes import CpuSceneProbe
+from bgsoft.analysis.scenes import THUMB_SHAPE, CpuSceneProbe, SceneCutDetector
 from bgsoft.frame import FrameFormat, PixelLayout, Reduced
-from bgsoft.pipeline.scenes import THUMB_SHAPE, SceneCutDetector
 
 
 def picture(seed: int) -> np.ndarray:

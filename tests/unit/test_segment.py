@@ -8,7 +8,7 @@ import pytest
 from bgsoft.errors import InferenceError, ModelError
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout, Planes, Reduced
 from bgsoft.infer.base import Network
-from bgsoft.infer.lanes import LanesDriver
+from bgsoft.infer.drivers import LanesDriver
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import CpuPreprocessor, yuv_to_rgb_matrix
 from bgsoft.segment.single import SingleShotSegmenter, network_shapes
@@ -97,7 +97,6 @@ def test_the_inverse_matrix_is_the_inverse() -> None:
 
 class FakeNetwork(Network):
     provider = "fake"
-    device = "cpu"
 
     def __init__(self, inputs: dict[str, tuple[int, ...]], output: np.ndarray) -> None:
         self.inputs = {name: np.zeros(shape, np.float32) for name, shape in inputs.items()}

@@ -1,0 +1,218 @@
+"""What runs a model on the frames of a batch, and goes on when it fails on the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from bgsoft.errors import BackendUnavailableError, InferenceError
+from bgsoft.frame import Frame
+from bgsoft.infer.base import Driver, Network, States, Step, WrappedNetwork
+from bgsoft.report import Event
+from bgsoft.workers import Workers
+
+__all__ = ["BatchDriver", "LanesDriver", "RecoveringNetwork"]
+
+_FAULTS = (InferenceError, MemoryError)
+"""What a smaller batch, or the CPU, may survive. CuPy's own error of memory is a MemoryError."""
+
+
+class LanesDriver(Driver):
+    """Runs the frames of a batch side by side on the CPU; what fails there has failed.
+
+    Args:
+        networks: One for each frame of a batch.
+        workers: What runs them.
+    """
+
+    def __init__(self, networks: Sequence[Network], workers: Workers) -> None:
+        self._networks = networks
+        self._workers = workers
+
+    @property
+    def network(self) -> Network:
+        return self._networks[0]
+
+    def start(self) -> None:
+        self._networks[0].run()
+
+    def run(self, frames: Sequence[Frame], write: Step, read: Step) -> None:
+        self._workers.map(partial(self._run, write, read), frames)
+
+    def _run(self, write: Step, read: Step, lane: int, frame: Frame) -> None:
+        network = self._networks[lane]
+        write(network, lane, lane + 1)
+        try:
+            network.run()
+        except InferenceError as exc:
+            exc.pts = frame.pts
+            raise
+        read(network, lane, lane + 1)
+
+    def reset(self) -> None:
+        for network in self._networks:
+            network.set_states({})
+
+    def close(self) -> None:
+        for network in self._networks:
+            network.close()
+
+
+class BatchDriver(Driver):
+    """Runs up to :attr:`size` frames at once on a GPU.
+
+    A batch that fails is retried once; if it fails again, the model is loaded anew at half the size
+    and without a CUDA graph, and so on down to single frames, and at last as the CPU twin. Every
+    step is reported. What works is kept.
+
+    Args:
+        make: Loads the model for a batch size; the second argument says whether it may replay a
+            CUDA graph, which only works if it is captured by :meth:`start`.
+        make_twin: Loads it on the CPU for single frames, its arrays where the others' are.
+        batch: Frames per run to begin with.
+        on_event: Called for retries and of the CPU taking over.
+
+    Raises:
+        BackendUnavailableError: The model does not load on the device.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int, bool], Network],
+        make_twin: Callable[[], Network],
+        *,
+        batch: int,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self.size = batch
+        """Frames per run now; smaller than at first after faults."""
+        self._make = make
+        self._make_twin = make_twin
+        self._on_event = on_event
+        self._on_cpu = False
+        self._graphs = True
+        self._network = make(batch, True)
+
+    @property
+    def network(self) -> Network:
+        return self._network
+
+    def start(self) -> None:
+        while True:
+            try:
+                self._network.run()
+            except _FAULTS as exc:
+                self._shrink(exc, None)
+            else:
+                return
+
+    def run(self, frames: Sequence[Frame], write: Step, read: Step) -> None:
+        start, retried = 0, False
+        while start < len(frames):
+            stop = min(start + self.size, len(frames))
+            try:
+                write(self._network, start, stop)
+                self._network.run()
+                read(self._network, start, stop)
+            except _FAULTS as exc:
+                if retried or self._on_cpu:
+                    self._shrink(exc, frames[start])
+                else:
+                    message = f"the model failed ({exc}); trying the batch again"
+                    self._tell("retry", message, frames[start])
+                    retried = True
+            else:
+                start, retried = stop, False
+
+    def _shrink(self, exc: Exception, frame: Frame | None) -> None:
+        """Make the next attempt one that can work; raises where there is none left."""
+        if self._on_cpu:
+            pts = None if frame is None else frame.pts
+            raise InferenceError(str(exc), stage="segment", pts=pts) from exc
+        try:
+            states: States = self._network.states()
+        except _FAULTS:
+            states = {}
+        self._network.close()
+        self._network = self._smaller(frame)
+        self._network.set_states(states)
+
+    def _smaller(self, frame: Frame | None) -> Network:
+        while self.size > 1 or self._graphs:
+            self.size = max(1, self.size // 2)
+            self._graphs = False
+            message = f"the model failed; loading it again, {self.size} at a time"
+            self._tell("retry", message, frame)
+            try:
+                return self._make(self.size, False)
+            except (BackendUnavailableError, *_FAULTS):
+                continue
+        self._on_cpu = True
+        self._tell("fallback", "the model failed on the GPU; the CPU takes over", frame)
+        return self._make_twin()
+
+    def _tell(self, kind: str, message: str, frame: Frame | None) -> None:
+        where = {} if frame is None else {"frame": frame.index, "pts": frame.pts}
+        self._on_event(Event(kind=kind, stage="segment", message=message, **where))
+
+    def reset(self) -> None:
+        self._network.set_states({})
+
+    def close(self) -> None:
+        self._network.close()
+
+
+class RecoveringNetwork(WrappedNetwork):
+    """Runs a network; once more if that fails; and then its CPU twin in its place, for good.
+
+    :attr:`inputs` and :attr:`outputs` are those of the network that runs: read them anew after
+    every run.
+
+    Args:
+        network: The one to begin with.
+        make_twin: Makes the other, with arrays of the same shapes in the same memory.
+        stage: Named in events.
+        on_event: Called for the second attempt and of the change, each with its reason.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        make_twin: Callable[[], Network],
+        *,
+        stage: str,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._use(network)
+        self._make_twin: Callable[[], Network] | None = make_twin
+        self._stage = stage
+        self._on_event = on_event
+
+    def _use(self, network: Network) -> None:
+        super().__init__(network)
+        self.inputs, self.outputs = network.inputs, network.outputs
+
+    def run(self) -> None:
+        try:
+            self._network.run()
+        except InferenceError as exc:
+            if self._make_twin is None:
+                raise
+            self._tell("retry", f"{exc}; trying again")
+            self._run_again(self._make_twin)
+
+    def _run_again(self, make_twin: Callable[[], Network]) -> None:
+        try:
+            self._network.run()
+        except InferenceError as exc:
+            self._tell("fallback", f"{exc}; the CPU takes over")
+            failed = self._network
+            self._use(make_twin())
+            self._make_twin = None
+            for name, array in failed.inputs.items():
+                self.inputs[name][...] = array
+            failed.close()
+            self._network.run()
+
+    def _tell(self, kind: str, message: str) -> None:
+        self._on_event(Event(kind=kind, stage=self._stage, message=message))

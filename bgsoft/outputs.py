@@ -1,0 +1,362 @@
+"""Files that are written: checked before the work that fills them, and under their name when whole.
+
+The data goes to a hidden file in the same folder first. That of a video is locked (``flock``) by
+its owner for as long as it lives, so that a later run can tell the leftover of a killed process
+from the work of a running one.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bgsoft.closing import Closing
+from bgsoft.errors import OutputError
+from bgsoft.suggest import network_address
+
+__all__ = [
+    "AtomicOutput",
+    "check_target",
+    "hidden_beside",
+    "made_folders",
+    "partial_beside",
+    "put",
+    "replacing",
+    "write_error",
+    "write_whole",
+]
+
+_MAX_NAME_BYTES = 255
+_TOKEN_CHARS = 8
+_REASONS: dict[int | None, str] = {
+    errno.ENOSPC: "disk full",
+    errno.EDQUOT: "disk quota used up",
+    errno.EFBIG: "file larger than the file system or a limit of this process allows",
+    errno.EIO: "the disk reports an input/output error",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.ENOENT: "the folder is gone",
+}
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+def write_error(exc: BaseException, path: Path, what: str | None = None) -> OutputError:
+    """Describe a failed write for the user.
+
+    Args:
+        exc: An OSError, or PyAV's error, which carries an ``errno`` too.
+        path: The file the user asked for.
+        what: What to call it; None: it is the video.
+
+    Returns:
+        The error to raise ``from exc``.
+    """
+    reason = _REASONS.get(getattr(exc, "errno", None)) or getattr(exc, "strerror", None) or exc
+    if what is None:
+        return OutputError(f"cannot write {path.name}: {reason}", path=path, stage="encode")
+    return OutputError(f"cannot write the {what} {path.name}: {reason}", path=path)
+
+
+def check_target(
+    path: Path, what: str, *, overwrite: bool = True, others: Iterable[Path] = ()
+) -> None:
+    """Fail before the work, rather than after it, where a file could not be written.
+
+    Missing folders are no obstacle: :func:`made_folders` makes them.
+
+    Args:
+        path: The file. A device or a pipe will do.
+        what: What to call it.
+        overwrite: It may exist.
+        others: Files that it must not be.
+
+    Raises:
+        OutputError: It cannot be written, exists, or is one of the others.
+    """
+    _check(path, f"the {what}", overwrite, others, folder=f"the {what}'s folder")
+
+
+def _check(path: Path, what: str, overwrite: bool, others: Iterable[Path], *, folder: str) -> Path:
+    """The file that would be written, with symbolic links followed."""
+    _refuse_address(path)
+    title = f"{what} {path}"
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError) as exc:  # RuntimeError: a loop of links, before Python 3.13
+        raise OutputError(f"{title}: {exc}", path=path) from exc
+    for other in others:
+        if target == other.resolve() or (target.exists() and _is_same(target, other)):
+            raise OutputError(f"{title} is the same file as {other}", path=path)
+    if target.is_dir():
+        raise OutputError(f"{title} is a directory", path=path)
+    if target.is_file() and not overwrite:
+        raise OutputError(f"{title} exists; use --overwrite to replace it", path=path)
+    existing = next(parent for parent in target.parents if os.path.lexists(parent))
+    if not existing.is_dir():
+        raise OutputError(f"{folder} {target.parent}: {existing} is no folder", path=path)
+    if not _is_regular(target):
+        if not os.access(target, os.W_OK):
+            raise OutputError(f"{title} is not writable", path=path)
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        raise OutputError(f"{folder} {existing} is not writable", path=path)
+    return target
+
+
+def _is_same(target: Path, other: Path) -> bool:
+    with suppress(OSError):
+        return target.samefile(other)
+    return False
+
+
+def _is_regular(path: Path) -> bool:
+    return path.is_file() or not path.exists()
+
+
+def _refuse_address(path: Path) -> None:
+    address = network_address(path)
+    if address is not None:
+        raise OutputError(f"{address} is an address: only local files are written", path=path)
+
+
+@contextmanager
+def made_folders(paths: Iterable[Path], tell: Callable[[str], None]) -> Iterator[None]:
+    """Make the missing folders of files that are to be written, and remove those that stay empty.
+
+    Args:
+        paths: The files.
+        tell: Called for each folder that is made.
+
+    Raises:
+        OutputError: A folder cannot be made.
+    """
+    made: list[Path] = []
+    try:
+        for path in paths:
+            _refuse_address(path)
+            folder = path.absolute().parent
+            missing = [each for each in (folder, *folder.parents) if not each.is_dir()]
+            if not missing:
+                continue
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as exc:
+                text = f"cannot make the folder {path.parent}: {exc.strerror}"
+                raise OutputError(text, path=path) from exc
+            made = missing + made
+            tell(f"made the folder {path.parent}")
+        yield
+    finally:
+        for folder in made:
+            with suppress(OSError):  # it is in use
+                folder.rmdir()
+
+
+def hidden_beside(target: Path) -> Path:
+    """A hidden name, that no other file has, in the same folder."""
+    return _with_token(target, *_hidden_parts(target))
+
+
+def _hidden_parts(target: Path, suffix: str = "") -> tuple[str, str]:
+    """What the hidden names of a target start and end with.
+
+    Long names are cut so that the whole stays within the file system's limit. A name is bytes: it
+    need not be UTF-8, and need not be what the locale can say.
+    """
+    ending = f".part{suffix}"
+    room = _MAX_NAME_BYTES - len(os.fsencode(ending)) - _TOKEN_CHARS - 2
+    whole = os.fsencode(target.name)[:room].decode(errors="ignore")  # no half character at the end
+    return f".{os.fsdecode(whole.encode())}.", ending
+
+
+def _with_token(target: Path, prefix: str, ending: str) -> Path:
+    return target.with_name(f"{prefix}{secrets.token_hex(_TOKEN_CHARS // 2)}{ending}")
+
+
+def partial_beside(target: Path) -> Path:
+    """The name of what was written until something stopped it."""
+    ending = f".partial{target.suffix}"
+    stem = os.fsencode(target.stem)[: _MAX_NAME_BYTES - len(os.fsencode(ending))]
+    return target.with_name(os.fsdecode(stem) + ending)
+
+
+def put(part: Path, target: Path) -> None:
+    """Let a whole file take the place, and the permissions, of what was there."""
+    if target.exists():
+        shutil.copymode(target, part)
+    part.replace(target)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A hidden name beside ``path``, which takes its place at the end of the block.
+
+    After an error nothing is left of it, and what was at ``path`` stays. A device or a pipe is
+    given out itself; where ``path`` is a symbolic link, the file it points to is replaced.
+    """
+    if not _is_regular(path):
+        yield path
+        return
+    target = path.resolve()
+    part = hidden_beside(target)
+    try:
+        yield part
+        put(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, what: str, data: str | bytes) -> None:
+    """Write a file at once.
+
+    Args:
+        path: Replaced where it exists.
+        what: What to call it in an error.
+        data: Bytes, or text for UTF-8.
+
+    Raises:
+        OutputError: It cannot be written; what was there before stays.
+    """
+    try:
+        with replacing(path) as part:
+            part.write_bytes(data.encode() if isinstance(data, str) else data)
+    except OSError as exc:
+        raise write_error(exc, path, what) from exc
+
+
+class AtomicOutput(Closing):
+    """A video that is being written.
+
+    The constructor checks what can be checked before any work is done, removes what killed runs
+    left behind for the same target, and creates the temporary file. Use it as a context manager:
+    without :meth:`commit` nothing is left behind.
+
+    Args:
+        path: The output the user asked for. Where it is a symbolic link, the file it points to is
+            written.
+        overwrite: Replace an existing file.
+        inputs: Files that must not be overwritten under any name.
+
+    Raises:
+        OutputError: The folder is missing or not writable; the target is a directory, a special
+            file or one of the inputs; it exists and ``overwrite`` is False.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool = False, inputs: Iterable[Path] = ()) -> None:
+        self._path = path
+        self._overwrite = overwrite
+        self._target = _check(path, "output", overwrite, inputs, folder="output folder")
+        if not _is_regular(self._target):
+            raise OutputError(f"output {path} is not a regular file", path=path)
+        self._prefix, self._ending = _hidden_parts(self._target, path.suffix)
+        self._remove_stale()
+        self._lock_fd, self.temporary = self._create()
+        self._open = True
+
+    def _remove_stale(self) -> None:
+        """Remove temporary files for this target whose owner has died: their lock is free."""
+        try:
+            names = os.listdir(self._target.parent)  # noqa: PTH208 - names only, no stat each
+        except OSError:
+            return
+        for name in names:
+            token = name.removeprefix(self._prefix).removesuffix(self._ending)
+            if len(token) != _TOKEN_CHARS or name != self._prefix + token + self._ending:
+                continue
+            stale = self._target.parent / name
+            with suppress(OSError):
+                fd = os.open(stale, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    stale.unlink()
+                finally:
+                    os.close(fd)
+
+    def _create(self) -> tuple[int, Path]:
+        """Create and lock the temporary file; (lock's file descriptor, path)."""
+        while True:
+            temporary = _with_token(self._target, self._prefix, self._ending)
+            try:
+                fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            except FileExistsError:
+                continue
+            except OSError as exc:
+                raise write_error(exc, self._path) from exc
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # Another run took the new file for a leftover before we could lock it.
+                os.close(fd)
+                continue
+            except OSError:
+                # A file system without locks: leftovers cannot be told apart there and stay.
+                return fd, temporary
+            if os.fstat(fd).st_nlink:
+                return fd, temporary
+            os.close(fd)
+
+    def commit(self) -> None:
+        """Write everything to the disk and give the file its name.
+
+        Raises:
+            OutputError: The data could not be written, or, without ``overwrite``, a file of that
+                name has appeared meanwhile; the temporary file is removed.
+        """
+        if not self._open:
+            raise ValueError("the output is closed already")
+        try:
+            os.fsync(self._lock_fd)
+            if self._overwrite:
+                put(self.temporary, self._target)
+            else:
+                self._publish_new()
+            _sync_folder(self._target.parent)
+            self._release()
+        except FileExistsError as exc:
+            self.close()
+            raise OutputError(
+                f"output {self._path} has appeared meanwhile and is not overwritten",
+                path=self._path,
+            ) from exc
+        except OSError as exc:
+            self.close()
+            raise write_error(exc, self._path) from exc
+
+    def _publish_new(self) -> None:
+        """Name the file without replacing any; FileExistsError where one exists."""
+        try:
+            os.link(self.temporary, self._target)
+        except OSError as exc:
+            if exc.errno not in _NO_HARD_LINKS:
+                raise
+            # No hard links here (FAT, some network shares): reserve the name, then replace.
+            os.close(os.open(self._target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            self.temporary.replace(self._target)
+        else:
+            self.temporary.unlink()
+
+    def close(self) -> None:
+        """Remove the temporary file; safe to call twice and after :meth:`commit`."""
+        if self._open:
+            self.temporary.unlink(missing_ok=True)
+            self._release()
+
+    def _release(self) -> None:
+        self._open = False
+        os.close(self._lock_fd)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; where folders cannot be synced the data still is."""
+    with suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
