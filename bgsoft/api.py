@@ -18,8 +18,6 @@ from bgsoft.presets import DEFAULT_PRESET, build_config
 from bgsoft.rendering import render_config
 from bgsoft.report import Event, Progress, RenderReport
 
-__all__ = ["render"]
-
 FilePath: TypeAlias = str | PathLike[str]
 Off: TypeAlias = Literal["off", "none", "auto"]
 """What asks for no number; None is «not given»."""

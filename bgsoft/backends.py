@@ -17,20 +17,6 @@ from bgsoft.cuda.driver import NO_GPU, cuda_number, driver_problem, shown_number
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.startup import span
 
-__all__ = [
-    "STAGES",
-    "Candidate",
-    "Choice",
-    "chosen_gpu",
-    "create",
-    "driver_problem",
-    "first_available",
-    "may_use_gpu",
-    "names",
-    "probe",
-    "probe_all",
-]
-
 T = TypeVar("T")
 
 STAGES = ("decode", "infer", "composite", "encode")

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from bgsoft.selftest.checks import Trial
     from bgsoft.selftest.parity import Parity
 
-__all__ = ["ENCODERS", "NEVER_RUN", "DoctorReport", "ModelCheck", "examine"]
 
 T = TypeVar("T")
 

@@ -18,8 +18,6 @@ from bgsoft.errors import OutputError
 from bgsoft.models.cache import cache_root
 from bgsoft.outputs import write_whole
 
-__all__ = ["Facts"]
-
 _WRITING = threading.Lock()
 """Stages are made beside each other, and find out their facts then."""
 

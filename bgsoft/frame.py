@@ -12,20 +12,6 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-__all__ = [
-    "UNSPECIFIED",
-    "Array",
-    "ColorInfo",
-    "ContentLight",
-    "Frame",
-    "FrameFormat",
-    "MasteringDisplay",
-    "Matte",
-    "PixelLayout",
-    "Planes",
-    "Reduced",
-]
-
 Array = Any
 """A NumPy array, or a CuPy array where the stage runs on a GPU."""
 

@@ -18,20 +18,6 @@ from bgsoft.cuda.driver import driver_problem, driver_version
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.workers import usable_cores
 
-__all__ = [
-    "LIBRARIES",
-    "DecodeCaps",
-    "EncodeCaps",
-    "GpuInfo",
-    "decode_caps",
-    "encode_caps",
-    "gpu_info",
-    "hardware",
-    "installed_version",
-    "installed_versions",
-    "library_versions",
-]
-
 LIBRARIES = {
     "av": ("av",),
     "numpy": ("numpy",),

@@ -21,8 +21,6 @@ from bgsoft.config import (
 from bgsoft.errors import ConfigError
 from bgsoft.options import OPTIONS
 
-__all__ = ["REASONS", "check_named"]
-
 
 class Reason(NamedTuple):
     """Why a setting may change nothing."""

@@ -21,20 +21,6 @@ from bgsoft.errors import ConfigError
 from bgsoft.setting import Setting, check_range, declared
 from bgsoft.suggest import did_you_mean
 
-__all__ = [
-    "NONE_WORDS",
-    "OPTIONS",
-    "SECTIONS",
-    "TOP",
-    "Option",
-    "field_type",
-    "in_keywords",
-    "parse_choice",
-    "parse_seconds",
-    "read_value",
-    "settings_from_options",
-]
-
 Kind = TypeVar("Kind", bound=StrEnum)
 
 TOP = ""

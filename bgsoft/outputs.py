@@ -20,18 +20,6 @@ from bgsoft.closing import Closing
 from bgsoft.errors import OutputError
 from bgsoft.suggest import network_address
 
-__all__ = [
-    "AtomicOutput",
-    "check_target",
-    "hidden_beside",
-    "made_folders",
-    "partial_beside",
-    "put",
-    "replacing",
-    "write_error",
-    "write_whole",
-]
-
 _MAX_NAME_BYTES = 255
 _TOKEN_CHARS = 8
 _REASONS: dict[int | None, str] = {

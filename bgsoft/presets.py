@@ -24,19 +24,6 @@ from bgsoft.options import SECTIONS, TOP, read_value
 from bgsoft.setting import declared
 from bgsoft.suggest import did_you_mean
 
-__all__ = [
-    "DEFAULT_PRESET",
-    "Layer",
-    "Preset",
-    "as_toml",
-    "build_config",
-    "list_presets",
-    "load_preset",
-    "merge",
-    "shipped_folder",
-    "user_folder",
-]
-
 DEFAULT_PRESET = "soft"
 
 Layer: TypeAlias = Mapping[str, Mapping[str, Any]]

@@ -27,8 +27,6 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.stages import StageBuilder, host_planes
 
-__all__ = ["PreviewResult", "frame_to_bgr", "write_preview"]
-
 _WARM_UP_FRAMES = 12
 """Frames before the one shown, so that temporal smoothing is where it would be in a render."""
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from bgsoft.pipeline.picture import PictureStages
     from bgsoft.stages import StageBuilder
 
-__all__ = ["render_config"]
 
 _PICTURE_KINDS = {
     EffectKind.ALPHA: PictureKind.COLOR_ALPHA,

@@ -9,8 +9,6 @@ from typing import Any
 
 from bgsoft.outputs import write_whole
 
-__all__ = ["AudioReport", "Event", "ModelReport", "Progress", "RenderReport", "StageReport"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:

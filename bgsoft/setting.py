@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from bgsoft.errors import ConfigError
 
-__all__ = ["Setting", "check_range", "check_ranges", "declared", "setting"]
-
 T = TypeVar("T")
 
 

@@ -52,7 +52,6 @@ from bgsoft.workers import Workers, usable_cores
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["StageBuilder", "host_planes"]
 
 R = TypeVar("R")
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-__all__ = ["Parts", "Span", "logged", "process_start_ns", "span"]
-
 R = TypeVar("R")
 
 _MOST_PARTS = 8

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-__all__ = ["FAILED", "NONE", "Table", "number", "plain_text", "terminal_text"]
 
 NONE = "–"
 """Stands for a figure that there is not."""

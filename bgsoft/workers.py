@@ -16,8 +16,6 @@ from typing import Any, Generic, TypeVar
 
 from bgsoft.closing import Closing
 
-__all__ = ["Job", "Workers", "usable_cores"]
-
 R = TypeVar("R")
 
 

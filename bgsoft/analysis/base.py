@@ -8,8 +8,6 @@ from typing import Protocol
 
 from bgsoft.frame import Frame, Reduced
 
-__all__ = ["Reducer", "detail_factor", "grid_factor", "grid_shape", "is_similar"]
-
 _MIN_GRID_SIDE = 160
 """The short side of the grid is at least this: on portraits in 360 and 720 lines, edges of a matte
 of 180 rows lie as well as those of one of 360 (boundary F 0.757 and 0.748 against 0.761 and 0.752),

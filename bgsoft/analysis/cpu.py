@@ -13,8 +13,6 @@ from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape
 from bgsoft.frame import Frame, FrameFormat, Reduced
 from bgsoft.workers import Workers
 
-__all__ = ["AreaReducer", "CpuReducer", "Samples", "halve"]
-
 Samples = NDArray[Any]
 """One plane of frame samples, uint8 or uint16."""
 

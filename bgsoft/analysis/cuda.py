@@ -15,8 +15,6 @@ from bgsoft.cuda.device import pinned_array
 from bgsoft.frame import Array, Frame, FrameFormat, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
-__all__ = ["CudaGrids", "CudaReducer", "CudaSceneProbe"]
-
 _ERROR_BYTES = 8
 """Per frame: one uint64, the summed squared difference from the kept picture."""
 _MAX_FACTOR = 64

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import Array
 
-__all__ = ["Resampling", "aligned_resampling", "resampling"]
-
 _LINEAR, _AREA, _CELLS, _LERP = range(4)
 """``ResampleMode`` in ``resample.cuh``."""
 _FIXED_ONE = 2048

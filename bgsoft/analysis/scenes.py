@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import is_similar
 from bgsoft.frame import FrameFormat, Reduced
 
-__all__ = ["THUMB_SHAPE", "CpuSceneProbe", "SceneCutDetector"]
-
 THUMB_SHAPE = (18, 32)
 """(rows, columns) of the luma thumbnail: fine enough to tell pictures apart, coarse enough that
 motion within a shot changes little of it."""

@@ -10,8 +10,6 @@ from typing import Any
 from bgsoft.bench.sampling import MIN_NOISE, noise
 from bgsoft.errors import ConfigError
 
-__all__ = ["SCHEMA", "compare", "load", "slower_than"]
-
 SCHEMA = "bgsoft-bench/1"
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from bgsoft.config import EncodeConfig
 
-__all__ = ["find_bottleneck"]
-
 _BUSY = 0.85
 """A thread that is busy for so much of the time has no slack worth naming."""
 _CORES_BUSY = 0.9

@@ -12,8 +12,6 @@ from typing import Any
 from bgsoft.bench.sampling import interleaved, median, percentile
 from bgsoft.errors import BackendUnavailableError, BgsoftError
 
-__all__ = ["Case", "Sampler", "repeat", "run_cases"]
-
 Sampler = Callable[[], list[float]]
 """Takes some samples: milliseconds a frame. The first call warms up, and is dropped."""
 

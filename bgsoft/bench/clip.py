@@ -14,8 +14,6 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.selftest.clips import ClipSpec, write_clip
 
-__all__ = ["BenchClip", "prepare", "sample_path"]
-
 _DRAWN = ClipSpec(
     name="drawn.mp4",
     width=1280,

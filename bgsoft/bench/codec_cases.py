@@ -26,8 +26,6 @@ from bgsoft.pipeline.ring import FrameRing
 from bgsoft.selftest.stages import encode_file, to_device
 from bgsoft.stages import StageBuilder
 
-__all__ = ["codec_cases"]
-
 _DECODE_BLOCK = 10
 """Frames of one sample: threaded decoders hand them out in bursts."""
 _ENCODE_WARM_UP = 5

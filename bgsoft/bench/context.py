@@ -28,7 +28,6 @@ from bgsoft.stages import StageBuilder, host_planes
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["BenchContext"]
 
 _FRAME_BYTES = 256 << 20
 """Most memory that the kept frames may take."""

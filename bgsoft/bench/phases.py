@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bgsoft.backends import chosen_gpu, driver_problem
+from bgsoft.backends import chosen_gpu
 from bgsoft.bench.bottleneck import find_bottleneck
 from bgsoft.bench.process import Run, preset_text, run_process, run_render
 from bgsoft.bench.sampling import interleaved, median
@@ -25,13 +25,12 @@ from bgsoft.config import (
     Precision,
     RenderConfig,
 )
+from bgsoft.cuda.driver import driver_problem
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import choose_encoder
 from bgsoft.errors import BackendUnavailableError, BgsoftError
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
-
-__all__ = ["PHASES", "Phase", "measure_phases"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,6 @@ from bgsoft.plotting.charts import Bar, Chart, bar_chart, line_chart, stacked_ch
 from bgsoft.plotting.page import Block, write_page
 from bgsoft.tables import Table
 
-__all__ = ["write_plot"]
-
 _QUEUES = {
     "decoded": "Frames decoded, waiting for the picture stages",
     "finished": "Frames finished, waiting for the encoder",

@@ -27,8 +27,6 @@ from bgsoft.errors import (
 from bgsoft.options import SECTIONS
 from bgsoft.presets import Preset, as_toml
 
-__all__ = ["Run", "preset_text", "run_process", "run_render"]
-
 _ERRORS: dict[int, type[BgsoftError]] = {
     ExitCode.USAGE: ConfigError,
     ExitCode.INPUT: OpenError,

@@ -33,8 +33,6 @@ from bgsoft.outputs import made_folders, write_whole
 from bgsoft.presets import Layer, build_config
 from bgsoft.workers import usable_cores
 
-__all__ = ["QUICK", "BenchOptions", "Effort", "read_timeline", "run_bench"]
-
 _QUEUES = ("decoded", "finished", "slots in use")
 _TIMELINE_POINTS = 300
 _CODEC_SUFFIXES = {Codec.PRORES: ".mov", Codec.FFV1: ".mkv", Codec.VP9: ".webm"}

@@ -7,8 +7,6 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-__all__ = ["MIN_NOISE", "interleaved", "median", "noise", "percentile"]
-
 T = TypeVar("T")
 
 MIN_NOISE = 0.03

@@ -21,8 +21,6 @@ from bgsoft.segment.families import FAMILIES
 from bgsoft.segment.single import network_shapes
 from bgsoft.selftest.parity import CudaSide, HostSide, Side
 
-__all__ = ["stage_cases"]
-
 _BATCHES = (1, 4, 8)
 _PLACES = ("cpu", "cuda")
 _PROVIDERS = ("cpu", "cuda", "tensorrt")

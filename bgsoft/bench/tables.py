@@ -7,18 +7,6 @@ from typing import Any, TypeAlias
 
 from bgsoft.tables import NONE, Table, number
 
-__all__ = [
-    "STAGES",
-    "Row",
-    "baseline_tables",
-    "phase_label",
-    "phase_tables",
-    "stage_tables",
-    "tables",
-    "tune_tables",
-    "value_text",
-]
-
 STAGES = ("decode", "segment", "face", "matte", "composite", "encode")
 """As a report names them, in the order of the data."""
 Row: TypeAlias = Mapping[str, Any]

@@ -14,8 +14,6 @@ from bgsoft.config import RenderConfig
 from bgsoft.errors import BgsoftError
 from bgsoft.workers import usable_cores
 
-__all__ = ["candidates", "chosen_preset", "tune"]
-
 _AUTO = {"threads": 0, "ring_slots": None, "batch": None}
 """The settings in the order they are tried, what matters most first, each with the value that
 leaves it to the program."""

@@ -15,8 +15,6 @@ from bgsoft.cli import bench, compare, doctor, models, presets, preview, render
 from bgsoft.cli.console import Console
 from bgsoft.cli.exitcodes import ExitCode, exit_code, one_line
 
-__all__ = ["app", "execute"]
-
 _EPILOG = (
     "Exit codes: 0 ok, 1 render failed or a comparison missed its limits, 2 usage or"
     " configuration, 3 input unreadable or unsupported, 4 backend or model unavailable, 5 output"

@@ -10,8 +10,6 @@ import typer
 
 from bgsoft.cli import flags
 
-__all__ = ["bench", "register"]
-
 _result = partial(flags.option, panel="Results")
 _effort = partial(flags.option, panel="Effort")
 _EPILOG = (

@@ -10,8 +10,6 @@ import typer
 
 from bgsoft.cli import flags
 
-__all__ = ["compare", "register"]
-
 _pictures = partial(flags.option, panel="Pictures")
 _limit = partial(flags.option, panel="Exit code 1 where B misses")
 _output = partial(flags.option, panel=flags.OUTPUT)

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-__all__ = ["Console", "open_standard_streams", "rich_console", "traceback_on_error"]
-
 
 def open_standard_streams() -> None:
     """Open those of the three standard streams that the caller has closed (``>&-``).

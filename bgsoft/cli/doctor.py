@@ -11,8 +11,6 @@ from bgsoft.cli import flags
 if TYPE_CHECKING:
     from bgsoft.doctor import DoctorReport
 
-__all__ = ["doctor", "register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""

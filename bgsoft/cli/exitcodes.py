@@ -17,8 +17,6 @@ from bgsoft.errors import (
     UnsupportedFormatError,
 )
 
-__all__ = ["ExitCode", "exit_code", "one_line"]
-
 
 class ExitCode(IntEnum):
     """What the shell sees. Documented in ``bgsoft --help``; never renumbered."""

@@ -11,18 +11,6 @@ import typer
 
 from bgsoft.options import OPTIONS, Option
 
-__all__ = [
-    "OUTPUT",
-    "GroupedCommand",
-    "Input",
-    "Preset",
-    "Quiet",
-    "complete_preset",
-    "examples",
-    "option",
-    "with_settings",
-]
-
 OUTPUT = OPTIONS["codec"].panel
 """Title above the flags of what is written."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-__all__ = ["main", "run"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program.

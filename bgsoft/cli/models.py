@@ -8,8 +8,6 @@ import typer
 
 from bgsoft.cli import flags
 
-__all__ = ["list_", "path", "pull", "register", "verify"]
-
 _FREE_LICENCES = frozenset({"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC"})
 """Licences that ask nothing of whoever renders with the model."""
 

@@ -8,8 +8,6 @@ import typer
 
 from bgsoft.cli import flags
 
-__all__ = ["list_", "register", "show"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program."""

@@ -10,8 +10,6 @@ import typer
 from bgsoft.cli import flags
 from bgsoft.options import OPTIONS
 
-__all__ = ["preview", "register"]
-
 _EPILOG = flags.examples(
     "preview in.mp4 look.png", "preview in.mp4 look.png --at 1:12 --preset studio --faces"
 )

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-__all__ = ["ProgressKind", "ProgressView", "make_view"]
 
 _PLAIN_SECONDS = 5.0
 _PLAIN_SHARE = 0.10

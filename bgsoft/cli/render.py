@@ -11,8 +11,6 @@ import typer
 from bgsoft.cli import flags
 from bgsoft.options import OPTIONS
 
-__all__ = ["register", "render"]
-
 _EPILOG = (
     "Lengths are percent of the frame height: 4K looks like 1080p. stdin is never read.\n\n"
     + flags.examples(

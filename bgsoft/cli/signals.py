@@ -11,8 +11,6 @@ from typing import Any, Self
 from bgsoft.cli.console import Console
 from bgsoft.cli.exitcodes import ExitCode
 
-__all__ = ["StopSignals"]
-
 
 class StopSignals:
     """While entered, SIGINT, SIGTERM and SIGHUP set :attr:`cancel` instead of killing the process.

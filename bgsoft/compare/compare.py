@@ -13,8 +13,6 @@ from bgsoft.compare.vmaf import Ffmpeg, find_ffmpeg
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.machine import library_versions
 
-__all__ = ["Limits", "compare"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

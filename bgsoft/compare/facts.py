@@ -18,8 +18,6 @@ from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
 from bgsoft.media.tags import file_tags, is_picture, said_tags, stream_tags
 
-__all__ = ["EARLY_PACKETS", "TRACK_KINDS", "FileFacts", "Track", "read_facts"]
-
 TRACK_KINDS = ("video", "audio", "subtitle")
 EARLY_PACKETS = 4
 """More than an encoder's delay ever takes."""

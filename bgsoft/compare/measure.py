@@ -14,8 +14,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["mean_squared_error", "psnr", "structural_similarity"]
-
 Plane = NDArray[Any]
 Region = NDArray[np.bool_]
 

@@ -23,8 +23,6 @@ from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.pipeline.ring import FrameRing
 
-__all__ = ["Measured", "Region", "compare_pictures", "difference_of_size", "vmaf_of_frames"]
-
 _PLANES = ("y", "cb", "cr")
 
 

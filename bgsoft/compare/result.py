@@ -10,8 +10,6 @@ from typing import Any, Self
 
 from bgsoft.outputs import write_whole
 
-__all__ = ["SCHEMA", "Check", "Comparison", "Curve", "Pictures", "Statistic"]
-
 SCHEMA = "bgsoft-compare/1"
 
 

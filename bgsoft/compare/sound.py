@@ -14,8 +14,6 @@ from bgsoft.compare.facts import EARLY_PACKETS, FileFacts, Track
 from bgsoft.compare.result import Check
 from bgsoft.media.source import open_input
 
-__all__ = ["sound_checks"]
-
 
 def sound_checks(a: FileFacts, b: FileFacts) -> list[Check]:
     """Compare the number of audio tracks, each track's data, and its start."""

@@ -9,8 +9,6 @@ from bgsoft.compare.facts import TRACK_KINDS, FileFacts
 from bgsoft.compare.result import Check
 from bgsoft.compare.sound import sound_checks
 
-__all__ = ["structure_checks", "time_checks"]
-
 _CHAPTER_TICK = Fraction(1, 1000)
 """Matroska rounds chapters to nanoseconds, MP4 to milliseconds."""
 

@@ -11,8 +11,6 @@ from bgsoft.plotting.charts import Chart, line_chart
 from bgsoft.plotting.page import Block, write_page
 from bgsoft.tables import FAILED, NONE, Table
 
-__all__ = ["checks_table", "pictures_table", "write_comparison_plot"]
-
 _PLANES = {"y": "Y", "cb": "Cb", "cr": "Cr", "all": "all"}
 _DECIMALS = {"psnr": 2, "ssim": 4, "vmaf": 2}
 _UNITS = {"vmaf": "of 100", "psnr": "dB", "ssim": ""}

@@ -25,16 +25,6 @@ from numpy.typing import NDArray
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError
 
-__all__ = [
-    "VMAF_MODEL",
-    "Ffmpeg",
-    "PlanarPicture",
-    "VmafScorer",
-    "ask_ffmpeg",
-    "ffmpeg_executables",
-    "find_ffmpeg",
-]
-
 VMAF_MODEL = "vmaf_v0.6.1"
 """Netflix's model for a 1080p television at three picture heights; libvmaf's own default."""
 _INSTALL = "pip install '.[quality]'"

@@ -10,8 +10,6 @@ import numpy as np
 from bgsoft.analysis.base import grid_shape
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 
-__all__ = ["Compositor", "check_planes"]
-
 
 class Compositor(Protocol):
     """Replaces the background of frames of one format, in place."""

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from bgsoft.analysis.cpu import Samples, halve
 from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout, Reduced
 
-__all__ = ["Background", "Blender"]
-
 _BAND_SAMPLES = 1 << 21
 """Samples blended at a time, which bounds the memory for 4K and 8K: 1080p in one go."""
 

@@ -23,8 +23,6 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import is_rgb, probe
 from bgsoft.media.source import open_input, select_video_stream
 
-__all__ = ["ClipBackground", "ClipPlayer", "LoopedClip", "cover_size"]
-
 # swscale's names of the H.273 matrices that ColorInfo knows.
 _MATRICES = {
     1: Colorspace.ITU709,

@@ -16,8 +16,6 @@ from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, FrameFormat
 from bgsoft.suggest import did_you_mean
 
-__all__ = ["DEFAULT_COLOR", "parse_color", "planes_from_rgb", "to_frame_rgb"]
-
 Floats = NDArray[np.float32]
 
 DEFAULT_COLOR = "chroma-green"

@@ -16,8 +16,6 @@ from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 from bgsoft.workers import Workers
 
-__all__ = ["CpuCompositor"]
-
 
 class CpuCompositor:
     """Replaces the background of frames of one format, on the host; those of a batch side by side.

@@ -28,8 +28,6 @@ from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
-__all__ = ["CudaCompositor"]
-
 _THREAD_COLUMNS, _THREAD_ROWS = 8, 2
 """Luma samples of one thread of the blending kernels."""
 _ALIGNMENT_BYTES = 16

@@ -11,8 +11,6 @@ from bgsoft.composite.plan import CellsPlan, FillPlan, Shape, Source, level_shap
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
-__all__ = ["CudaFill", "CudaPicture", "CudaPushPull", "cuda_ints"]
-
 _RESIDENT_CELLS = 2900
 """float4s of shared memory: with what the kernel declares itself, less than 48 KiB."""
 _SINGLE_BLOCK_CELLS = 16384

@@ -24,8 +24,6 @@ from bgsoft.composite.plan import (
 from bgsoft.frame import Frame, Matte, Reduced
 from bgsoft.kernels.loader import kernel
 
-__all__ = ["CudaBlur", "CudaBokeh", "CudaPixelate"]
-
 _THREADS = 256
 """Of a block of the kernels that take cells as one row."""
 _BLUR_TILE = 32

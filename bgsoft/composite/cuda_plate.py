@@ -19,8 +19,6 @@ from bgsoft.cuda.device import CopyMeter, pinned_array
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
-__all__ = ["CudaBackground", "CudaClip", "CudaCutout", "cuda_color", "cuda_dim", "cuda_image"]
-
 _PINNED_BUFFERS = 3
 """Uploads that may be on their way before the host has to wait for one."""
 

@@ -31,8 +31,6 @@ from bgsoft.composite.plan import (
 )
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 
-__all__ = ["BackgroundFill", "FilledPicture", "PushPull"]
-
 Plane16 = NDArray[np.uint16]
 
 _REST_OF_WEIGHT = np.array([[0, 0, 0, -1, 1]] * 4, np.float32)

@@ -22,8 +22,6 @@ from bgsoft.composite.plan import (
 from bgsoft.composite.upsample import GridBackground, HeldCells
 from bgsoft.frame import Frame, Matte, Reduced
 
-__all__ = ["BlurBackground", "BokehBackground", "PixelateBackground"]
-
 Floats = NDArray[np.float32]
 Indices = NDArray[np.intp]
 

@@ -19,28 +19,6 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.frame import FrameFormat, PixelLayout
 
-__all__ = [
-    "CLEAR_ALPHA",
-    "DITHER_ROWS",
-    "HIGHLIGHT_POWER",
-    "HOLD_STEPS",
-    "LAST_RESORT",
-    "PERSON_ALPHA",
-    "BlurPlan",
-    "BokehPlan",
-    "CellsPlan",
-    "CutoutPlan",
-    "FillPlan",
-    "PixelatePlan",
-    "PlanePlan",
-    "Shape",
-    "Source",
-    "disc_kernel",
-    "dither_pattern",
-    "full_scale_shift",
-    "level_shapes",
-]
-
 Shape = tuple[int, int]
 """(rows, columns)."""
 

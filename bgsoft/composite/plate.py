@@ -16,16 +16,6 @@ from bgsoft.composite.plan import CutoutPlan
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 
-__all__ = [
-    "CutoutBackground",
-    "DimBackground",
-    "color_plate",
-    "cover",
-    "darken",
-    "image_plate",
-    "read_image",
-]
-
 _CONVERT_ROWS = 128
 """Rows converted at a time, to keep the floating-point copies small; even."""
 

@@ -24,8 +24,6 @@ from bgsoft.composite.blend import Background
 from bgsoft.composite.plan import DITHER_ROWS, HOLD_STEPS, CellsPlan, dither_pattern
 from bgsoft.frame import Frame, FrameFormat
 
-__all__ = ["GridBackground", "HeldCells"]
-
 Plane16 = NDArray[np.uint16]
 
 

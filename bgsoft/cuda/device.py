@@ -20,15 +20,6 @@ from bgsoft.cuda.driver import shown_number
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.frame import Array, FrameFormat, Planes
 
-__all__ = [
-    "PLANE_ALIGNMENT",
-    "CopyMeter",
-    "CudaDevice",
-    "device_planes",
-    "pinned_array",
-    "pinned_planes",
-]
-
 PLANE_ALIGNMENT = 256
 """Bytes that the start of each plane is a multiple of: what any vector load needs."""
 _POOL_SHARE = 0.5

@@ -8,16 +8,6 @@ import os
 import re
 from pathlib import Path
 
-__all__ = [
-    "NO_GPU",
-    "cuda_number",
-    "driver_problem",
-    "driver_version",
-    "open_context",
-    "show_only",
-    "shown_number",
-]
-
 NO_GPU = "no NVIDIA GPU found"
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["GpuMonitor", "Watch", "watched"]
 
 _INTERVAL_SECONDS = 0.5
 _MILLI = 1000.0

@@ -17,16 +17,6 @@ from bgsoft.errors import BackendUnavailableError
 from bgsoft.facts import Facts
 from bgsoft.startup import span
 
-__all__ = [
-    "codec_errors",
-    "decoder_caps",
-    "encoder_caps",
-    "engine_facts",
-    "nvenc_reason",
-    "vendor_text",
-    "video_codec",
-]
-
 _FIRST_GPU_ONLY = (
     "PyNvVideoCodec asks the first GPU for its capabilities whichever it is told to: set "
     "CUDA_VISIBLE_DEVICES to the GPU that is to be used"

@@ -12,8 +12,6 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
 
-__all__ = ["DecodeSettings", "DecodeStats", "Decoder"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSettings:

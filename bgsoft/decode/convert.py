@@ -22,8 +22,6 @@ from bgsoft.errors import DecodeError
 from bgsoft.frame import FrameFormat, PixelLayout, Planes
 from bgsoft.media.info import Orientation, VideoInfo
 
-__all__ = ["PlaneWriter", "fitted_size", "plane_view", "turn_plane"]
-
 Plane = npt.NDArray[Any]
 
 _TALL_CHROMA = {

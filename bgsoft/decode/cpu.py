@@ -20,8 +20,6 @@ from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 
-__all__ = ["CpuDecoder"]
-
 
 class CpuDecoder(StreamDecoder[VideoFrame]):
     """Decodes a file's video stream into ring slots on the host.

@@ -9,8 +9,6 @@ from bgsoft.errors import BackendUnavailableError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import RAW_STREAMS
 
-__all__ = ["NvCodec", "caps_reason", "nv_codec"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvCodec:

@@ -23,7 +23,6 @@ from bgsoft.media.info import VideoInfo
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["NvPicture", "NvReader", "NvSession", "PacketTimes"]
 
 _MAX_FAULTS = 8
 """Packets in a row that make the decoder fail, after which the stream is given up."""

@@ -29,8 +29,6 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.startup import span
 
-__all__ = ["NvdecDecoder", "SurfaceWriter"]
-
 _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 2, 3  # cudaMemcpyKind
 
 

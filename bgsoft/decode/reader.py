@@ -21,8 +21,6 @@ from bgsoft.media.pyav import exact
 from bgsoft.media.source import RAW_STREAMS, open_input
 from bgsoft.media.untimed import TimedDecoder
 
-__all__ = ["DecodedPicture", "FrameReader", "P", "StreamReader"]
-
 _MAX_READ_ERRORS = 64
 """Read errors in a row, without a packet between them, after which a file is given up."""
 _SEEK_BACK_SECONDS = (0, 2, 10, 40)

@@ -19,8 +19,6 @@ from bgsoft.media.splice import BACKWARD_SECONDS, FORWARD_SECONDS
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
 
-__all__ = ["StreamDecoder", "TimedPicture", "rising_pts"]
-
 _MAX_HELD = 16
 """Leading pictures without a timestamp that are held back until one has one."""
 _GAP_SECONDS = 10

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from bgsoft.frame import Frame
 
-__all__ = ["Encoder", "PictureKind"]
-
 
 class PictureKind(StrEnum):
     """Which planes of a frame are encoded."""

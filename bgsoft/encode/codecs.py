@@ -16,16 +16,6 @@ from bgsoft.frame import FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
 
-__all__ = [
-    "EncoderChoice",
-    "checked_quality",
-    "choose_codec",
-    "choose_encoder",
-    "codec_label",
-    "encoder_speeds",
-    "source_depth",
-]
-
 _QP_TO_LAMBDA = 118
 """FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` in one step of ``qscale``."""
 

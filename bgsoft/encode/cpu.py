@@ -16,8 +16,6 @@ from bgsoft.errors import EncodeError
 from bgsoft.frame import ColorInfo, Frame, FrameFormat
 from bgsoft.media.mux import Muxer
 
-__all__ = ["CpuEncoder"]
-
 # These two run their slices on FFmpeg's own threads; with its frame threads they would hold on to
 # pictures after encode() has returned. All others thread inside and copy each picture at once.
 _SLICE_THREADED = frozenset({"prores_ks", "ffv1"})

@@ -8,8 +8,6 @@ from bgsoft.config import Codec
 from bgsoft.frame import MasteringDisplay
 from bgsoft.media.info import VideoInfo
 
-__all__ = ["hdr_parameters", "sei_messages"]
-
 # SMPTE ST 2086 as coded in H.264 and H.265 (ITU-T H.265, D.3.28): chromaticities in units of
 # 0.00002, luminances in units of 0.0001 cd/m².
 _CHROMATICITY_UNITS = 50_000

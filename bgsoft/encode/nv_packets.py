@@ -15,8 +15,6 @@ from av.video.stream import VideoStream
 from bgsoft.errors import EncodeError
 from bgsoft.media.mux import Muxer
 
-__all__ = ["CodedPackets"]
-
 _RAW_FORMATS = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
 """FFmpeg's demuxers of streams without a container."""
 

@@ -20,8 +20,6 @@ from bgsoft.frame import ColorInfo
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 
-__all__ = ["GOP", "NvencChoice", "choose_nvenc", "fit_to_caps", "tag_filter"]
-
 GOP = 250
 """Frames from one key frame to the next, as x264 and x265 have it."""
 _LOOKAHEAD = 20

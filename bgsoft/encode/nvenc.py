@@ -24,8 +24,6 @@ from bgsoft.kernels.loader import kernel
 from bgsoft.media.mux import Muxer
 from bgsoft.startup import span
 
-__all__ = ["NvencEncoder"]
-
 _SURFACES = 4
 """Surfaces between the ring and NVENC's own: a slot is free as soon as it has been copied."""
 _DEVICE_TO_DEVICE = 3  # cudaMemcpyKind

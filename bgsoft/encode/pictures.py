@@ -17,8 +17,6 @@ from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 
-__all__ = ["picture_source"]
-
 _Plane = npt.NDArray[Any]
 
 

@@ -29,16 +29,6 @@ from numpy.typing import NDArray
 from bgsoft.face.base import Box, Ellipse, Face, box_overlap, hiding_ellipse
 from bgsoft.frame import Array, Frame, FrameFormat
 
-__all__ = [
-    "LOOK_AHEAD",
-    "Anonymizer",
-    "CpuAnonymizer",
-    "FrameFaces",
-    "HiddenFaces",
-    "Patch",
-    "make_patch",
-]
-
 LOOK_AHEAD = 8
 """Frames whose faces are known beyond the one whose faces are hidden."""
 

@@ -7,20 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "FACE_OVAL",
-    "LEFT_EYE",
-    "OUTLINE_POINTS",
-    "RIGHT_EYE",
-    "Box",
-    "Ellipse",
-    "Face",
-    "box_overlap",
-    "face_outline",
-    "hiding_ellipse",
-    "oval_points",
-]
-
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in frame pixels, half-open."""
 

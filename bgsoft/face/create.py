@@ -21,8 +21,6 @@ from bgsoft.report import Event
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["create_device_faces", "create_host_faces", "finder_settings"]
-
 
 def finder_settings(config: FaceConfig, *, writes_data: bool) -> FinderSettings:
     """How to look for faces."""

@@ -41,8 +41,6 @@ from bgsoft.face.guard import (
 from bgsoft.frame import Array, Frame, FrameFormat, Matte
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
-__all__ = ["CudaAnonymizer", "CudaMatteEditor"]
-
 _HOST_TO_DEVICE, _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
 
 _MAX_OUTLINES = 12

@@ -29,15 +29,6 @@ from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 from bgsoft.startup import Parts
 
-__all__ = [
-    "MAX_VIEW_FACES",
-    "CudaDetections",
-    "CudaFaceNetworks",
-    "CudaMeshes",
-    "CudaWarper",
-    "MakeNetwork",
-]
-
 MakeNetwork = Callable[[ResolvedModel, int], Network]
 """Loads a model for a batch size, with its arrays on the device, on the pipeline's stream."""
 

@@ -28,8 +28,6 @@ from bgsoft.face.landmarks import LANDMARKS
 from bgsoft.frame import Frame
 from bgsoft.outputs import check_target, partial_beside, put, write_error
 
-__all__ = ["FACE_DATA_SUFFIXES", "FaceDataWriter", "open_face_data"]
-
 FACE_DATA_SUFFIXES = (".jsonl", ".npz")
 _WHAT = "face data"
 

@@ -11,17 +11,6 @@ from numpy.typing import NDArray
 from bgsoft.face.base import Box, box_overlap
 from bgsoft.face.geometry import Affine, overlap
 
-__all__ = [
-    "KEYPOINTS",
-    "PER_CELL",
-    "STRIDES",
-    "Detections",
-    "anchor_centres",
-    "decode",
-    "merge",
-    "weighted_nms",
-]
-
 KEYPOINTS = ("right eye", "left eye", "nose", "mouth", "right ear", "left ear")
 """Order of the key points; right is the face's own right, on the left of the picture."""
 

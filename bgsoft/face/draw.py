@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from bgsoft.face.base import Face, face_outline
 
-__all__ = ["draw_faces"]
-
 _MESH_OPACITY = 0.3
 """Of the mesh's lines, which lie so close on a small face that they would cover it."""
 _COLORS = ((80, 220, 80), (255, 160, 60), (80, 160, 255), (220, 90, 220), (60, 220, 240))

@@ -25,8 +25,6 @@ from bgsoft.face.track import MIN_SCORE, Track, Tracker
 from bgsoft.face.warp import View
 from bgsoft.frame import Frame, FrameFormat, Reduced
 
-__all__ = ["FaceFinder", "FinderSettings"]
-
 _HALF_SHAPE = 1.2
 """Frames longer than this are shown as squares of their short side, too: a face of a tenth of it,
 108 pixels at 1080p, is 13 pixels high in the detector's input. Without, recall falls from 0.91 to

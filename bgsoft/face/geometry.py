@@ -14,17 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Affine",
-    "Roi",
-    "Tile",
-    "frame_from_roi",
-    "frame_from_tile",
-    "letterbox",
-    "overlap",
-    "tiles",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Affine:

@@ -27,20 +27,6 @@ from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.face.base import Face, oval_points
 from bgsoft.frame import FrameFormat, Matte
 
-__all__ = [
-    "FILLED_SHARE",
-    "MAX_MEASURED",
-    "MISSED_SHARE",
-    "Cover",
-    "CoverDrawer",
-    "CpuMatteEditor",
-    "Guard",
-    "MatteEditor",
-    "OnCoverage",
-    "Outline",
-    "paint",
-]
-
 Plane8 = NDArray[np.uint8]
 
 MAX_MEASURED = 32

@@ -21,18 +21,6 @@ from bgsoft.face.base import LEFT_EYE, RIGHT_EYE, Box
 from bgsoft.face.detect import MAX_LOGIT
 from bgsoft.face.geometry import Roi, frame_from_roi
 
-__all__ = [
-    "LANDMARKS",
-    "MEASURES",
-    "Mesh",
-    "OneEuro",
-    "make_meshes",
-    "measure",
-    "presence",
-    "read_meshes",
-    "roi_from_box",
-]
-
 LANDMARKS = 468
 """Points of a face."""
 ROI_SCALE = 1.5

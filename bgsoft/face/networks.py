@@ -18,16 +18,6 @@ from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.segment.single import network_shapes
 
-__all__ = [
-    "CpuFaceNetworks",
-    "FaceNetworks",
-    "FrameRoi",
-    "FrameView",
-    "resolve_detector",
-    "resolve_landmarker",
-]
-
-
 FrameView = tuple[Frame, Reduced, View]
 """A frame, the same on the analysis grid, and what of it the detector is shown."""
 FrameRoi = tuple[Frame, Reduced, Roi]

@@ -19,8 +19,6 @@ from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
 from bgsoft.report import Event
 
-__all__ = ["FaceJournal", "FaceStep", "FoundFaces"]
-
 _MAX_LISTED = 1000
 """Missed frames that are listed; all are counted."""
 _SAME_STRETCH_SECONDS = 1.0

@@ -23,8 +23,6 @@ from bgsoft.face.base import Face, face_outline
 from bgsoft.face.geometry import overlap
 from bgsoft.frame import FrameFormat
 
-__all__ = ["MatteSeparator", "Separation", "SubjectPicker"]
-
 _SETTLE_SECONDS = 1.0
 """Time constant of a face's standing: who stays longest gets most, a passer-by little."""
 _CHALLENGE_RATIO, _CHALLENGE_SECONDS = 1.5, 1.0

@@ -21,8 +21,6 @@ from bgsoft.face.detect import Detections
 from bgsoft.face.geometry import Roi, overlap
 from bgsoft.face.landmarks import Mesh, OneEuro, roi_from_box
 
-__all__ = ["MIN_SCORE", "Track", "Tracker"]
-
 MIN_SCORE = 0.5
 """Of the detection that a track begins with."""
 MIN_PRESENCE = 0.5

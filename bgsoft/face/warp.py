@@ -18,17 +18,6 @@ from bgsoft.frame import Frame, FrameFormat, Reduced
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 
-__all__ = [
-    "MAX_SPACING",
-    "MAX_TAPS",
-    "MIN_GRID_SAMPLES",
-    "WARP_VIEW",
-    "CpuWarper",
-    "View",
-    "shrink_taps",
-    "uses_grid",
-]
-
 MAX_TAPS = 4
 """Bilinear samples along each axis of an input pixel, at most."""
 MAX_SPACING = 2.0

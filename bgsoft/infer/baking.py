@@ -14,8 +14,6 @@ from pathlib import Path
 
 from bgsoft.errors import ModelError
 
-__all__ = ["bake"]
-
 _MODEL_GRAPH = 7
 _GRAPH_INITIALIZER, _GRAPH_INPUT = 5, 11
 _VALUE_NAME, _VALUE_TYPE = 1, 2

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import Array, Frame
 
-__all__ = ["TENSOR_DTYPES", "Driver", "Network", "States", "Step", "Wiring", "WrappedNetwork"]
-
 TENSOR_DTYPES: Mapping[str, type[np.generic]] = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,

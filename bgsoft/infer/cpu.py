@@ -19,8 +19,6 @@ require_runtime()
 
 import onnxruntime as ort  # noqa: E402 - a damaged one can be imported, but is empty
 
-__all__ = ["CpuNetwork"]
-
 
 class CpuNetwork(Network):
     """One model on the CPU provider.

@@ -25,8 +25,6 @@ from bgsoft.infer.providers import PROVIDERS, provider_options
 from bgsoft.infer.sessions import open_session
 from bgsoft.startup import span
 
-__all__ = ["DeviceFedNetwork", "GpuNetwork", "HostFedNetwork"]
-
 
 class GpuNetwork(Network):
     """One model on one GPU provider.

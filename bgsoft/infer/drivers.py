@@ -11,8 +11,6 @@ from bgsoft.infer.base import Driver, Network, States, Step, WrappedNetwork
 from bgsoft.report import Event
 from bgsoft.workers import Workers
 
-__all__ = ["BatchDriver", "LanesDriver", "RecoveringNetwork"]
-
 _FAULTS = (InferenceError, MemoryError)
 """What a smaller batch, or the CPU, may survive. CuPy's own error of memory is a MemoryError."""
 

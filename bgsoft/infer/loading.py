@@ -19,7 +19,6 @@ from bgsoft.workers import usable_cores
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["LoopingNetwork", "NetworkLoader"]
 
 _FRESH_STATE = (1, 1, 1, 1)
 """What recurrent networks take on their first frame; it stands for zeros of the full shape."""

@@ -18,19 +18,6 @@ from bgsoft.config import Precision
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.startup import span
 
-__all__ = [
-    "PROVIDERS",
-    "Missing",
-    "loader_problem",
-    "missing_provider",
-    "preload_libraries",
-    "provider_options",
-    "require_runtime",
-    "runtime_clash",
-    "runtime_problem",
-    "tensorrt_version",
-]
-
 PROVIDERS = {"tensorrt": "TensorrtExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Backend name → ONNX Runtime's name."""
 

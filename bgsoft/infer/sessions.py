@@ -29,8 +29,6 @@ from bgsoft.infer.providers import (
 from bgsoft.models.cache import cache_folder, locked
 from bgsoft.startup import span
 
-__all__ = ["engine_key", "open_provider", "open_session"]
-
 T = TypeVar("T")
 
 _TINY_MODEL = (

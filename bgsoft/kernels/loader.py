@@ -8,8 +8,6 @@ from typing import Any
 
 from bgsoft.startup import span
 
-__all__ = ["BLOCK", "blocks", "kernel"]
-
 BLOCK = (32, 8, 1)
 """Threads per block for kernels with one thread per sample: a warp along a row."""
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from bgsoft.frame import Array, Frame, Matte, Reduced
 
-__all__ = ["DirectMatte", "MatteStage"]
-
 
 class MatteStage(ABC):
     """Turns raw masks into mattes for frames of one format; holds the state between frames."""

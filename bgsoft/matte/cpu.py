@@ -34,8 +34,6 @@ from bgsoft.matte.obs import CpuObsMatte
 from bgsoft.matte.plan import STILL_VARIANCE, MattePlan, frame_contour
 from bgsoft.workers import Workers
 
-__all__ = ["CpuDirectMatte", "CpuSoftMatte", "create_matte_stage"]
-
 _DEEP_TO_BYTE = 1.0 / 256.0
 """10 bits in the high bits of 16: the top byte is the 8-bit value."""
 

@@ -27,8 +27,6 @@ from bgsoft.matte.cuda_mask import CudaGridState, CudaIslandFilter, CudaMaskFilt
 from bgsoft.matte.cuda_obs import CudaObsMatte
 from bgsoft.matte.plan import MattePlan, frame_contour
 
-__all__ = ["CudaDirectMatte", "CudaSoftMatte", "create_cuda_matte_stage"]
-
 _STORE = 16
 """Pixels that one thread of ``enlarge_alpha`` writes."""
 _THREADS = 256

@@ -28,8 +28,6 @@ from bgsoft.matte.plan import (
     SmoothPlan,
 )
 
-__all__ = ["CudaDilation", "CudaEdgeFitter", "CudaFeather", "cuda_contour_steps"]
-
 _BLOCK_ROWS = 16
 """Rows of the grid that a block of ``evaluate_smooth`` makes."""
 

@@ -17,8 +17,6 @@ from bgsoft.frame import Array
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.plan import IslandPlan, MattePlan, half_shape, half_widths
 
-__all__ = ["CudaGridState", "CudaIslandFilter", "CudaMaskFilter"]
-
 _FLAG_COUNT = 10
 _FRESH, _PERSON_EXCEEDS, _BACKGROUND_EXCEEDS = 0, 2, 3
 """Places in the flags, as in ``bgsoft/kernels/matte.cuh``; the others are the kernels' own."""

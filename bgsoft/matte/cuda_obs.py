@@ -19,8 +19,6 @@ from bgsoft.matte.base import MatteStage
 from bgsoft.matte.obs import ObsMask
 from bgsoft.matte.plan import ObsPlan
 
-__all__ = ["CudaObsMatte"]
-
 _RUN = 32
 """Samples that one thread of the box filter makes."""
 

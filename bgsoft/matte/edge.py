@@ -28,8 +28,6 @@ from bgsoft.matte.plan import (
     half_shape,
 )
 
-__all__ = ["ContourSmoother", "Dilation", "Feather", "GuidedFilter", "contour_steps"]
-
 _BUFFERS = 24
 """Float planes of half the grid's size."""
 

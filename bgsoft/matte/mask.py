@@ -11,15 +11,6 @@ from bgsoft.analysis.cpu import halve
 from bgsoft.frame import Array
 from bgsoft.matte.plan import IslandPlan, MattePlan, TemporalPlan, ThresholdPlan
 
-__all__ = [
-    "FrameUpsampler",
-    "IslandFilter",
-    "Moment",
-    "TemporalFilter",
-    "threshold_mask",
-    "to_grid",
-]
-
 
 class Moment:
     """What the temporal filter keeps of one mask, until the next one has been averaged.

@@ -35,8 +35,6 @@ from bgsoft.matte.base import MatteStage
 from bgsoft.matte.plan import ObsPlan
 from bgsoft.workers import Workers
 
-__all__ = ["CpuObsMatte", "ObsMask"]
-
 
 class ObsMask:
     """Steps 1 to 4, on masks of the model's size, one after the other."""

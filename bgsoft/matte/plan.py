@@ -18,23 +18,6 @@ from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.config import MatteConfig, Refine
 from bgsoft.frame import Array, FrameFormat
 
-__all__ = [
-    "STILL_VARIANCE",
-    "ContourPlan",
-    "DilationPlan",
-    "FeatherPlan",
-    "GuidedPlan",
-    "IslandPlan",
-    "MattePlan",
-    "ObsPlan",
-    "SmoothPlan",
-    "TemporalPlan",
-    "ThresholdPlan",
-    "frame_contour",
-    "half_shape",
-    "half_widths",
-]
-
 Shape = tuple[int, int]
 
 STILL_VARIANCE = 6.5

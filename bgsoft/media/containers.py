@@ -8,8 +8,6 @@ from pathlib import Path
 from bgsoft.config import Codec
 from bgsoft.errors import UnsupportedFormatError
 
-__all__ = ["CONTAINERS", "Container", "container_for"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:

@@ -17,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-__all__ = ["ROOM", "write_languages", "write_pixel_aspect"]
-
 _CODE = re.compile("[a-z]{3}")
 _HEADER_BYTES = 8
 _FIELD = {0: 28, 1: 40}

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from bgsoft.frame import ContentLight, FrameFormat, MasteringDisplay
 
-__all__ = ["UNTIMED", "Orientation", "VideoInfo"]
-
 UNTIMED = "avi"
 """The demuxer of files that store no presentation times."""
 _FALLBACK_RATE = Fraction(25)

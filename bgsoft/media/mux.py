@@ -31,8 +31,6 @@ from bgsoft.media.tracks import SideTracks
 from bgsoft.outputs import write_error
 from bgsoft.report import AudioReport, Event
 
-__all__ = ["Muxer"]
-
 _INTERLEAVE_US = 1_000_000
 """How much FFmpeg's muxer holds back while a track (subtitles, say) has no packet. The tracks come
 in step anyway, and its default of ten seconds would be a gigabyte of ProRes."""

@@ -24,8 +24,6 @@ from bgsoft.media.source import read_packets
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import Track
 
-__all__ = ["FrameGrid", "SteadyTrack"]
-
 _ROUNDING_SECONDS = Fraction(2, 1000)
 """How far a regular frame may lie off its place: clocks of 1 ms round by half of that."""
 _MAX_OFFSET_SECONDS = 0.1

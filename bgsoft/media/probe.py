@@ -33,15 +33,6 @@ from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input, select_video_stream
 from bgsoft.media.untimed import TimedDecoder
 
-__all__ = [
-    "frame_content_light",
-    "frame_mastering_display",
-    "frame_orientation",
-    "is_gray",
-    "is_rgb",
-    "probe",
-]
-
 _FRAMES_LOOKED_AT = 3
 """The first frame may be progressive where the rest is not."""
 

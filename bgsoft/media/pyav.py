@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 import av
 
-__all__ = ["TAG_OPTIONS", "exact"]
-
 _MAJOR = int(av.__version__.split(".", 1)[0])
 
 TAG_OPTIONS: dict[str, Any] = {} if _MAJOR >= 19 else {"metadata_errors": "surrogateescape"}

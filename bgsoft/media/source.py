@@ -25,8 +25,6 @@ from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError
 from bgsoft.media.pyav import TAG_OPTIONS
 from bgsoft.suggest import network_address
 
-__all__ = ["CONTAINERS", "RAW_STREAMS", "open_input", "read_packets", "select_video_stream"]
-
 RAW_STREAMS = ("h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu")
 """Demuxers of streams without a container: they have neither index nor timestamps."""
 CONTAINERS = (

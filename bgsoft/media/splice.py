@@ -14,8 +14,6 @@ from typing import Any
 import av
 from av.packet import Packet
 
-__all__ = ["BACKWARD_SECONDS", "FORWARD_SECONDS", "SplicedClock"]
-
 BACKWARD_SECONDS = 1
 """A clock that steps back by this much has been restarted; less is jitter."""
 FORWARD_SECONDS = 12 * 3600

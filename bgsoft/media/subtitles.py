@@ -18,8 +18,6 @@ from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import Track
 
-__all__ = ["READABLE", "TextTrack", "add_text_stream"]
-
 READABLE = frozenset({"mov_text", "subrip", "srt", "webvtt", "ass", "ssa", "text"})
 """Codecs whose payload can be read; FFmpeg calls SubRip ``subrip`` or ``srt``."""
 

@@ -18,7 +18,6 @@ from bgsoft.media.timeline import Timeline
 if TYPE_CHECKING:
     from av.container.core import Chapter
 
-__all__ = ["Labels", "chapters_in", "file_tags", "is_picture", "said_tags", "stream_tags"]
 
 _FILE_TAGS_DROPPED = frozenset(
     {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}

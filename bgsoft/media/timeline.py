@@ -10,8 +10,6 @@ from typing import Self
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 
-__all__ = ["Timeline"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Timeline:

@@ -16,8 +16,6 @@ from av.subtitles.stream import SubtitleStream
 from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
 
-__all__ = ["CopiedTrack", "CoverTrack", "Track"]
-
 
 class Track(ABC):
     """One output track, fed with the packets of one input track."""

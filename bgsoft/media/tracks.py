@@ -41,8 +41,6 @@ from bgsoft.media.transcode import (
 )
 from bgsoft.report import AudioReport, Event
 
-__all__ = ["SideTracks"]
-
 _SEEK_MARGIN_SECONDS = 15
 """How far before a part's start reading begins, so that a subtitle on screen there is found."""
 

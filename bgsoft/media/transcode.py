@@ -18,8 +18,6 @@ from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import Track
 
-__all__ = ["TranscodedTrack", "add_audio_stream", "fallback_encoders", "same_encoder"]
-
 _BITS_PER_CHANNEL = 96_000
 """Transparent for the lossy encoders used here: 192 kbit/s in stereo."""
 _LOSSLESS = frozenset({"flac", "alac"})

@@ -18,8 +18,6 @@ from av.video.stream import VideoStream
 
 from bgsoft.media.info import UNTIMED
 
-__all__ = ["TimedDecoder"]
-
 
 class TimedDecoder:
     """Decodes packets, and gives the frames of a container without times the packets' own."""

@@ -13,8 +13,6 @@ from typing import Any
 from bgsoft.errors import ModelDownloadError, ModelError, ModelIntegrityError
 from bgsoft.outputs import replacing
 
-__all__ = ["CACHE_VARIABLE", "cache_folder", "cache_root", "check_file", "hash_file", "pull"]
-
 CACHE_VARIABLE = "BGSOFT_CACHE"
 """Environment variable that moves the cache."""
 

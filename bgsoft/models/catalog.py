@@ -23,18 +23,6 @@ from bgsoft.errors import (
 from bgsoft.models import cache
 from bgsoft.suggest import did_you_mean
 
-__all__ = [
-    "SEGMENTATION_FAMILIES",
-    "ModelSpec",
-    "ResolvedModel",
-    "catalog",
-    "check_files",
-    "find_spec",
-    "read_spec",
-    "resolve",
-    "spec_path",
-]
-
 _CATALOG = Path(__file__).with_name("catalog.toml")
 _EMBEDDED = Path(__file__).with_name("data")
 

@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-__all__ = ["Channel", "ChannelClosedError"]
-
 T = TypeVar("T")
 
 

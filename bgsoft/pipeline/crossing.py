@@ -23,15 +23,6 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
 
-__all__ = [
-    "DownloadingDecoder",
-    "DownloadingEncoder",
-    "FrameCopier",
-    "TurnsCopier",
-    "UploadingDecoder",
-    "UploadingEncoder",
-]
-
 _DECODER_SLOTS = 4
 """Slots between decoder and copy: one being decoded into, the others on their way."""
 

@@ -20,8 +20,6 @@ from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Frame
 from bgsoft.pipeline.metrics import Observer, StageClock
 
-__all__ = ["DeviceExecution", "DeviceTimer"]
-
 R = TypeVar("R")
 
 _READY_EVENTS = 256

@@ -13,8 +13,6 @@ from typing import Protocol
 
 from bgsoft.report import Progress
 
-__all__ = ["Metrics", "Observer", "ProgressMeter", "StageClock", "observed", "peak_rss_bytes"]
-
 _INTERVAL_SECONDS = 0.1
 _WINDOW_SECONDS = 3.0
 """Frame rate and load shown are means over this long: steady, yet quick to follow a change."""

@@ -22,8 +22,6 @@ from bgsoft.pipeline.metrics import Metrics, StageClock, observed
 from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
 
-__all__ = ["Execution", "HostExecution", "MaskSchedule", "PictureStages", "SceneProbe"]
-
 R = TypeVar("R")
 
 

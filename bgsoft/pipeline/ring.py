@@ -9,8 +9,6 @@ from collections.abc import Callable
 from bgsoft.frame import Frame, Planes
 from bgsoft.pipeline.metrics import StageClock
 
-__all__ = ["FrameRing", "RingClosedError"]
-
 
 class RingClosedError(Exception):
     """The ring was closed while a thread waited for a slot: the pipeline is stopping."""

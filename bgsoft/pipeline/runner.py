@@ -17,8 +17,6 @@ from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics, observed
 from bgsoft.pipeline.ring import FrameRing, RingClosedError
 
-__all__ = ["FrameSink", "FrameStage", "Pipeline", "PipelineResult", "check_pts"]
-
 _POLL_SECONDS = 0.05
 """How often the calling thread looks for cancellation and reports progress."""
 

@@ -20,8 +20,6 @@ from bgsoft.outputs import write_whole
 from bgsoft.pipeline.metrics import Observer
 from bgsoft.startup import Span, process_start_ns
 
-__all__ = ["NvtxRanges", "TraceRecorder", "profiler_ranges"]
-
 _PROFILER_VARIABLES = ("NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
 """Set in a process that Nsight Systems or another NVTX tool has started."""
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DARK", "LIGHT", "WIDTH", "Bar", "Chart", "bar_chart", "line_chart", "stacked_chart"]
 
 # The data colours differ in lightness as well as in hue, so that they stay apart for readers who
 # don't see red and green as different. Each light colour stands for its role: no two are equal.

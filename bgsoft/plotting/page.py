@@ -20,7 +20,6 @@ from bgsoft.tables import FAILED, Table, plain_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Block", "check_plot", "write_page"]
 
 _SUFFIXES = (".html", ".htm", ".png", ".svg")
 _PICTURE_DPI = 150

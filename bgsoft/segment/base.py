@@ -10,8 +10,6 @@ from bgsoft.infer.base import Driver, Wiring
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.workers import Workers
 
-__all__ = ["Family", "Segmenter"]
-
 
 class Segmenter(Protocol):
     """Makes the raw person mask of frames of one format."""

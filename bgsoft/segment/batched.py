@@ -15,8 +15,6 @@ from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.cuda import CudaPreprocessor
 
-__all__ = ["BatchedSegmenter", "to_masks"]
-
 
 class BatchedSegmenter(Segmenter):
     """Masks of the frames of a batch, in as few runs as the driver makes of them.

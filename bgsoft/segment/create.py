@@ -26,8 +26,6 @@ from bgsoft.workers import Workers
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["create_device_segmenter", "create_host_segmenter", "make_host_driver"]
-
 
 def create_host_segmenter(
     backend: str,

@@ -15,8 +15,6 @@ from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, yuv_to_rgb_matrix
 
-__all__ = ["CudaPreprocessor"]
-
 _MOST_TABLES = 256
 """Sizes of source planes that tables are kept for; crops may have any."""
 

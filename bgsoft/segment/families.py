@@ -12,8 +12,6 @@ from bgsoft.segment.base import Family
 from bgsoft.segment.recurrent import RECURRENT
 from bgsoft.segment.single import SINGLE_SHOT
 
-__all__ = ["FAMILIES", "companion"]
-
 FAMILIES: Mapping[str, Family] = {"single-shot": SINGLE_SHOT, "recurrent": RECURRENT}
 """Family of a :class:`bgsoft.models.catalog.ModelSpec` → what drives it."""
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from bgsoft.frame import FrameFormat, Reduced
 from bgsoft.models.catalog import ModelSpec
 
-__all__ = ["MAX_BILINEAR_SHRINK", "CpuPreprocessor", "yuv_to_rgb_matrix"]
-
 MAX_BILINEAR_SHRINK = 3.0
 """Reduction up to which the grid is sampled bilinearly, and beyond which it is averaged. At 2.5,
 averaging takes 0.6 ms longer and the mask of the selfie model is the same (IoU 0.994 to 0.998)."""

@@ -20,8 +20,6 @@ from bgsoft.segment.preprocess import CpuPreprocessor
 from bgsoft.segment.single import to_mask
 from bgsoft.workers import Workers
 
-__all__ = ["RECURRENT", "RecurrentSegmenter", "downsample_ratio"]
-
 _INNER_SIDE = 512
 """Longest side, in pixels, of the picture that the model works on inside: its authors' advice."""
 

@@ -15,19 +15,6 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import grid_shape
 from bgsoft.frame import FrameFormat
 
-__all__ = [
-    "CELL",
-    "GENERAL",
-    "LANDSCAPE",
-    "Box",
-    "Cells",
-    "Recipe",
-    "Rotation",
-    "cell_shape",
-    "fade_widths",
-    "find_box",
-]
-
 GENERAL, LANDSCAPE = 0, 1
 """The two models' places in all sequences that have something of each."""
 CELL = 4

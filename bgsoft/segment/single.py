@@ -17,8 +17,6 @@ from bgsoft.segment.base import Family, Segmenter
 from bgsoft.segment.preprocess import CpuPreprocessor
 from bgsoft.workers import Workers
 
-__all__ = ["SINGLE_SHOT", "SingleShotSegmenter", "network_shapes", "to_mask"]
-
 _MAX_LOGIT = 60.0
 """Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
 

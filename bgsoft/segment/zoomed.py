@@ -22,8 +22,6 @@ from bgsoft.frame import Array, Frame, Reduced
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Cells, Recipe, Rotation
 
-__all__ = ["Looker", "ZoomSide", "ZoomedSegmenter"]
-
 
 class Looker(Protocol):
     """A model that looks at one picture at a time: a single-shot segmenter of either side."""

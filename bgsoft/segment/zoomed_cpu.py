@@ -16,8 +16,6 @@ from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_w
 from bgsoft.segment.zoomed import ZoomSide
 from bgsoft.workers import Workers
 
-__all__ = ["CpuZoomSide", "close_weight", "close_weights", "is_halved", "resize_mask"]
-
 _WEIGHT = 2.0
 """Of the close look, against 1 of each whole one; where the box is the frame, 1, too."""
 

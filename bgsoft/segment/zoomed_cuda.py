@@ -23,8 +23,6 @@ from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_w
 from bgsoft.segment.zoomed import ZoomSide
 from bgsoft.segment.zoomed_cpu import close_weight, is_halved
 
-__all__ = ["CudaZoomSide"]
-
 _CELL = 4
 """``CELL`` in ``zoom.cu``."""
 _MOST_TABLES = 256

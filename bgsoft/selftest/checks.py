@@ -24,6 +24,7 @@ from bgsoft.config import (
     Precision,
     SegmentConfig,
 )
+from bgsoft.cuda.driver import driver_problem
 from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
 from bgsoft.decode.nv_caps import caps_reason, nv_codec
 from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationError
@@ -42,7 +43,6 @@ from bgsoft.selftest.stages import (
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = ["Checks", "Finding", "SkippedError", "Trial", "decibels", "run_trials"]
 
 _LEAST_ENCODED_DB = 34.0
 """PSNR of luma that an encoder must reach at its default quality."""
@@ -105,7 +105,7 @@ class Checks:
     @property
     def device(self) -> CudaDevice:
         """The GPU, started when it is first needed."""
-        problem = backends.driver_problem(self.gpu)
+        problem = driver_problem(self.gpu)
         if problem is not None:
             raise SkippedError(problem)
         if self._device is None:

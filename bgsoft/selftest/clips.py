@@ -20,8 +20,6 @@ from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from bgsoft.stages import host_planes
 
-__all__ = ["CLIPS", "ClipSpec", "draw_frame", "stream_info", "write_clip"]
-
 Picture = NDArray[np.uint8]
 
 TIME_BASE = Fraction(1, 90_000)

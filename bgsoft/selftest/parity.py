@@ -30,19 +30,6 @@ from bgsoft.workers import Workers
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = [
-    "EFFECTS",
-    "STRUCTURED_DB",
-    "TENSOR_CODES",
-    "CudaSide",
-    "HostSide",
-    "Parity",
-    "Side",
-    "compare_composites",
-    "compare_mattes",
-    "mask_tolerance",
-    "measure_parity",
-]
 
 EFFECTS = (
     EffectConfig(kind=EffectKind.BLUR),

@@ -33,18 +33,6 @@ from bgsoft.workers import Workers
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-__all__ = [
-    "DecodedFrame",
-    "Mask",
-    "decode_clip",
-    "difference",
-    "encode_file",
-    "encode_frames",
-    "lowest_psnr_db",
-    "run_model",
-    "to_device",
-    "to_host",
-]
 
 _RING_SLOTS = 4
 

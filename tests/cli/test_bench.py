@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bgsoft.backends import driver_problem
+from bgsoft.cuda.driver import driver_problem
 from bgsoft.selftest.clips import ClipSpec, write_clip
 
 from .conftest import Run

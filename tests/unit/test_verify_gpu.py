@@ -37,7 +37,8 @@ Main = Callable[..., tuple[int, dict[str, Any]]]
 @pytest.fixture
 def main(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Main:
     """Runs the script on a machine without a GPU."""
-    monkeypatch.setattr(backends, "driver_problem", lambda _gpu: "no NVIDIA GPU found")
+    for module in (backends, checks):
+        monkeypatch.setattr(module, "driver_problem", lambda _gpu: "no NVIDIA GPU found")
 
     def run(*argv: str) -> tuple[int, dict[str, Any]]:
         target = tmp_path / "result.json"
