@@ -12,6 +12,7 @@ from bgsoft.composite.bokeh import BokehBackground
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
 from bgsoft.composite.cutout import CutoutBackground
 from bgsoft.composite.dim import DimBackground
+from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.pixelate import PixelateBackground
 from bgsoft.composite.plate import color_plate, image_plate
 from bgsoft.config import EffectConfig, EffectKind
@@ -42,6 +43,9 @@ class CpuCompositor:
             Blender(format, keeps_partial=effect.kind is EffectKind.ALPHA)
             for _ in self._backgrounds
         ]
+        self._foregrounds = [
+            ForegroundColor(format) for _ in self._backgrounds if effect.kind in REPLACING
+        ]
 
     def apply(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Reduced]
@@ -52,12 +56,14 @@ class CpuCompositor:
         self._workers.map(self._prepare, frames, mattes, grids)
         for background, frame in zip(self._backgrounds, frames, strict=False):
             background.settle(frame)
-        self._workers.map(self._blend, frames, mattes)
+        self._workers.map(self._blend, frames, mattes, grids)
 
     def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         self._backgrounds[lane].prepare(frame, matte, reduced)
 
-    def _blend(self, lane: int, frame: Frame, matte: Matte) -> None:
+    def _blend(self, lane: int, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        if self._foregrounds:
+            self._foregrounds[lane].restore(frame, matte, reduced)
         self._blenders[lane].blend(frame, matte.alpha, self._backgrounds[lane])
 
     def close(self) -> None:

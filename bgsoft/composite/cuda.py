@@ -2,9 +2,10 @@
 
 A frame takes two steps on the current stream: the background is prepared from the analysis grid
 (:mod:`bgsoft.composite.cuda_blur` and others), then one kernel blends it into luma and chroma,
-touching only what is not opaque. Nothing is allocated after construction, and the host waits for
-nothing; where :attr:`CudaCompositor.is_fixed` is true, :meth:`CudaCompositor.prepare` can be
-recorded into a CUDA graph once.
+touching only what is not opaque. Where the background is replaced, the people's own colour at their
+edges is estimated and put in place before (:mod:`bgsoft.composite.cuda_foreground`). Nothing is
+allocated after construction, and the host waits for nothing; where :attr:`CudaCompositor.is_fixed`
+is true, :meth:`CudaCompositor.prepare` can be recorded into a CUDA graph once.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from bgsoft.composite.cuda_background import DeviceBackground
 from bgsoft.composite.cuda_blur import DeviceBlur
 from bgsoft.composite.cuda_bokeh import DeviceBokeh
 from bgsoft.composite.cuda_cutout import DeviceCutout
+from bgsoft.composite.cuda_foreground import DeviceForeground
 from bgsoft.composite.cuda_pixelate import DevicePixelate
 from bgsoft.composite.cuda_plate import DeviceClip, DeviceColor, DeviceDim, DeviceImage
+from bgsoft.composite.foreground import REPLACING
 from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
@@ -51,6 +54,7 @@ class CudaCompositor:
         if self._background is not None:
             bits = 8 * format.bytes_per_sample
             self._blend = kernel("blend", self._background.blend_kernel, sample_bits=bits)
+        self._foreground = DeviceForeground(format) if effect.kind in REPLACING else None
         width, height = format.width, format.height
         self._size = (np.int32(height), np.int32(width))
         self._blocks = blocks(-(-width // _THREAD_COLUMNS), -(-height // _THREAD_ROWS))
@@ -80,6 +84,8 @@ class CudaCompositor:
         """Make the background of this frame; the first half of :meth:`apply`."""
         if self._background is not None:
             self._background.prepare(frame, matte, reduced)
+        if self._foreground is not None:
+            self._foreground.estimate(matte, reduced)
 
     def blend(self, frame: Frame, matte: Matte) -> None:
         """Blend the background that was prepared last; the second half of :meth:`apply`."""
@@ -88,6 +94,8 @@ class CudaCompositor:
             return
         luma, chroma, alpha = frame.luma, frame.chroma, matte.alpha
         self._check(luma, chroma, alpha)
+        if self._foreground is not None:
+            self._foreground.restore(frame, matte)
         addresses = luma.data.ptr | chroma.data.ptr | alpha.data.ptr
         whole = self._whole_width and addresses % _ALIGNMENT_BYTES == 0
         arguments = (luma, chroma, alpha, *self._size, np.int32(whole))
