@@ -33,7 +33,8 @@ class DeviceForeground:
     def __init__(self, format: FrameFormat) -> None:
         self._format = format
         factor = grid_factor(format.width, format.height)
-        shapes = [grid_shape(format.width, format.height, factor << k) for k in range(LEVELS)]
+        size = format.width, format.height
+        shapes = [grid_shape(*size, 2 * factor << level) for level in range(LEVELS)]
         sizes = [rows * columns for rows, columns in shapes]
         offsets = [sum(sizes[:level]) for level in range(LEVELS)]
         numbers = [
@@ -48,21 +49,20 @@ class DeviceForeground:
         small = [level for level, size in enumerate(sizes) if size <= _SINGLE_BLOCK_CELLS]
         self._coarse_from = min(small, default=LEVELS - 1)
         self._level_blocks = [blocks(*shape[::-1]) for shape in shapes]
-        rows, columns = shapes[0]
-        self._grid_size = np.int32(rows), np.int32(columns)
-        log = int(factor == 1)  # chroma comes at half the grid's size then
-        self._chroma_layout = np.int32((columns + log) >> log), np.int32(log)
+        self._grid_size = tuple(np.int32(side) for side in grid_shape(*size))
+        self._cell_size = tuple(np.int32(side) for side in shapes[0])
+        self._grid_has_chroma = np.int32(factor > 1)
         self._frame_size = np.int32(format.height), np.int32(format.width)
         self._frame_blocks = blocks(format.chroma_shape[1], format.chroma_shape[0])
-        self._scale = np.float32(1 / factor)
+        self._scale = np.float32(1 / (2 * factor))
         bits = 8 * format.bytes_per_sample
-        self._grid, self._halve, self._coarse, self._level, self._restore = (
+        self._first, self._halve, self._coarse, self._level, self._restore = (
             kernel("foreground", f"foreground_{name}", sample_bits=bits)
-            for name in ("grid", "halve", "coarse", "level", "restore")
+            for name in ("first", "halve", "coarse", "level", "restore")
         )
 
     def estimate(self, matte: Matte, reduced: Reduced) -> None:
-        """Estimate both colours on the analysis grid.
+        """Estimate both colours from the analysis grid.
 
         Raises:
             ValueError: Matte or picture is not on the grid of this format.
@@ -70,8 +70,8 @@ class DeviceForeground:
         check_grid(self._format, matte, reduced)
         table, cells, first = self._table, self._cells, self._coarse_from
         planes = (reduced.luma, reduced.chroma, matte.reduced)
-        arguments = (*planes, *self._grid_size, *self._chroma_layout, cells)
-        self._grid(self._level_blocks[0], BLOCK, arguments)
+        arguments = (*planes, *self._grid_size, self._grid_has_chroma, cells)
+        self._first(self._level_blocks[0], BLOCK, arguments)
         for level in range(1, first + 1):
             self._halve(self._level_blocks[level], BLOCK, (table, np.int32(level), cells))
         buffers = (np.int32(LEVELS), cells, self._foreground, self._background)
@@ -83,5 +83,5 @@ class DeviceForeground:
     def restore(self, frame: Frame, matte: Matte) -> None:
         """Give every sample with an alpha of 1 to 254 the colour that was estimated last."""
         planes = (frame.luma, frame.chroma, matte.alpha, *self._frame_size)
-        colors = (self._foreground, self._background, *self._grid_size, self._scale)
+        colors = (self._foreground, self._background, *self._cell_size, self._scale)
         self._restore(self._frame_blocks, BLOCK, (*planes, *colors))

@@ -4,13 +4,13 @@
 // halves to even; sums of floats may differ in their last bits.
 //
 // Levels of cells, each twice as large as those before, lie one after another in a buffer of
-// float4s, the analysis grid first. `table` holds rows, columns and offset (in float4s) of each.
+// float4s, the first twice as large as the analysis grid's. `table` holds rows, columns and offset (in float4s) of each.
 // cells: luma, Cb, Cr as stored sample values, and alpha in [0, 1]. foreground, background: what
 // is estimated of the same; w means nothing.
 #include "background.cuh"
 
 // See bgsoft/composite/foreground.py.
-#define HOLD 0.2f
+#define HOLD 0.1f
 #define LEAST_WEIGHT 1e-4f
 
 struct Level {
@@ -100,21 +100,30 @@ __device__ inline void estimate(
         back.x / back_weight, back.y / back_weight, back.z / back_weight, 0.0f);
 }
 
-// The first level. Chroma has `chroma_columns` columns and 1 << chroma_log cells a sample.
-extern "C" __global__ void foreground_grid(
+// The first level, from 2x2 cells of the analysis grid, (rows, columns), or what the edges leave of
+// them. Without `has_chroma`, chroma comes at half the grid's size.
+extern "C" __global__ void foreground_first(
     const sample_t *luma, const sample_t *chroma, const u8 *matte, int rows, int columns,
-    int chroma_columns, int chroma_log, float4 *cells)
+    int has_chroma, float4 *cells)
 {
     const int x = blockIdx.x * blockDim.x + threadIdx.x;
     const int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (y >= rows || x >= columns)
+    const int bottom = min(2 * y + 2, rows), right = min(2 * x + 2, columns);
+    if (2 * y >= rows || 2 * x >= columns)
         return;
-    const int index = y * columns + x;
-    const sample_t *pair
-        = chroma + 2 * ((y >> chroma_log) * chroma_columns + (x >> chroma_log));
-    cells[index] = make_float4(
-        (float)luma[index], (float)pair[0], (float)pair[1],
-        (float)matte[index] * (1.0f / 255.0f));
+    const int index = y * ((columns + 1) / 2) + x;
+    const float weight = 1.0f / (float)((bottom - 2 * y) * (right - 2 * x));
+    float4 mean = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int row = 2 * y; row < bottom; ++row)
+        for (int column = 2 * x; column < right; ++column) {
+            const int cell = row * columns + column;
+            const sample_t *pair = chroma + 2 * (has_chroma ? cell : index);
+            const float4 value = make_float4(
+                (float)luma[cell], (float)pair[0], (float)pair[1], (float)matte[cell]);
+            add(mean, value, weight);
+        }
+    mean.w *= 1.0f / 255.0f;
+    cells[index] = mean;
 }
 
 // Cells of level `index` from those of the level before.
