@@ -19,8 +19,9 @@ class Compositor(Protocol):
     ) -> None:
         """Blend the effect's background into frames where their mattes are below opaque.
 
-        Where alpha is 255, a frame's samples stay bit for bit as they were; with
-        :attr:`bgsoft.config.EffectKind.ALPHA` wherever it is not 0.
+        Where alpha is 255, a frame's samples stay bit for bit as they were. Where the background is
+        replaced, partly transparent samples get the foreground's colour first; with
+        :attr:`bgsoft.config.EffectKind.ALPHA` that is all they get.
 
         Args:
             frames: In presentation order; luma and chroma are overwritten.

@@ -9,6 +9,7 @@ from bgsoft.composite.base import check_planes
 from bgsoft.composite.blend import Background, Blender
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
 from bgsoft.composite.filters import BlurBackground, BokehBackground, PixelateBackground
+from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.composite.plate import CutoutBackground, DimBackground, color_plate, image_plate
 from bgsoft.composite.upsample import HeldCells
@@ -39,6 +40,9 @@ class CpuCompositor:
             Blender(format, keeps_partial=effect.kind is EffectKind.ALPHA)
             for _ in self._backgrounds
         ]
+        self._foregrounds = [
+            ForegroundColor(format) for _ in self._backgrounds if effect.kind in REPLACING
+        ]
 
     def apply(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Reduced]
@@ -49,13 +53,15 @@ class CpuCompositor:
         self._workers.map(self._prepare, frames, mattes, grids)
         for background, frame in zip(self._backgrounds, frames, strict=False):
             background.settle(frame)
-        self._workers.map(self._blend, frames, mattes)
+        self._workers.map(self._blend, frames, mattes, grids)
 
     def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: Reduced) -> None:
         check_planes(self._format, frame, matte, reduced)
         self._backgrounds[lane].prepare(frame, matte, reduced)
 
-    def _blend(self, lane: int, frame: Frame, matte: Matte) -> None:
+    def _blend(self, lane: int, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+        if self._foregrounds:
+            self._foregrounds[lane].restore(frame, matte, reduced)
         self._blenders[lane].blend(frame, matte.alpha, self._backgrounds[lane])
 
     def close(self) -> None:

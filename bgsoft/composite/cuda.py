@@ -2,7 +2,9 @@
 
 A frame takes two steps on the current stream: the background is prepared from the analysis grid
 (:mod:`bgsoft.composite.cuda_filters`), then one kernel blends it into luma and chroma, touching
-only what is not opaque. Nothing is allocated after construction, and the host waits for nothing.
+only what is not opaque. Where the background is replaced, the people's own colour at their edges is
+put in place before (:mod:`bgsoft.composite.cuda_foreground`). Nothing is allocated after
+construction, and the host waits for nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy as np
 
 from bgsoft.composite.base import check_planes
 from bgsoft.composite.cuda_filters import CudaBlur, CudaBokeh, CudaPixelate
+from bgsoft.composite.cuda_foreground import CudaForeground
 from bgsoft.composite.cuda_plate import (
     CudaBackground,
     CudaClip,
@@ -22,6 +25,7 @@ from bgsoft.composite.cuda_plate import (
     cuda_dim,
     cuda_image,
 )
+from bgsoft.composite.foreground import REPLACING
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.cuda.device import CudaDevice
@@ -51,6 +55,7 @@ class CudaCompositor:
         if self._background is not None:
             bits = 8 * format.bytes_per_sample
             self._kernel = kernel("blend", self._background.blend_kernel, sample_bits=bits)
+        self._foreground = CudaForeground(format) if effect.kind in REPLACING else None
         width, height = format.width, format.height
         self._size = (np.int32(height), np.int32(width))
         self._blocks = blocks(-(-width // _THREAD_COLUMNS), -(-height // _THREAD_ROWS))
@@ -69,10 +74,14 @@ class CudaCompositor:
         for frame, matte, reduced in zip(frames, mattes, grids, strict=True):
             check_planes(self._format, frame, matte, reduced)
             self._background.prepare(frame, matte, reduced)
+            if self._foreground is not None:
+                self._foreground.estimate(matte, reduced)
             self._blend(self._background, frame, matte)
 
     def _blend(self, background: CudaBackground, frame: Frame, matte: Matte) -> None:
         luma, chroma, alpha = frame.luma, frame.chroma, matte.alpha
+        if self._foreground is not None:
+            self._foreground.restore(frame, matte)
         addresses = luma.data.ptr | chroma.data.ptr | alpha.data.ptr
         whole = self._whole_width and addresses % _ALIGNMENT_BYTES == 0
         arguments = (luma, chroma, alpha, *self._size, np.int32(whole))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.composite.foreground import REPLACING
 from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout, Reduced
@@ -138,6 +139,24 @@ def test_strengths_give_what_the_cpu_gives(
     frame = structured_frame(format, np.random.default_rng(1))
     matte = matte_from(format, disc_mask(format))
     check(gpu, EffectConfig(kind=kind, strength=strength), frame, matte, STRUCTURED_DB)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [(65, 47), (320, 240), (641, 359), (1280, 720)], ids=str)
+@pytest.mark.parametrize("kind", REPLACING)
+def test_edges_have_the_colour_that_the_cpu_finds(
+    kind: EffectKind,
+    size: tuple[int, int],
+    layout: PixelLayout,
+    files: dict[EffectKind, Path],
+    gpu: Any,
+) -> None:
+    format = frame_format(size, layout)
+    frame = structured_frame(format, np.random.default_rng(1))
+    soft = cv2.GaussianBlur(disc_mask(format), (0, 0), size[1] / 120)
+    reduced = matte_from(format, soft).reduced
+    matte = Matte(alpha=np.rint(soft * 255).astype(np.uint8), reduced=reduced)
+    check(gpu, effect(kind, files), frame, matte, STRUCTURED_DB)
 
 
 @pytest.mark.slow

@@ -246,5 +246,6 @@ def test_nothing_as_large_as_a_frame_is_allocated(kind: EffectKind, layout: Pixe
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # NumPy takes fixed buffers of some 100 to 200 kB to convert between types, 1.26 the most.
-    assert peak < frame.luma.size / 3
+    # NumPy takes fixed buffers of some 100 to 200 kB to convert between types, 1.26 the most. Where
+    # the background is replaced, samples of the edge are gathered, some rows at a time.
+    assert peak < frame.luma.size / (1.5 if kind is EffectKind.COLOR else 3)
