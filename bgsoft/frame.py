@@ -176,7 +176,7 @@ class Planes:
 
 
 @dataclass(slots=True, eq=False)
-class Reduced:
+class Proxy:
     """A frame's picture on the analysis grid: the frame area-averaged by a power of two.
 
     Segmentation input, matte refinement and background filters all start from it, so the full
@@ -189,11 +189,11 @@ class Reduced:
     """(h, w) = (⌈H/factor⌉, ⌈W/factor⌉), the frame's dtype and code values."""
     chroma: Array
     """(h, w, 2) for factor ≥ 2, otherwise the frame's own chroma shape; the frame's dtype."""
-    detail: Reduced | None = None
+    detail: Proxy | None = None
     """The same on a finer grid, or as the frame itself until it is composited, for networks."""
 
     @property
-    def for_networks(self) -> Reduced:
+    def for_networks(self) -> Proxy:
         """What networks look at."""
         return self.detail or self
 

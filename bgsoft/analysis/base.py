@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from bgsoft.frame import Frame, Reduced
+from bgsoft.frame import Frame, Proxy
 
 _MIN_GRID_SIDE = 160
 """The short side of the grid is at least this: on portraits in 360 and 720 lines, edges of a matte
@@ -68,7 +68,7 @@ def is_similar(error: float, peak: float, min_db: float) -> bool:
 class Reducer(Protocol):
     """Reduces frames of one format."""
 
-    def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
+    def reduce(self, frames: Sequence[Frame]) -> list[Proxy]:
         """Average each frame of a batch over the grid's cells.
 
         Returns:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape
-from bgsoft.frame import Frame, FrameFormat, Reduced
+from bgsoft.frame import Frame, FrameFormat, Proxy
 from bgsoft.workers import Workers
 
 Samples = NDArray[Any]
@@ -125,16 +125,16 @@ class CpuReducer:
         self._details = [_Grid(format, detail) for _ in lanes] if 1 < detail < factor else []
         self._detail_is_frame = detail == 1 < factor
 
-    def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
+    def reduce(self, frames: Sequence[Frame]) -> list[Proxy]:
         """See :meth:`bgsoft.analysis.base.Reducer.reduce`."""
         return self._workers.map(self._reduce, frames)
 
-    def _reduce(self, lane: int, frame: Frame) -> Reduced:
+    def _reduce(self, lane: int, frame: Frame) -> Proxy:
         reduced = self._grids[lane].reduce(frame)
         if self._details:
             reduced.detail = self._details[lane].reduce(frame)
         elif self._detail_is_frame:
-            reduced.detail = Reduced(1, frame.luma, frame.chroma)
+            reduced.detail = Proxy(1, frame.luma, frame.chroma)
         return reduced
 
 
@@ -146,7 +146,7 @@ class _Grid:
         shape = grid_shape(width, height, factor)
         chroma_rows, chroma_columns, _ = format.chroma_shape
         chroma_shape = (*shape, 2) if factor > 1 else format.chroma_shape
-        self._reduced = Reduced(
+        self._reduced = Proxy(
             factor=factor,
             luma=np.empty(shape, format.dtype),
             chroma=np.empty(chroma_shape, format.dtype),
@@ -160,7 +160,7 @@ class _Grid:
             self._split = [np.empty((chroma_rows, chroma_columns), format.dtype) for _ in "br"]
             self._cells = [np.empty(shape, format.dtype) for _ in "br"]
 
-    def reduce(self, frame: Frame) -> Reduced:
+    def reduce(self, frame: Frame) -> Proxy:
         reduced = self._reduced
         self._luma.reduce(frame.luma, reduced.luma)
         if self._chroma is None:

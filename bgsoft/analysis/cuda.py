@@ -12,7 +12,7 @@ from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape, is_simi
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.analysis.scenes import THUMB_SHAPE, SceneCutDetector
 from bgsoft.cuda.device import pinned_array
-from bgsoft.frame import Array, Frame, FrameFormat, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
 _ERROR_BYTES = 8
@@ -43,7 +43,7 @@ class CudaReducer:
         self._details = CudaGrids(format, detail, batch) if 1 < detail < factor else None
         self._detail_is_frame = detail == 1 < factor
 
-    def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
+    def reduce(self, frames: Sequence[Frame]) -> list[Proxy]:
         """See :meth:`bgsoft.analysis.base.Reducer.reduce`; frames are on the device."""
         reduced = []
         for index, frame in enumerate(frames):
@@ -53,7 +53,7 @@ class CudaReducer:
             if self._details is not None:
                 grid.detail = self._details.reduce(frame, index)
             elif self._detail_is_frame:
-                grid.detail = Reduced(1, frame.luma, frame.chroma)
+                grid.detail = Proxy(1, frame.luma, frame.chroma)
             reduced.append(grid)
         return reduced
 
@@ -76,7 +76,7 @@ class CudaGrids:
         self._sizes = tuple(map(np.int32, (height, width, *shape)))
         chroma_shape = (*shape, 2) if factor > 1 else format.chroma_shape
         self._reduced = [
-            Reduced(
+            Proxy(
                 factor=factor,
                 luma=cupy.empty(shape, format.dtype),
                 chroma=cupy.empty(chroma_shape, format.dtype),
@@ -84,7 +84,7 @@ class CudaGrids:
             for _ in range(batch)
         ]
 
-    def reduce(self, frame: Frame, index: int) -> Reduced:
+    def reduce(self, frame: Frame, index: int) -> Proxy:
         """Reduce one frame of a batch; overwritten by the next call with its index."""
         grid = self._reduced[index]
         planes = (frame.luma, frame.chroma, grid.luma, grid.chroma)
@@ -139,7 +139,7 @@ class CudaSceneProbe:
         """(batch, 18, 32) float32, luma in [0, 1], of the frames that were looked at last."""
         self._done = cupy.cuda.Event(disable_timing=True)
 
-    def cuts(self, grids: Sequence[Reduced]) -> list[bool]:
+    def cuts(self, grids: Sequence[Proxy]) -> list[bool]:
         """Which frames begin a new scene; one launch a frame, then waits for the device."""
         for grid, args in zip(grids, self._args, strict=False):
             self._kernel(self._grid, BLOCK, (grid.luma, *args, np.int32(self._has_kept)))
@@ -151,7 +151,7 @@ class CudaSceneProbe:
         self._done.synchronize()
         return [self._detector.update(self.thumbs[index]) for index in range(len(grids))]
 
-    def is_similar(self, reduced: Reduced, min_db: float) -> bool:
+    def is_similar(self, reduced: Proxy, min_db: float) -> bool:
         """Whether the frame is this close to the kept one; takes what :meth:`cuts` measured.
 
         Args:
@@ -161,7 +161,7 @@ class CudaSceneProbe:
         error = int(self._host_errors[0]) / self._cells
         return self._compared and is_similar(error, self._peak, min_db)
 
-    def keep(self, reduced: Reduced) -> None:
+    def keep(self, reduced: Proxy) -> None:
         """Remember this frame for later comparisons."""
         cupy.copyto(self._kept, reduced.luma)
         self._has_kept = True

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import is_similar
-from bgsoft.frame import FrameFormat, Reduced
+from bgsoft.frame import FrameFormat, Proxy
 
 THUMB_SHAPE = (18, 32)
 """(rows, columns) of the luma thumbnail: fine enough to tell pictures apart, coarse enough that
@@ -66,22 +66,22 @@ class CpuSceneProbe:
         self._scaled = np.empty(THUMB_SHAPE, np.float32)
         self._kept: NDArray[Any] | None = None
 
-    def cuts(self, grids: Sequence[Reduced]) -> list[bool]:
+    def cuts(self, grids: Sequence[Proxy]) -> list[bool]:
         return [self._is_cut(grid) for grid in grids]
 
-    def _is_cut(self, reduced: Reduced) -> bool:
+    def _is_cut(self, reduced: Proxy) -> bool:
         rows, columns = THUMB_SHAPE
         cv2.resize(reduced.luma, (columns, rows), dst=self._thumb, interpolation=cv2.INTER_AREA)
         np.multiply(self._thumb, np.float32(1 / self._peak), out=self._scaled, casting="unsafe")
         return self._detector.update(self._scaled)
 
-    def is_similar(self, reduced: Reduced, min_db: float) -> bool:
+    def is_similar(self, reduced: Proxy, min_db: float) -> bool:
         if self._kept is None:
             return False
         error = cv2.norm(reduced.luma, self._kept, cv2.NORM_L2SQR) / reduced.luma.size
         return is_similar(error, self._peak, min_db)
 
-    def keep(self, reduced: Reduced) -> None:
+    def keep(self, reduced: Proxy) -> None:
         if self._kept is None:
             self._kept = reduced.luma.copy()
         else:

@@ -8,14 +8,14 @@ from typing import Protocol
 import numpy as np
 
 from bgsoft.analysis.base import grid_shape
-from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
 
 
 class Compositor(Protocol):
     """Replaces the background of frames of one format, in place."""
 
     def apply(
-        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Reduced]
+        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Proxy]
     ) -> None:
         """Blend the effect's background into frames where their mattes are below opaque.
 
@@ -38,7 +38,7 @@ class Compositor(Protocol):
         ...
 
 
-def check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+def check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: Proxy) -> None:
     """Raise ValueError where a plane's shape or dtype is not the format's."""
     planes = (frame.luma, frame.chroma, matte.alpha)
     shapes = tuple(plane.shape for plane in planes)

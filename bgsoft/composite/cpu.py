@@ -14,7 +14,7 @@ from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.composite.plate import CutoutBackground, DimBackground, color_plate, image_plate
 from bgsoft.composite.upsample import HeldCells
 from bgsoft.config import EffectConfig, EffectKind
-from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
 from bgsoft.workers import Workers
 
 
@@ -45,7 +45,7 @@ class CpuCompositor:
         ]
 
     def apply(
-        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Reduced]
+        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Proxy]
     ) -> None:
         """See :meth:`bgsoft.composite.base.Compositor.apply`."""
         if not self._backgrounds:
@@ -55,11 +55,11 @@ class CpuCompositor:
             background.settle(frame)
         self._workers.map(self._blend, frames, mattes, grids)
 
-    def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+    def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: Proxy) -> None:
         check_planes(self._format, frame, matte, reduced)
         self._backgrounds[lane].prepare(frame, matte, reduced)
 
-    def _blend(self, lane: int, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+    def _blend(self, lane: int, frame: Frame, matte: Matte, reduced: Proxy) -> None:
         if self._foregrounds:
             self._foregrounds[lane].restore(frame, matte, reduced)
         self._blenders[lane].blend(frame, matte.alpha, self._backgrounds[lane])

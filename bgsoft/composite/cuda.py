@@ -29,7 +29,7 @@ from bgsoft.composite.foreground import REPLACING
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.cuda.device import CudaDevice
-from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
 _THREAD_COLUMNS, _THREAD_ROWS = 8, 2
@@ -62,7 +62,7 @@ class CudaCompositor:
         self._whole_width = width % _THREAD_COLUMNS == 0
 
     def apply(
-        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Reduced]
+        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Proxy]
     ) -> None:
         """See :meth:`bgsoft.composite.base.Compositor.apply`.
 

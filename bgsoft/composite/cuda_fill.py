@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 
 from bgsoft.composite.plan import CellsPlan, FillPlan, Shape, Source, level_shapes
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
 _RESIDENT_CELLS = 2900
@@ -131,7 +131,7 @@ class CudaFill:
         self._prepare = kernel("fill", "fill_prepare", sample_bits=bits)
         self._finish = kernel("fill", "fill_finish")
 
-    def update(self, matte: Array, reduced: Reduced) -> None:
+    def update(self, matte: Array, reduced: Proxy) -> None:
         """Take in the next frame: set the cells in :attr:`buffer`.
 
         Args:
@@ -171,7 +171,7 @@ class CudaPicture:
         bits = 8 * format.bytes_per_sample
         self._planes = kernel("picture", "picture_planes", sample_bits=bits)
 
-    def update(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+    def update(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
         """Take in the next frame, not yet composited: set the planes in :attr:`buffer`."""
         self._fill.update(matte.reduced, reduced)
         if self._derived:

@@ -21,7 +21,7 @@ from bgsoft.composite.plan import (
     disc_kernel,
     dither_pattern,
 )
-from bgsoft.frame import Frame, Matte, Reduced
+from bgsoft.frame import Frame, Matte, Proxy
 from bgsoft.kernels.loader import kernel
 
 _THREADS = 256
@@ -91,7 +91,7 @@ class CudaBlur(CudaCells):
         self._arguments = (cuda_ints(*numbers), weights, picture.buffer, self.cells)
         self._blur = kernel("blur", "blur_planes")
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
         self._picture.update(frame, matte, reduced)
         self._blur(self._blocks, _BLUR_BLOCK, self._arguments)
         self.hold()
@@ -139,7 +139,7 @@ class CudaBokeh(CudaCells):
         tile = (_DISC_ROWS + 2 * reach) * (_DISC_COLUMNS + 2 * reach)
         return kernel("bokeh", name), grid, arguments, tile * bytes_per_cell
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
         self._picture.update(frame, matte, reduced)
         for average, grid, arguments, shared_bytes in self._launches:
             average(grid, _DISC_BLOCK, arguments, shared_mem=shared_bytes)
@@ -185,8 +185,8 @@ class CudaPixelate(CudaBackground):
         bits = 8 * format.bytes_per_sample
         self._average = kernel("pixelate", "pixelate_blocks", sample_bits=bits)
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
-        source: Frame | Reduced = reduced if self._from_grid else frame
+    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+        source: Frame | Proxy = reduced if self._from_grid else frame
         planes = (source.luma, source.chroma, matte.reduced)
         sums = (self._push_pull.levels, self._push_pull.sums)
         self._average(self._blocks, self._block, (self._numbers, *planes, *sums))

@@ -11,7 +11,7 @@ import numpy as np
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.composite.cuda_fill import cuda_ints
 from bgsoft.composite.foreground import LEVELS
-from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
 _SINGLE_BLOCK_CELLS = 4096
@@ -56,7 +56,7 @@ class CudaForeground:
             for name in ("first", "halve", "coarse", "level", "restore")
         )
 
-    def estimate(self, matte: Matte, reduced: Reduced) -> None:
+    def estimate(self, matte: Matte, reduced: Proxy) -> None:
         """Estimate both colours from the analysis grid."""
         table, cells, first = self._table, self._cells, self._coarse_from
         planes = (reduced.luma, reduced.chroma, matte.reduced)

@@ -29,7 +29,7 @@ from bgsoft.composite.plan import (
     full_scale_shift,
     level_shapes,
 )
-from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
 
 Plane16 = NDArray[np.uint16]
 
@@ -142,7 +142,7 @@ class BackgroundFill:
         self._weight_of_alpha = np.clip(ramp, 0, 1).astype(np.float32)
         self._push_pull = PushPull(plan.shape)
 
-    def update(self, matte: NDArray[np.uint8], reduced: Reduced) -> bool:
+    def update(self, matte: NDArray[np.uint8], reduced: Proxy) -> bool:
         """Take in the next frame: set :attr:`grid` and :attr:`cells`.
 
         Args:
@@ -191,7 +191,7 @@ class FilledPicture:
             self._chroma = [np.empty(format.chroma_shape[:2], format.dtype) for _ in "br"]
 
     def update(
-        self, frame: Frame, matte: Matte, reduced: Reduced
+        self, frame: Frame, matte: Matte, reduced: Proxy
     ) -> tuple[Plane16, Plane16, Plane16]:
         """Luma, Cb and Cr of the next frame, not yet composited; 16-bit full scale."""
         people = self._fill.update(matte.reduced, reduced)

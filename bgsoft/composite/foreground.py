@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cpu import Samples, halve
 from bgsoft.config import EffectKind
-from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
 
 REPLACING = (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO, EffectKind.ALPHA)
 """Effects after which nothing may remain of the old background. Others make theirs of it."""
@@ -63,7 +63,7 @@ class ForegroundColor:
         self._chroma = _Band(format, format.chroma_shape[:2], 1 / factor)
         self._chroma_alpha = np.empty(format.chroma_shape[:2], np.uint8)
 
-    def restore(self, frame: Frame, matte: Matte, reduced: Reduced) -> None:
+    def restore(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
         """Give every sample with an alpha of 1 to 254 its foreground's colour.
 
         Args:
@@ -82,7 +82,7 @@ class ForegroundColor:
                 for index, plane in planes.items():
                     edge.restore(plane, *estimate()[:, index])
 
-    def _estimate(self, matte: Matte, reduced: Reduced) -> Floats:
+    def _estimate(self, matte: Matte, reduced: Proxy) -> Floats:
         """(2, 3, h, w): foreground and background on the smallest cells, sample values."""
         luma, *chroma, alpha = self._levels[0].planes
         sources = [(reduced.luma, luma), (matte.reduced, alpha)]

@@ -23,7 +23,7 @@ from bgsoft.face.landmarks import Mesh
 from bgsoft.face.networks import FaceNetworks, resolve_detector
 from bgsoft.face.track import MIN_SCORE, Track, Tracker
 from bgsoft.face.warp import View
-from bgsoft.frame import Frame, FrameFormat, Reduced
+from bgsoft.frame import Frame, FrameFormat, Proxy
 
 _HALF_SHAPE = 1.2
 """Frames longer than this are shown as squares of their short side, too: a face of a tenth of it,
@@ -87,7 +87,7 @@ class FaceFinder(Closing):
         self._tracker.reset()
         self._views.reset()
 
-    def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
+    def find(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[list[Face]]:
         """The faces of consecutive frames of one scene, a list a frame, largest first.
 
         Args:
@@ -135,7 +135,7 @@ class FaceFinder(Closing):
 class _Looks:
     """What the networks say of the frames of a batch, some of it before it is asked for."""
 
-    def __init__(self, networks: FaceNetworks, frames: Sequence[tuple[Frame, Reduced]]) -> None:
+    def __init__(self, networks: FaceNetworks, frames: Sequence[tuple[Frame, Proxy]]) -> None:
         self.at = 0
         """The frame that is looked at."""
         self._networks = networks
@@ -161,7 +161,7 @@ class _Looks:
         looks: Sequence[Callable[[int], list[P]]],
         known: dict[tuple[int, P], A],
         per_run: int,
-        ask: Callable[[list[tuple[Frame, Reduced, P]]], list[A]],
+        ask: Callable[[list[tuple[Frame, Proxy, P]]], list[A]],
     ) -> list[A]:
         """What a network says of some places, from what is known, or by asking it.
 

@@ -16,7 +16,7 @@ from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import MISSED_SHARE, CoverDrawer, Guard, MatteEditor, Plane8
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
-from bgsoft.frame import Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
 from bgsoft.report import Event
 
 _MAX_LISTED = 1000
@@ -121,7 +121,7 @@ class FaceStep(Closing):
         """For the report; complete once the step is closed."""
         return {"mode": self._mode.value, **self._journal.summary()}
 
-    def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[FoundFaces]:
+    def find(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[FoundFaces]:
         """Find the faces of the next frames of a scene, which are not composited yet.
 
         Raises:

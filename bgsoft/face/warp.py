@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.geometry import Affine
-from bgsoft.frame import Frame, FrameFormat, Reduced
+from bgsoft.frame import Frame, FrameFormat, Proxy
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 
@@ -41,7 +41,7 @@ class View:
     """Beyond the frame: its edge samples, or black."""
 
 
-def uses_grid(reduced: Reduced, view: View) -> bool:
+def uses_grid(reduced: Proxy, view: View) -> bool:
     """Whether the grid for networks is sharp enough for a view; else the frame itself is read."""
     factor = reduced.for_networks.factor
     return factor > 1 and view.frame_from_input.scale / factor >= MIN_GRID_SAMPLES
@@ -90,9 +90,7 @@ class CpuWarper:
         self._gain = [np.float32(1.0 / (255.0 * std)) for std in spec.std]
         self._bias = [np.float32(-m / s) for m, s in zip(spec.mean, spec.std, strict=True)]
 
-    def write(
-        self, frame: Frame, reduced: Reduced, view: View, tensor: NDArray[np.float32]
-    ) -> None:
+    def write(self, frame: Frame, reduced: Proxy, view: View, tensor: NDArray[np.float32]) -> None:
         """Sample, convert and normalise one view.
 
         Args:

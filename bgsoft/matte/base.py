@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from bgsoft.frame import Array, Frame, Matte, Reduced
+from bgsoft.frame import Array, Frame, Matte, Proxy
 
 
 class MatteStage(ABC):
@@ -14,7 +14,7 @@ class MatteStage(ABC):
     _has_mask = False
 
     def refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> list[Matte]:
         """Make the mattes of consecutive frames of one scene.
 
@@ -39,7 +39,7 @@ class MatteStage(ABC):
 
     @abstractmethod
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> list[Matte]:
         """The same, once there is a mask for the first frame or one from before."""
 
@@ -66,7 +66,7 @@ class DirectMatte(MatteStage):
         self._last = last
 
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> list[Matte]:
         mattes = [
             Matte(alpha=frame.planes.alpha, reduced=reduced, held=mask is None)

@@ -19,7 +19,7 @@ import numpy as np
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cpu import AreaReducer
 from bgsoft.config import MatteConfig, MatteStyle
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
 from bgsoft.matte.base import DirectMatte, MatteStage
 from bgsoft.matte.edge import ContourSmoother, GuidedFilter, contour_steps
 from bgsoft.matte.mask import (
@@ -91,7 +91,7 @@ class CpuSoftMatte(MatteStage):
         self._last_matte = np.empty(plan.shape, np.uint8)
 
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> list[Matte]:
         lanes = self._lanes[: len(frames)]
         self._workers.map(lambda index, *seen: lanes[index].see(*seen), masks, grids)
@@ -121,7 +121,7 @@ class CpuSoftMatte(MatteStage):
             if lane.source is not None:
                 fitted_luma = lane.luma
 
-    def _make(self, index: int, mask: Array | None, frame: Frame, grid: Reduced) -> None:
+    def _make(self, index: int, mask: Array | None, frame: Frame, grid: Proxy) -> None:
         lane = self._lanes[index]
         if mask is not None:
             lane.clean()
@@ -173,7 +173,7 @@ class _Lane:
         self.matte = np.empty(plan.shape, np.uint8)
         """(gh, gw)."""
 
-    def see(self, mask: Array | None, grid: Reduced) -> None:
+    def see(self, mask: Array | None, grid: Proxy) -> None:
         """Look at the frame, before anything else is done for it."""
         if self._is_deep:
             cv2.convertScaleAbs(grid.luma, dst=self.luma, alpha=_DEEP_TO_BYTE)
@@ -209,7 +209,7 @@ class _Lane:
         self._is_clean.wait()
         return self._islands
 
-    def fit(self, source: _Lane, grid: Reduced) -> None:
+    def fit(self, source: _Lane, grid: Proxy) -> None:
         """From clean opacity, once it is made, to the matte."""
         source._is_clean.wait()
         np.copyto(self.matte, source._opacity)
@@ -222,7 +222,7 @@ class _Lane:
         """Write the matte into the frame's alpha plane."""
         self._to_frame.apply(self.matte, frame.planes.alpha)
 
-    def _chroma8(self, grid: Reduced) -> Array:
+    def _chroma8(self, grid: Proxy) -> Array:
         """The grid's chroma in 8 bits: (ch, cw, 2) uint8."""
         if not self._is_deep:
             return grid.chroma

@@ -19,7 +19,7 @@ import numpy as np
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.config import MatteConfig, MatteStyle
 from bgsoft.cuda.device import CudaDevice
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.base import DirectMatte, MatteStage
 from bgsoft.matte.cuda_edge import CudaEdgeFitter, cuda_contour_steps
@@ -98,12 +98,12 @@ class CudaSoftMatte(MatteStage):
         self._state.make_fresh()
 
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> list[Matte]:
         each = zip(masks, frames, grids, self._made, strict=False)
         return [self._refine_one(*one) for one in each]
 
-    def _refine_one(self, mask: Array | None, frame: Frame, grid: Reduced, made: Array) -> Matte:
+    def _refine_one(self, mask: Array | None, frame: Frame, grid: Proxy, made: Array) -> Matte:
         held = mask is None
         if mask is not None or self._refits:
             luma, chroma = self._picture(grid)
@@ -129,7 +129,7 @@ class CudaSoftMatte(MatteStage):
         _copy(result, made)
         return Matte(alpha=alpha, reduced=made, held=held)
 
-    def _picture(self, grid: Reduced) -> tuple[Array, Array]:
+    def _picture(self, grid: Proxy) -> tuple[Array, Array]:
         """Luma and chroma of the grid in 8 bits."""
         if self._eight_bits is None:
             return grid.luma, grid.chroma

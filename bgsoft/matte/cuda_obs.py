@@ -13,7 +13,7 @@ from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.config import MatteConfig
 from bgsoft.cuda.device import CudaDevice, pinned_array
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.obs import ObsMask
@@ -66,7 +66,7 @@ class CudaObsMatte(MatteStage):
         self._host.reset()
 
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> list[Matte]:
         each = zip(masks, frames, self._made, strict=False)
         return [self._refine_one(*one) for one in each]

@@ -30,7 +30,7 @@ import numpy as np
 from bgsoft.analysis.base import grid_factor
 from bgsoft.analysis.cpu import AreaReducer
 from bgsoft.config import MatteConfig
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.plan import ObsPlan
 from bgsoft.workers import Workers
@@ -109,7 +109,7 @@ class CpuObsMatte(MatteStage):
         self._mask.reset()
 
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Reduced]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> list[Matte]:
         for mask, lane in zip(masks, self._lanes, strict=False):
             if mask is not None:

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from bgsoft.analysis.base import Reducer
 from bgsoft.composite.base import Compositor
 from bgsoft.face.step import FaceStep, FoundFaces
-from bgsoft.frame import Array, Frame, Matte, Reduced
+from bgsoft.frame import Array, Frame, Matte, Proxy
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics, StageClock, observed
 from bgsoft.segment.base import Segmenter
@@ -89,18 +89,18 @@ class HostExecution:
 class SceneProbe(Protocol):
     """Compares frames with earlier ones, on the device they live on."""
 
-    def cuts(self, grids: Sequence[Reduced]) -> list[bool]:
+    def cuts(self, grids: Sequence[Proxy]) -> list[bool]:
         """Which frames begin a new scene. Called once for every frame, in order."""
         ...
 
-    def is_similar(self, reduced: Reduced, min_db: float) -> bool:
+    def is_similar(self, reduced: Proxy, min_db: float) -> bool:
         """Whether the frame is within ``min_db`` PSNR of the one last kept by :meth:`keep`.
 
         On a device it must be the only one that :meth:`cuts` was called with last.
         """
         ...
 
-    def keep(self, reduced: Reduced) -> None:
+    def keep(self, reduced: Proxy) -> None:
         """Remember this frame for :meth:`is_similar`."""
         ...
 
@@ -118,7 +118,7 @@ class MaskSchedule:
         self._similarity_db = similarity_db
         self._since: int | None = None
 
-    def is_due(self, reduced: Reduced, scenes: SceneProbe) -> bool:
+    def is_due(self, reduced: Proxy, scenes: SceneProbe) -> bool:
         """Whether this frame is to be segmented. Called once for every frame, in order."""
         if self._since is not None:
             self._since += 1
@@ -243,7 +243,7 @@ class PictureStages:
         return finished, mattes
 
     def _composite_scene(
-        self, frames: Sequence[Frame], grids: Sequence[Reduced]
+        self, frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> tuple[list[Frame], list[Matte]]:
         """The same for frames of one scene."""
         measure, faces = self._measure, self.faces
@@ -265,7 +265,7 @@ class PictureStages:
         with measure("face"):
             return faces.finish(frames, faces_of), mattes
 
-    def _masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[Array | None]:
+    def _masks(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[Array | None]:
         """The masks of the frames that are due, made at once; None for the others."""
         due = [i for i, grid in enumerate(grids) if self.schedule.is_due(grid, self.scenes)]
         masks: list[Array | None] = [None] * len(frames)
@@ -276,7 +276,7 @@ class PictureStages:
         return masks
 
     def _find(
-        self, faces: FaceStep, frames: Sequence[Frame], grids: Sequence[Reduced]
+        self, faces: FaceStep, frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> list[FoundFaces]:
         with self._measure("face"):
             return faces.find(frames, grids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from bgsoft.frame import Array, Frame, FrameFormat, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Proxy
 from bgsoft.infer.base import Driver, Wiring
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.workers import Workers
@@ -21,7 +21,7 @@ class Segmenter(Protocol):
         """Run once, in the thread that will call :meth:`masks`, before the first frame."""
         ...
 
-    def masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> Sequence[Array]:
+    def masks(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> Sequence[Array]:
         """Segment some frames of one scene, in order.
 
         Args:

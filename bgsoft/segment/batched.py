@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 
 from bgsoft.errors import ModelError
-from bgsoft.frame import Array, Frame, FrameFormat, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Proxy
 from bgsoft.infer.base import Driver, Network
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.base import Segmenter
@@ -42,7 +42,7 @@ class BatchedSegmenter(Segmenter):
         self._driver.start()
 
     def masks(
-        self, frames: Sequence[Frame], grids: Sequence[Reduced], *, mirrored: bool = False
+        self, frames: Sequence[Frame], grids: Sequence[Proxy], *, mirrored: bool = False
     ) -> list[Array]:
         """See :meth:`bgsoft.segment.single.SingleShotSegmenter.masks`."""
         self._driver.run(frames, partial(self._write, grids, mirrored), self._read)
@@ -52,7 +52,7 @@ class BatchedSegmenter(Segmenter):
         return list(masks)
 
     def _write(
-        self, grids: Sequence[Reduced], mirrored: bool, network: Network, start: int, stop: int
+        self, grids: Sequence[Proxy], mirrored: bool, network: Network, start: int, stop: int
     ) -> None:
         tensor = network.inputs[self._spec.input]
         preprocessor = self._preprocessor

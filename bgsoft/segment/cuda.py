@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import detail_factor, grid_shape
 from bgsoft.analysis.cuda_resize import resampling
-from bgsoft.frame import Array, FrameFormat, Reduced
+from bgsoft.frame import Array, FrameFormat, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, yuv_to_rgb_matrix
@@ -60,7 +60,7 @@ class CudaPreprocessor:
             for dtype in ("float32", "float16")
         }
 
-    def write(self, reduced: Reduced, tensor: Array, index: int = 0) -> None:
+    def write(self, reduced: Proxy, tensor: Array, index: int = 0) -> None:
         """Resize, convert and normalise one frame.
 
         Args:

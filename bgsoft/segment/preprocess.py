@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.frame import FrameFormat, Reduced
+from bgsoft.frame import FrameFormat, Proxy
 from bgsoft.models.catalog import ModelSpec
 
 MAX_BILINEAR_SHRINK = 3.0
@@ -74,7 +74,7 @@ class CpuPreprocessor:
         self._gain = [np.float32(1.0 / (255.0 * std)) for std in spec.std]
         self._bias = [np.float32(-m / s) for m, s in zip(spec.mean, spec.std, strict=True)]
 
-    def write(self, reduced: Reduced, tensor: NDArray[np.float32]) -> None:
+    def write(self, reduced: Proxy, tensor: NDArray[np.float32]) -> None:
         """Resize, convert and normalise one frame.
 
         Args:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.errors import ModelError
-from bgsoft.frame import Array, Frame, FrameFormat, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Proxy
 from bgsoft.infer.base import Driver, Network, Wiring
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.base import Family, Segmenter
@@ -65,7 +65,7 @@ class SingleShotSegmenter(Segmenter):
         self._driver.start()
 
     def masks(
-        self, frames: Sequence[Frame], grids: Sequence[Reduced], *, mirrored: bool = False
+        self, frames: Sequence[Frame], grids: Sequence[Proxy], *, mirrored: bool = False
     ) -> list[Array]:
         """See :meth:`bgsoft.segment.base.Segmenter.masks`.
 
@@ -81,7 +81,7 @@ class SingleShotSegmenter(Segmenter):
         return masks
 
     def _write(
-        self, grids: Sequence[Reduced], mirrored: bool, network: Network, start: int, stop: int
+        self, grids: Sequence[Proxy], mirrored: bool, network: Network, start: int, stop: int
     ) -> None:
         tensor = network.inputs[self._spec.input]
 

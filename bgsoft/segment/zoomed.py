@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from bgsoft.frame import Array, Frame, Reduced
+from bgsoft.frame import Array, Frame, Proxy
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Cells, Recipe, Rotation
 
@@ -31,7 +31,7 @@ class Looker(Protocol):
     def start(self) -> None: ...
 
     def masks(
-        self, frames: Sequence[Frame], grids: Sequence[Reduced], *, mirrored: bool = False
+        self, frames: Sequence[Frame], grids: Sequence[Proxy], *, mirrored: bool = False
     ) -> Sequence[Array]:
         """As :meth:`bgsoft.segment.base.Segmenter.masks`, of whatever the grids show.
 
@@ -57,7 +57,7 @@ class ZoomSide(Protocol):
         ...
 
     def watch(
-        self, grids: Sequence[Reduced], masks: Sequence[Array]
+        self, grids: Sequence[Proxy], masks: Sequence[Array]
     ) -> tuple[list[Cells], list[Cells]]:
         """What decisions are made from, on the host; overwritten by the next call.
 
@@ -67,7 +67,7 @@ class ZoomSide(Protocol):
         """
         ...
 
-    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Reduced]:
+    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Proxy]:
         """Parts of frames, for the general model; overwritten by the next call."""
         ...
 
@@ -120,7 +120,7 @@ class ZoomedSegmenter(Segmenter):
         for network in self._networks:
             network.start()
 
-    def masks(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[Array]:
+    def masks(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[Array]:
         """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
         rotation = self._rotation
         due = rotation.due(len(frames))
@@ -160,7 +160,7 @@ class ZoomedSegmenter(Segmenter):
         return masks
 
     def _look_whole(
-        self, network: int, frames: Sequence[Frame], grids: Sequence[Reduced]
+        self, network: int, frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> list[tuple[int, Array]]:
         """The slots that the masks are kept in, and the masks."""
         taken = []
@@ -170,7 +170,7 @@ class ZoomedSegmenter(Segmenter):
             taken.append((slot, self._side.keep(network, slot, mask)))
         return taken
 
-    def _look_again(self, frame: Frame, grid: Reduced, luma: Cells) -> None:
+    def _look_again(self, frame: Frame, grid: Proxy, luma: Cells) -> None:
         ((slot, mask),) = self._look_whole(GENERAL, [frame], [grid])
         _, (person,) = self._side.watch([], [mask])
         self._rotation.looked(GENERAL, slot, luma, person)
@@ -188,7 +188,7 @@ class ZoomedSegmenter(Segmenter):
         return close
 
     def _look(
-        self, network: int, frames: Sequence[Frame], grids: Sequence[Reduced]
+        self, network: int, frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> Sequence[Array]:
         if not frames:
             return []

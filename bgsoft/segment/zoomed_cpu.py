@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import halve
-from bgsoft.frame import Array, Frame, FrameFormat, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Proxy
 from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_widths
 from bgsoft.segment.zoomed import ZoomSide
 from bgsoft.workers import Workers
@@ -92,7 +92,7 @@ class CpuZoomSide(ZoomSide):
         return kept
 
     def watch(
-        self, grids: Sequence[Reduced], masks: Sequence[Array]
+        self, grids: Sequence[Proxy], masks: Sequence[Array]
     ) -> tuple[list[Cells], list[Cells]]:
         # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
         scale = 1.0 if self._format.bit_depth == 8 else 1.0 / 256.0
@@ -103,10 +103,10 @@ class CpuZoomSide(ZoomSide):
             _average(mask, cells)
         return list(self._lumas[: len(grids)]), list(self._people[: len(masks)])
 
-    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Reduced]:
+    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Proxy]:
         return self._workers.map(self._crop, frames, boxes)
 
-    def _crop(self, lane: int, frame: Frame, box: Box) -> Reduced:
+    def _crop(self, lane: int, frame: Frame, box: Box) -> Proxy:
         return self._lanes[lane].crop(frame, box)
 
     def blend(
@@ -152,15 +152,15 @@ class _Lane:
         self._weights = np.empty((2, CELL * rows, CELL * columns), np.float32)
         self._term, self._close = (np.empty(self._grid, np.float32) for _ in range(2))
 
-    def crop(self, frame: Frame, box: Box) -> Reduced:
+    def crop(self, frame: Frame, box: Box) -> Proxy:
         left, top, right, bottom = box.in_pixels(self._format)
         luma = frame.luma[top:bottom, left:right]
         chroma = frame.chroma[top // 2 : -(-bottom // 2), left // 2 : -(-right // 2)]
         if not is_halved(luma.shape, self._model):
-            return Reduced(1, luma, chroma)
+            return Proxy(1, luma, chroma)
         half = self._half[: -(-luma.shape[0] // 2), : -(-luma.shape[1] // 2)]
         halve(luma, half)
-        return Reduced(2, half, chroma)
+        return Proxy(2, half, chroma)
 
     def blend(
         self,

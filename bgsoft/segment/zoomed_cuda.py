@@ -17,7 +17,7 @@ from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cuda import CudaGrids
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.cuda.device import CudaDevice, pinned_array
-from bgsoft.frame import Array, Frame, FrameFormat, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_widths
 from bgsoft.segment.zoomed import ZoomSide
@@ -79,7 +79,7 @@ class CudaZoomSide(ZoomSide):
         return kept
 
     def watch(
-        self, grids: Sequence[Reduced], masks: Sequence[Array]
+        self, grids: Sequence[Proxy], masks: Sequence[Array]
     ) -> tuple[list[Cells], list[Cells]]:
         """See :meth:`bgsoft.segment.zoomed.ZoomSide.watch`; waits for the stream."""
         for index, grid in enumerate(grids):
@@ -96,17 +96,17 @@ class CudaZoomSide(ZoomSide):
         stream.synchronize()
         return list(host[: len(grids)]), list(host[len(grids) :])
 
-    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Reduced]:
+    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Proxy]:
         each = zip(frames, boxes, strict=True)
         return [self._crop(index, frame, box) for index, (frame, box) in enumerate(each)]
 
-    def _crop(self, index: int, frame: Frame, box: Box) -> Reduced:
+    def _crop(self, index: int, frame: Frame, box: Box) -> Proxy:
         left, top, right, bottom = box.in_pixels(self._format)
         halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
         chroma = frame.chroma[halved]
         if is_halved((bottom - top, right - left), self._model):
-            return Reduced(2, self._halves.reduce(frame, index).luma[halved], chroma)
-        return Reduced(1, frame.luma[top:bottom, left:right], chroma)
+            return Proxy(2, self._halves.reduce(frame, index).luma[halved], chroma)
+        return Proxy(1, frame.luma[top:bottom, left:right], chroma)
 
     def blend(
         self, first: int, recipes: Sequence[Recipe], close: Sequence[Array | None]

@@ -18,7 +18,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.config import EffectConfig, EffectKind, MatteConfig, Precision
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Proxy
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.models.catalog import ModelSpec
@@ -102,7 +102,7 @@ class HostSide:
     def reducer(self, format: FrameFormat, batch: int = 1) -> Reducer:
         return CpuReducer(format, Workers(batch))
 
-    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Reduced) -> Array:
+    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
         """The model's input, (3, H, W) or (H, W, 3) float32."""
         size = (spec.height, spec.width)
         tensor = np.empty((3, *size) if spec.layout == "NCHW" else (*size, 3), np.float32)
@@ -141,7 +141,7 @@ class CudaSide(HostSide):
 
         return CudaReducer(format, batch)
 
-    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Reduced) -> Array:
+    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
         import cupy
 
         from bgsoft.segment.cuda import CudaPreprocessor
@@ -217,7 +217,7 @@ def _result(name: str, found: NDArray[np.float64], tolerance: str, ok: bool) -> 
     )
 
 
-def _reduced(side: Side, frame: Frame) -> Reduced:
+def _reduced(side: Side, frame: Frame) -> Proxy:
     return side.reducer(frame.format).reduce([side.place(frame)])[0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bgsoft.frame import Frame, Reduced
+from bgsoft.frame import Frame, Proxy
 from bgsoft.selftest.stages import to_device
 
 
@@ -13,11 +13,11 @@ def frame_on_device(frame: Frame) -> Frame:
     return placed
 
 
-def grid_on_device(reduced: Reduced) -> Reduced:
+def grid_on_device(reduced: Proxy) -> Proxy:
     """A copy of the frame's analysis grid."""
     import cupy
 
-    return Reduced(
+    return Proxy(
         factor=reduced.factor,
         luma=cupy.asarray(reduced.luma),
         chroma=cupy.asarray(reduced.chroma),

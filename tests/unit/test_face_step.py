@@ -17,7 +17,7 @@ from bgsoft.face.anonymize import CpuAnonymizer
 from bgsoft.face.base import Face
 from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.step import FaceStep
-from bgsoft.frame import Frame, Matte, Reduced
+from bgsoft.frame import Frame, Matte, Proxy
 from bgsoft.report import Event
 from tests.pictures import frame_format, random_frame
 from tests.unit.face_shapes import make_face
@@ -36,7 +36,7 @@ class FakeFinder:
     def start(self) -> None:
         self.calls.append("start")
 
-    def find(self, frames: Sequence[Frame], grids: Sequence[Reduced]) -> list[list[Face]]:
+    def find(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[list[Face]]:
         self.calls += [frame.index for frame in frames]
         return [list(self.faces[frame.index]) for frame in frames]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from bgsoft.analysis.scenes import THUMB_SHAPE, CpuSceneProbe, SceneCutDetector
-from bgsoft.frame import FrameFormat, PixelLayout, Reduced
+from bgsoft.frame import FrameFormat, PixelLayout, Proxy
 
 
 def picture(seed: int) -> np.ndarray:
@@ -48,12 +48,12 @@ def test_a_slow_fade_is_no_cut() -> None:
     )
 
 
-def reduced(value: int, dtype: str, noise: int = 0) -> Reduced:
+def reduced(value: int, dtype: str, noise: int = 0) -> Proxy:
     rng = np.random.default_rng(0)
     luma = np.full((27, 48), value, dtype)
     if noise:
         luma = (luma + rng.integers(0, noise, luma.shape)).astype(dtype)
-    return Reduced(4, luma, np.zeros((27, 48, 2), dtype))
+    return Proxy(4, luma, np.zeros((27, 48, 2), dtype))
 
 
 def test_similarity_is_psnr_in_either_depth() -> None:

@@ -15,7 +15,7 @@ from bgsoft.composite.base import Compositor
 from bgsoft.config import Codec, EffectConfig, EffectKind, Precision
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import BackendUnavailableError, VerificationError
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Reduced
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Proxy
 from bgsoft.models.catalog import ModelSpec, find_spec, resolve
 from bgsoft.selftest import checks, stages
 from bgsoft.selftest.checks import Checks, run_trials
@@ -131,7 +131,7 @@ class FaultySide(HostSide):
             return reducer
 
         class Brighter:
-            def reduce(self, frames: Sequence[Frame]) -> list[Reduced]:
+            def reduce(self, frames: Sequence[Frame]) -> list[Proxy]:
                 grids = reducer.reduce(frames)
                 for grid in grids:
                     grid.luma[0, 0] += 1 << format.shift
@@ -139,7 +139,7 @@ class FaultySide(HostSide):
 
         return Brighter()
 
-    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Reduced) -> Array:
+    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
         tensor = super().write_tensor(spec, format, reduced)
         if self._fault == "preprocess":
             tensor[1, 5, 5] += 3 / 255
