@@ -45,8 +45,11 @@ to see what is beside them."""
 _STEADY = 0.06
 """Of the box's side: an edge that would move by less stays; another box is another picture to the
 model."""
-_WHOLE = 0.95
-"""Share of the frame from which the box is the frame."""
+_WHOLE = 0.5
+"""Share of the frame from which the box is the frame: a closer look would show little more, and of
+people far apart who move it alone would count. Over ten scenes of two people, the second one
+walking in, the mean IoU was 0.74 with it, and 0.65 at 0.95 as with ``fast``; photographs lose 0.008
+of the boundary F."""
 _FADE = 0.08
 """Part of the box's side over which the close look fades in from a border inside the frame."""
 

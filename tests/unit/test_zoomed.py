@@ -109,14 +109,16 @@ def test_the_box() -> None:
     speck = person(slice(0, 2), slice(0, 2))  # a sixth of a percent
     assert box_of(speck) is None
     assert box_of(person() + speck) == box_of(person()) == alone
-    other = person(slice(30, 40), slice(55, 60))
-    assert box_of(person() + other) == Box(60, 25, 240, 160)
+    near, far = person(slice(32, 35), slice(42, 48)), person(slice(30, 40), slice(55, 60))
+    assert box_of(person() + near) == Box(66, 28, 206, 152)
+    assert box_of(person() + far) == whole
     assert box_of(cells(0.6)) == whole
     assert box_of(person(slice(1, 40), slice(0, 60))) == whole
     # What one model alone sees counts where it belongs to a person, or where nobody is to be seen.
     faint = 0.45 * person()
     assert box_of(cells(), faint) == alone
     assert box_of(cells(), faint * 0.8) is None
+    other = person(slice(30, 35), slice(50, 55))
     assert box_of(other, other + faint) == box_of(other)
     head = person(slice(5, 10), slice(28, 32))
     assert box_of(person(), person() + 0.35 * head) == box_of(person() + head)
