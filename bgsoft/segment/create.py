@@ -18,7 +18,7 @@ from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES, companion
 from bgsoft.segment.rotation import Rotation
 from bgsoft.segment.single import SingleShotSegmenter
-from bgsoft.segment.zoomed import ZoomedSegmenter
+from bgsoft.segment.zoomed import Looker, ZoomedSegmenter, ZoomSide
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
 from bgsoft.startup import Parts
 from bgsoft.workers import Workers
@@ -52,13 +52,20 @@ def create_host_segmenter(
     with Parts() as parts:
         making = parts.begin(f"model {beside}", partial(make, other))
         driver = make(loader)
-    return ZoomedSegmenter(
+    return _zoomed(
         SingleShotSegmenter(spec, driver, format, workers),
         SingleShotSegmenter(other.model.spec, making.result(), format, workers),
         CpuZoomSide(format, (spec.height, spec.width), workers),
-        Rotation(grid_shape(format.width, format.height), turns=looks is Looks.STANDARD),
-        mirrors=looks is Looks.BEST,
+        format,
+        looks,
     )
+
+
+def _zoomed(
+    general: Looker, landscape: Looker, side: ZoomSide, format: FrameFormat, looks: Looks
+) -> Segmenter:
+    rotation = Rotation(grid_shape(format.width, format.height), turns=looks is Looks.STANDARD)
+    return ZoomedSegmenter(general, landscape, side, rotation, mirrors=looks is Looks.BEST)
 
 
 def make_host_driver(
@@ -150,12 +157,12 @@ def create_device_segmenter(
     with Parts() as parts:
         making = parts.begin(f"model {beside}", partial(make, other, size))
         driver = make(loader, batch)
-    return ZoomedSegmenter(
+    return _zoomed(
         BatchedSegmenter(spec, driver, format, batch),
         BatchedSegmenter(other.model.spec, making.result(), format, batch),
         CudaZoomSide(format, (spec.height, spec.width), device, batch),
-        Rotation(grid_shape(format.width, format.height), turns=looks is Looks.STANDARD),
-        mirrors=looks is Looks.BEST,
+        format,
+        looks,
     )
 
 

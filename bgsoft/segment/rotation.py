@@ -221,9 +221,9 @@ class Rotation:
         """Take in the last frame's mask.
 
         Args:
-            mask: Its cells; copied.
+            mask: Its cells; kept.
         """
-        self._seen = mask.copy()
+        self._seen = mask
 
     def looked(self, network: int, slot: int, luma: Cells, person: Cells) -> None:
         """Take in a whole look at the next frame.
@@ -231,10 +231,10 @@ class Rotation:
         Args:
             network: Whose.
             slot: Where its mask is kept.
-            luma: Cells of the frame; copied.
-            person: Cells of the mask; copied.
+            luma: Cells of the frame; kept.
+            person: Cells of the mask; kept.
         """
-        self._looks[network] = _Look(slot, luma.copy(), person.copy())
+        self._looks[network] = _Look(slot, luma, person)
         self._newest = network
         self._since = 0
 

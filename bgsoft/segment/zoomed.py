@@ -59,7 +59,7 @@ class ZoomSide(Protocol):
     def watch(
         self, grids: Sequence[Proxy], masks: Sequence[Array]
     ) -> tuple[list[Cells], list[Cells]]:
-        """What decisions are made from, on the host; overwritten by the next call.
+        """What decisions are made from, on the host; new arrays.
 
         Args:
             grids: Frames, for the cells of their luma in 8-bit codes.
@@ -136,8 +136,7 @@ class ZoomedSegmenter(Segmenter):
                 looks.append((index, network, slot))
                 kept.append(mask)
         last = [] if self._last is None or not rotation.wants_mask else [self._last]
-        lumas, cells = self._side.watch(grids, kept + last)
-        lumas, people = [luma.copy() for luma in lumas], [each.copy() for each in cells]
+        lumas, people = self._side.watch(grids, kept + last)
         if last:
             rotation.saw(people.pop())
         masks: list[Array] = []

@@ -79,11 +79,8 @@ class CpuZoomSide(ZoomSide):
         grid = grid_shape(format.width, format.height)
         self._kept = np.zeros((2, self.slots, *grid), np.float32)
         self._masks = np.empty((lanes, *grid), np.float32)
-        cells = cell_shape(grid)
+        self._cell_shape = cell_shape(grid)
         self._luma = np.empty(grid, np.float32)
-        self._lumas = np.empty((lanes, *cells), np.float32)
-        # Two looks a frame, and a mask that is fed back.
-        self._people = np.empty((2 * lanes + 1, *cells), np.float32)
         self._lanes = [_Lane(format, model) for _ in range(lanes)]
 
     def keep(self, network: int, slot: int, mask: Array) -> Array:
@@ -96,12 +93,15 @@ class CpuZoomSide(ZoomSide):
     ) -> tuple[list[Cells], list[Cells]]:
         # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
         scale = 1.0 if self._format.bit_depth == 8 else 1.0 / 256.0
-        for grid, cells in zip(grids, self._lumas, strict=False):
+        lumas, people = (
+            [np.empty(self._cell_shape, np.float32) for _ in planes] for planes in (grids, masks)
+        )
+        for grid, cells in zip(grids, lumas, strict=True):
             np.multiply(grid.luma, np.float32(scale), out=self._luma, dtype=np.float32)
             _average(self._luma, cells)
-        for mask, cells in zip(masks, self._people, strict=False):
+        for mask, cells in zip(masks, people, strict=True):
             _average(mask, cells)
-        return list(self._lumas[: len(grids)]), list(self._people[: len(masks)])
+        return lumas, people
 
     def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Proxy]:
         return self._workers.map(self._crop, frames, boxes)

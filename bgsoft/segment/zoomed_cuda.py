@@ -51,7 +51,7 @@ class CudaZoomSide(ZoomSide):
         self._device = device
         self.slots = 2 * batch + 1
         self._shape = shape = grid_shape(format.width, format.height)
-        self._cell_shape = cells = cell_shape(shape)
+        cells = cell_shape(shape)
         self._grid, self._cell_grid = blocks(shape[1], shape[0]), blocks(cells[1], cells[0])
         self._sizes = tuple(map(np.int32, shape))
         self._cell_sizes = tuple(map(np.int32, cells))
@@ -94,7 +94,8 @@ class CudaZoomSide(ZoomSide):
         self._cells[:count].get(out=host, stream=stream, blocking=False)
         self._device.copies.add_d2h(host.nbytes)
         stream.synchronize()
-        return list(host[: len(grids)]), list(host[len(grids) :])
+        seen = list(host.copy())
+        return seen[: len(grids)], seen[len(grids) :]
 
     def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Proxy]:
         each = zip(frames, boxes, strict=True)
