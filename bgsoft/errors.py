@@ -17,6 +17,7 @@ Tree::
     │   └── ModelIntegrityError        a model file is not what the catalogue says
     ├── InferenceError                 a model failed on a frame
     ├── VerificationError              frames or timestamps were lost on the way
+    ├── WorkerDiedError                a process that worked on a task ended without an answer
     └── RenderCancelledError           the caller asked the render to stop
 
 Vendor exceptions (PyAV, ONNX Runtime, CUDA) are translated where they are caught, with
@@ -44,6 +45,7 @@ __all__ = [
     "RenderCancelledError",
     "UnsupportedFormatError",
     "VerificationError",
+    "WorkerDiedError",
 ]
 
 
@@ -129,6 +131,10 @@ class InferenceError(BgsoftError):
 
 class VerificationError(BgsoftError):
     """Decoded and encoded frames differ in number or timestamps."""
+
+
+class WorkerDiedError(BgsoftError):
+    """A worker process ended, or was ended, before its task did."""
 
 
 class RenderCancelledError(BgsoftError):

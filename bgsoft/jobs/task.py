@@ -1,0 +1,113 @@
+"""What is sent to a worker process, and what comes back. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskContext:
+    """What a worker gives to the task that it runs."""
+
+    tell: Callable[[object], None]
+    """Sends a picklable message to the parent: a :class:`bgsoft.report.Progress`, an
+    :class:`bgsoft.report.Event`. May be called from any thread."""
+    cancel: threading.Event
+    """Set where the task is to stop."""
+    threads: int
+    """Cores to plan for; 0: all there are."""
+    gpu: int | None
+    """The GPU to use, where the executor deals several out; None: the settings' own."""
+
+
+class Task(Protocol):
+    """A piece of work for a worker process. Picklable, small, and without state."""
+
+    @property
+    def label(self) -> str:
+        """What to call it in messages, e.g. ``holiday.mp4`` or ``holiday.mp4 [3/8]``."""
+        ...
+
+    def run(self, context: TaskContext) -> object:
+        """Do it. The result is picklable; it may be a :class:`Followup`.
+
+        Raises:
+            BgsoftError: It failed, and would fail again.
+        """
+        ...
+
+
+class LastTask(Task, Protocol):
+    """A task that needs the results of others."""
+
+    def with_results(self, results: list[object]) -> Task:
+        """The same with the results of :attr:`Followup.tasks`, in their order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Followup:
+    """A task's result that stands for more work: its tasks, and then the last one."""
+
+    tasks: tuple[Task, ...]
+    """In any order, side by side, in any place."""
+    last: LastTask
+    """Its result is that of the task that returned this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A worker has begun a task."""
+
+    task_id: int
+    worker: str
+    """e.g. ``pid 4711`` or a node's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A task sent a message."""
+
+    task_id: int
+    message: object
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A task has ended. Exactly one for each task that was submitted."""
+
+    task_id: int
+    result: object = None
+    error: BaseException | None = None
+    """What it raised, or :class:`bgsoft.errors.WorkerDiedError`; None: it succeeded."""
+
+
+Update = Started | Told | Finished
+
+
+class Executor(Protocol):
+    """Runs tasks in other processes. All methods are called from one thread."""
+
+    @property
+    def idle(self) -> int:
+        """How many tasks it would start at once now."""
+        ...
+
+    def submit(self, task: Task) -> int:
+        """Take a task, and start it as soon as a worker is free; its id."""
+        ...
+
+    def poll(self, timeout: float) -> list[Update]:
+        """What has happened since the last call; waits up to ``timeout`` seconds for something."""
+        ...
+
+    def kill(self, task_id: int, reason: str) -> None:
+        """End a task with its worker; it finishes with WorkerDiedError, which gives the reason."""
+        ...
+
+    def close(self) -> None:
+        """Cancel what runs and end all workers, quickly; safe to call twice."""
+        ...
