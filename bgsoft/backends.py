@@ -143,7 +143,7 @@ def probe_all(gpu: int = 0) -> dict[str, list[Candidate]]:
 
 
 def may_use_gpu(config: BackendConfig) -> bool:
-    """Whether a GPU would be used if it were there; tells nothing of whether it is."""
+    """Whether a GPU would be used if there were one; there may be none."""
     wanted = {getattr(config, stage) for stage in STAGES}
     return wanted != {"cpu"} and importlib.util.find_spec("cupy") is not None
 

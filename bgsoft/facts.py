@@ -36,7 +36,7 @@ class Facts:
         self._known = self._kept(_read())
 
     def _kept(self, file: Mapping[str, Any]) -> dict[str, Any]:
-        """What the file tells of this subject under the same circumstances."""
+        """What the file holds of this subject under the same circumstances."""
         entry = file.get(self._subject)
         if not isinstance(entry, dict) or entry.get("circumstances") != self._circumstances:
             return {}

@@ -235,7 +235,7 @@ def parse_seconds(text: str, label: str) -> float:
     """Read a time: seconds, ``MM:SS`` or ``HH:MM:SS``, each with an optional fraction.
 
     Returns:
-        Seconds, negative where the text is; whoever takes them checks their range.
+        Seconds, negative where the text is; their range is not checked here.
 
     Raises:
         ConfigError: It is no such time.

@@ -1,8 +1,8 @@
 """Files that are written: checked before the work that fills them, and under their name when whole.
 
 The data goes to a hidden file in the same folder first. That of a video is locked (``flock``) by
-its owner for as long as it lives, so that a later run can tell the leftover of a killed process
-from the work of a running one.
+its owner for as long as it lives: a later run recognises the leftover of a killed process by its
+free lock.
 """
 
 from __future__ import annotations
@@ -114,12 +114,12 @@ def _refuse_address(path: Path) -> None:
 
 
 @contextmanager
-def made_folders(paths: Iterable[Path], tell: Callable[[str], None]) -> Iterator[None]:
+def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Iterator[None]:
     """Make the missing folders of files that are to be written, and remove those that stay empty.
 
     Args:
         paths: The files.
-        tell: Called for each folder that is made.
+        on_notice: Called for each folder that is made.
 
     Raises:
         OutputError: A folder cannot be made.
@@ -138,7 +138,7 @@ def made_folders(paths: Iterable[Path], tell: Callable[[str], None]) -> Iterator
                 text = f"cannot make the folder {path.parent}: {exc.strerror}"
                 raise OutputError(text, path=path) from exc
             made = missing + made
-            tell(f"made the folder {path.parent}")
+            on_notice(f"made the folder {path.parent}")
         yield
     finally:
         for folder in made:
@@ -283,7 +283,7 @@ class AtomicOutput(Closing):
                 os.close(fd)
                 continue
             except OSError:
-                # A file system without locks: leftovers cannot be told apart there and stay.
+                # A file system without locks: leftovers cannot be recognised there and stay.
                 return fd, temporary
             if os.fstat(fd).st_nlink:
                 return fd, temporary

@@ -114,7 +114,7 @@ class RenderReport:
     peak_rss_bytes: int
     peak_vram_bytes: int | None = None
     """Most GPU memory seen in use while frames ran: this process's, or where the driver does not
-    tell that, all of the GPU's (``gpu["memory_of"]``); None on the CPU."""
+    report that, all of the GPU's (``gpu["memory_of"]``); None on the CPU."""
     gpu: dict[str, Any] | None = None
     """Load, power and temperature of the GPU; see :meth:`bgsoft.cuda.monitor.GpuMonitor.stop`. None
     on the CPU."""

@@ -13,7 +13,7 @@ from bgsoft.analysis.base import is_similar
 from bgsoft.frame import FrameFormat, Proxy
 
 THUMB_SHAPE = (18, 32)
-"""(rows, columns) of the luma thumbnail: fine enough to tell pictures apart, coarse enough that
+"""(rows, columns) of the luma thumbnail: fine enough to distinguish pictures, coarse enough that
 motion within a shot changes little of it."""
 
 _MIN_CHANGE = 0.10

@@ -1,1 +1,1 @@
-"""The CUDA device: driver, context, streams, memory, codecs and what NVML tells of it."""
+"""The CUDA device: driver, context, streams, memory, codecs and what NVML reports."""

@@ -19,8 +19,8 @@ _only: int | None = None
 def show_only(gpu: int) -> None:
     """Hide all GPUs but one from this process, before CUDA first looks at them.
 
-    So no library can touch another; some do, whichever they are told to use. Only for a process of
-    our own: it changes what CUDA shows to all of it.
+    Some libraries touch other GPUs than the chosen one. Only for a process of our own: it changes
+    what CUDA shows to all of it.
 
     Args:
         gpu: As the user counts, from 0, among those that are visible now.

@@ -46,7 +46,7 @@ class GpuMonitor:
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        """Most memory seen in use, by this process where the driver tells, else by all."""
+        """Most memory seen in use, by this process where the driver reports that, else by all."""
         values = self._values.get("memory_bytes")
         return None if values is None else int(max(values))
 
@@ -60,7 +60,7 @@ class GpuMonitor:
         Returns:
             ``samples``, ``interval_s``, ``memory_of`` (``process`` or ``device``), ``mean`` and
             ``max`` (each with those of ``sm_pct``, ``memory_pct``, ``decoder_pct``,
-            ``encoder_pct``, ``memory_bytes``, ``power_w``, ``temperature_c`` that this GPU tells),
+            ``encoder_pct``, ``memory_bytes``, ``power_w``, ``temperature_c`` that it reports),
             ``reason`` where nothing could be sampled. ``memory_pct`` is the share of time in which
             memory was read or written.
         """
@@ -136,7 +136,7 @@ class GpuMonitor:
             return question()
         except Exception:
             # NVMLError_NotSupported for what a GPU lacks, others when it is lost: the figure is
-            # left out of the summary, and the render's own calls tell of a lost GPU.
+            # left out of the summary, and the render's own calls report a lost GPU.
             return None
 
     def _add(self, name: str, value: float | None) -> None:

@@ -45,7 +45,7 @@ class Decoder(Protocol):
     info: VideoInfo
     stats: DecodeStats
     events: list[Event]
-    """What the user should know of that the header did not tell, appended while decoding."""
+    """What the header did not show and the user should know, appended while decoding."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
         """Decode in presentation order, each frame into a slot of ``ring``.

@@ -1,4 +1,4 @@
-"""What NVDEC can decode, as far as it can be told without decoding."""
+"""What NVDEC can decode, as far as can be known without decoding."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decoding on the GPU's video engine (NVDEC), through PyNvVideoCodec.
 
 The demuxer, the choice of frames and their timestamps are those of the CPU decoder; NVDEC only
-makes the pictures. What it cannot do is told by
+makes the pictures. For what it cannot decode it raises
 :class:`~bgsoft.errors.BackendUnavailableError` before the first frame.
 """
 
@@ -36,9 +36,9 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
     """Decodes a file's video stream into ring slots on a CUDA device.
 
     See :class:`bgsoft.decode.base.Decoder`. The slots come from
-    :func:`bgsoft.cuda.device.device_planes`; each frame's ``ready`` event tells when its planes
-    are complete, and the event that stands there when a slot comes back is waited for, on the
-    device, before the slot is overwritten.
+    :func:`bgsoft.cuda.device.device_planes`; each frame's ``ready`` event is reached when its
+    planes are complete, and the event that stands there when a slot comes back is waited for, on
+    the device, before the slot is overwritten.
 
     The first picture is decoded here on both sides and compared: decoding is exact in all codecs
     that come this far, so a difference (an unusual cropping, a pixel format in disguise) means that
@@ -100,7 +100,7 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
         """
         reference = next(FrameReader(self.info, threads=1).frames(), None)
         if reference is None:
-            return  # nothing to compare with; decoding itself will tell
+            return  # nothing to compare with; decoding itself will show
         if reference.is_corrupt:
             raise _unavailable(
                 self.info, "a damaged first picture is patched, and counted, on the CPU"

@@ -31,7 +31,7 @@ _NOT_SEEKABLE = (*RAW_STREAMS, "gif")
 
 
 class DecodedPicture(Protocol):
-    """A decoded picture of any decoder, with what the demuxer told of its time."""
+    """A decoded picture of any decoder, with its timestamps from the demuxer."""
 
     @property
     def key_frame(self) -> bool:
@@ -177,9 +177,9 @@ class FrameReader(StreamReader[VideoFrame]):
 
     @property
     def pixel_aspect(self) -> Fraction:
-        """Width over height of the last frames' pixels, as the codec tells it; 1 where it does not.
+        """Width over height of the last frames' pixels, by the codec's header; 1 where it has none.
 
-        A container may tell otherwise: only a change of it means something.
+        A container may differ: only a change of it means something.
         """
         known = None if self._codec is None else exact(self._codec.sample_aspect_ratio)
         return known or Fraction(1)

@@ -141,7 +141,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderChoice:
-    """An encoder and everything it is told."""
+    """An encoder and all its settings."""
 
     codec: Codec
     encoder: str
@@ -293,7 +293,7 @@ def _ffv1_slices(width: int, height: int) -> dict[str, str]:
     """Into how many slices FFV1 cuts a picture; its threads need some.
 
     FFmpeg's encoder refuses numbers that would cut an odd picture through a chroma sample, and
-    finds one that fits if it is not told. It has to be told for small pictures: it would cut those
+    finds one that fits if none is given. Small pictures need one given: it would cut those
     into pieces of nothing, and codes pictures above CIF (352x288) in no less than two.
     """
     if not (width % 2 or height % 2) and min(width, height) >= 8:

@@ -58,7 +58,7 @@ _SPECS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvencChoice:
-    """NVENC's codec and everything it is told."""
+    """NVENC's codec and all its settings."""
 
     codec: Codec
     """PyNvVideoCodec and FFmpeg call it the same."""

@@ -56,7 +56,7 @@ _EDIT_BYTES = _EDIT.size + _MAX_OUTLINES * _OUTLINE.size
 
 _MEASURE_BLOCK = (32, 32, 1)
 """Threads that measure one face: all that a block may have, as a close-up has 30,000 cells."""
-_TELL_EVERY = 16
+_FETCH_EVERY = 16
 """Frames whose coverage is fetched together."""
 _CELLS_PER_BLOCK = BLOCK[1]
 """Cells to hide whose means a block takes: one warp a cell."""
@@ -66,14 +66,14 @@ _UNDER_WAY = 3
 
 @dataclass(slots=True, eq=False)
 class _Fetch:
-    """What is told of some frames, on its way to the host."""
+    """Coverage of the faces of some frames, on its way to the host."""
 
-    told: NDArray[np.float32]
-    """(_TELL_EVERY, MAX_MEASURED), page-locked."""
+    coverage: NDArray[np.float32]
+    """(_FETCH_EVERY, MAX_MEASURED), page-locked."""
     done: Any
     """CuPy event behind the copy."""
     listeners: list[tuple[OnCoverage, int]] = field(default_factory=list)
-    """Who is to be told of each frame, and of how many faces."""
+    """What to call for each frame, and with how many faces."""
 
 
 @dataclass(slots=True, eq=False)
@@ -112,11 +112,13 @@ class CudaMatteEditor:
         self._edit_matte = kernel("face", "edit_matte")
         self._grid = blocks(columns, rows)
 
-        self._told = cupy.empty((_TELL_EVERY, MAX_MEASURED), np.float32)
-        self._told_rows = [self._told[row] for row in range(_TELL_EVERY)]
+        self._coverage = cupy.empty((_FETCH_EVERY, MAX_MEASURED), np.float32)
+        self._coverage_rows = [self._coverage[row] for row in range(_FETCH_EVERY)]
         self._listeners: list[tuple[OnCoverage, int]] = []
         self._idle = [
-            _Fetch(pinned_array(self._told.shape, np.float32), cupy.cuda.Event(disable_timing=True))
+            _Fetch(
+                pinned_array(self._coverage.shape, np.float32), cupy.cuda.Event(disable_timing=True)
+            )
             for _ in range(_UNDER_WAY)
         ]
         self._fetches: deque[_Fetch] = deque()
@@ -159,13 +161,13 @@ class CudaMatteEditor:
         measured = 0 if cover is None or on_coverage is None else len(cover.faces)
         seen = (matte.reduced, self._limit, self._strengths)
         changed = (self._reduced, matte.alpha)
-        told = self._told_rows[len(self._listeners)]
+        row = self._coverage_rows[len(self._listeners)]
         # A frame with more faces than one launch takes is changed by several.
         for first in range(0, max(1, len(outlines)), _MAX_OUTLINES):
             part = outlines[first : first + _MAX_OUTLINES]
             self._write(limit is not None, first, part, measured)
             if part:
-                arguments = (*seen, told, self._edit)
+                arguments = (*seen, row, self._edit)
                 self._measure_covers((len(part), 1, 1), _MEASURE_BLOCK, arguments)
             self._edit_matte(self._grid, BLOCK, (*seen, *changed, self._edit))
         # The kernels read a cell's neighbours while they write others.
@@ -173,7 +175,7 @@ class CudaMatteEditor:
         self._copy(matte.reduced.data.ptr, self._reduced.data.ptr, size, _DEVICE_TO_DEVICE)
         if on_coverage is not None and measured:
             self._listeners.append((on_coverage, measured))
-            if len(self._listeners) == _TELL_EVERY:
+            if len(self._listeners) == _FETCH_EVERY:
                 self._fetch()
 
     def _write(
@@ -200,13 +202,13 @@ class CudaMatteEditor:
         upload.done.record()
 
     def _fetch(self) -> None:
-        """Send for what the kernels have told so far."""
+        """Start copying the coverage that the kernels have measured so far."""
         if not self._idle:
             self._finish()
         fetch = self._idle.pop()
         fetch.listeners, self._listeners = self._listeners, []
-        size = len(fetch.listeners) * self._told_rows[0].nbytes
-        self._copy(fetch.told.ctypes.data, self._told.data.ptr, size, _DEVICE_TO_HOST)
+        size = len(fetch.listeners) * self._coverage_rows[0].nbytes
+        self._copy(fetch.coverage.ctypes.data, self._coverage.data.ptr, size, _DEVICE_TO_HOST)
         self._device.copies.add_d2h(size)
         fetch.done.record()
         self._fetches.append(fetch)
@@ -215,8 +217,8 @@ class CudaMatteEditor:
         """Report the oldest fetch."""
         fetch = self._fetches.popleft()
         fetch.done.synchronize()
-        for (on_coverage, count), told in zip(fetch.listeners, fetch.told, strict=False):
-            on_coverage(told[:count].tolist())
+        for (on_coverage, count), row in zip(fetch.listeners, fetch.coverage, strict=False):
+            on_coverage(row[:count].tolist())
         self._idle.append(fetch)
 
     def _copy(self, target: int, source: int, size: int, kind: int) -> None:

@@ -87,8 +87,8 @@ class Cover:
 
 
 OnCoverage = Callable[[Sequence[float]], None]
-"""Is told what share of each measured face the matte had covered before it was filled in, 0–1; the
-soft edge counts as much as it is opaque. Perhaps some frames later."""
+"""Called with the share, 0–1, of each measured face that the matte covered before it was filled in.
+The soft edge counts as much as it is opaque. The call may come some frames later."""
 
 
 class MatteEditor(Protocol):
@@ -117,7 +117,7 @@ class MatteEditor(Protocol):
             matte: The matte.
             cover: Faces that are to be in it; None: none.
             limit: (gh, gw), what it must not exceed elsewhere; None: nothing.
-            on_coverage: Told what was left of each face in between; None: nobody is told.
+            on_coverage: Called with the share of each face in between; may be None.
         """
         ...
 

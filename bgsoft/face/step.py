@@ -22,7 +22,7 @@ from bgsoft.report import Event
 _MAX_LISTED = 1000
 """Missed frames that are listed; all are counted."""
 _SAME_STRETCH_SECONDS = 1.0
-"""People who part for less than this are still the same crowd, told of once."""
+"""People who part for less than this are still the same crowd, reported once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +91,7 @@ class FaceStep(Closing):
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
         self._journal = FaceJournal(measures=self._guards)
-        self._told = ""
+        self._reported = ""
         self._shared_at = 0.0
         self._cut = False
 
@@ -189,14 +189,14 @@ class FaceStep(Closing):
         """Tell of people who cannot be separated by the mask, once for each stretch of frames."""
         seconds = frame.time_seconds
         if seconds - self._shared_at > _SAME_STRETCH_SECONDS:
-            self._told = ""
+            self._reported = ""
         self._shared_at = seconds
-        told = "overlap" if unsure else "touch"
-        if not self._told or (unsure and self._told != told):
-            self._told = told
-            why = "cannot be told apart" if unsure else "are parted by nearness"
+        contact = "overlap" if unsure else "touch"
+        if not self._reported or (unsure and self._reported != contact):
+            self._reported = contact
+            why = "cannot be separated" if unsure else "are separated by nearness"
             text = (
-                f"main and other people {told} from {seconds:.2f} s on: "
+                f"main and other people {contact} from {seconds:.2f} s on: "
                 f"in the mask they are one, and {why}"
             )
             self._on_event(

@@ -1,7 +1,7 @@
 """Chooses the main people of a scene, and separates them in the matte from others, on the host.
 
 Connected regions of the matte belong to the faces in them. Where main and other people share a
-region it is cut between them; where a region has no face it stays with whoever it was with.
+region it is cut between them; a region without a face keeps the person it had.
 
 What a rule is worth: the mean error of mattes against those of the main person alone, in clips in
 which somebody else walks past.
@@ -363,7 +363,7 @@ def _bounding_box(plane: Plane8, margin: int = 0) -> tuple[slice, slice]:
 
 
 def _overlap(main: Sequence[Face], others: Sequence[Face]) -> bool:
-    """Whether a main and another face are too close to tell their bodies apart."""
+    """Whether a main and another face are too close to separate their bodies."""
     for one, other in product(main, others):
         a, b = one.box_xyxy, other.box_xyxy
         width = max(a[2] - a[0], b[2] - b[0])

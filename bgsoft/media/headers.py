@@ -1,4 +1,4 @@
-"""What finished files are told that FFmpeg's muxers cannot be told through PyAV.
+"""Header fields that FFmpeg's muxers do not write through PyAV, set in the finished file.
 
 QuickTime: the languages of its tracks. FFmpeg's muxer knows the Macintosh's own list of languages
 only. The format also takes the three letters of ISO 639-2, five bits each (QuickTime File Format,
@@ -118,7 +118,7 @@ def _with_aspect(tracks: bytes, aspect: Fraction) -> bytes:
 
 
 def _display_size(video: bytes, aspect: Fraction) -> bytes:
-    """The elements that tell the shown size: in pixels where it is whole, else as a ratio."""
+    """The elements that hold the display size: in pixels where it is whole, else as a ratio."""
     stored = dict(_elements(video))
     width = int.from_bytes(stored[_PIXEL_WIDTH], "big") * aspect
     height = Fraction(int.from_bytes(stored[_PIXEL_HEIGHT], "big"))

@@ -221,7 +221,7 @@ class Muxer(Closing):
 
     @property
     def _tells_aspect(self) -> bool:
-        """Whether the finished header must be told that pixels are not square."""
+        """Whether the pixel aspect has to be added to the finished header."""
         return self.container.is_matroska and self.info.sample_aspect_ratio != 1
 
     def timestamp(self, pts: int) -> int:

@@ -57,14 +57,14 @@ class FrameGrid:
             )
 
     def check_source(self, info: VideoInfo, timeline: Timeline) -> None:
-        """Raise like :meth:`check` before anything is rendered, as far as packets tell.
+        """Raise like :meth:`check` before anything is rendered, from the packets alone.
 
         Frames whose times are repaired while decoding are only seen then.
         """
         if info.interlaced or info.is_untimed:
             return  # a field may be a packet; such a source has places itself
         stamps: list[tuple[int | None, int | None]] = []
-        with contextlib.suppress(OpenError):  # the decoder tells what cannot be read
+        with contextlib.suppress(OpenError):  # the decoder reports what cannot be read
             packets = read_packets(info.path, info.stream_index)
             stamps.extend((p.dts, p.pts) for p in packets if not p.is_discard)
         clock = [dts for dts, _ in stamps if dts is not None]
@@ -121,7 +121,7 @@ class SteadyTrack(Track):
             yield packet
 
     def _length(self, packet: Packet[Any]) -> Fraction:
-        """Seconds of sound in a packet, finer than a container's clock tells."""
+        """Seconds of sound in a packet, finer than a container's clock resolves."""
         context = self._source.codec_context
         rate = context.sample_rate
         if context.frame_size > 1:

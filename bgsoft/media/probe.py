@@ -1,4 +1,4 @@
-"""What a video file holds, told by its header and its first frames."""
+"""What a video file holds, from its header and its first frames."""
 
 from __future__ import annotations
 

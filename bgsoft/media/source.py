@@ -33,7 +33,7 @@ CONTAINERS = (
     *RAW_STREAMS,
 )
 """Names of the demuxers that may run. None of them opens a second file: ``mov`` ignores references
-to other files unless told otherwise (``enable_drefs``, off)."""
+to other files unless enabled (``enable_drefs``, off)."""
 
 _OPTIONS = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINERS)}
 _HEAD_BYTES = 512
@@ -41,7 +41,7 @@ _HEAD_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """Bytes that tell a kind of file."""
+    """Bytes that identify a kind of file."""
 
     offset: int
     magic: bytes
@@ -184,7 +184,7 @@ def open_input(path: Path) -> InputContainer:
 def read_packets(path: Path, *indices: int) -> Iterator[Packet[Any]]:
     """The packets of some streams, through an opening of the file of its own.
 
-    They end where the file cannot be read on; whoever reads it in earnest reports that.
+    They end where the file cannot be read further; the decoder reports that.
 
     Raises:
         MediaError: As :func:`open_input`.

@@ -30,7 +30,7 @@ class SplicedClock:
 
     Args:
         video_index: Stream whose clock decides; its packets are swallowed.
-        frame_duration: Seconds, for video packets that do not tell theirs.
+        frame_duration: Seconds, for video packets without one.
     """
 
     def __init__(self, video_index: int, frame_duration: Fraction) -> None:

@@ -283,7 +283,7 @@ class SideTracks:
         return None
 
     def _lacks_ends(self, stream: SubtitleStream) -> bool:
-        """Whether any packet of a track does not tell when its picture is taken away."""
+        """Whether any packet of a track has no end time."""
         lengths = (
             (packet.duration or 0) * (exact(packet.time_base) or 0)
             for packet in read_packets(self._info.path, stream.index)
@@ -429,7 +429,7 @@ def _holds(container: Container, stream: Stream) -> bool:
 
 
 def _priming(stream: Stream) -> Fraction:
-    """Seconds that a demuxer says players skip of a track; 0 where PyAV does not tell (18)."""
+    """Seconds of priming that players skip, by the demuxer; 0 where PyAV lacks the field (18)."""
     if not isinstance(stream, AudioStream) or not stream.codec_context.sample_rate:
         return Fraction(0)
     samples = getattr(stream.codec_context, "initial_padding", 0)
@@ -442,7 +442,7 @@ def _encodes(container: Container, encoder: str, source: AudioStream) -> bool:
 
 
 def _accepts(container: Container, add: Callable[[OutputContainer], Stream]) -> bool:
-    """Write a header with one stream to memory: FFmpeg's tables alone do not tell."""
+    """Write a header with one stream to memory: FFmpeg's tables are not reliable here."""
     try:
         scratch = av.open(io.BytesIO(), "w", format=container.muxer)
     except av.FFmpegError:
