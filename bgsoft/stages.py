@@ -34,6 +34,7 @@ from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.infer.base import Network, Wiring
 from bgsoft.infer.drivers import RecoveringNetwork
 from bgsoft.infer.loading import NetworkLoader
+from bgsoft.infer.warm import network_stream
 from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
@@ -324,7 +325,7 @@ class StageBuilder:
         from bgsoft.pipeline.device_execution import DeviceExecution
 
         device = self.device
-        stream = device.new_stream()
+        stream = network_stream(device)
 
         def segmenter(backend: str) -> Segmenter:
             loader = self._loader(model)

@@ -13,6 +13,7 @@ from bgsoft.errors import BackendUnavailableError, ModelError
 from bgsoft.infer.baking import bake
 from bgsoft.infer.base import Network, States, Wiring, WrappedNetwork
 from bgsoft.infer.cpu import CpuNetwork
+from bgsoft.infer.warm import loaded
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.workers import usable_cores
 
@@ -120,14 +121,19 @@ class NetworkLoader:
             source=source,
             output_shapes=outputs,
         )
-        try:
-            network: Network = load(graphs=graphs)
-        except BackendUnavailableError as exc:
-            # ONNX Runtime's words where a part of a model has to run on the host.
-            if not graphs or "graph capture" not in exc.message:
-                raise
-            network = load(graphs=False)
-        return LoopingNetwork(network, wiring) if wiring.loops else network
+
+        def load_looping() -> Network:
+            try:
+                network: Network = load(graphs=graphs)
+            except BackendUnavailableError as exc:
+                # ONNX Runtime's words where a part of a model has to run on the host.
+                if not graphs or "graph capture" not in exc.message:
+                    raise
+                network = load(graphs=False)
+            return LoopingNetwork(network, wiring) if wiring.loops else network
+
+        place = (backend, device.number, stream.ptr, self._precision, graphs, largest_batch)
+        return loaded((sha256, *map(str, (shapes, wiring)), *place), load_looping)
 
     def _shapes(
         self, wiring: Wiring

@@ -12,6 +12,7 @@ from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Driver, Network
 from bgsoft.infer.drivers import BatchDriver, LanesDriver
 from bgsoft.infer.loading import NetworkLoader
+from bgsoft.infer.warm import network_stream
 from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
@@ -100,7 +101,7 @@ def make_host_driver(
         return LanesDriver(networks, workers)
     from bgsoft.infer.cuda import HostFedNetwork
 
-    stream = device.new_stream()
+    stream = network_stream(device)
 
     def make(batch: int, graphs: bool) -> Network:
         wiring = family.wiring(spec, format, batch)

@@ -1,0 +1,99 @@
+"""Networks on a GPU that stay loaded from one render to the next, in a process that does many.
+
+Loading costs more than a short video: on an H100 the networks of the default look take 1.5 s, most
+of it cuDNN's search for plans, although the kernels are there from the render before.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from bgsoft.infer.base import Network, WrappedNetwork
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+_MOST = 16
+"""Networks kept idle. A look has six; those of recurrent models depend on the frame size."""
+
+
+class _WarmNetwork(WrappedNetwork):
+    """A network that is put away for the next render when it is closed, unless it has failed."""
+
+    def __init__(self, network: Network, put_away: Callable[[Network], None]) -> None:
+        super().__init__(network)
+        self.inputs, self.outputs = network.inputs, network.outputs
+        self._put_away = put_away
+        self._failed = self._closed = False
+
+    def run(self) -> None:
+        try:
+            self._network.run()
+        except BaseException:
+            self._failed = True
+            raise
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._failed:
+            self._network.close()
+        else:
+            self._put_away(self._network)
+
+
+class WarmNetworks:
+    """Loads networks, or gives out such as were loaded before. Thread-safe.
+
+    Args:
+        most: Idle networks to keep; the longest unused is freed.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._idle: OrderedDict[tuple[Hashable, int], Network] = OrderedDict()
+
+    def get(self, key: Hashable, load: Callable[[], Network]) -> Network:
+        """A network that is free to use until it is closed.
+
+        Args:
+            key: All that decides what ``load`` makes.
+            load: Loads it.
+        """
+        found = next((entry for entry in list(self._idle) if entry[0] == key), None)
+        network = None if found is None else self._idle.pop(found, None)
+        if network is None:
+            network = load()
+        network.set_states({})
+        return _WarmNetwork(network, lambda closed: self._keep(key, closed))
+
+    def _keep(self, key: Hashable, network: Network) -> None:
+        self._idle[key, id(network)] = network
+        while len(self._idle) > self._most:
+            _, oldest = self._idle.popitem(last=False)
+            oldest.close()
+
+
+_warm: WarmNetworks | None = None
+_streams: dict[int, Any] = {}
+
+
+def keep_warm() -> None:
+    """Keep networks from now on. For a process whose renders come one after another."""
+    global _warm
+    _warm = _warm or WarmNetworks()
+
+
+def loaded(key: Hashable, load: Callable[[], Network]) -> Network:
+    """What ``load`` makes, or one like it from an earlier render where they are kept."""
+    return load() if _warm is None else _warm.get(key, load)
+
+
+def network_stream(device: CudaDevice) -> Any:
+    """The CuPy stream for the networks of a render. Those that are kept stay on theirs."""
+    if _warm is None:
+        return device.new_stream()
+    return _streams.setdefault(device.number, device.new_stream())

@@ -1,0 +1,67 @@
+"""Networks that stay loaded between renders."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bgsoft.errors import InferenceError
+from bgsoft.infer.base import Network
+from bgsoft.infer.warm import WarmNetworks
+
+
+class _Loaded(Network):
+    provider = "none"
+
+    def __init__(self) -> None:
+        self.inputs = {"x": np.zeros(1)}
+        self.outputs = {"y": np.zeros(1)}
+        self.resets = 0
+        self.fails = self.closed = False
+
+    def run(self) -> None:
+        if self.fails:
+            raise InferenceError("no")
+
+    def set_states(self, states: object) -> None:
+        self.resets += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_closed_network_serves_the_next_render_from_the_start() -> None:
+    warm, made = WarmNetworks(), _Loaded()
+    first = warm.get("key", lambda: made)
+    first.close()
+    first.close()
+    assert not made.closed
+    second = warm.get("key", _Loaded)
+    third = warm.get("key", _Loaded)
+    assert second.inputs["x"] is made.inputs["x"]
+    assert made.resets == 2
+    assert third.inputs["x"] is not made.inputs["x"], "one network was given out twice"
+
+
+def test_another_key_is_another_network() -> None:
+    warm, made = WarmNetworks(), _Loaded()
+    warm.get("one", lambda: made).close()
+    assert warm.get("other", _Loaded).inputs["x"] is not made.inputs["x"]
+
+
+def test_a_network_that_failed_is_not_used_again() -> None:
+    warm, made = WarmNetworks(), _Loaded()
+    network = warm.get("key", lambda: made)
+    made.fails = True
+    with pytest.raises(InferenceError):
+        network.run()
+    network.close()
+    assert made.closed
+    assert warm.get("key", _Loaded).inputs["x"] is not made.inputs["x"]
+
+
+def test_the_longest_unused_is_freed() -> None:
+    warm, made = WarmNetworks(most=2), [_Loaded() for _ in range(3)]
+    for number, network in enumerate(made):
+        warm.get(number, lambda network=network: network).close()
+    assert [network.closed for network in made] == [True, False, False]
