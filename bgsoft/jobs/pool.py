@@ -7,17 +7,19 @@ part would run itself once more in every worker.
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
+from types import MappingProxyType
 
 from bgsoft.closing import Closing
 from bgsoft.cuda.driver import shown_gpu
@@ -41,13 +43,20 @@ class Pool(Closing):
         threads: Cores that each task plans for; None: their share of this machine's.
         gpus: GPUs, as the user counts them, that are dealt out to the workers; each sees no other.
             None: the tasks' settings decide.
+        environment: Further variables for the workers.
     """
 
     def __init__(
-        self, workers: int, *, threads: int | None = None, gpus: Sequence[int] = ()
+        self,
+        workers: int,
+        *,
+        threads: int | None = None,
+        gpus: Sequence[int] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._threads = max(1, usable_cores() // workers) if threads is None else threads
         self._gpus = gpus
+        self._environment = {**os.environ, **environment}
         self._workers: list[_Worker | None] = [None] * workers
         self._queue: deque[tuple[int, bytes]] = deque()
         self._ids = count()
@@ -108,7 +117,9 @@ class Pool(Closing):
 
     def _start(self, slot: int) -> _Worker:
         gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
-        return _Worker(WorkerSettings(threads=self._threads, gpu=gpu, only_gpu=shown_gpu()))
+        return _Worker(
+            WorkerSettings(threads=self._threads, gpu=gpu, only_gpu=shown_gpu()), self._environment
+        )
 
     def _listen(self, timeout: float) -> None:
         """Take what the workers say, and notice their deaths."""
@@ -149,7 +160,7 @@ class Pool(Closing):
 class _Worker:
     """A process, and what it is doing."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, environment: Mapping[str, str]) -> None:
         self.connection, theirs = Pipe()
         program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
         # Ctrl-C reaches every process of a terminal, and a closed one ends them: the parent hears
@@ -160,6 +171,7 @@ class _Worker:
                 [sys.executable, "-c", program],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                env=environment,
                 pass_fds=[theirs.fileno()],
             )
         finally:
