@@ -60,13 +60,15 @@ def make_frame(format: FrameFormat, luma: Array, chroma: Array, pts: int = 0) ->
     return Frame(planes=planes, format=format, index=0, pts=pts, time_base=Fraction(1, 1000))
 
 
-def frame_of(image: Array, pts: int = 0) -> Frame:
-    """A picture, (H, W, 3) BGR, both sides even."""
+def frame_of(image: Array, index: int = 0) -> Frame:
+    """A picture, (H, W, 3) BGR, both sides even; ``index`` is its pts, too."""
     height, width = image.shape[:2]
     format = frame_format((width, height), full_range=True, matrix=6)
     ycrcb = cv2.cvtColor(image, cv2.COLOR_BGR2YCrCb)
     chroma = cv2.resize(ycrcb[..., :0:-1], (width // 2, height // 2), interpolation=cv2.INTER_AREA)
-    return make_frame(format, np.ascontiguousarray(ycrcb[..., 0]), chroma, pts)
+    frame = make_frame(format, np.ascontiguousarray(ycrcb[..., 0]), chroma, index)
+    frame.index = index
+    return frame
 
 
 def copy_frame(frame: Frame) -> Frame:

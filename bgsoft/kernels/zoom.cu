@@ -75,21 +75,43 @@ extern "C" __global__ void resize_mask(
         resample_float(mask, pitch, mode, x_table + x * x_stride, y_table + y * y_stride);
 }
 
-// Cells enlarged to the grid, bilinearly, at one of its samples.
-__device__ __forceinline__ float enlarged(
-    const float* __restrict__ cells, int rows, int columns, int y, int x)
+// Where a sample of the grid lies among its cells: enlarging them is bilinear.
+struct Place {
+    int top_left, top_right, bottom_left, bottom_right;
+    float right, down;
+};
+
+__device__ __forceinline__ Place place_of(int y, int x, int rows, int columns)
 {
     float at_y = ((float)y + 0.5f) * (1.0f / CELL) - 0.5f;
     float at_x = ((float)x + 0.5f) * (1.0f / CELL) - 0.5f;
     int y0 = (int)floorf(at_y), x0 = (int)floorf(at_x);
-    float down = at_y - (float)y0, right = at_x - (float)x0;
-    const float* top = cells + clamp_int(y0, 0, rows - 1) * columns;
-    const float* bottom = cells + clamp_int(y0 + 1, 0, rows - 1) * columns;
-    int left = clamp_int(x0, 0, columns - 1), beside = clamp_int(x0 + 1, 0, columns - 1);
-    float upper = top[left] * (1.0f - right) + top[beside] * right;
-    float lower = bottom[left] * (1.0f - right) + bottom[beside] * right;
-    return upper * (1.0f - down) + lower * down;
+    int top = clamp_int(y0, 0, rows - 1) * columns, left = clamp_int(x0, 0, columns - 1);
+    int bottom = clamp_int(y0 + 1, 0, rows - 1) * columns;
+    int beside = clamp_int(x0 + 1, 0, columns - 1);
+    return {top + left,    top + beside,        bottom + left,
+            bottom + beside, at_x - (float)x0, at_y - (float)y0};
 }
+
+// How much a whole look counts, in cells: least .. most, in full where the picture stands still.
+struct Look {
+    const float *luma, *seen;
+    float least, most, moved, span;
+
+    __device__ __forceinline__ float in_cell(int at) const
+    {
+        float weight = (moved - fabsf(luma[at] - seen[at])) / span;
+        return fminf(fmaxf(weight, least), most);
+    }
+
+    __device__ __forceinline__ float at(const Place& place) const
+    {
+        float left = 1.0f - place.right;
+        float upper = in_cell(place.top_left) * left + in_cell(place.top_right) * place.right;
+        float lower = in_cell(place.bottom_left) * left + in_cell(place.bottom_right) * place.right;
+        return upper * (1.0f - place.down) + lower * place.down;
+    }
+};
 
 // How far the close look has faded in at sample `at` of `count`; 0 widths: at once.
 __device__ __forceinline__ float ramp(int at, int count, float first, float last)
@@ -101,12 +123,16 @@ __device__ __forceinline__ float ramp(int at, int count, float first, float last
 
 // The mask of a frame from its looks; one thread a sample.
 //
-// general, landscape, mask: (rows, columns). weights: (2, cell_rows, cell_columns), theirs. close:
-// (.., close_pitch), resized by the tables to the box left .. right, top .. bottom (half-open; empty
+// general, landscape, mask: (rows, columns). luma, general_seen, landscape_seen: (cell_rows,
+// cell_columns), of this frame and of those that were looked at; each look counts from its least to
+// its most: the most up to a change of moved - span, the least from moved on. close: (..,
+// close_pitch), resized by the tables to the box left .. right, top .. bottom (half-open; empty
 // where there is none), where its weight is close_weight, faded in over the four widths.
 extern "C" __global__ void blend_looks(
-    const float* general, const float* landscape, const float* weights, int cell_rows,
-    int cell_columns, const float* close, int close_pitch, const float* x_table, int x_stride,
+    const float* general, const float* landscape, const float* luma, const float* general_seen,
+    const float* landscape_seen, int cell_rows, int cell_columns, float general_least,
+    float general_most, float landscape_least, float landscape_most, float moved, float span,
+    const float* close, int close_pitch, const float* x_table, int x_stride,
     const float* y_table, int y_stride, int mode, int left, int top, int right, int bottom,
     float fade_left, float fade_top, float fade_right, float fade_bottom, float close_weight,
     float* mask, int rows, int columns)
@@ -116,8 +142,10 @@ extern "C" __global__ void blend_looks(
     if (x >= columns || y >= rows)
         return;
     int at = y * columns + x;
-    float total = enlarged(weights, cell_rows, cell_columns, y, x);
-    float other = enlarged(weights + cell_rows * cell_columns, cell_rows, cell_columns, y, x);
+    Place place = place_of(y, x, cell_rows, cell_columns);
+    Look first = {luma, general_seen, general_least, general_most, moved, span};
+    Look second = {luma, landscape_seen, landscape_least, landscape_most, moved, span};
+    float total = first.at(place), other = second.at(place);
     float sum = general[at] * total + landscape[at] * other;
     total += other;
     if (x >= left && x < right && y >= top && y < bottom) {

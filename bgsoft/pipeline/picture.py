@@ -118,6 +118,11 @@ class MaskSchedule:
         self._similarity_db = similarity_db
         self._since: int | None = None
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether every frame is segmented."""
+        return self._every == 1 and self._similarity_db is None
+
     def is_due(self, reduced: Proxy, scenes: SceneProbe) -> bool:
         """Whether this frame is to be segmented. Called once for every frame, in order."""
         if self._since is not None:
@@ -231,6 +236,9 @@ class PictureStages:
         """Frames that are finished now, and the mattes of those that were given."""
         with self._measure("segment"):
             grids = self.reducer.reduce(frames)
+            if self.schedule.takes_all:
+                # On a device, the next line waits.
+                self.segmenter.begin(frames, grids)
             cuts = self.scenes.cuts(grids)
         finished: list[Frame] = []
         mattes: list[Matte] = []

@@ -21,6 +21,14 @@ class Segmenter(Protocol):
         """Run once, in the thread that will call :meth:`masks`, before the first frame."""
         ...
 
+    def begin(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> None:
+        """Start on frames that will be segmented next, if no scene ends among them.
+
+        What is done for nothing then is no loss but of time. Arguments and errors are those of
+        :meth:`masks`.
+        """
+        return
+
     def masks(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> Sequence[Array]:
         """Segment some frames of one scene, in order.
 

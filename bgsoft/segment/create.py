@@ -53,9 +53,11 @@ def create_host_segmenter(
     with Parts() as parts:
         making = parts.begin(f"model {beside}", partial(make, other))
         driver = make(loader)
+    general = SingleShotSegmenter(spec, driver, format, workers)
     return _zoomed(
-        SingleShotSegmenter(spec, driver, format, workers),
+        general,
         SingleShotSegmenter(other.model.spec, making.result(), format, workers),
+        general,
         CpuZoomSide(format, (spec.height, spec.width), workers),
         format,
         looks,
@@ -63,10 +65,15 @@ def create_host_segmenter(
 
 
 def _zoomed(
-    general: Looker, landscape: Looker, side: ZoomSide, format: FrameFormat, looks: Looks
+    general: Looker,
+    landscape: Looker,
+    close: Looker,
+    side: ZoomSide,
+    format: FrameFormat,
+    looks: Looks,
 ) -> Segmenter:
     rotation = Rotation(grid_shape(format.width, format.height), turns=looks is Looks.STANDARD)
-    return ZoomedSegmenter(general, landscape, side, rotation, mirrors=looks is Looks.BEST)
+    return ZoomedSegmenter(general, landscape, close, side, rotation, mirrors=looks is Looks.BEST)
 
 
 def make_host_driver(
@@ -141,30 +148,38 @@ def create_device_segmenter(
         BackendUnavailableError: It does not run there.
     """
 
-    def make(each: NetworkLoader, size: int) -> Driver:
+    def make(each: NetworkLoader, size: int, largest: int, stream: Any = stream) -> Driver:
         with device.use(stream):  # maybe in a thread of its own
-            return _make_device_driver(backend, each, format, size, device, stream, on_event)
+            return _make_device_driver(
+                backend, each, format, size, largest, device, stream, on_event
+            )
 
     spec = loader.model.spec
     beside = companion(spec, looks)
     if beside is None:
-        return FAMILIES[spec.family].on_device(spec, format, make(loader, batch), batch)
+        return FAMILIES[spec.family].on_device(spec, format, make(loader, batch, batch), batch)
     from bgsoft.segment.batched import BatchedSegmenter
     from bgsoft.segment.zoomed_cuda import CudaZoomSide
 
     other = loader.beside(resolve(beside))
-    # Where looks take turns, few frames of a batch have this one.
-    size = batch if looks is Looks.BEST else 1
+    turns = looks is Looks.STANDARD
+    # Where looks take turns, few frames of a batch have a whole one: they are run alone, the two
+    # models' beside each other.
+    size, apart = (1, device.new_stream()) if turns else (batch, None)
     with Parts() as parts:
-        making = parts.begin(f"model {beside}", partial(make, other, size))
-        driver = make(loader, batch)
-    return _zoomed(
-        BatchedSegmenter(spec, driver, format, batch),
-        BatchedSegmenter(other.model.spec, making.result(), format, batch),
-        CudaZoomSide(format, (spec.height, spec.width), device, batch),
-        format,
-        looks,
-    )
+        making = parts.begin(f"model {beside}", partial(make, other, size, size))
+        making_whole = None
+        if turns:
+            # TensorRT's engine serves both.
+            alone = partial(make, loader, size, batch, apart)
+            making_whole = parts.begin("model for single frames", alone)
+        close = BatchedSegmenter(spec, make(loader, batch, batch), format, batch)
+        landscape = BatchedSegmenter(other.model.spec, making.result(), format, batch)
+        general = close
+        if making_whole is not None:
+            general = BatchedSegmenter(spec, making_whole.result(), format, batch)
+    side = CudaZoomSide(format, (spec.height, spec.width), device, batch, apart)
+    return _zoomed(general, landscape, close, side, format, looks)
 
 
 def _make_device_driver(
@@ -172,17 +187,22 @@ def _make_device_driver(
     loader: NetworkLoader,
     format: FrameFormat,
     batch: int,
+    largest_batch: int,
     device: CudaDevice,
     stream: Any,
     on_event: Callable[[Event], None],
 ) -> Driver:
-    """What runs a model for frames on a device, up to ``batch`` at once."""
+    """What runs a model for frames on a device, up to ``batch`` at once.
+
+    ``largest_batch`` is what :class:`bgsoft.infer.cuda.GpuNetwork` says.
+    """
     from bgsoft.infer.cuda import DeviceFedNetwork
 
     spec = loader.model.spec
     family = FAMILIES[spec.family]
     loader.check(backend)
-    largest = 1 if family.in_order else batch
+    if family.in_order:
+        batch = largest_batch = 1
     threads = loader.cores if family.in_order else 1
 
     def on_cpu(size: int) -> Network:
@@ -194,6 +214,8 @@ def _make_device_driver(
             return on_cpu(size)
         # After a fault, a smaller batch goes on with the engine of the whole one.
         wiring = family.wiring(spec, format, size)
-        return loader.on_gpu(wiring, backend, device, stream, graphs=graphs, largest_batch=largest)
+        return loader.on_gpu(
+            wiring, backend, device, stream, graphs=graphs, largest_batch=largest_batch
+        )
 
-    return BatchDriver(make, lambda: on_cpu(1), batch=largest, on_event=on_event)
+    return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=on_event)

@@ -6,7 +6,9 @@ frames on either side.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import cv2
 import numpy as np
@@ -23,10 +25,11 @@ Cells = NDArray[np.float32]
 """(⌈gh / 4⌉, ⌈gw / 4⌉): means of a plane on the grid over its cells."""
 
 _TURN = 4
-"""Frames between whole looks, of either model in turn."""
+"""Frames between whole looks, of either model in turn. Counted, as the next, by the frames' places
+in the video: a part of it that is rendered alone keeps in step, and batches are not divided."""
 _FEEDBACK = 8
 """Frames after each of which the mask has a say in where the box is."""
-_STILL, _MOVED = 1.0, 3.5
+STILL, MOVED = 1.0, 3.5
 """Change of a cell's luma, in 8-bit codes, up to which a whole look still counts in full, and from
 which it does not count; like the temporal filter's."""
 _NEWCOMER_CODES, _NEWCOMER_SHARE = 4.0, 0.001
@@ -151,11 +154,11 @@ def fade_widths(box: Box, grid: tuple[int, int]) -> tuple[float, float, float, f
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Look:
+class Look:
     """What a whole look has left."""
 
     slot: int
-    """Where its mask is kept."""
+    """Where its mask and its picture's cells are kept."""
     luma: Cells
     """The picture that it saw."""
     person: Cells
@@ -165,12 +168,27 @@ class _Look:
 class Recipe:
     """What the mask of one frame is made of."""
 
-    slots: tuple[int, int]
-    """Where the whole looks' masks are kept."""
-    weights: tuple[Cells, Cells]
-    """Of each, 0 to 1."""
+    luma: Cells
+    """The picture."""
+    looks: tuple[Look, Look]
+    """The whole ones."""
+    limits: tuple[tuple[float, float], tuple[float, float]]
+    """The least and the most that each of them counts."""
     box: Box | None
     """What the close look has seen; None: there is none. Its weight is 2, or 1 of the frame."""
+
+
+def look_weight(seen: Cells, luma: Cells, limits: tuple[float, float]) -> Cells:
+    """How much a whole look counts: in full where the picture stands still.
+
+    Args:
+        seen: Cells of the picture that it saw.
+        luma: Of the picture that it counts in.
+        limits: The least and the most that it counts.
+    """
+    change = cv2.absdiff(luma, seen)
+    weight: Cells = np.clip((MOVED - change) / (MOVED - STILL), *limits)
+    return weight
 
 
 class Rotation:
@@ -188,42 +206,52 @@ class Rotation:
 
     def reset(self) -> None:
         """Forget the scene."""
-        self._count = 0
+        self._last: int | None = None
         self._since = 0
-        self._looks: list[_Look | None] = [None, None]
+        self._looks: list[Look | None] = [None, None]
         self._newest = GENERAL
         self._box: Box | None = None
         self._seen: Cells | None = None
 
-    def due(self, count: int) -> list[tuple[int, ...]]:
-        """The whole looks that each of the next frames has in any case."""
-        return [self._due(self._count + index) for index in range(count)]
+    def due(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
+        """The whole looks that the next frames have in any case.
 
-    def _due(self, number: int) -> tuple[int, ...]:
-        if number == 0 or not self._turns:
+        Args:
+            indices: Their places in the video.
+        """
+        befores = (self._last, *indices)
+        return [self._due(*pair) for pair in zip(befores, indices, strict=False)]
+
+    def _due(self, before: int | None, index: int) -> tuple[int, ...]:
+        if before is None or not self._turns:
             return GENERAL, LANDSCAPE
-        if number % _TURN:
+        turn = index // _TURN
+        if turn == before // _TURN:
             return ()
-        return (LANDSCAPE,) if number % (2 * _TURN) == 0 else (GENERAL,)
+        return (LANDSCAPE,) if turn % 2 == 0 else (GENERAL,)
 
-    def groups(self, count: int) -> list[tuple[int, int]]:
-        """Where parts of the next frames start and stop that :attr:`wants_mask` divides."""
-        first = _FEEDBACK - self._count % _FEEDBACK
-        stops = [*range(first, count, _FEEDBACK), count]
-        return list(zip([0, *stops], stops, strict=False))
+    def wants_mask(self, index: int) -> bool:
+        """Whether the last frame's mask is to be taken in before the next frame.
 
-    @property
-    def wants_mask(self) -> bool:
-        """Whether the last frame's mask is to be taken in before the next frame."""
-        return self._count > 0 and self._count % _FEEDBACK == 0
+        Args:
+            index: Of the next frame.
+        """
+        return self._last is not None and self._last // _FEEDBACK != index // _FEEDBACK
+
+    @staticmethod
+    def groups(indices: Sequence[int]) -> list[tuple[int, int]]:
+        """Where parts of some frames start and stop that :meth:`wants_mask` divides."""
+        pairs = enumerate(pairwise(indices), 1)
+        inner = [at for at, (a, b) in pairs if a // _FEEDBACK != b // _FEEDBACK]
+        return list(pairwise([0, *inner, len(indices)]))
 
     def saw(self, mask: Cells) -> None:
         """Take in the last frame's mask.
 
         Args:
-            mask: Its cells; kept.
+            mask: Its cells.
         """
-        self._seen = mask
+        self._seen = mask.copy()
 
     def looked(self, network: int, slot: int, luma: Cells, person: Cells) -> None:
         """Take in a whole look at the next frame.
@@ -231,10 +259,10 @@ class Rotation:
         Args:
             network: Whose.
             slot: Where its mask is kept.
-            luma: Cells of the frame; kept.
-            person: Cells of the mask; kept.
+            luma: Cells of the frame.
+            person: Cells of the mask.
         """
-        self._looks[network] = _Look(slot, luma, person)
+        self._looks[network] = Look(slot, luma.copy(), person.copy())
         self._newest = network
         self._since = 0
 
@@ -257,33 +285,37 @@ class Rotation:
             changed[rows, box.left // CELL : -(-box.right // CELL)] = False
         return int(np.count_nonzero(changed)) > _NEWCOMER_SHARE * changed.size
 
-    def next(self, luma: Cells) -> Recipe:
+    def next(self, index: int, luma: Cells) -> Recipe:
         """How the next frame's mask is made; all its whole looks have been taken in.
 
         Args:
-            luma: Cells of the frame.
+            index: The frame's place in the video.
+            luma: Cells of the frame; part of what is returned.
         """
         general, landscape = self._looks
         if general is None or landscape is None:
             raise ValueError("the first frame of a scene has both whole looks")
         looks = (general, landscape)
-        weights = [self._weight(index, look, luma) for index, look in enumerate(looks)]
+        limits = [(0.0, 1.0), (0.0, 1.0)]
+        limits[self._newest] = (_LEAST_WEIGHT, 1.0)
         if self._since == 0:
-            people = [weight * look.person for weight, look in zip(weights, looks, strict=True)]
-            mean = (people[0] + people[1]) / (weights[0] + weights[1])
-            either = np.maximum(people[0], people[1])
-            if self._seen is not None:
-                mean, either = (np.maximum(each, self._seen) for each in (mean, either))
-            self._box = _steadied(find_box(mean, either, self._grid), self._box)
-        self._count += 1
+            self._box = _steadied(self._find_box(luma, looks, limits), self._box)
+        self._last = index
         self._since += 1
         if self._box is not None and self._box.shape == self._grid:
             # The close look is a fresh whole one of the same model.
-            weights[GENERAL][:] = 0.0
-        return Recipe((general.slot, landscape.slot), (weights[0], weights[1]), self._box)
+            limits[GENERAL] = (0.0, 0.0)
+        return Recipe(luma, looks, (limits[0], limits[1]), self._box)
 
-    def _weight(self, index: int, look: _Look, luma: Cells) -> Cells:
-        least = _LEAST_WEIGHT if index == self._newest else 0.0
-        change = cv2.absdiff(luma, look.luma)
-        weight: Cells = np.clip((_MOVED - change) / (_MOVED - _STILL), least, 1.0)
-        return weight
+    def _find_box(
+        self, luma: Cells, looks: tuple[Look, Look], limits: Sequence[tuple[float, float]]
+    ) -> Box | None:
+        weights = [
+            look_weight(look.luma, luma, limit) for look, limit in zip(looks, limits, strict=True)
+        ]
+        people = [weight * look.person for weight, look in zip(weights, looks, strict=True)]
+        mean = (people[0] + people[1]) / (weights[0] + weights[1])
+        either = np.maximum(people[0], people[1])
+        if self._seen is not None:
+            mean, either = (np.maximum(each, self._seen) for each in (mean, either))
+        return find_box(mean, either, self._grid)

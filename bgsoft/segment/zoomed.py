@@ -11,11 +11,17 @@ still, and where it moves the close look, which every frame has, counts alone. W
 taken side by side, so the masks are the same for any number of frames at a time. What the masks
 themselves show, which tells better than the whole looks where people are, is fed back once in a
 while only: until then, close looks need not wait for each other.
+
+On a device, what is decided waits for what the whole looks have shown. So those that are due in any
+case are begun as soon as there are frames, before it is known whether a scene ends among them; and
+the models are run on as many pictures as there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Protocol
 
 from bgsoft.frame import Array, Frame, Proxy
@@ -52,18 +58,38 @@ class ZoomSide(Protocol):
     """Masks of each model that can be kept: in turn, so that what is still used when some frames
     come is not overwritten by as many looks at them; twice as many and one."""
 
-    def keep(self, network: int, slot: int, mask: Array) -> Array:
-        """Keep a whole look's mask, (h, w) float32; as what it returns, (gh, gw)."""
+    def watch(self, grids: Sequence[Proxy]) -> None:
+        """Take the cells of the luma of the frames at hand, in 8-bit codes."""
         ...
 
-    def watch(
-        self, grids: Sequence[Proxy], masks: Sequence[Array]
-    ) -> tuple[list[Cells], list[Cells]]:
-        """What decisions are made from, on the host; new arrays.
+    def apart(self) -> AbstractContextManager[None]:
+        """Around whole looks of the general model: other work may go on beside them until
+        :meth:`read`."""
+        ...
+
+    def keep(self, network: int, slot: int, index: int, mask: Array) -> Array:
+        """Keep what a whole look leaves.
 
         Args:
-            grids: Frames, for the cells of their luma in 8-bit codes.
+            network: Whose look.
+            slot: Where.
+            index: Of the frame among those at hand.
+            mask: (h, w) float32.
+
+        Returns:
+            The mask, (gh, gw) float32, until the slot is used again.
+        """
+        ...
+
+    def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
+        """Send for what decisions are made from, on the host.
+
+        Args:
             masks: (gh, gw) float32, for their cells.
+            lumas: Frames at hand whose luma is wanted, too.
+
+        Returns:
+            Waits for them: the frames' cells, then the masks'; overwritten by later calls.
         """
         ...
 
@@ -88,12 +114,28 @@ class ZoomSide(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Begun:
+    """What has been sent for before the frames are segmented."""
+
+    frames: list[Frame]
+    slots: list[int]
+    """Where masks were to be kept before."""
+    due: list[tuple[int, ...]]
+    looks: list[tuple[int, int, int]]
+    """Index of the frame, model, slot."""
+    cells: Callable[[], list[Cells]]
+    """Of the frames, of the looks, and of the last frame's mask where that is wanted."""
+    has_last: bool
+
+
 class ZoomedSegmenter(Segmenter):
     """Masks from whole and close looks, on the host or on a device.
 
     Args:
-        general: Looks at whole frames and at people.
+        general: Looks at whole frames.
         landscape: Looks at whole frames.
+        close: Looks at people: the general model, too.
         side: Where the frames are.
         rotation: Decides which looks a frame has.
         mirrors: Every look is taken a second time, mirrored, and counts as the mean of both.
@@ -103,75 +145,108 @@ class ZoomedSegmenter(Segmenter):
         self,
         general: Looker,
         landscape: Looker,
+        close: Looker,
         side: ZoomSide,
         rotation: Rotation,
         *,
         mirrors: bool,
     ) -> None:
-        self.name = general.name
-        self._networks = (general, landscape)
+        self.name = close.name
+        self._whole = (general, landscape)
+        self._close = close
         self._side = side
         self._rotation = rotation
         self._mirrors = mirrors
         self._next_slot = [0, 0]
+        self._begun: _Begun | None = None
         self._last: Array | None = None
 
     def start(self) -> None:
-        for network in self._networks:
+        for network in dict.fromkeys((*self._whole, self._close)):
             network.start()
+
+    def begin(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> None:
+        """See :meth:`bgsoft.segment.base.Segmenter.begin`."""
+        self._begun = self._begin(frames, grids)
+
+    def _begin(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> _Begun:
+        self._drop_begun()
+        side, rotation = self._side, self._rotation
+        due = rotation.due([frame.index for frame in frames])
+        slots = self._next_slot.copy()
+        looks: list[tuple[int, int, int]] = []
+        kept: list[Array] = []
+        side.watch(grids)
+        for network in (GENERAL, LANDSCAPE):
+            indices = [index for index, networks in enumerate(due) if network in networks]
+            for index, slot, mask in self._look_whole(network, indices, frames, grids):
+                looks.append((index, network, slot))
+                kept.append(mask)
+        last = [self._last] if rotation.wants_mask(frames[0].index) else []
+        cells = side.read(kept + last, lumas=len(frames))
+        return _Begun(list(frames), slots, due, looks, cells, bool(last))
+
+    def _drop_begun(self) -> None:
+        if self._begun is not None:
+            self._next_slot = self._begun.slots
+            self._begun = None
 
     def masks(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[Array]:
         """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
+        begun = self._begun
+        if begun is None or begun.frames != list(frames):
+            begun = self._begin(frames, grids)
+        self._begun = None
         rotation = self._rotation
-        due = rotation.due(len(frames))
-        # Index of the frame, model, slot; and the masks.
-        looks: list[tuple[int, int, int]] = []
-        kept: list[Array] = []
-        for network in (GENERAL, LANDSCAPE):
-            indices = [index for index, networks in enumerate(due) if network in networks]
-            taken = self._look_whole(
-                network, [frames[i] for i in indices], [grids[i] for i in indices]
-            )
-            for index, (slot, mask) in zip(indices, taken, strict=True):
-                looks.append((index, network, slot))
-                kept.append(mask)
-        last = [] if self._last is None or not rotation.wants_mask else [self._last]
-        lumas, people = self._side.watch(grids, kept + last)
-        if last:
+        cells = begun.cells()
+        lumas, people = cells[: len(frames)], cells[len(frames) :]
+        if begun.has_last:
             rotation.saw(people.pop())
         masks: list[Array] = []
-        for start, stop in rotation.groups(len(frames)):
+        for start, stop in rotation.groups([frame.index for frame in frames]):
             if start:
-                _, (cells_of_last,) = self._side.watch([], masks[-1:])
+                (cells_of_last,) = self._side.read(masks[-1:])()
                 rotation.saw(cells_of_last)
             recipes: list[Recipe] = []
             for index in range(start, stop):
                 luma = lumas[index]
-                for (at, network, slot), person in zip(looks, people, strict=True):
+                for (at, network, slot), person in zip(begun.looks, people, strict=True):
                     if at == index:
                         rotation.looked(network, slot, luma, person)
-                if not due[index] and rotation.wants_look(luma):
-                    self._look_again(frames[index], grids[index], luma)
-                recipes.append(rotation.next(luma))
+                if not begun.due[index] and rotation.wants_look(luma):
+                    self._look_again(index, frames, grids, luma)
+                recipes.append(rotation.next(frames[index].index, luma))
             close = self._look_closely(frames[start:stop], recipes)
             masks += self._side.blend(start, recipes, close)
         self._last = masks[-1]
         return masks
 
     def _look_whole(
-        self, network: int, frames: Sequence[Frame], grids: Sequence[Proxy]
-    ) -> list[tuple[int, Array]]:
-        """The slots that the masks are kept in, and the masks."""
-        taken = []
-        for mask in self._look(network, frames, grids):
-            slot = self._next_slot[network]
-            self._next_slot[network] = (slot + 1) % self._side.slots
-            taken.append((slot, self._side.keep(network, slot, mask)))
+        self,
+        network: int,
+        indices: Sequence[int],
+        frames: Sequence[Frame],
+        grids: Sequence[Proxy],
+    ) -> list[tuple[int, int, Array]]:
+        """Index of the frame, slot and mask of each look that is kept."""
+        taken: list[tuple[int, int, Array]] = []
+        if not indices:
+            return taken
+        with self._side.apart() if network == GENERAL else nullcontext():
+            masks = self._look(
+                self._whole[network], [frames[i] for i in indices], [grids[i] for i in indices]
+            )
+            for index, mask in zip(indices, masks, strict=True):
+                slot = self._next_slot[network]
+                self._next_slot[network] = (slot + 1) % self._side.slots
+                taken.append((index, slot, self._side.keep(network, slot, index, mask)))
         return taken
 
-    def _look_again(self, frame: Frame, grid: Proxy, luma: Cells) -> None:
-        ((slot, mask),) = self._look_whole(GENERAL, [frame], [grid])
-        _, (person,) = self._side.watch([], [mask])
+    def _look_again(
+        self, index: int, frames: Sequence[Frame], grids: Sequence[Proxy], luma: Cells
+    ) -> None:
+        ((_, slot, mask),) = self._look_whole(GENERAL, [index], frames, grids)
+        (person,) = self._side.read([mask])()
         self._rotation.looked(GENERAL, slot, luma, person)
 
     def _look_closely(
@@ -181,28 +256,28 @@ class ZoomedSegmenter(Segmenter):
         shown = [frames[index] for index, _ in boxes]
         crops = self._side.crops(shown, [box for _, box in boxes])
         close: list[Array | None] = [None] * len(frames)
-        masks = self._look(GENERAL, shown, crops)
+        masks = self._look(self._close, shown, crops)
         for (index, _), mask in zip(boxes, masks, strict=True):
             close[index] = mask
         return close
 
     def _look(
-        self, network: int, frames: Sequence[Frame], grids: Sequence[Proxy]
+        self, network: Looker, frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> Sequence[Array]:
         if not frames:
             return []
-        run = self._networks[network].masks
         if not self._mirrors:
-            return run(frames, grids)
-        masks = [mask.copy() for mask in run(frames, grids)]
-        for mask, other in zip(masks, run(frames, grids, mirrored=True), strict=True):
+            return network.masks(frames, grids)
+        masks = [mask.copy() for mask in network.masks(frames, grids)]
+        for mask, other in zip(masks, network.masks(frames, grids, mirrored=True), strict=True):
             mask += other
             mask *= 0.5
         return masks
 
     def reset(self) -> None:
+        self._drop_begun()
         self._rotation.reset()
 
     def close(self) -> None:
-        for network in self._networks:
+        for network in (*self._whole, self._close):
             network.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
 import cv2
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import halve
 from bgsoft.frame import Array, Frame, FrameFormat, Proxy
-from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_widths
+from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_widths, look_weight
 from bgsoft.segment.zoomed import ZoomSide
 from bgsoft.workers import Workers
 
@@ -80,28 +81,30 @@ class CpuZoomSide(ZoomSide):
         self._kept = np.zeros((2, self.slots, *grid), np.float32)
         self._masks = np.empty((lanes, *grid), np.float32)
         self._cell_shape = cell_shape(grid)
+        self._lumas = np.empty((lanes, *self._cell_shape), np.float32)
         self._luma = np.empty(grid, np.float32)
         self._lanes = [_Lane(format, model) for _ in range(lanes)]
 
-    def keep(self, network: int, slot: int, mask: Array) -> Array:
+    def watch(self, grids: Sequence[Proxy]) -> None:
+        # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
+        scale = 1.0 if self._format.bit_depth == 8 else 1.0 / 256.0
+        for grid, cells in zip(grids, self._lumas, strict=False):
+            np.multiply(grid.luma, np.float32(scale), out=self._luma, dtype=np.float32)
+            _average(self._luma, cells)
+
+    def apart(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def keep(self, network: int, slot: int, index: int, mask: Array) -> Array:
         kept = self._kept[network, slot]
         resize_mask(mask, kept)
         return kept
 
-    def watch(
-        self, grids: Sequence[Proxy], masks: Sequence[Array]
-    ) -> tuple[list[Cells], list[Cells]]:
-        # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
-        scale = 1.0 if self._format.bit_depth == 8 else 1.0 / 256.0
-        lumas, people = (
-            [np.empty(self._cell_shape, np.float32) for _ in planes] for planes in (grids, masks)
-        )
-        for grid, cells in zip(grids, lumas, strict=True):
-            np.multiply(grid.luma, np.float32(scale), out=self._luma, dtype=np.float32)
-            _average(self._luma, cells)
+    def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
+        people = [np.empty(self._cell_shape, np.float32) for _ in masks]
         for mask, cells in zip(masks, people, strict=True):
             _average(mask, cells)
-        return lumas, people
+        return lambda: [*self._lumas[:lumas], *people]
 
     def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Proxy]:
         return self._workers.map(self._crop, frames, boxes)
@@ -117,7 +120,7 @@ class CpuZoomSide(ZoomSide):
         return masks
 
     def _blend(self, lane: int, recipe: Recipe, close: Array | None, mask: Array) -> None:
-        whole = [self._kept[network, slot] for network, slot in enumerate(recipe.slots)]
+        whole = [self._kept[network, look.slot] for network, look in enumerate(recipe.looks)]
         self._lanes[lane].blend(recipe, whole, close, mask)
 
 
@@ -171,7 +174,9 @@ class _Lane:
     ) -> None:
         term = self._term
         size = self._weights.shape[:0:-1]
-        for cells, weight in zip(recipe.weights, self._weights, strict=True):
+        each = zip(recipe.looks, recipe.limits, self._weights, strict=True)
+        for look, limits, weight in each:
+            cells = look_weight(look.luma, recipe.luma, limits)
             cv2.resize(cells, size, dst=weight, interpolation=cv2.INTER_LINEAR)
         weights = self._weights[:, : self._grid[0], : self._grid[1]]
         cv2.multiply(whole[0], weights[0], dst=mask)

@@ -1,13 +1,15 @@
 """Planes of the zoomed segmenter on a CUDA device; reference: :mod:`bgsoft.segment.zoomed_cpu`.
 
 What is decided from them is decided on the host (:mod:`bgsoft.segment.rotation`), so that both
-sides decide alike: it reads 30 to 60 kB a frame, and waits for them once a batch; once more where
-the mask is fed back midway, and for each frame in which somebody may have come in.
+sides decide alike: it reads 30 to 60 kB a frame. They are sent for when a batch begins, so that as
+a rule they have come with what else the host waits for; it waits once more where the mask is fed
+back midway, and for each frame in which somebody may have come in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import cupy
@@ -19,7 +21,16 @@ from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.frame import Array, Frame, FrameFormat, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
-from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_widths
+from bgsoft.segment.rotation import (
+    CELL,
+    MOVED,
+    STILL,
+    Box,
+    Cells,
+    Recipe,
+    cell_shape,
+    fade_widths,
+)
 from bgsoft.segment.zoomed import ZoomSide
 from bgsoft.segment.zoomed_cpu import close_weight, is_halved
 
@@ -39,10 +50,16 @@ class CudaZoomSide(ZoomSide):
         model: (rows, columns) of the general model's input.
         device: Where the frames are.
         batch: Frames at a time.
+        stream: That the general model looks at whole frames on; None: the current one.
     """
 
     def __init__(
-        self, format: FrameFormat, model: tuple[int, int], device: CudaDevice, batch: int
+        self,
+        format: FrameFormat,
+        model: tuple[int, int],
+        device: CudaDevice,
+        batch: int,
+        stream: Any = None,
     ) -> None:
         if CELL != _CELL:
             raise ValueError(f"the kernel's cells are {_CELL} wide, not {CELL}")
@@ -59,11 +76,15 @@ class CudaZoomSide(ZoomSide):
         self._halves = CudaGrids(format, 2, batch)
         self._kept = cupy.zeros((2, self.slots, *shape), np.float32)
         self._masks = cupy.empty((batch, *shape), np.float32)
-        # A frame's luma and two looks each, and a mask that is fed back.
-        self._cells = cupy.empty((3 * batch + 1, *cells), np.float32)
+        # The luma of the frames at hand; two looks each, and a mask that is fed back; and one for
+        # what is read alone.
+        self._cells = cupy.empty((3 * batch + 2, *cells), np.float32)
         self._cells_host = pinned_array(self._cells.shape, np.float32)
-        self._weights = cupy.empty((batch, 2, *cells), np.float32)
-        self._weights_host = pinned_array(self._weights.shape, np.float32)
+        self._kept_lumas = cupy.zeros((2, self.slots, *cells), np.float32)
+        self._stream = stream
+        self._forked, self._joined, self._sent = (
+            cupy.cuda.Event(disable_timing=True) for _ in range(3)
+        )
         self._tables: dict[tuple[int, ...], tuple[Any, ...]] = {}
         bits = 8 * format.bytes_per_sample
         self._luma_cells, self._mask_cells, self._resize, self._blend = (
@@ -71,31 +92,51 @@ class CudaZoomSide(ZoomSide):
             for name in ("luma_cells", "mask_cells", "resize_mask", "blend_looks")
         )
 
-    def keep(self, network: int, slot: int, mask: Array) -> Array:
+    def watch(self, grids: Sequence[Proxy]) -> None:
+        for index, grid in enumerate(grids):
+            args = (grid.luma, *self._sizes, self._scale, self._cells[index], *self._cell_sizes)
+            self._luma_cells(self._cell_grid, BLOCK, args)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        if self._stream is None:
+            yield
+            return
+        self._forked.record()
+        self._stream.wait_event(self._forked)
+        with self._stream:
+            yield
+            self._joined.record()
+
+    def keep(self, network: int, slot: int, index: int, mask: Array) -> Array:
         kept = self._kept[network, slot]
         tables = self._tables_for(mask.shape, self._shape)
         args = (mask, np.int32(mask.shape[1]), *tables, kept, *self._sizes)
         self._resize(self._grid, BLOCK, args)
+        luma, seen = self._cells[index], self._kept_lumas[network, slot]
+        seen.data.copy_from_device_async(luma.data, luma.nbytes, cupy.cuda.get_current_stream())
         return kept
 
-    def watch(
-        self, grids: Sequence[Proxy], masks: Sequence[Array]
-    ) -> tuple[list[Cells], list[Cells]]:
-        """See :meth:`bgsoft.segment.zoomed.ZoomSide.watch`; waits for the stream."""
-        for index, grid in enumerate(grids):
-            args = (grid.luma, *self._sizes, self._scale, self._cells[index], *self._cell_sizes)
-            self._luma_cells(self._cell_grid, BLOCK, args)
-        for index, mask in enumerate(masks, len(grids)):
+    def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
+        stream = cupy.cuda.get_current_stream()
+        stream.wait_event(self._joined)
+        # What is read alone does not touch the luma of the frames at hand.
+        first = 0 if lumas else len(self._cells) - len(masks)
+        count = lumas + len(masks)
+        for index, mask in enumerate(masks, first + lumas):
             args = (mask, *self._sizes, self._cells[index], *self._cell_sizes)
             self._mask_cells(self._cell_grid, BLOCK, args)
-        count = len(grids) + len(masks)
-        stream = cupy.cuda.get_current_stream()
-        host = self._cells_host[:count]
-        self._cells[:count].get(out=host, stream=stream, blocking=False)
+        part = slice(first, first + count)
+        host = self._cells_host[part]
+        self._cells[part].get(out=host, stream=stream, blocking=False)
         self._device.copies.add_d2h(host.nbytes)
-        stream.synchronize()
-        seen = list(host.copy())
-        return seen[: len(grids)], seen[len(grids) :]
+        self._sent.record(stream)
+
+        def wait() -> list[Cells]:
+            self._sent.synchronize()
+            return list(host)
+
+        return wait
 
     def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Proxy]:
         each = zip(frames, boxes, strict=True)
@@ -112,24 +153,20 @@ class CudaZoomSide(ZoomSide):
     def blend(
         self, first: int, recipes: Sequence[Recipe], close: Sequence[Array | None]
     ) -> list[Array]:
-        """See :meth:`bgsoft.segment.zoomed.ZoomSide.blend`; :meth:`watch` was called before."""
-        at = slice(first, first + len(recipes))
-        host = self._weights_host[at]
-        for weights, recipe in zip(host, recipes, strict=True):
-            weights[...] = recipe.weights
-        self._weights[at].set(host, stream=cupy.cuda.get_current_stream())
-        self._device.copies.add_h2d(host.nbytes)
         for index, (recipe, mask) in enumerate(zip(recipes, close, strict=True), first):
-            general, landscape = (
-                self._kept[network, slot] for network, slot in enumerate(recipe.slots)
-            )
+            slots = [(network, look.slot) for network, look in enumerate(recipe.looks)]
             args = (
-                *(general, landscape, self._weights[index], *self._cell_sizes),
+                *(self._kept[slot] for slot in slots),
+                self._cells[index],
+                *(self._kept_lumas[slot] for slot in slots),
+                *self._cell_sizes,
+                *(np.float32(limit) for limits in recipe.limits for limit in limits),
+                *(np.float32(MOVED), np.float32(MOVED - STILL)),
                 *self._close_args(recipe.box, mask),
                 *(self._masks[index], *self._sizes),
             )
             self._blend(self._grid, BLOCK, args)
-        return list(self._masks[at])
+        return list(self._masks[first : first + len(recipes)])
 
     def _close_args(self, box: Box | None, mask: Array | None) -> tuple[Any, ...]:
         zero, none = np.int32(0), np.float32(0)

@@ -19,7 +19,7 @@ from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.segment.preprocess import CpuPreprocessor
-from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Recipe, cell_shape
+from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Look, Recipe
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
@@ -47,17 +47,25 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     placed = [frame_on_device(frame) for frame in frames]
     grids = CpuReducer(format, Workers(2)).reduce(frames)
     host = CpuZoomSide(format, MODEL, Workers(2))
-    device = CudaZoomSide(format, MODEL, gpu, 2)
+    device = CudaZoomSide(format, MODEL, gpu, 2, gpu.new_stream())
     assert host.slots == device.slots
-    kept = [(GENERAL, 1), (LANDSCAPE, 2), (LANDSCAPE, 1)]
+    placed_grids = [grid_on_device(grid) for grid in grids]
+    host.watch(grids)
+    device.watch(placed_grids)
+    kept = [(GENERAL, 1, 0), (LANDSCAPE, 2, 1), (LANDSCAPE, 1, 0)]
     masks = [rng.random(shape, np.float32) for shape in (MODEL, (144, 256), (20, 30))]
     on_host = [host.keep(*where, mask) for where, mask in zip(kept, masks, strict=True)]
-    on_device = [
-        device.keep(*where, cupy.asarray(mask)) for where, mask in zip(kept, masks, strict=True)
+    with device.apart():
+        on_device = [device.keep(*kept[0], cupy.asarray(masks[0]))]
+    on_device += [
+        device.keep(*where, cupy.asarray(mask))
+        for where, mask in zip(kept[1:], masks[1:], strict=True)
     ]
-    wanted = host.watch(grids, on_host)
-    found = device.watch([grid_on_device(grid) for grid in grids], on_device)
-    for ours, theirs in zip(found[0] + found[1], wanted[0] + wanted[1], strict=True):
+    wanted = host.read(on_host, lumas=2)()
+    found = [cells.copy() for cells in device.read(on_device, lumas=2)()]
+    (again,) = device.read(on_device[1:2])()
+    assert len(found) == len(wanted)
+    for ours, theirs in zip([*found, again], [*wanted, wanted[3]], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
     rows, columns = grid_shape(*size)
@@ -77,12 +85,13 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         assert (codes <= 0.2).mean() > 0.99
         assert codes.max() <= 2.5
 
-    def weights() -> Any:
-        return rng.random(cell_shape((rows, columns)), np.float32) + np.float32(0.01)
-
+    # What the looks were at, and what they count in, differ by some codes here and there.
+    lumas = wanted[:2]
+    looks = {where: Look(where[1], lumas[where[2]], on_host[i]) for i, where in enumerate(kept)}
+    general, first, second = (looks[where] for where in kept)
     recipes = [
-        Recipe((1, 2), (weights(), weights()), boxes[0]),
-        Recipe((1, 1), (weights(), weights()), None),
+        Recipe(lumas[0], (general, first), ((0.0, 1.0), (0.01, 1.0)), boxes[0]),
+        Recipe(lumas[1], (general, second), ((0.01, 1.0), (0.0, 0.0)), None),
     ]
     close = rng.random(MODEL, np.float32)
     blended = device.blend(0, recipes, [cupy.asarray(close), None])
@@ -120,9 +129,11 @@ def test_masks(gpu: Any, backend: str, looks: Looks) -> None:
         for start in range(0, 12, 4):
             part = frames[start : start + 4]
             grids = grids_of(part)
-            wanted = host.masks(part, grids)
             placed = [frame_on_device(frame) for frame in part]
-            found = device.masks(placed, [grid_on_device(grid) for grid in grids])
+            placed_grids = [grid_on_device(grid) for grid in grids]
+            device.begin(placed, placed_grids)
+            wanted = host.masks(part, grids)
+            found = device.masks(placed, placed_grids)
             for ours, theirs in zip(found, wanted, strict=True):
                 difference = np.abs(ours.get() - theirs)
                 assert difference.mean() < 0.002

@@ -25,10 +25,12 @@ from bgsoft.segment.rotation import (
     LANDSCAPE,
     Box,
     Cells,
+    Look,
     Recipe,
     Rotation,
     cell_shape,
     find_box,
+    look_weight,
 )
 from bgsoft.segment.single import SingleShotSegmenter
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
@@ -56,26 +58,33 @@ def begun(turns: bool = True, luma: float = 100.0) -> Rotation:
     rotation = Rotation(GRID, turns=turns)
     rotation.looked(GENERAL, 0, cells(luma), person())
     rotation.looked(LANDSCAPE, 0, cells(luma), person())
-    rotation.next(cells(luma))
+    rotation.next(0, cells(luma))
     return rotation
 
 
 def test_whole_looks_take_turns() -> None:
     rotation = Rotation(GRID, turns=True)
     both, first, second = (GENERAL, LANDSCAPE), (GENERAL,), (LANDSCAPE,)
-    assert rotation.due(13) == [both, *[()] * 3, first, *[()] * 3, second, *[()] * 3, first]
-    assert begun().due(4) == [(), (), (), first]
-    assert begun(turns=False).due(3) == [both] * 3
+    due = rotation.due(range(13))
+    assert due == [both, *[()] * 3, first, *[()] * 3, second, *[()] * 3, first]
+    # By places in the video, wherever a scene or a part of it begins.
+    assert rotation.due(range(6, 13)) == [both, *due[7:]]
+    assert begun().due([3, 6, 9]) == [(), first, second]
+    assert begun(turns=False).due(range(1, 4)) == [both] * 3
     rotation = begun()
     rotation.reset()
-    assert rotation.due(1) == [both]
+    assert rotation.due([1]) == [both]
 
 
 def test_a_look_counts_less_where_the_picture_has_moved() -> None:
     rotation = begun()
     luma = cells(100)
     luma[0, :4] = [101, 102.25, 103.5, 90]
-    general, landscape = rotation.next(luma).weights
+    recipe = rotation.next(1, luma)
+    general, landscape = (
+        look_weight(look.luma, recipe.luma, limits)
+        for look, limits in zip(recipe.looks, recipe.limits, strict=True)
+    )
     np.testing.assert_allclose(general[0, :5], [1, 0.5, 0, 0, 1])
     # Something has to count, where nothing else does.
     np.testing.assert_allclose(landscape[0, :5], [1, 0.5, 0.01, 0.01, 1])
@@ -89,11 +98,11 @@ def test_who_comes_in_is_looked_for() -> None:
     for luma, wanted in ((inside, False), (dim, False), (outside, True)):
         rotation = begun()
         assert not rotation.wants_look(outside), "never right after a look"
-        rotation.next(cells(100))
+        rotation.next(1, cells(100))
         assert rotation.wants_look(luma) is wanted
     rotation.looked(GENERAL, 1, outside, person(slice(0, 30), slice(20, 60)))
-    recipe = rotation.next(outside)
-    assert recipe.slots == (1, 0)
+    recipe = rotation.next(2, outside)
+    assert [look.slot for look in recipe.looks] == [1, 0]
     assert recipe.box is not None
     assert (recipe.box.top, recipe.box.right) == (0, GRID[1])
 
@@ -128,18 +137,15 @@ def test_the_box() -> None:
 def test_masks_are_fed_back() -> None:
     """A look that misses somebody whom the mask has does not make the box smaller."""
     rotation = begun()
-    for _ in range(3):
-        rotation.next(cells(100))
-    assert not rotation.wants_mask
-    assert rotation.groups(3) == [(0, 3)]
-    assert rotation.groups(13) == [(0, 4), (4, 12), (12, 13)]
-    for _ in range(4):
-        rotation.next(cells(100))
-    assert rotation.wants_mask
-    assert rotation.groups(2) == [(0, 2)]
+    assert not rotation.wants_mask(7)
+    assert rotation.wants_mask(8)
+    assert rotation.wants_mask(20)
+    assert rotation.groups(range(3, 8)) == [(0, 5)]
+    assert rotation.groups(range(4, 17)) == [(0, 4), (4, 12), (12, 13)]
+    assert rotation.groups([5, 10, 15, 20]) == [(0, 1), (1, 3), (3, 4)]
     rotation.saw(person(slice(0, 30)))
     rotation.looked(LANDSCAPE, 1, cells(100), cells())
-    box = rotation.next(cells(100)).box
+    box = rotation.next(8, cells(100)).box
     assert box is not None
     assert (box.top, box.left) == (0, 70)
 
@@ -149,7 +155,7 @@ def test_the_box_is_steady() -> None:
     for mask, moved in ((person(slice(11, 31)), False), (person(slice(12, 32)), True)):
         rotation.looked(GENERAL, 1, cells(100), mask)
         rotation.looked(LANDSCAPE, 1, cells(100), mask)
-        box = rotation.next(cells(100)).box
+        box = rotation.next(4, cells(100)).box
         assert (box == box_of(person())) is not moved
         assert (box == box_of(mask)) is moved
 
@@ -180,7 +186,8 @@ def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
     side = CpuZoomSide(format, (256, 256), Workers())
     rows, columns = grid.luma.shape
     mask = np.random.default_rng(4).random((rows, columns), np.float32)
-    (luma,), (kept,) = side.watch([grid], [side.keep(LANDSCAPE, 1, mask)])
+    side.watch([grid])
+    luma, kept = side.read([side.keep(LANDSCAPE, 1, 0, mask)], lumas=1)()
     codes = grid.luma / (1 if layout is PixelLayout.NV12 else 256)
     for found, plane in ((luma, codes), (kept, mask)):
         assert found.shape == cell_shape((rows, columns))
@@ -214,15 +221,18 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
 def test_the_mean_of_all_looks() -> None:
     format = frame_format((240, 160))
     side = CpuZoomSide(format, (256, 256), Workers(2))
-    side.keep(GENERAL, 0, np.full((256, 256), 0.4, np.float32))
-    side.keep(LANDSCAPE, 2, np.full((144, 256), 0.8, np.float32))
+    side.keep(GENERAL, 0, 0, np.full((256, 256), 0.4, np.float32))
+    side.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.8, np.float32))
     close = np.full((256, 256), 1.0, np.float32)
     assert grid_factor(240, 160) == 1
     box = Box(60, 0, 180, 80)
-    landscape = cells(1)
-    landscape[:, :30] = 0
-    mixed = Recipe((0, 2), (cells(1), landscape), box)
-    nobody = Recipe((0, 2), (cells(1), cells(1)), None)
+    luma = cells(100)
+    moved = cells(100)
+    moved[:, :30] = 110
+    general, landscape = Look(0, luma, cells()), Look(2, luma, cells())
+    most = ((0.0, 1.0), (0.0, 1.0))
+    mixed = Recipe(luma, (general, Look(2, moved, cells())), most, box)
+    nobody = Recipe(luma, (general, landscape), most, None)
     mask, whole = (mask.copy() for mask in side.blend(0, [mixed, nobody], [close, None]))
     np.testing.assert_allclose(whole, 0.6, atol=1e-6)
     assert mask.shape == GRID
@@ -235,7 +245,8 @@ def test_the_mean_of_all_looks() -> None:
     assert (np.diff(rise[1:10]) > 0).all()
     assert mask[79, 150] < mask[76, 150] < mask[70, 150]
     frame = Box(0, 0, 240, 160)
-    (mask,) = side.blend(1, [Recipe((0, 2), (cells(0), cells(1)), frame)], [close])
+    once = Recipe(luma, (general, landscape), ((0.0, 0.0), (0.0, 1.0)), frame)
+    (mask,) = side.blend(1, [once], [close])
     np.testing.assert_allclose(mask, 0.9, atol=1e-6)
 
 
@@ -246,7 +257,11 @@ def shown(count: int) -> list[np.ndarray[Any, Any]]:
 
 
 def segment(
-    frames: list[Frame], looks: Looks, batch: int, cuts: tuple[int, ...] = ()
+    frames: list[Frame],
+    looks: Looks,
+    batch: int,
+    cuts: tuple[int, ...] = (),
+    begins: bool = True,
 ) -> list[np.ndarray[Any, Any]]:
     format = frames[0].format
     workers = Workers(batch)
@@ -261,14 +276,17 @@ def segment(
     )
     made.start()
     reducer = CpuReducer(format, workers)
-    starts = sorted({0, *cuts, len(frames)})
     masks = []
-    for start, stop in itertools.pairwise(starts):
-        if start:
-            made.reset()
-        for first in range(start, stop, batch):
-            part = frames[first : min(first + batch, stop)]
-            masks += [mask.copy() for mask in made.masks(part, reducer.reduce(part))]
+    for first in range(0, len(frames), batch):
+        part = frames[first : first + batch]
+        grids = reducer.reduce(part)
+        if begins:
+            made.begin(part, grids)
+        inner = [cut - first for cut in cuts if first <= cut < first + len(part)]
+        for start, stop in itertools.pairwise(sorted({0, *inner, len(part)})):
+            if start in inner:
+                made.reset()
+            masks += [mask.copy() for mask in made.masks(part[start:stop], grids[start:stop])]
     made.close()
     workers.close()
     return masks
@@ -299,6 +317,8 @@ def test_masks_are_the_same_for_any_batch(looks: Looks) -> None:
         for mask, same in zip(masks, one, strict=True):
             np.testing.assert_array_equal(mask, same)
     assert one[0].shape == grid_shape(frames[0].format.width, frames[0].format.height)
+    for mask, same in zip(segment(frames, looks, 3, (10,), begins=False), one, strict=True):
+        np.testing.assert_array_equal(mask, same)
     # A new scene begins as a render does.
     np.testing.assert_array_equal(segment(frames[10:], looks, 2)[0], one[10])
 
