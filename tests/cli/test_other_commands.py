@@ -169,7 +169,7 @@ ADDRESS = "http://127.0.0.1:1/x.mp4"
         (["render", "-q", str(SAMPLE), ADDRESS], 5),
         (["render", "-q", str(SAMPLE), "out.mp4", "--report", ADDRESS], 5),
         (["preview", ADDRESS, "out.png"], 3),
-        (["bench", ADDRESS, "--quick", "-q"], 3),
+        (["bench", ADDRESS, "-q"], 3),
         (["compare", ADDRESS, str(SAMPLE)], 3),
     ],
 )
