@@ -197,8 +197,7 @@ def test_doctor_json(run: Run) -> None:
     assert report["problems"] == []
     assert all(model["ok"] for model in report["models"])
     assert report["cpu_count"] >= 1
-    tried = {(trial["stage"], trial["backend"]): trial for trial in report["trials"]}
-    assert all(tried[stage, "cpu"]["ok"] for stage in report["stages"])
+    assert all("cpu" in report["findings"][stage] for stage in report["stages"])
     assert any("NVENC" in part for part in report["never_run"])
 
 
