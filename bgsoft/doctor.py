@@ -18,20 +18,17 @@ from bgsoft.errors import BgsoftError
 from bgsoft.infer.providers import runtime_clash
 from bgsoft.machine import (
     LIBRARIES,
-    DecodeCaps,
-    EncodeCaps,
     GpuInfo,
-    decode_caps,
-    encode_caps,
     gpu_info,
     installed_version,
     library_versions,
+    video_engines,
 )
 from bgsoft.models.catalog import catalog, check_files, spec_path
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
-    from bgsoft.selftest.checks import Trial
+    from bgsoft.selftest.checks import Finding
     from bgsoft.selftest.parity import Parity
 
 
@@ -72,11 +69,11 @@ class DoctorReport:
     """Whether each of :data:`ENCODERS` is there."""
     stages: dict[str, list[Candidate]]
     """Each stage's backends, best first; unavailable where the self-test failed."""
-    trials: list[Trial] = field(default_factory=list)
-    """What came of the self-test: one for each of :attr:`stages`, in the same order."""
+    findings: dict[str, dict[str, Finding]] = field(default_factory=dict)
+    """What the self-test found: stage → backend that worked → how."""
     gpu: GpuInfo | None = None
-    decode_caps: list[DecodeCaps] = field(default_factory=list)
-    encode_caps: list[EncodeCaps] = field(default_factory=list)
+    video_engines: dict[str, str] = field(default_factory=dict)
+    """What NVDEC and NVENC say of each codec; see :func:`bgsoft.machine.video_engines`."""
     parity: list[Parity] = field(default_factory=list)
     """The GPU's picture stages against the CPU's."""
     models: list[ModelCheck]
@@ -129,11 +126,10 @@ def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
     if self_test and usable.issuperset(_REQUIRED):
         _self_test(report, gpu)
     obstacle: str | None = None
-    if report.trials and _on_cuda(report):
+    if report.findings and _on_cuda(report):
         report.parity, obstacle = _parity(gpu)
     if report.gpu is not None and "PyNvVideoCodec" in usable:
-        report.decode_caps = _attempt(lambda: decode_caps(gpu), [])
-        report.encode_caps = _attempt(lambda: encode_caps(gpu), [])
+        report.video_engines = _attempt(lambda: video_engines(gpu), {})
     report.problems = _problems(report)
     report.gpu_problems = _gpu_problems(report.stages, report.parity, obstacle)
     return report
@@ -153,18 +149,15 @@ def _attempt(question: Callable[[], T], otherwise: T) -> T:
 
 def _self_test(report: DoctorReport, gpu: int) -> None:
     """Try every backend, and set down which have turned out to work."""
-    from bgsoft.selftest.checks import run_trials
+    from bgsoft.selftest.checks import try_candidates
 
+    stages: dict[str, list[Candidate]] = {stage: [] for stage in report.stages}
     with tempfile.TemporaryDirectory(prefix="bgsoft-doctor-") as folder:
-        report.trials = run_trials(report.stages, Path(folder), gpu)
-    trials = iter(report.trials)
-    report.stages = {
-        stage: [
-            dataclasses.replace(candidate, available=trial.ok, reason=trial.reason, fix=trial.fix)
-            for candidate, trial in zip(candidates, trials, strict=False)
-        ]
-        for stage, candidates in report.stages.items()
-    }
+        for stage, candidate, found in try_candidates(report.stages, Path(folder), gpu):
+            stages[stage].append(candidate)
+            if found is not None:
+                report.findings.setdefault(stage, {})[candidate.name] = found
+    report.stages = stages
 
 
 def _parity(gpu: int) -> tuple[list[Parity], str | None]:

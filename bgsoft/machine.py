@@ -8,7 +8,7 @@ import platform
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -92,30 +92,6 @@ class GpuInfo:
     """Compiler of the kernels."""
     cudnn: str | None
     tensorrt: str | None
-
-
-@dataclass(slots=True, kw_only=True)
-class DecodeCaps:
-    """What NVDEC answers for a codec in 4:2:0."""
-
-    codec: str
-    bit_depth: int
-    supported: bool = False
-    max_size: str | None = None
-    """e.g. ``4096x4096``."""
-    reason: str | None = None
-    """Where it gave no answer."""
-
-
-@dataclass(slots=True, kw_only=True)
-class EncodeCaps:
-    """What NVENC answers for a codec."""
-
-    codec: str
-    supported: bool = False
-    features: dict[str, int] = field(default_factory=dict)
-    """In PyNvVideoCodec's words."""
-    reason: str | None = None
 
 
 def hardware(gpu: int) -> dict[str, Any]:
@@ -210,40 +186,33 @@ def _tensorrt_version() -> str:
     return tensorrt_version()
 
 
-def decode_caps(gpu: int) -> list[DecodeCaps]:
-    """Ask NVDEC for every codec that bgsoft gives it; empty where nobody can be asked."""
-    from bgsoft.cuda.video_codec import decoder_caps
+def video_engines(gpu: int) -> dict[str, str]:
+    """What NVDEC and NVENC say of each codec that bgsoft gives them, in words.
 
-    found = []
+    Returns:
+        e.g. ``NVDEC HEVC 10 bits`` → ``up to 8192x8192``, ``NVENC av1`` → ``no: …``.
+    """
+    from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
+
+    said: dict[str, str] = {}
     for codec, label, depth in _DECODED:
-        answer = DecodeCaps(codec=label, bit_depth=depth)
+        name = f"NVDEC {label} {depth} bits"
         try:
             caps = decoder_caps(gpu, codec, depth)
         except BackendUnavailableError as exc:
-            answer.reason = exc.message
-        else:
-            if caps is None:
-                return []
-            answer.supported = bool(caps.get("supported", 1))
-            if answer.supported:
-                answer.max_size = f"{caps['width_max']}x{caps['height_max']}"
-        found.append(answer)
-    return found
-
-
-def encode_caps(gpu: int) -> list[EncodeCaps]:
-    """Ask NVENC for every codec that bgsoft asks of it."""
-    from bgsoft.cuda.video_codec import encoder_caps
-
-    found = []
+            said[name] = f"no: {exc.message}"
+            continue
+        if caps is not None and caps.get("supported", 1):
+            said[name] = f"up to {caps['width_max']}x{caps['height_max']}"
+        elif caps is not None:
+            said[name] = "no: not on this GPU"
     for codec in _ENCODED:
-        answer = EncodeCaps(codec=codec)
         try:
-            caps = encoder_caps(gpu, codec)
+            made = encoder_caps(gpu, codec)
         except BackendUnavailableError as exc:
-            answer.reason = exc.message
+            said[f"NVENC {codec}"] = f"no: {exc.message}"
         else:
-            answer.supported = True
-            answer.features = {name: int(value) for name, value in caps.items()}
-        found.append(answer)
-    return found
+            depths = "8 and 10" if made.get("support_10bit_encode") else "8"
+            size = f"{made.get('width_max')}x{made.get('height_max')}"
+            said[f"NVENC {codec}"] = f"{depths} bits, up to {size}"
+    return said

@@ -31,7 +31,7 @@ from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.outputs import AtomicOutput, check_target, made_folders
 from bgsoft.pipeline.metrics import Metrics, ProgressMeter, peak_rss_bytes
 from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
-from bgsoft.pipeline.trace import TraceRecorder, profiler_ranges
+from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.report import Event, ModelReport, Progress, RenderReport, StageReport
 from bgsoft.startup import Parts, logged, process_start_ns, span
 
@@ -166,11 +166,10 @@ class _Render:
     def __init__(self, config: RenderConfig, on_event: Callable[[Event], None] | None) -> None:
         self._config = config
         self._listener = on_event
-        ranges = profiler_ranges()
-        self._recorder = None if config.trace is None else TraceRecorder(ranges)
+        self._recorder = None if config.trace is None else TraceRecorder()
         self._lock = threading.Lock()
         self._events: list[Event] = []
-        self._metrics = Metrics(self._recorder or ranges)
+        self._metrics = Metrics(self._recorder)
         self._files = ExitStack()
         """What is written; closed in any case."""
         self._stack = ExitStack()

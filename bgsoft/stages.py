@@ -39,9 +39,10 @@ from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
-from bgsoft.pipeline.metrics import Metrics, Observer
+from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.picture import HostExecution, MaskSchedule, PictureStages
 from bgsoft.pipeline.ring import FrameRing
+from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
@@ -315,7 +316,7 @@ class StageBuilder:
         model: ResolvedModel,
         join: Callable[..., PictureStages],
         from_alpha: bool,
-        observer: Observer | None,
+        observer: TraceRecorder | None,
         face_data: FaceDataWriter | None,
     ) -> PictureStages:
         from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe

@@ -1,4 +1,4 @@
-"""Tables of results, for the terminal and for pages."""
+"""Tables of results, for the terminal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 NONE = "–"
 """Stands for a figure that there is not."""
-FAILED = "FAIL"
-"""A cell with this text is bad news."""
 _NO_WRAP = 10_000
-"""Columns of a page on which no line is broken."""
+"""Columns in which no line is broken."""
 
 
 @dataclass(slots=True)

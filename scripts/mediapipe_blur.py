@@ -6,7 +6,7 @@
 It needs ``mediapipe==0.10.21`` with ``opencv-python`` in an environment of its own, and ffmpeg on
 the PATH: it reads with OpenCV and pipes to libx264 with bgsoft's default preset and CRF. The blur
 is that of tutorials (55 pixels, hard mask) or, with ``--same-look``, that of bgsoft's preset
-``soft`` (sigma 2.5 % of the height, soft mask). ``bgsoft bench CLIP.mp4 --only phases`` gives the
+``soft`` (sigma 2.5 % of the height, soft mask). ``bgsoft bench CLIP.mp4`` gives the
 speed of bgsoft and of a plain transcode beside it.
 """
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bgsoft.bench.sampling import MIN_NOISE, noise
 from bgsoft.errors import ConfigError
 
 SCHEMA = "bgsoft-bench/1"
+_MIN_NOISE = 0.03
+"""Relative; machines differ by so much from one hour to the next, however steady the samples."""
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dic
         old, old_samples = earlier[what]
         # Positive is slower: fewer frames a second, or more milliseconds a frame.
         change = (old / value if unit == "frames/s" else value / old) - 1
-        allowed = max(MIN_NOISE, noise(samples) + noise(old_samples))
+        allowed = max(_MIN_NOISE, noise(samples) + noise(old_samples))
         verdict = "slower" if change > allowed else "faster" if change < -allowed else "same"
         rows.append(
             {
@@ -76,24 +78,40 @@ def slower_than(comparison: Mapping[str, Any], percent: float) -> list[str]:
     ]
 
 
+def noise(samples: Sequence[float]) -> float:
+    """How much of a difference samples like these say nothing about, relative to their median.
+
+    Half of what the middle half of them spans, or half of all where they are three or fewer: the
+    spread of single samples rather than the error of their median, since what differs between two
+    runs of a benchmark (other programs, temperature) moves all samples of a run together.
+    """
+    middle = statistics.median(samples or [0.0])
+    if not middle:
+        return 0.0
+    if len(samples) <= 3:
+        return (max(samples) - min(samples)) / 2 / abs(middle)
+    low, _, high = statistics.quantiles(samples, n=4)
+    return (high - low) / 2 / abs(middle)
+
+
 def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, float, list[float], str]]:
     """(what, median, samples, unit) of everything measured."""
     for phase in results["phases"]:
+        name = f"phase {phase['id']} ({phase['name']})"
         if phase["fps"]:
-            name = f"phase {phase['id']} ({phase['name']})"
             yield name, phase["fps"], phase["fps_samples"], "frames/s"
+        for stage, milliseconds in phase["stage_ms"].items():
+            samples = [run["stage_ms"][stage] for run in phase["runs"]]
+            if milliseconds:
+                yield f"{name}: {stage}", milliseconds, samples, "ms"
     for row in results["transcodes"]:
         if row["run_fps"]:
             yield row["name"], row["run_fps"], row["run_fps_samples"], "frames/s"
-    for stage in results["stages"]:
-        if stage["median_ms"]:
-            name = f"{stage['group']}: {stage['name']} ({stage['backend']})"
-            yield name, stage["median_ms"], stage["samples_ms"], "ms"
 
 
 _MEASUREMENT = {
     "clip": ("name", "width", "height", "frames", "codec"),
-    "settings": ("quick", "render"),
+    "settings": ("render",),
 }
 _MACHINE = {"hardware": ("cpu", "usable_cores", "gpu")}
 

@@ -1,8 +1,9 @@
 """A render with parts left out: how fast the rest is at best.
 
 Run as ``python -m bgsoft.bench.floor PART IN OUT SETTINGS.toml [SECONDS]``: the pipeline of a
-render with these settings, whose ``picture`` stages or ``encode`` stage do nothing. One line of
-JSON on stdout has ``frames``, ``wall_s`` and ``first_frame_s`` as a render's report does.
+render with these settings, whose ``picture`` stages, ``encode`` stage or both (``picture+encode``)
+do nothing. One line of JSON on stdout has ``frames``, ``wall_s`` and ``first_frame_s`` as a
+render's report does.
 """
 
 from __future__ import annotations
@@ -58,25 +59,25 @@ class _NoEncoder:
         """Nothing is kept back."""
 
 
-def _render_without(part: str, config: RenderConfig) -> dict[str, Any]:
+def _render_without(parts: Sequence[str], config: RenderConfig) -> dict[str, Any]:
     started = time.perf_counter()
     cv2.setNumThreads(1)
     metrics = Metrics()
     with ExitStack() as stack:
-        # A render of the same settings, which this is compared with, tells of every event.
+        # A render of the same settings, which this is compared with, reports every event.
         builder = StageBuilder(config.backends, lambda _event: None)
         stack.callback(builder.close)
         settings = DecodeSettings(duration_seconds=config.duration_seconds)
         decoder = stack.enter_context(builder.open_decoder(config.input, settings))
         info = decoder.info
         picture: Any = _NoPicture()
-        if part != "picture":
+        if "picture" not in parts:
             model = resolve(config.segment.model)
             picture = builder.make_picture_stages(config, info, model, metrics, lambda _frame: None)
             stack.callback(picture.close)
         encoder: Any = _NoEncoder()
         muxer: Muxer | None = None
-        if part != "encode":
+        if "encode" not in parts:
             container = container_for(config.output)
             seconds = config.duration_seconds
             muxer = Muxer(config.output, container, info, duration_seconds=seconds)
@@ -109,7 +110,7 @@ def main(argv: list[str]) -> int:
             preset=settings,
             duration_seconds=float(seconds[0]) if seconds else None,
         )
-        made = _render_without(part, config)
+        made = _render_without(part.split("+"), config)
     except Exception as exc:
         Console().error(one_line(exc))
         return exit_code(exc)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bgsoft.backends import chosen_gpu
+from bgsoft.backends import STAGES, chosen_gpu
 from bgsoft.bench.bottleneck import find_bottleneck
 from bgsoft.bench.process import Run, preset_text, run_process, run_render
-from bgsoft.bench.sampling import interleaved, median
 from bgsoft.compare.pictures import compare_pictures
 from bgsoft.compare.vmaf import ask_ffmpeg, ffmpeg_executables
 from bgsoft.config import (
@@ -33,11 +33,9 @@ from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class Phase(NamedTuple):
     """One combination of backends."""
 
-    id: int
     name: str
     decode: DecodeBackend = DecodeBackend.CPU
     infer: tuple[InferBackend, ...] = (InferBackend.CPU,)
@@ -46,125 +44,108 @@ class Phase:
     encode: EncodeBackend = EncodeBackend.CPU
 
 
-_ALL_CPU = Phase(id=0, name="all CPU")
-_GPU_INFERENCE = replace(
-    _ALL_CPU, id=1, name="+ GPU inference", infer=(InferBackend.TENSORRT, InferBackend.CUDA)
-)
-_NVDEC = replace(_GPU_INFERENCE, id=2, name="+ NVDEC", decode=DecodeBackend.NVDEC)
-_CUPY = replace(_NVDEC, id=3, name="+ CuPy matte and composite", composite=CompositeBackend.CUDA)
-_NVENC = replace(_CUPY, id=4, name="+ NVENC", encode=EncodeBackend.NVENC)
+_ALL_CPU = Phase("all CPU")
+_GPU_INFERENCE = Phase("+ GPU inference", infer=(InferBackend.TENSORRT, InferBackend.CUDA))
+_NVDEC = _GPU_INFERENCE._replace(name="+ NVDEC", decode=DecodeBackend.NVDEC)
+_CUPY = _NVDEC._replace(name="+ CuPy matte and composite", composite=CompositeBackend.CUDA)
+_NVENC = _CUPY._replace(name="+ NVENC", encode=EncodeBackend.NVENC)
 PHASES = (_ALL_CPU, _GPU_INFERENCE, _NVDEC, _CUPY, _NVENC)
 
-_LEFT_OUT = (
-    ("bgsoft without picture stages", "picture", _ALL_CPU),
-    (
-        "bgsoft without picture stages: NVDEC",
-        "picture",
-        replace(_ALL_CPU, decode=DecodeBackend.NVDEC),
+_TRANSCODE = _NVENC._replace(infer=(InferBackend.CPU,))
+_FLOORS = {
+    "bgsoft without picture stages": ("picture", _ALL_CPU),
+    "bgsoft without picture stages (NVDEC, NVENC)": ("picture", _TRANSCODE),
+    "bgsoft without encoder": ("encode", _ALL_CPU),
+    "bgsoft without encoder (NVDEC, GPU)": ("encode", _CUPY),
+    "bgsoft's decoder alone": ("picture+encode", _ALL_CPU),
+    "bgsoft's decoder alone (NVDEC)": (
+        "picture+encode",
+        _TRANSCODE._replace(encode=EncodeBackend.CPU),
     ),
-    # Frames stay on the GPU, as in the last phase.
-    (
-        "bgsoft without picture stages: NVDEC, NVENC",
-        "picture",
-        replace(_NVENC, infer=(InferBackend.CPU,)),
-    ),
-    ("bgsoft without encoder", "encode", _ALL_CPU),
-    ("bgsoft without encoder: NVDEC, GPU", "encode", _CUPY),
-)
-"""(name, what is left out, backends of the rest)."""
+}
+"""Name → what is left out, and the backends of the rest."""
 
 
+@dataclass(slots=True)
 class _Row:
-    """A phase or transcode, with its runs so far.
+    """A phase or transcode, with its runs so far."""
 
-    Args:
-        measure: Runs it once.
-        reason: Why it cannot be run.
-    """
+    run: Callable[[RenderConfig], Run]
+    configs: list[RenderConfig]
+    """The first that works is taken; what does not is dropped."""
+    refused: list[str] = field(default_factory=list)
+    """Why the others do not work."""
+    runs: list[Run] = field(default_factory=list)
 
-    def __init__(self, measure: Callable[[], Run], reason: str | None = None) -> None:
-        self.runs: list[Run] = []
-        self.reason = reason
-        self._measure = measure
+    @property
+    def reason(self) -> str | None:
+        """Why nothing works; None where something does."""
+        return None if self.configs else "; ".join(dict.fromkeys(self.refused))
 
     def take(self, keep: bool) -> None:
         """Run once more, unless that has turned out to be impossible."""
-        if self.reason is None:
+        while self.configs:
             try:
-                run = self._measure()
+                run = self.run(self.configs[0])
             except BackendUnavailableError as exc:
-                self.reason = str(exc)
+                self.refused.append(str(exc))
+                del self.configs[0]
             else:
                 self.runs += [run] if keep else []
+                return
 
-    def median_of(self, figure: Callable[[Run], float]) -> float | None:
-        return median([figure(run) for run in self.runs])
+    def median(self, figure: Callable[[Run], float]) -> float | None:
+        return statistics.median(map(figure, self.runs)) if self.runs else None
 
-    def medians_of(self, figures: Callable[[Run], Mapping[str, float]]) -> dict[str, float]:
+    def medians(self, figures: Callable[[Run], Mapping[str, float]]) -> dict[str, float]:
         """The median of every key."""
         rows = [figures(run) for run in self.runs]
-        return {key: median([row[key] for row in rows]) or 0.0 for key in (rows[0] if rows else {})}
+        return {key: statistics.median(row[key] for row in rows) for key in (rows or [{}])[0]}
 
 
-class _PhaseRow(_Row):
-    """Runs one phase, on the first inference backend that works.
-
-    Args:
-        phase: Which.
-        config: What to render, and where to.
-        run: Runs one render.
-    """
-
-    def __init__(
-        self, phase: Phase, config: RenderConfig, run: Callable[[RenderConfig], Run]
-    ) -> None:
-        super().__init__(self._on_what_works)
-        self.phase = phase
-        self._left = list(phase.infer)
-        self._config = config
-        self._run = run
-
-    @property
-    def config(self) -> RenderConfig:
-        """Of the inference backend that is left."""
-        return _phase_config(self._config, self.phase, self._left[0])
-
-    def _on_what_works(self) -> Run:
-        refused: list[str] = []
-        while True:
-            try:
-                return self._run(self.config)
-            except BackendUnavailableError as exc:
-                refused.append(str(exc))
-                if len(self._left) == 1 or "--infer" not in str(exc):
-                    raise BackendUnavailableError(_joined(refused)) from exc
-                self._left.pop(0)
-
-
-def _phase_config(config: RenderConfig, phase: Phase, infer: InferBackend) -> RenderConfig:
-    backends = replace(
-        config.backends,
-        decode=phase.decode,
-        infer=infer,
-        composite=phase.composite,
-        encode=phase.encode,
-        require_gpu=False,
-        precision=Precision.FP32 if infer is InferBackend.CPU else config.backends.precision,
-    )
+def _configs(config: RenderConfig, phase: Phase) -> list[RenderConfig]:
+    """A phase's settings, for each of its inference backends."""
     encode = config.encode
     speed = encode.speed or ""
     if (phase.encode is EncodeBackend.NVENC) != (speed.upper()[:1] == "P" and speed[1:].isdigit()):
         encode = replace(encode, speed=None)  # the other encoder's word
-    return replace(config, backends=backends, encode=encode)
+    backends = replace(
+        config.backends,
+        decode=phase.decode,
+        composite=phase.composite,
+        encode=phase.encode,
+        require_gpu=False,
+    )
+    precision = config.backends.precision
+    return [
+        replace(
+            config,
+            encode=encode,
+            backends=replace(
+                backends,
+                infer=infer,
+                precision=Precision.FP32 if infer is InferBackend.CPU else precision,
+            ),
+        )
+        for infer in phase.infer
+    ]
 
 
-def _joined(reasons: list[str]) -> str:
-    """Each reason once, behind all the backends that it holds for."""
-    kept: dict[str, list[str]] = {}
-    for reason in reasons:
-        what, _, why = reason.partition(": ")
-        kept.setdefault(why, []).append(what)
-    return "; ".join(f"{', '.join(whats)}: {why}" for why, whats in kept.items())
+def in_turns(
+    rows: Sequence[_Row], rounds: int, log: Callable[[str], None]
+) -> Iterator[tuple[bool, _Row]]:
+    """Every row once a round, every other round backwards; a round to warm up goes before.
+
+    A machine that slows down or speeds up meanwhile does so for all rows alike, and no row always
+    follows the same one.
+
+    Yields:
+        (whether the round counts, row).
+    """
+    for number in range(rounds + 1):
+        log(f"renders: round {number} of {rounds}" if number else "renders: warm-up")
+        for row in rows[:: 1 if number % 2 == 0 else -1]:
+            yield number > 0, row
 
 
 def measure_phases(
@@ -174,73 +155,68 @@ def measure_phases(
     *,
     rounds: int,
     cores: int,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> dict[str, Any]:
     """Run every phase and the transcodes, each in processes of their own, in turns.
 
     The backends of ``config`` are set by each phase.
 
     Returns:
-        ``phases``, ``transcodes``, ``bottleneck`` of the results, and ``best``: the config of the
-        fastest phase.
+        ``phases``, ``transcodes`` and ``bottleneck`` of the results.
 
     Raises:
         BgsoftError: A render failed, for another reason than a backend that is unavailable.
     """
-    phases = []
-    for phase in PHASES:
-        output = folder / f"phase{phase.id}{config.output.suffix}"
-        render = replace(config, output=output)
-        phases.append(_PhaseRow(phase, render, lambda made: run_render(made, folder)))
-    transcodes = _transcode_rows(config, info, folder)
-    for counts, row in interleaved([*phases, *transcodes.values()], rounds, "renders", tell):
-        row.take(keep=counts)
-    results = [_phase_result(row, cores) for row in phases]
-    _compare(results, phases, tell)
-    best = max(
-        (result for result in results if result["available"]),
-        key=lambda result: result["run_fps"],
-        default=None,
-    )
-    bottleneck: dict[str, Any] | None = None
-    fastest: RenderConfig | None = None
-    if best is not None:
-        fastest = phases[best["id"]].config
-        found = find_bottleneck(
-            best["load"], best["cpu_load"], cores, best["backends"], fastest.encode
+    suffix = config.output.suffix
+    phases = [
+        _Row(
+            lambda made: run_render(made, folder),
+            _configs(replace(config, output=folder / f"phase{number}{suffix}"), phase),
         )
+        for number, phase in enumerate(PHASES)
+    ]
+    outputs = [row.configs[0].output for row in phases]
+    transcodes = _transcode_rows(config, info, folder)
+    for counts, row in in_turns([*phases, *transcodes.values()], rounds, log):
+        row.take(keep=counts)
+    results = [_phase_result(number, row, cores) for number, row in enumerate(phases)]
+    _compare(results, outputs, log)
+    available = [result for result in results if result["available"]]
+    best = max(available, key=lambda result: result["run_fps"], default=None)
+    bottleneck: dict[str, Any] | None = None
+    if best is not None:
+        encode = phases[best["id"]].configs[0].encode
+        found = find_bottleneck(best["load"], best["cpu_load"], cores, best["backends"], encode)
         bottleneck = None if found is None else {"phase": best["id"], **found}
     return {
         "phases": results,
         "transcodes": [_transcode_result(name, row, best) for name, row in transcodes.items()],
         "bottleneck": bottleneck,
-        "best": fastest,
     }
 
 
-def _phase_result(row: _PhaseRow, cores: int) -> dict[str, Any]:
+def _phase_result(number: int, row: _Row, cores: int) -> dict[str, Any]:
     runs = row.runs
     report = runs[-1].report if runs else {}
-    settings = row.config.backends
     vram = [run.report["peak_vram_bytes"] for run in runs if run.report["peak_vram_bytes"]]
     return {
-        "id": row.phase.id,
-        "name": row.phase.name,
+        "id": number,
+        "name": PHASES[number].name,
         "backends": {
-            stage: str(getattr(settings, stage))
-            for stage in ("decode", "infer", "composite", "encode")
+            stage: str(getattr(row.configs[0].backends, stage)) for stage in STAGES if row.configs
         },
         "available": bool(runs),
         "reason": row.reason,
-        "fps": row.median_of(lambda run: run.fps),
+        "fps": row.median(lambda run: run.fps),
         "fps_samples": [run.fps for run in runs],
-        "run_fps": row.median_of(lambda run: run.run_fps),
+        "run_fps": row.median(lambda run: run.run_fps),
         "run_fps_samples": [run.run_fps for run in runs],
-        "startup_s": row.median_of(lambda run: run.wall_s - run.frames / run.fps),
+        "startup_s": row.median(lambda run: run.wall_s - run.frames / run.fps),
         "speedup": None,
-        "stage_ms": row.medians_of(lambda run: run.stage_ms),
-        "load": row.medians_of(lambda run: run.stage_load),
-        "cpu_load": row.median_of(lambda run: min(1.0, run.cpu_s / run.wall_s / cores)),
+        "stage_ms": row.medians(lambda run: run.stage_ms),
+        "load": row.medians(lambda run: run.stage_load),
+        "cpu_load": row.median(lambda run: min(1.0, run.cpu_s / run.wall_s / cores)),
+        "gpu": report.get("gpu"),
         "psnr_db": None,
         "ssim": None,
         "identical": False,
@@ -253,17 +229,17 @@ def _phase_result(row: _PhaseRow, cores: int) -> dict[str, Any]:
 
 
 def _compare(
-    results: list[dict[str, Any]], rows: Sequence[_PhaseRow], tell: Callable[[str], None]
+    results: list[dict[str, Any]], outputs: Sequence[Path], log: Callable[[str], None]
 ) -> None:
     """Speed-up and likeness of each phase to phase 0."""
     first = results[0]
-    for result, row in zip(results, rows, strict=True):
+    for result, output in zip(results, outputs, strict=True):
         if not (first["available"] and result["available"]):
             continue
         result["speedup"] = result["fps"] / first["fps"]
         if result is not first:
-            tell(f"comparing phase {result['id']} with phase 0")
-            pictures = compare_pictures(rows[0].config.output, row.config.output).pictures
+            log(f"comparing phase {result['id']} with phase 0")
+            pictures = compare_pictures(outputs[0], output).pictures
             psnr, ssim = (pictures.statistic(metric, "y") for metric in ("psnr", "ssim"))
             if psnr is not None:
                 result["identical"] = psnr.identical  # JSON has no infinity
@@ -274,23 +250,26 @@ def _compare(
 def _transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict[str, _Row]:
     """Renders with parts left out, and plain transcodes by ffmpeg."""
     config = replace(config, output=folder / f"floor{config.output.suffix}")
-    rows: dict[str, _Row] = {
-        name: _PhaseRow(phase, config, partial(_render_without, part, folder))
-        for name, part, phase in _LEFT_OUT
+    rows = {
+        name: _Row(partial(_render_without, part, folder), _configs(config, phase))
+        for name, (part, phase) in _FLOORS.items()
     }
-    executables = ffmpeg_executables()
-    executable = executables[-1] if executables else ""  # the user's own rather than the extra's
-    plain = _phase_config(config, _ALL_CPU, InferBackend.CPU)
-    transcode = partial(_ffmpeg_transcode, executable, plain, info, folder)
-    if not executable:
-        return {**rows, "ffmpeg": _Row(transcode, "no ffmpeg found: pip install '.[quality]'")}
-    words = (ask_ffmpeg(executable, "-version") or "").split()
-    name = f"ffmpeg {words[2].partition('-')[0]}" if len(words) > 2 else "ffmpeg"
-    problem = driver_problem(chosen_gpu(config.backends.gpu))
-    if problem is None and "cuda" not in (ask_ffmpeg(executable, "-hwaccels") or "").split():
-        problem = "this ffmpeg cannot decode on a GPU"
-    rows[name] = _Row(transcode)
-    rows[f"{name}: NVDEC"] = _Row(partial(transcode, "-hwaccel", "cuda"), problem)
+    executable = (ffmpeg_executables() or [""])[-1]  # the user's own rather than the extra's
+    missing = None if executable else "no ffmpeg found: pip install '.[quality]'"
+    no_nvdec = missing or driver_problem(chosen_gpu(config.backends.gpu))
+    if no_nvdec is None and "cuda" not in (ask_ffmpeg(executable, "-hwaccels") or "").split():
+        no_nvdec = "this ffmpeg cannot decode on a GPU"
+    version = (ask_ffmpeg(executable, "-version") or "").split()[2:3]
+    name = " ".join(["ffmpeg", *version]).partition("-")[0]
+    ways = {
+        f"{name} transcode": ([], missing),
+        f"{name} transcode (NVDEC)": (["-hwaccel", "cuda"], no_nvdec),
+    }
+    for label, (decoding, problem) in ways.items():
+        run = partial(_ffmpeg_transcode, executable, info, folder, decoding)
+        rows[label] = _Row(run, _configs(config, _ALL_CPU))
+        if problem is not None:
+            rows[label] = _Row(run, [], [problem])
     return rows
 
 
@@ -309,7 +288,7 @@ def _render_without(part: str, folder: Path, config: RenderConfig) -> Run:
 
 
 def _ffmpeg_transcode(
-    executable: str, config: RenderConfig, info: VideoInfo, folder: Path, *decoding: str
+    executable: str, info: VideoInfo, folder: Path, decoding: Sequence[str], config: RenderConfig
 ) -> Run:
     """The same encoder with the same settings, sound copied."""
     output = folder / f"ffmpeg{config.output.suffix}"
@@ -338,13 +317,13 @@ def _ffmpeg_transcode(
 
 
 def _transcode_result(name: str, row: _Row, best: dict[str, Any] | None) -> dict[str, Any]:
-    whole = row.median_of(lambda run: run.run_fps)
+    whole = row.median(lambda run: run.run_fps)
     steady = [run.fps for run in row.runs if run.report]
     return {
         "name": name,
         "available": bool(row.runs),
         "reason": row.reason,
-        "fps": median(steady),
+        "fps": statistics.median(steady) if steady else None,
         "fps_samples": steady,
         "run_fps": whole,
         "run_fps_samples": [run.run_fps for run in row.runs],

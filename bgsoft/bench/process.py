@@ -126,7 +126,7 @@ def preset_text(config: RenderConfig) -> str:
     return as_toml(Preset(name="bench", description="bench", path=Path(), settings=settings))
 
 
-def run_render(config: RenderConfig, folder: Path, *extra: str) -> Run:
+def run_render(config: RenderConfig, folder: Path) -> Run:
     """Run ``bgsoft render`` with exactly these settings; its output is overwritten.
 
     Raises:
@@ -137,7 +137,6 @@ def run_render(config: RenderConfig, folder: Path, *extra: str) -> Run:
     command = [
         *(sys.executable, "-m", "bgsoft", "render", str(config.input), str(config.output)),
         *("--preset", str(preset), "-y", "-q", "--progress", "none", "--report", str(report)),
-        *extra,
     ]
     if config.duration_seconds is not None:
         command += ["--duration", repr(config.duration_seconds)]

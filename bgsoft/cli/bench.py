@@ -17,14 +17,13 @@ _EPILOG = (
     " they take is missing here.\n\n"
     + flags.examples(
         "bench",
-        "bench in.mp4 --json now.json --plot now.html",
+        "bench in.mp4 --json now.json --plot now.png",
         "bench in.mp4 --baseline before.json --fail-slower 10",
     )
 )
-_PARTS = ("phases", "stages")
 _SETTINGS = (
-    *("effect", "strength", "background", "model", "codec", "quality", "speed"),
-    *("gpu", "batch", "precision", "threads"),
+    *("effect", "strength", "background", "model", "matte", "mask_every", "face", "refine"),
+    *("codec", "quality", "speed", "gpu", "batch", "precision", "threads"),
 )
 
 
@@ -44,18 +43,11 @@ def bench(
         Path | None,
         _result("Write everything, raw samples too.", "--json", metavar="FILE.json"),
     ] = None,
-    trace: Annotated[
-        Path | None,
-        _result(
-            "Write what each thread and GPU stream did when, for ui.perfetto.dev.",
-            metavar="FILE.json",
-        ),
-    ] = None,
     plot: Annotated[
         Path | None,
         _result(
-            "Draw the results: a page or a picture (pip install '.[plot]').",
-            metavar="FILE.html|png|svg",
+            "Draw frames a second and the time of each stage (pip install '.[plot]').",
+            metavar="FILE.png|svg",
         ),
     ] = None,
     baseline: Annotated[
@@ -74,30 +66,17 @@ def bench(
             min=0.0,
         ),
     ] = None,
-    tune: Annotated[
-        bool,
-        _effort(
-            "Find the best batch size, queue depth and encoder threads; print a preset.", "--tune"
-        ),
-    ] = False,
-    quick: Annotated[
-        bool, _effort("Measure briefly: a look, no figures to rely on.", "--quick")
-    ] = False,
-    only: Annotated[
-        str | None,
-        _effort("Whole renders, or stages alone. [default: both]", metavar="|".join(_PARTS)),
-    ] = None,
     seconds: Annotated[
-        float | None,
+        float,
         _effort(
-            "Seconds of video in each render; shorter clips are looped. [default: 10]",
+            "Seconds of video in each render; shorter clips are rendered whole. [default: 10]",
             metavar="N",
             min=0.5,
         ),
-    ] = None,
+    ] = 10.0,
     rounds: Annotated[
-        int | None, _effort("How often each row is measured. [default: 3]", metavar="N", min=1)
-    ] = None,
+        int, _effort("How often each row is measured. [default: 3]", metavar="N", min=1)
+    ] = 3,
     preset: flags.Preset = "soft",
     quiet: Annotated[
         bool, flags.option("Print neither progress nor tables.", "--quiet", "-q")
@@ -109,12 +88,11 @@ def bench(
 ) -> int:
     """Measure how fast this machine renders, and where the time goes.
 
-    Renders on the CPU alone, then with one stage after another on the GPU; a plain transcode
-    beside them; then every stage alone.
+    Renders on the CPU alone, then with one stage after another on the GPU; beside them renders with
+    parts left out, and a plain transcode.
     """
     import json
     import sys
-    from dataclasses import replace
 
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import ExitCode
@@ -122,44 +100,33 @@ def bench(
     from bgsoft.infer.providers import require_runtime
     from bgsoft.options import settings_from_options
     from bgsoft.outputs import check_target, made_folders, write_whole
-    from bgsoft.plotting.page import check_plot
+    from bgsoft.plotting import check_plot
     from bgsoft.tables import terminal_text
 
     console = Console()
     with traceback_on_error(verbose):
-        if only is not None and only not in _PARTS:
-            raise ConfigError(f"--only must be {' or '.join(_PARTS)}, not {only!r}")
         if fail_slower is not None and baseline is None:
             raise ConfigError("--fail-slower needs --baseline FILE")
         if plot is not None:
             check_plot(plot)
-        for what, path in (("results", json_file), ("trace", trace), ("plot", plot)):
+        for what, path in (("results", json_file), ("plot", plot)):
             if path is not None:
                 check_target(path, what, others=[input] if input is not None else ())
         given = settings_from_options(settings, from_text=True)
         require_runtime()
-        from bgsoft.bench.run import QUICK, BenchOptions, Effort, run_bench
+        from bgsoft.bench.baseline import slower_than
+        from bgsoft.bench.run import run_bench
         from bgsoft.bench.tables import tables
 
-        effort = QUICK if quick else Effort()
-        if seconds is not None:
-            effort = replace(effort, seconds=seconds)
-        if rounds is not None:
-            effort = replace(effort, rounds=rounds)
         results = run_bench(
-            BenchOptions(
-                input=input,
-                preset=preset,
-                flags=given,
-                effort=effort,
-                phases=only != "stages",
-                stages=only != "phases",
-                tune=tune,
-                trace=trace,
-                baseline=baseline,
-                command=["bgsoft", *sys.argv[1:]],
-            ),
-            tell=(lambda _text: None) if quiet else console.err,
+            input,
+            preset=preset,
+            flags=given,
+            seconds=seconds,
+            rounds=rounds,
+            baseline=baseline,
+            command=["bgsoft", *sys.argv[1:]],
+            log=(lambda _text: None) if quiet else console.err,
         )
         targets = [path for path in (json_file, plot) if path is not None]
         with made_folders(targets, lambda text: console.err(f"notice: {text}")):
@@ -167,15 +134,13 @@ def bench(
                 text = json.dumps(results, indent=1, default=str)
                 write_whole(json_file, "results", text + "\n")
             if plot is not None:
-                from bgsoft.bench.plot import write_plot
+                from bgsoft.bench.plot import write_bench_plot
 
-                write_plot(results, plot)
+                write_bench_plot(results, plot)
         if not quiet:
             for table in tables(results):
                 console.out(terminal_text(table) + "\n")
         if fail_slower is not None:
-            from bgsoft.bench.baseline import slower_than
-
             if not results["baseline"]["comparable"]:
                 console.error(f"{baseline} is not the same measurement: nothing was compared")
                 return ExitCode.RENDER_FAILED

@@ -56,7 +56,7 @@ def compare(
         Path | None,
         _output(
             "Draw the figures frame by frame (pip install '.[plot]').",
-            metavar="FILE.html|png|svg",
+            metavar="FILE.png|svg",
         ),
     ] = None,
     verbose: Annotated[
@@ -80,7 +80,7 @@ def compare(
         from bgsoft.compare.pictures import Region
         from bgsoft.compare.tables import checks_table, pictures_table, write_comparison_plot
         from bgsoft.errors import ConfigError
-        from bgsoft.plotting.page import check_plot
+        from bgsoft.plotting import check_plot
         from bgsoft.tables import terminal_text
 
         region = parse_choice(Region, mask_region or Region.FOREGROUND, "--mask-region")
@@ -98,8 +98,8 @@ def compare(
         with made_folders(targets, lambda text: console.err(f"notice: {text}")):
             if json_file is not None:
                 result.write_json(json_file)
-            if plot is not None:
-                write_comparison_plot(result, plot)
+            if plot is not None and result.pictures is not None:
+                write_comparison_plot(result, result.pictures, plot)
     console.out(f"A  {result.a}\nB  {result.b}\n")
     console.out(terminal_text(pictures_table(result)))
     console.out()

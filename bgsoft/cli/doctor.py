@@ -89,8 +89,8 @@ def _lines(report: DoctorReport) -> list[str]:
     return lines + _verdict(report)
 
 
-def _row(title: str, text: object) -> str:
-    return f"  {title:<16} {text}"
+def _row(title: str, text: object, width: int = 16) -> str:
+    return f"  {title:<{width}} {text}"
 
 
 def _versions(report: DoctorReport) -> list[str]:
@@ -123,13 +123,12 @@ def _machine(report: DoctorReport) -> list[str]:
 
 def _backends(report: DoctorReport) -> list[str]:
     lines = ["Backends, best first"]
-    trials = {(trial.stage, trial.backend): trial for trial in report.trials}
     for stage, candidates in report.stages.items():
         for position, candidate in enumerate(candidates):
-            trial = trials.get((stage, candidate.name))
+            found = report.findings.get(stage, {}).get(candidate.name)
             state = "ok" if candidate.available else f"no: {candidate.reason}"
-            if candidate.available and trial is not None and trial.ms_per_frame is not None:
-                state += f", {trial.ms_per_frame:.2f} ms a frame: {trial.detail}"
+            if found is not None and found.ms_per_frame is not None:
+                state += f", {found.ms_per_frame:.2f} ms a frame: {found.detail}"
             fix = f" ({candidate.fix})" if candidate.fix else ""
             title = stage if position == 0 else ""
             lines.append(f"  {title:<10} {candidate.name:<9} {state}{fix}")
@@ -139,20 +138,9 @@ def _backends(report: DoctorReport) -> list[str]:
 def _codecs(report: DoctorReport) -> list[str]:
     lines = ["Encoders"]
     lines += [_row(name, "ok" if ok else "missing") for name, ok in report.encoders.items()]
-    if report.decode_caps:
-        lines.append("NVDEC decodes")
-    for caps in report.decode_caps:
-        text = f"up to {caps.max_size}" if caps.supported else f"no: {caps.reason or 'not here'}"
-        lines.append(_row(f"{caps.codec} {caps.bit_depth} bits", text))
-    if report.encode_caps:
-        lines.append("NVENC encodes")
-    for made in report.encode_caps:
-        text = "no" if made.reason is None else f"no: {made.reason}"
-        if made.supported:
-            ten = " and 10" if made.features.get("support_10bit_encode") else ""
-            width, height = (made.features.get(f"{side}_max") for side in ("width", "height"))
-            text = f"8{ten} bits, up to {width}x{height}"
-        lines.append(_row(made.codec, text))
+    if report.video_engines:
+        lines.append("NVDEC and NVENC")
+    lines += [_row(name, said, 21) for name, said in report.video_engines.items()]
     return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -174,29 +174,6 @@ def compare_pictures(
             times_b=second.times,
             notices=_notices(first, "A") + _notices(second, "B") + _depths(first, second),
         )
-
-
-def vmaf_of_frames(ffmpeg: Ffmpeg, frames: Sequence[Frame], path: Path) -> float:
-    """Mean VMAF of a video, 0–100.
-
-    Args:
-        ffmpeg: Scores.
-        frames: The reference, on the host: what was encoded, in the same order.
-        path: What is judged.
-
-    Raises:
-        BackendUnavailableError: ffmpeg failed.
-        MediaError: The video cannot be read.
-        ValueError: It has more or fewer frames.
-    """
-    with ExitStack() as stack:
-        coded = _Video(path, stack)
-        format = coded.format
-        depth = max(format.bit_depth, frames[0].format.bit_depth)
-        scorer = stack.enter_context(VmafScorer(ffmpeg, format.width, format.height, depth))
-        for reference, frame in zip(frames, coded.frames(), strict=True):
-            scorer.push(_planar(reference, depth), _planar(frame, depth))
-        return float(np.mean(scorer.finish()))
 
 
 def _notices(video: _Video, name: str) -> list[str]:

@@ -1,21 +1,23 @@
-"""What a comparison found, as tables to print, and as a page with each measure frame by frame."""
+"""What a comparison found, as tables to print, and as charts of each measure frame by frame."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bgsoft.compare.result import Comparison, Curve, Pictures
-from bgsoft.plotting.charts import Chart, line_chart
-from bgsoft.plotting.page import Block, write_page
-from bgsoft.tables import FAILED, NONE, Table
+from bgsoft.plotting import Chart, write_plot
+from bgsoft.tables import NONE, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 _PLANES = {"y": "Y", "cb": "Cb", "cr": "Cr", "all": "all"}
 _DECIMALS = {"psnr": 2, "ssim": 4, "vmaf": 2}
 _UNITS = {"vmaf": "of 100", "psnr": "dB", "ssim": ""}
-_TOP = {"vmaf": 100.0, "psnr": math.inf, "ssim": 1.0}
-"""The best value; PSNR has none."""
+_CHART_INCHES = 2.8
 
 
 def pictures_table(result: Comparison) -> Table:
@@ -68,64 +70,45 @@ def checks_table(result: Comparison) -> Table:
     return Table(
         f"Checks: {passed} of {len(result.checks)} pass",
         ("", "", ""),
-        [("pass" if c.ok else FAILED, c.name, c.detail) for c in result.checks],
+        [("pass" if c.ok else "FAIL", c.name, c.detail) for c in result.checks],
         text_columns=3,
     )
 
 
-def write_comparison_plot(result: Comparison, path: Path) -> None:
-    """Write the page.
+def write_comparison_plot(result: Comparison, pictures: Pictures, path: Path) -> None:
+    """Draw each measure, frame by frame.
 
     Args:
         result: What was compared.
-        path: As :func:`bgsoft.plotting.page.write_page` takes it.
+        pictures: Its pictures.
+        path: ``.png`` or ``.svg``.
 
     Raises:
-        BgsoftError: As there.
+        OutputError: The file cannot be written.
     """
-    blocks: list[Block | None] = [
-        f"A, the reference: {result.a}. B: {result.b}. bgsoft {result.versions['bgsoft']}",
-        *(f"B misses what was asked: {failure}" for failure in result.failures),
-        pictures_table(result),
-    ]
-    if result.pictures is not None:
-        for metric in _UNITS:
-            blocks += _curve_charts(result.pictures, metric)
-    blocks.append(checks_table(result))
-    blocks += [f"Notice: {notice}" for notice in result.notices]
+    metrics = dict.fromkeys(curve.metric for curve in pictures.curves)
     title = f"{Path(result.b).name} compared with {Path(result.a).name}"
-    write_page(title, blocks, path)
+    write_plot(path, title, [_chart(pictures, metric) for metric in metrics])
 
 
-def _curve_charts(pictures: Pictures, metric: str) -> Iterator[Chart | str | None]:
-    """The chart of one measure; where PSNR is infinite, words."""
-    curves = {
-        _PLANES[curve.plane]: curve
-        for curve in pictures.curves
-        if curve.metric == metric
-        and curve.plane != "all"
-        and curve.statistic is not None
-        and not curve.statistic.identical
-    }
-    lines = {
-        name: [None if v is None or math.isinf(v) else v for v in curve.values]
-        for name, curve in curves.items()
-    }
-    known = [value for values in lines.values() for value in values if value is not None]
-    if not known:
-        return
-    luma = curves["Y"].statistic if "Y" in curves else None
-    mark = None
-    if luma is not None and math.isfinite(luma.worst):
-        mark = (luma.worst_seconds, luma.worst, f"worst: frame {luma.worst_frame}")
-    low, high = min(known), max(known)
-    margin = (high - low) * 0.08 or abs(high) * 0.02
-    # Twice below, where the worst frame is pointed out.
-    bounds = (low - 2 * margin, max(high, min(high + margin, _TOP[metric])))
-    title = f"{metric.upper()}, frame by frame"
-    yield line_chart(title, _UNITS[metric], pictures.seconds, lines, bounds=bounds, mark=mark)
-    for name, curve in curves.items():
-        equal = sum(value is not None and math.isinf(value) for value in curve.values)
-        if equal:
-            words = f"{name}: {equal} of {pictures.frames} frames are identical"
-            yield f"{words} and not drawn: their PSNR is infinite."
+def _chart(pictures: Pictures, metric: str) -> Chart:
+    """The planes' curves of one measure, and the worst frame of luma."""
+    curves = [c for c in pictures.curves if c.metric == metric and c.plane != "all"]
+    luma = pictures.statistic(metric, "y")
+    worst = None if luma is None or luma.identical else luma
+    title = metric.upper()
+    if worst is not None:
+        title += f", worst in frame {worst.worst_frame}"
+
+    def draw(axes: Axes) -> None:
+        for curve in curves:
+            # Infinite where the frames are equal: a gap, as where there is nothing to measure.
+            shown = [math.nan if v is None or math.isinf(v) else v for v in curve.values]
+            axes.plot(pictures.seconds, shown, label=_PLANES[curve.plane])
+        if worst is not None:
+            axes.plot(worst.worst_seconds, worst.worst, "o", color="red", markersize=4)
+        axes.set_xlabel("s")
+        axes.set_ylabel(_UNITS[metric])
+        axes.legend()
+
+    return Chart(title, _CHART_INCHES, draw)

@@ -44,12 +44,6 @@ class GpuMonitor:
         self._own_memory = True
         self._reason: str | None = None
 
-    @property
-    def peak_memory_bytes(self) -> int | None:
-        """Most memory seen in use, by this process where the driver reports that, else by all."""
-        values = self._values.get("memory_bytes")
-        return None if values is None else int(max(values))
-
     def start(self) -> None:
         """Begin to sample; NVML itself is started on the thread, so that nothing waits for it."""
         self._thread.start()
@@ -176,7 +170,8 @@ def watched(
         yield watch
     finally:
         watch.summary = monitor.stop()
-    watch.peak_bytes = monitor.peak_memory_bytes
-    if watch.peak_bytes is None:
-        watch.peak_bytes = device.used_bytes()  # with all that the block allocated still there
+    peak = watch.summary["max"].get("memory_bytes")
+    if peak is None:
+        peak = device.used_bytes()  # with all that the block allocated still there
         watch.summary["memory_of"] = "device"
+    watch.peak_bytes = int(peak)

@@ -18,7 +18,8 @@ import cupy
 
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Frame
-from bgsoft.pipeline.metrics import Observer, StageClock
+from bgsoft.pipeline.metrics import StageClock
+from bgsoft.pipeline.trace import TraceRecorder
 
 R = TypeVar("R")
 
@@ -32,10 +33,10 @@ class DeviceTimer:
     Results are read once the device is through with a batch, so nothing waits for them.
 
     Args:
-        observer: Also called for each stage's time on the device, at the cost of one wait.
+        observer: Also given each stage's time on the device, at the cost of one wait.
     """
 
-    def __init__(self, observer: Observer | None = None) -> None:
+    def __init__(self, observer: TraceRecorder | None = None) -> None:
         self._observer = observer
         self._origin: Any = None
         self._origin_ns = 0
@@ -103,11 +104,11 @@ class DeviceExecution:
         device: Where the frames are.
         stream: The stream of all work, also the networks'.
         batch: Frames at a time.
-        observer: Called for each stage's time on the device.
+        observer: Given each stage's time on the device.
     """
 
     def __init__(
-        self, device: CudaDevice, stream: Any, batch: int, observer: Observer | None = None
+        self, device: CudaDevice, stream: Any, batch: int, observer: TraceRecorder | None = None
     ) -> None:
         self.batch = batch
         self._device = device

@@ -9,41 +9,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from bgsoft.report import Progress
+
+if TYPE_CHECKING:
+    from bgsoft.pipeline.trace import TraceRecorder
+
 
 _INTERVAL_SECONDS = 0.1
 _WINDOW_SECONDS = 3.0
 """Frame rate and load shown are means over this long: steady, yet quick to follow a change."""
 
 
-class Observer(Protocol):
-    """Is called for everything that the clocks measure, while it happens; from any thread.
-
-    Times are nanoseconds of :func:`time.perf_counter_ns`.
-    """
-
-    def begin(self, name: str) -> None:
-        """The calling thread begins something."""
-        ...
-
-    def end(self, name: str, started_ns: int, ended_ns: int, call: int) -> None:
-        """The calling thread has ended what it began last; ``call`` counts from 0."""
-        ...
-
-    def device_span(self, row: str, name: str, started_ns: int, ended_ns: int, call: int) -> None:
-        """A device has worked on something, in the order of its row."""
-        ...
-
-    def counter(self, name: str, value: float) -> None:
-        """A figure has this value from now on."""
-        ...
-
-
 @contextmanager
-def observed(observer: Observer | None, name: str, call: int = 0) -> Iterator[None]:
-    """Tell an observer, where there is one, of a ``with`` block that is no stage's work."""
+def observed(observer: TraceRecorder | None, name: str, call: int = 0) -> Iterator[None]:
+    """Record a ``with`` block that is no stage's work, where there is a trace."""
     with StageClock(name, observer, calls=call).measure():
         yield
 
@@ -53,7 +34,7 @@ class StageClock:
     """Busy time of one stage. One thread writes it; others may read."""
 
     name: str = ""
-    observer: Observer | None = None
+    observer: TraceRecorder | None = None
     busy_ns: int = 0
     """Wall time spent inside the stage, waiting for neighbours not included."""
     calls: int = 0
@@ -61,17 +42,14 @@ class StageClock:
     @contextmanager
     def measure(self) -> Iterator[None]:
         """Add the time of a ``with`` block."""
-        observer = self.observer
-        if observer is not None:
-            observer.begin(self.name)
         started = time.perf_counter_ns()
         try:
             yield
         finally:
             ended = time.perf_counter_ns()
             self.busy_ns += ended - started
-            if observer is not None:
-                observer.end(self.name, started, ended, self.calls)
+            if self.observer is not None:
+                self.observer.thread_span(self.name, started, ended, self.calls)
             self.calls += 1
 
     def ms_per(self, frames: int) -> float:
@@ -83,7 +61,7 @@ class StageClock:
 class Metrics:
     """The clocks of one pipeline, by stage."""
 
-    observer: Observer | None = None
+    observer: TraceRecorder | None = None
     """Given to every clock made from now on; None, the rule, costs nothing."""
     stages: dict[str, StageClock] = field(default_factory=dict)
 

@@ -1,5 +1,4 @@
-"""Records what a pipeline does, for Perfetto (https://ui.perfetto.dev) and ``chrome://tracing``;
-names its stages to NVIDIA's profilers.
+"""Records what a pipeline does, for Perfetto (https://ui.perfetto.dev) and ``chrome://tracing``.
 
 The file is the Trace Event Format's JSON object: complete events (``X``) on a row for each thread
 and device stream, counters (``C``), instants (``i``) and the rows' names (``M``). Times are
@@ -9,7 +8,6 @@ microseconds since the process began.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -17,11 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bgsoft.outputs import write_whole
-from bgsoft.pipeline.metrics import Observer
 from bgsoft.startup import Span, process_start_ns
-
-_PROFILER_VARIABLES = ("NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
-"""Set in a process that Nsight Systems or another NVTX tool has started."""
 
 _HOST, _DEVICE, _START = 1, 2, 3
 _GROUPS = {_HOST: "threads", _DEVICE: "GPU streams", _START: "start"}
@@ -45,12 +39,10 @@ class _Event(NamedTuple):
 class TraceRecorder:
     """Keeps every event in memory until :meth:`write`. Thread-safe.
 
-    Args:
-        also: Another observer, called for the same.
+    Times are nanoseconds of :func:`time.perf_counter_ns`.
     """
 
-    def __init__(self, also: Observer | None = None) -> None:
-        self._also = also
+    def __init__(self) -> None:
         self._start_ns = process_start_ns()
         # Appending to a list is atomic: recording takes no lock.
         self._events: list[_Event] = []
@@ -59,21 +51,17 @@ class TraceRecorder:
         self.dropped = 0
         """Events that found no room."""
 
-    def begin(self, name: str) -> None:
-        """See :class:`bgsoft.pipeline.metrics.Observer`, as for the next three."""
-        if self._also is not None:
-            self._also.begin(name)
-
-    def end(self, name: str, started_ns: int, ended_ns: int, call: int) -> None:
-        if self._also is not None:
-            self._also.end(name, started_ns, ended_ns, call)
+    def thread_span(self, name: str, started_ns: int, ended_ns: int, call: int) -> None:
+        """The calling thread has worked on something; ``call`` counts from 0."""
         self._keep(_Event("X", _HOST, self._thread(), name, started_ns, ended_ns, call))
 
     def device_span(self, row: str, name: str, started_ns: int, ended_ns: int, call: int) -> None:
+        """A device has worked on something, in the order of its row."""
         number = self._row(_DEVICE, row)
         self._keep(_Event("X", _DEVICE, number, name, started_ns, ended_ns, call))
 
     def counter(self, name: str, value: float) -> None:
+        """A figure has this value from now on."""
         self._keep(_Event("C", _HOST, 0, name, time.perf_counter_ns(), value))
 
     def instant(self, name: str) -> None:
@@ -146,37 +134,3 @@ class TraceRecorder:
         """
         text = json.dumps(self.to_dict(**other), separators=(",", ":"))
         write_whole(path, "trace", text + "\n")
-
-
-class NvtxRanges:
-    """Stages as NVTX ranges for NVIDIA's profilers; see :class:`Observer`.
-
-    Args:
-        nvtx: Has ``RangePush(name)`` and ``RangePop()``.
-    """
-
-    def __init__(self, nvtx: Any) -> None:
-        self._nvtx = nvtx
-
-    def begin(self, name: str) -> None:
-        self._nvtx.RangePush(name)
-
-    def end(self, name: str, started_ns: int, ended_ns: int, call: int) -> None:
-        self._nvtx.RangePop()
-
-    def device_span(self, row: str, name: str, started_ns: int, ended_ns: int, call: int) -> None:
-        """Nothing to tell: the profiler sees the device itself."""
-
-    def counter(self, name: str, value: float) -> None:
-        """Nothing to tell: NVTX 1's C interface, which CuPy wraps, has no counters."""
-
-
-def profiler_ranges() -> NvtxRanges | None:
-    """Ranges for the profiler that is attached; None where none is, or where there is no CuPy."""
-    if not any(os.environ.get(name) for name in _PROFILER_VARIABLES):
-        return None
-    try:
-        from cupy.cuda import nvtx
-    except ImportError:
-        return None
-    return NvtxRanges(nvtx) if hasattr(nvtx, "RangePush") else None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,27 +59,11 @@ class SkippedError(BackendUnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check that passed has to tell."""
+    """What a check that passed has found."""
 
     detail: str
     ms_per_frame: float | None = None
     """Of short runs, alone on the machine or not: a sign of life, no benchmark."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """One backend of one stage, tried."""
-
-    stage: str
-    backend: str
-    ok: bool
-    reason: str | None = None
-    """Why it does not work."""
-    fix: str | None = None
-    ms_per_frame: float | None = None
-    """As :attr:`Finding.ms_per_frame`."""
-    detail: str = ""
-    """What ran, and how it compares with the CPU."""
 
 
 class Checks:
@@ -238,47 +222,35 @@ def decibels(value: float) -> str:
     return "equal" if math.isinf(value) else f"{value:.1f} dB"
 
 
-def run_trials(
+def try_candidates(
     stages: Mapping[str, Sequence[Candidate]], folder: Path, gpu: int = 0
-) -> list[Trial]:
-    """Try every candidate; those that were found unavailable before are not tried.
+) -> Iterator[tuple[str, Candidate, Finding | None]]:
+    """Run every backend that is available for a moment.
 
     Args:
         stages: As :func:`bgsoft.backends.probe_all` gives them.
         folder: Empty, for files of a few megabytes.
         gpu: CUDA device number.
+
+    Yields:
+        (stage, candidate, what was found); a candidate that fails is unavailable, with the reason.
     """
     checks = Checks(folder, gpu, stages)
-    trials: dict[str, Callable[[str], Finding]] = {
-        "decode": checks.decode,
-        "infer": checks.infer,
-        "composite": checks.composite,
-        "encode": checks.encode,
-    }
-    return [
-        _try(stage, candidate, trials[stage])
-        for stage, candidates in stages.items()
-        for candidate in candidates
-    ]
-
-
-def _try(stage: str, candidate: Candidate, trial: Callable[[str], Finding]) -> Trial:
-    reason, fix = candidate.reason, candidate.fix
-    if candidate.available:
-        try:
-            found = trial(candidate.name)
-        except BackendUnavailableError as exc:
-            reason = exc.message
-        except BgsoftError as exc:
-            reason = str(exc)
-        except Exception as exc:  # whatever a vendor's library raises is the answer, no accident
-            reason = f"{type(exc).__name__}: {exc}"
-        else:
-            return Trial(
-                stage=stage,
-                backend=candidate.name,
-                ok=True,
-                ms_per_frame=found.ms_per_frame,
-                detail=found.detail,
-            )
-    return Trial(stage=stage, backend=candidate.name, ok=False, reason=reason, fix=fix)
+    for stage, candidates in stages.items():
+        check: Callable[[str], Finding] = getattr(checks, stage)
+        for candidate in candidates:
+            if not candidate.available:
+                yield stage, candidate, None
+                continue
+            try:
+                found = check(candidate.name)
+            except BackendUnavailableError as exc:
+                reason = exc.message
+            except BgsoftError as exc:
+                reason = str(exc)
+            except Exception as exc:  # whatever a vendor's library raises is the answer
+                reason = f"{type(exc).__name__}: {exc}"
+            else:
+                yield stage, candidate, found
+                continue
+            yield stage, replace(candidate, available=False, reason=reason), None

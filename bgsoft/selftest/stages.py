@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,10 @@ from bgsoft.compare.measure import mean_squared_error, psnr
 from bgsoft.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.encode.base import Encoder
 from bgsoft.errors import VerificationError
 from bgsoft.frame import Array, Frame
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.containers import container_for
-from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.segment.create import make_host_driver
@@ -190,39 +188,22 @@ def encode_frames(
     info, settings = stream_info(frames[0].format), EncodeConfig(codec=codec)
     builder = _builder(None if backend == "cpu" else device)
     fed = [to_device(frame) for frame in frames] if builder.on_device else frames
-    encoder, seconds = encode_file(
-        path, fed, info, lambda muxer: builder.make_encoder(backend, muxer, settings, info)
-    )
-    with CpuDecoder(path) as decoder:
-        time_base = decoder.info.time_base
-    seen, _ = decode_clip(path)
-    expected = [frame.pts * frame.time_base for frame in frames]
-    if [shown.pts * time_base for shown in seen] != expected:
-        raise VerificationError(f"{encoder}: {len(seen)} frames at other times came back")
-    sent = [DecodedFrame(frame.pts, frame.luma, frame.chroma) for frame in frames]
-    return encoder, lowest_psnr_db(seen, sent), 1000 * seconds / len(frames)
-
-
-def encode_file(
-    path: Path, frames: Sequence[Frame], info: VideoInfo, make: Callable[[Muxer], Encoder]
-) -> tuple[str, float]:
-    """Encode frames, which are where the encoder takes them, into a file without sound.
-
-    Returns:
-        The encoder's name, and the seconds from the first frame to the last packet.
-
-    Raises:
-        BgsoftError: As encoder and muxer.
-    """
     with Muxer(path, container_for(path), info, copy_tracks=False) as muxer:
-        encoder = make(muxer)
+        encoder = builder.make_encoder(backend, muxer, settings, info)
         try:
             started = time.perf_counter()
-            for frame in frames:
+            for frame in fed:
                 encoder.encode(frame)
             encoder.finish()
             seconds = time.perf_counter() - started
             muxer.finish()
         finally:
             encoder.close()
-    return encoder.name, seconds
+    with CpuDecoder(path) as decoder:
+        time_base = decoder.info.time_base
+    seen, _ = decode_clip(path)
+    expected = [frame.pts * frame.time_base for frame in frames]
+    if [shown.pts * time_base for shown in seen] != expected:
+        raise VerificationError(f"{encoder.name}: {len(seen)} frames at other times came back")
+    sent = [DecodedFrame(frame.pts, frame.luma, frame.chroma) for frame in frames]
+    return encoder.name, lowest_psnr_db(seen, sent), 1000 * seconds / len(frames)

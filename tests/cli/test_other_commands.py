@@ -169,7 +169,7 @@ ADDRESS = "http://127.0.0.1:1/x.mp4"
         (["render", "-q", str(SAMPLE), ADDRESS], 5),
         (["render", "-q", str(SAMPLE), "out.mp4", "--report", ADDRESS], 5),
         (["preview", ADDRESS, "out.png"], 3),
-        (["bench", ADDRESS, "--quick", "-q"], 3),
+        (["bench", ADDRESS, "-q"], 3),
         (["compare", ADDRESS, str(SAMPLE)], 3),
     ],
 )
@@ -197,8 +197,7 @@ def test_doctor_json(run: Run) -> None:
     assert report["problems"] == []
     assert all(model["ok"] for model in report["models"])
     assert report["cpu_count"] >= 1
-    tried = {(trial["stage"], trial["backend"]): trial for trial in report["trials"]}
-    assert all(tried[stage, "cpu"]["ok"] for stage in report["stages"])
+    assert all("cpu" in report["findings"][stage] for stage in report["stages"])
     assert any("NVENC" in part for part in report["never_run"])
 
 

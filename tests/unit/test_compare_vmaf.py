@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bgsoft.compare import vmaf
-from bgsoft.compare.pictures import compare_pictures, vmaf_of_frames
 from bgsoft.compare.vmaf import Ffmpeg, PlanarPicture, VmafScorer, find_ffmpeg
-from bgsoft.config import Codec, EncodeConfig
 from bgsoft.errors import BackendUnavailableError
-from bgsoft.frame import Frame, FrameFormat, PixelLayout
-from tests.fakes import host_planes
-from tests.rendering import draw, encode_frames, video_info
 
 try:
     FOUND: Ffmpeg | None = find_ffmpeg()
@@ -74,28 +68,6 @@ def test_nothing_is_left_when_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path
         assert list(tmp_path.iterdir())
     assert not list(tmp_path.iterdir())
     assert scorer._process.returncode is not None
-
-
-@needs_vmaf
-@pytest.mark.parametrize("layout", list(PixelLayout))
-def test_the_benchmark_scores_as_compare_does(tmp_path: Path, layout: PixelLayout) -> None:
-    """Frames in memory against a file, and the same frames in a file, whatever their clocks."""
-    assert FOUND is not None
-    format = FrameFormat(width=160, height=120, layout=layout)
-    info = video_info(format, time_base=Fraction(1, 30_000), frame_rate=Fraction(30_000, 1001))
-    pts = [1001 * index for index in range(12)]
-    frames = [Frame(host_planes(format), format, i, p, info.time_base) for i, p in enumerate(pts)]
-    for frame in frames:
-        draw(frame.planes, format, frame.index)
-    lossless, rough = tmp_path / "lossless.mkv", tmp_path / "rough.mp4"
-    encode_frames(lossless, info, pts, settings=EncodeConfig(codec=Codec.FFV1))
-    encode_frames(rough, info, pts, settings=EncodeConfig(codec=Codec.HEVC, quality=40))
-    compared = compare_pictures(lossless, rough, ffmpeg=FOUND).pictures
-    statistic = compared.statistic("vmaf", "y")
-    assert statistic is not None
-    assert vmaf_of_frames(FOUND, frames, rough) == pytest.approx(statistic.mean, abs=1e-6)
-    with pytest.raises(ValueError, match="longer"):
-        vmaf_of_frames(FOUND, frames[:-1], rough)
 
 
 def script(path: Path, filters: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,8 @@ from bgsoft.cli.doctor import _lines
 from bgsoft.doctor import DoctorReport, examine
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.infer.providers import Missing
-from bgsoft.machine import DecodeCaps, EncodeCaps, GpuInfo
-from bgsoft.selftest.checks import Trial
+from bgsoft.machine import GpuInfo
+from bgsoft.selftest.checks import Finding
 from bgsoft.selftest.parity import Parity
 
 
@@ -50,28 +51,17 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
     """A machine with a GPU; the value says what fails in its trials, and why."""
     faults: dict[tuple[str, str], str] = {}
 
-    def run(stages: dict[str, list[Candidate]], folder: Path, gpu: int) -> list[Trial]:
+    def run(stages: dict[str, list[Candidate]], folder: Path, gpu: int) -> Iterator[Any]:
         assert folder.is_dir()
-        trials = []
         for stage, candidates in stages.items():
             for one in candidates:
                 fault = one.reason or faults.get((stage, one.name))
-                trials.append(
-                    Trial(
-                        stage=stage,
-                        backend=one.name,
-                        ok=fault is None,
-                        reason=fault,
-                        fix=one.fix,
-                        ms_per_frame=None if fault else 1.25,
-                        detail="" if fault else f"{one.name} ran",
-                    )
-                )
-        return trials
+                found = None if fault else Finding(f"{one.name} ran", 1.25)
+                yield stage, replace(one, available=fault is None, reason=fault), found
 
     monkeypatch.setattr(doctor, "probe_all", lambda _gpu: GPU_STAGES)
     monkeypatch.setattr(doctor, "_parity", lambda _gpu: ([], None))
-    monkeypatch.setattr("bgsoft.selftest.checks.run_trials", run)
+    monkeypatch.setattr("bgsoft.selftest.checks.try_candidates", run)
     return faults
 
 
@@ -111,7 +101,7 @@ def test_a_gpu_makes_up_for_the_cpu(machine: dict[tuple[str, str], str]) -> None
 def test_without_a_self_test(machine: dict[tuple[str, str], str]) -> None:
     machine["encode", "nvenc"] = "not tried"
     report = examine(self_test=False)
-    assert report.trials == []
+    assert report.findings == {}
     assert report.parity == []
     assert report.stages["encode"][0].available
 
@@ -119,10 +109,8 @@ def test_without_a_self_test(machine: dict[tuple[str, str], str]) -> None:
 def test_this_machine_renders() -> None:
     report = examine()
     assert report.problems == []
-    tried = {(t.stage, t.backend): t for t in report.trials}
     for stage, candidates in report.stages.items():
-        for one in candidates:
-            assert tried[stage, one.name].ok is one.available
+        assert set(report.findings[stage]) == {one.name for one in candidates if one.available}
         assert candidates[-1].available
     assert report.to_dict()["never_run"] == report.never_run
     assert "Never run by bgsoft's makers: inference on TensorRT, encoding on NVENC" in _lines(
@@ -145,18 +133,7 @@ def test_everything_about_a_gpu_is_shown(machine: dict[tuple[str, str], str]) ->
     report: DoctorReport = replace(
         examine(),
         gpu=info,
-        decode_caps=[
-            DecodeCaps(codec="HEVC", bit_depth=10, supported=True, max_size="8192x8192"),
-            DecodeCaps(codec="AV1", bit_depth=8, supported=False),
-        ],
-        encode_caps=[
-            EncodeCaps(
-                codec="hevc",
-                supported=True,
-                features={"support_10bit_encode": 1, "width_max": 8192, "height_max": 8192},
-            ),
-            EncodeCaps(codec="av1", supported=False, reason="NVENC: status 8"),
-        ],
+        video_engines={"NVDEC HEVC 10 bits": "up to 8192x8192", "NVENC av1": "no: status 8"},
         parity=[
             Parity(
                 name="matte, 8 bits",
@@ -173,10 +150,8 @@ def test_everything_about_a_gpu_is_shown(machine: dict[tuple[str, str], str]) ->
         "runtime 12.9, driver up to 13.0",
         "9.10.2",
         "TensorRT         not found",
-        "HEVC 10 bits     up to 8192x8192",
-        "AV1 8 bits       no: not here",
-        "hevc             8 and 10 bits, up to 8192x8192",
-        "av1              no: NVENC: status 8",
+        "NVDEC HEVC 10 bits    up to 8192x8192",
+        "NVENC av1             no: status 8",
         "TOO FAR: max 3, mean 0.01 (allowed: 2)",
     ):
         assert words in text
@@ -216,32 +191,30 @@ def test_a_gpu_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.nvrtc, found.cudnn, found.tensorrt) == (None, "9.10.2", None)
 
 
-def test_nvdec_is_asked_for_every_codec(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(gpu: int, codec: str, depth: int) -> dict[str, int]:
+def test_video_engines_are_asked_for_every_codec(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decoding(gpu: int, codec: str, depth: int) -> dict[str, int]:
         assert gpu == 2
         if codec == "AV1":
             raise BackendUnavailableError("NVDEC does not answer: no")
         return {"supported": int(depth == 8), "width_max": 4096, "height_max": 2304}
 
-    monkeypatch.setattr("bgsoft.cuda.video_codec.decoder_caps", answer)
-    found = {(caps.codec, caps.bit_depth): caps for caps in described.decode_caps(2)}
-    assert found["H.264", 8].max_size == "4096x2304"
-    assert not found["HEVC", 10].supported
-    assert found["HEVC", 10].max_size is None
-    assert found["AV1", 8].reason == "NVDEC does not answer: no"
-
-
-def test_nvenc_is_asked_for_every_codec(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(_gpu: int, codec: str) -> dict[str, int]:
+    def encoding(_gpu: int, codec: str) -> dict[str, int]:
         if codec == "av1":
             raise BackendUnavailableError("NVENC: this GPU has no NVENC")
-        return {"width_max": 4096}
+        return {"support_10bit_encode": int(codec == "hevc"), "width_max": 4096, "height_max": 4096}
 
-    monkeypatch.setattr("bgsoft.cuda.video_codec.encoder_caps", answer)
-    h264, hevc, av1 = described.encode_caps(0)
-    assert h264.supported
-    assert hevc.features == {"width_max": 4096}
-    assert (av1.supported, av1.reason) == (False, "NVENC: this GPU has no NVENC")
+    monkeypatch.setattr("bgsoft.cuda.video_codec.decoder_caps", decoding)
+    monkeypatch.setattr("bgsoft.cuda.video_codec.encoder_caps", encoding)
+    found = described.video_engines(2)
+    assert len(found) == 10
+    assert found["NVDEC H.264 8 bits"] == "up to 4096x2304"
+    assert found["NVDEC HEVC 10 bits"] == "no: not on this GPU"
+    assert found["NVDEC AV1 8 bits"] == "no: NVDEC does not answer: no"
+    assert found["NVENC h264"] == "8 bits, up to 4096x4096"
+    assert found["NVENC hevc"] == "8 and 10 bits, up to 4096x4096"
+    assert found["NVENC av1"] == "no: NVENC: this GPU has no NVENC"
+    monkeypatch.setattr("bgsoft.cuda.video_codec.decoder_caps", lambda *_: None)
+    assert not any(name.startswith("NVDEC") for name in described.video_engines(2))
 
 
 def test_a_library_that_fails_does_not_stop_the_doctor(

@@ -74,17 +74,21 @@ class Nvml:
         return self._answer("temperature", 40 + self.samples)
 
 
-def sampled(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> tuple[GpuMonitor, dict[str, Any]]:
-    """A monitor that has taken its first and its last sample, and its summary."""
+def sampled(
+    nvml: Nvml | None, monkeypatch: pytest.MonkeyPatch, bus_id: str = BUS_ID
+) -> dict[str, Any]:
+    """The summary of a monitor that has taken its first and its last sample."""
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    monitor = GpuMonitor(BUS_ID)
+    monitor = GpuMonitor(bus_id)
     monitor.start()
-    return monitor, monitor.stop()
+    summary = monitor.stop()
+    assert monitor.stop() == summary
+    return summary
 
 
 def test_means_and_maxima(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml(pid=os.getpid())
-    monitor, summary = sampled(nvml, monkeypatch)
+    summary = sampled(nvml, monkeypatch)
     assert summary["samples"] == 2
     assert summary["reason"] is None
     assert summary["mean"] == {
@@ -98,9 +102,7 @@ def test_means_and_maxima(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert summary["max"]["sm_pct"] == 20
     assert summary["memory_of"] == "process"
-    assert monitor.peak_memory_bytes == 2000
     assert not nvml.open
-    assert monitor.stop() == summary
 
 
 def test_it_goes_on_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,12 +114,6 @@ def test_it_goes_on_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
     while nvml.samples < 10:
         time.sleep(0.001)
     assert monitor.stop()["samples"] >= 10
-
-
-def test_in_a_container_the_memory_is_the_whole_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor, summary = sampled(Nvml(pid=None), monkeypatch)
-    assert summary["memory_of"] == "device"
-    assert monitor.peak_memory_bytes == 18_000_000
 
 
 @pytest.mark.parametrize(
@@ -133,61 +129,46 @@ def test_in_a_container_the_memory_is_the_whole_gpus(monkeypatch: pytest.MonkeyP
 def test_what_a_gpu_does_not_tell_is_left_out(
     lacks: set[str], gone: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    everything = set(sampled(Nvml(), monkeypatch)[1]["max"])
+    everything = set(sampled(Nvml(), monkeypatch)["max"])
     nvml = Nvml()
     nvml.missing = lacks
-    monitor, summary = sampled(nvml, monkeypatch)
-    assert everything - set(summary["max"]) == gone
-    assert (monitor.peak_memory_bytes is None) == ("memory_bytes" in gone)
+    assert everything - set(sampled(nvml, monkeypatch)["max"]) == gone
 
 
-def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)  # type: ignore[arg-type]
-    monitor = GpuMonitor(BUS_ID)
-    monitor.start()
-    summary = monitor.stop()
+def test_why_nothing_could_be_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = sampled(None, monkeypatch)
     assert summary["reason"] == "pynvml is missing: pip install nvidia-ml-py"
     assert (summary["samples"], summary["max"]) == (0, {})
-    assert monitor.peak_memory_bytes is None
-
-
-def test_a_driver_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml()
+    unknown = sampled(nvml, monkeypatch, "0000:ff:00.0")
+    assert "does not know the GPU at 0000:ff:00.0: Not Found" in unknown["reason"]
+    assert not nvml.open
 
     def refuse() -> None:
         raise NotSupportedError("Driver Not Loaded")
 
     monkeypatch.setattr(nvml, "nvmlInit", refuse)
-    assert sampled(nvml, monkeypatch)[1]["reason"] == "NVML does not start: Driver Not Loaded"
+    assert sampled(nvml, monkeypatch)["reason"] == "NVML does not start: Driver Not Loaded"
 
 
-def test_a_gpu_that_nvml_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = Nvml()
+@pytest.mark.parametrize(
+    ("nvml", "peak_bytes", "memory_of"),
+    [
+        (Nvml(pid=os.getpid()), 2000, "process"),
+        (Nvml(), 18_000_000, "device"),  # in a container NVML names other processes
+        (None, 123, "device"),  # in use at the end
+    ],
+)
+def test_watching(
+    monkeypatch: pytest.MonkeyPatch, nvml: Nvml | None, peak_bytes: int, memory_of: str
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    monitor = GpuMonitor("0000:ff:00.0")
-    monitor.start()
-    assert "does not know the GPU at 0000:ff:00.0: Not Found" in monitor.stop()["reason"]
-    assert not nvml.open
-
-
-def test_watching(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml(pid=os.getpid()))  # type: ignore[arg-type]
     device: Any = SimpleNamespace(bus_id=BUS_ID, used_bytes=lambda: 123)
     with watched(device) as watch:
         assert watch.summary is None
     assert watch.summary is not None
-    assert watch.summary["samples"] == 2
-    assert watch.peak_bytes == 2000
-
-
-def test_without_nvml_the_memory_in_use_at_the_end_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)  # type: ignore[arg-type]
-    device: Any = SimpleNamespace(bus_id=BUS_ID, used_bytes=lambda: 123)
-    with watched(device) as watch:
-        pass
-    assert watch.peak_bytes == 123
-    assert watch.summary is not None
-    assert watch.summary["memory_of"] == "device"
+    assert watch.summary["memory_of"] == memory_of
+    assert watch.peak_bytes == peak_bytes
 
 
 def test_the_watch_ends_where_the_render_fails(monkeypatch: pytest.MonkeyPatch) -> None:

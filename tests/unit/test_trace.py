@@ -9,23 +9,12 @@ from typing import Any
 import pytest
 
 from bgsoft.errors import OutputError
+from bgsoft.frame import FrameFormat
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing
-from bgsoft.pipeline.trace import NvtxRanges, TraceRecorder, profiler_ranges
-from bgsoft.selftest.clips import stream_info
+from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.stages import host_planes
 from bgsoft.startup import Parts, logged, span
-
-
-class FakeNvtx:
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def RangePush(self, name: str) -> None:  # noqa: N802 - CuPy's name
-        self.calls.append(f"push {name}")
-
-    def RangePop(self) -> None:  # noqa: N802
-        self.calls.append("pop")
 
 
 def spans(trace: dict[str, Any]) -> list[dict[str, Any]]:
@@ -144,7 +133,7 @@ def test_an_unwritable_file_is_an_output_error(tmp_path: Path) -> None:
 
 
 def test_waiting_for_a_slot_is_shown() -> None:
-    format = stream_info_format()
+    format = FrameFormat(width=16, height=16)
     ring = FrameRing(1, lambda slot: host_planes(format, slot))
     recorder = TraceRecorder()
     ring.waiting.observer = recorder
@@ -156,25 +145,3 @@ def test_waiting_for_a_slot_is_shown() -> None:
     (span,) = spans(recorder.to_dict())
     assert span["name"] == "wait for a slot"
     assert span["dur"] == pytest.approx(ring.waiting.busy_ns / 1000)
-
-
-def stream_info_format() -> Any:
-    from bgsoft.frame import FrameFormat
-
-    return stream_info(FrameFormat(width=16, height=16)).format
-
-
-def test_profiler_ranges_nest_with_the_blocks() -> None:
-    fake = FakeNvtx()
-    recorder = TraceRecorder(NvtxRanges(fake))
-    metrics = Metrics(recorder)
-    with metrics.stage("segment").measure(), metrics.stage("matte").measure():
-        pass
-    assert fake.calls == ["push segment", "push matte", "pop", "pop"]
-    assert len(spans(recorder.to_dict())) == 2
-
-
-def test_no_ranges_without_a_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
-    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
-    assert profiler_ranges() is None

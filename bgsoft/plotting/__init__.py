@@ -1,1 +1,0 @@
-"""Pages of charts and tables, for ``bgsoft bench --plot`` and ``bgsoft compare --plot``."""
