@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -16,7 +18,7 @@ from bgsoft.backends import STAGES, Choice, may_use_gpu
 from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import Watch, watched
-from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats
+from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats, PtsRange
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError, RenderCancelledError
 from bgsoft.face.data import FaceDataWriter, open_face_data
@@ -38,6 +40,38 @@ from bgsoft.startup import Parts, logged, process_start_ns, span
 if TYPE_CHECKING:
     from bgsoft.pipeline.picture import PictureStages
     from bgsoft.stages import StageBuilder
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a video that is rendered by itself, to be joined with others
+    (:mod:`bgsoft.chunks`). Times are in the video's time base."""
+
+    frames: PtsRange
+    """What is rendered."""
+    kept_from: int
+    """Frames with an earlier pts only lead up to the part; they are not encoded."""
+    length: int
+    """Frames to expect from there on; for display only."""
+    began: int
+    """pts of the first frame of the whole render."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PartResult:
+    """What is known of a rendered part."""
+
+    report: RenderReport
+    lead: array[int]
+    """pts of the frames that led up to it, in order."""
+    packets: list[tuple[array[int], array[int]]]
+    """For each video: pts and duration of every packet, in decoding order."""
+    corrupt_packets: int
+    """Packets that could not be read."""
+    irregular: str | None
+    """Why frames may differ from those of a whole render; None: they don't."""
+    faces: dict[str, Any] | None
+    """See :meth:`bgsoft.face.step.FaceStep.seam`."""
 
 
 _PICTURE_KINDS = {
@@ -86,6 +120,39 @@ def render_config(
     return _Render(config, on_event).run(on_progress, cancel)
 
 
+def render_part(
+    config: RenderConfig,
+    part: Part,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> PartResult:
+    """Render a part of a video, without the tracks that are copied.
+
+    Args:
+        config: Its output is the part's; start and duration count no more.
+        part: Which frames.
+        on_progress: As :func:`render_config`.
+        on_event: Likewise; what concerns frames outside the part is not reported.
+        cancel: Likewise.
+
+    Raises:
+        BgsoftError: As :func:`render_config`.
+    """
+    require_runtime()
+    render = _Render(config, on_event, part)
+    report = render.run(on_progress, cancel)
+    return PartResult(
+        report=report,
+        lead=render.lead,
+        packets=render.packets,
+        corrupt_packets=render.corrupt_packets,
+        irregular=render.irregular,
+        faces=render.face_seam,
+    )
+
+
 def _check_beside(config: RenderConfig) -> None:
     """Raise OutputError where trace or report could not be written."""
     taken = [config.input, *config.videos, *filter(None, [config.face_data])]
@@ -106,6 +173,8 @@ class _Target:
         builder: StageBuilder,
         stack: ExitStack,
         on_event: Callable[[Event], None],
+        *,
+        copy_tracks: bool,
     ) -> None:
         main = path is config.output
         inputs = [config.input]
@@ -119,7 +188,7 @@ class _Target:
                 self.file.temporary,
                 container_for(path),
                 info,
-                copy_tracks=main,
+                copy_tracks=main and copy_tracks,
                 start_seconds=config.start_seconds,
                 duration_seconds=config.duration_seconds,
                 output_path=path,
@@ -136,12 +205,22 @@ class _Target:
 
 
 class _Sink:
-    """Gives every finished frame to each target."""
+    """Gives every finished frame to each target, but those before a pts."""
 
-    def __init__(self, targets: list[_Target]) -> None:
+    def __init__(self, targets: list[_Target], stats: DecodeStats, kept_from: int | None) -> None:
         self._targets = targets
+        self._stats = stats
+        self._kept_from = kept_from
+        self.concealed = 0
+        """Damaged frames among those that were taken."""
+        self.damage_before = 0
+        """Packets that were unreadable by the time of the first frame that was taken."""
 
     def encode(self, frame: Frame) -> None:
+        if self._kept_from is not None and frame.pts < self._kept_from:
+            self.damage_before = self._stats.corrupt_packets
+            return
+        self.concealed += frame.concealed
         for target in self._targets:
             target.encoder.encode(frame)
 
@@ -156,9 +235,21 @@ class _Sink:
 class _Render:
     """Everything that lives as long as one render."""
 
-    def __init__(self, config: RenderConfig, on_event: Callable[[Event], None] | None) -> None:
+    def __init__(
+        self,
+        config: RenderConfig,
+        on_event: Callable[[Event], None] | None,
+        part: Part | None = None,
+    ) -> None:
         self._config = config
+        self._part = part
         self._listener = on_event
+        self.lead: array[int] = array("q")
+        self.packets: list[tuple[array[int], array[int]]] = []
+        self.corrupt_packets = 0
+        self.irregular: str | None = None
+        self.face_seam: dict[str, Any] | None = None
+        """As in :class:`PartResult`, once it has run."""
         ranges = profiler_ranges()
         self._recorder = None if config.trace is None else TraceRecorder(ranges)
         self._lock = threading.Lock()
@@ -173,6 +264,11 @@ class _Render:
         self._emit(Event(kind=kind, message=message, **more))
 
     def _emit(self, event: Event) -> None:
+        part = self._part
+        if part is not None and event.pts is not None:
+            end = part.frames.end
+            if event.pts < part.kept_from or (end is not None and event.pts >= end):
+                return
         with self._lock:
             self._events.append(event)
             if self._recorder is not None:
@@ -196,7 +292,8 @@ class _Render:
     def _run(
         self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
     ) -> RenderReport:
-        config, stack = self._config, self._stack
+        config, stack, part = self._config, self._stack, self._part
+        kept_from = None if part is None else part.kept_from
         spans = stack.enter_context(logged())
         with Parts() as parts:
             building = parts.begin("backends", partial(self._make_builder, parts))
@@ -205,7 +302,8 @@ class _Render:
             builder = building.result()
             stack.callback(builder.close)
             model = resolve(config.segment.model)
-            self._open_others()
+            if part is None:
+                self._open_others()
             for notice in info.notices:
                 self._tell("notice", notice, stage="decode")
             # Decoder and picture stages are made beside each other, and beside what follows.
@@ -213,7 +311,9 @@ class _Render:
             making = parts.begin("picture stages", partial(self._make_stages, builder, info, model))
             with span("output"):
                 targets = [
-                    _Target(path, config, info, builder, stack, self._emit)
+                    _Target(
+                        path, config, info, builder, stack, self._emit, copy_tracks=part is None
+                    )
                     for path in config.videos
                 ]
         decoder, stages = decoding.result(), making.result()
@@ -223,20 +323,23 @@ class _Render:
         if cancel is not None and cancel.is_set():
             raise RenderCancelledError("interrupted")
         meter = ProgressMeter(
-            _expected_frames(info, config), self._metrics, on_progress or (lambda _progress: None)
+            _expected_frames(info, config) if part is None else part.length,
+            self._metrics,
+            on_progress or (lambda _progress: None),
         )
         with span("ring"):
             ring = builder.make_ring(info.format, stages.held)
         if self._recorder is not None:
             self._recorder.add_start(spans)
         setup_seconds = time.perf_counter() - self._started
+        sink = _Sink(targets, decoder.stats, kept_from)
         pipeline = Pipeline(
             decoder=decoder,
             stage=stages,
-            sink=_Sink(targets),
+            sink=sink,
             ring=ring,
             metrics=self._metrics,
-            on_tick=meter.tick,
+            on_tick=lambda _frames: meter.tick(targets[0].encoder.frames),
             cancel=cancel,
         )
         on_value = None if self._recorder is None else self._recorder.counter
@@ -245,19 +348,29 @@ class _Render:
         stages.close()  # on a GPU, the last clocks are read now
         for event in decoder.events:
             self._emit(event)
-        self._report_damage(decoder.stats)
+        if part is None:
+            self._report_damage(sink.concealed, decoder.stats)
+        kept = result.decoded_pts
+        if kept_from is not None:
+            first = bisect_left(kept, kept_from)
+            self.lead, kept = kept[:first], kept[first:]
         for target in targets:
-            check_pts(result, sorted(target.muxer.video_pts), "written", "was written as")
+            check_pts(kept, sorted(target.muxer.video_pts), "written", "was written as")
+            self.packets.append((target.muxer.video_pts, target.muxer.video_durations))
+        self.irregular = _irregularity(decoder.stats, sink.damage_before)
+        self.corrupt_packets = decoder.stats.corrupt_packets
         if self._face_data is not None:
             self._face_data.finish()
         for target in targets:
             target.file.commit()
         if self._face_data is not None:
             self._face_data.publish()
-        meter.finish(len(result.encoded_pts))
+        meter.finish(len(kept))
         report = self._report(
-            info, model, builder, targets[0], decoder.stats, result, setup_seconds, watch
+            info, model, builder, targets[0], sink.concealed, result, kept, setup_seconds, watch
         )
+        if builder.faces is not None:
+            self.face_seam = builder.faces.seam()
         if self._recorder is not None and config.trace is not None:
             stages_run = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
             self._recorder.write(
@@ -286,16 +399,30 @@ class _Render:
     def _open_decoder(self, builder: StageBuilder, info: VideoInfo) -> Decoder:
         config = self._config
         settings = DecodeSettings(
-            start_seconds=config.start_seconds, duration_seconds=config.duration_seconds
+            start_seconds=config.start_seconds,
+            duration_seconds=config.duration_seconds,
+            range=None if self._part is None else self._part.frames,
         )
         return builder.open_decoder(config.input, settings, info)
 
     def _make_stages(
         self, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
     ) -> PictureStages:
-        return builder.make_picture_stages(
-            self._config, info, model, self._metrics, self._scene_cut, self._face_data
+        part = self._part
+        kept_from = None if part is None else part.kept_from
+        stages = builder.make_picture_stages(
+            self._config,
+            info,
+            model,
+            self._metrics,
+            self._scene_cut,
+            self._face_data,
+            kept_from=kept_from,
+            began=None if part is None else part.began * info.time_base,
         )
+        if builder.faces is not None:
+            builder.faces.kept_from = kept_from
+        return stages
 
     def _open_others(self) -> None:
         """Begin what is written beside the videos, and make the folders of all."""
@@ -334,12 +461,9 @@ class _Render:
                 )
             self._tell("fallback", f"{what}: {reason}")
 
-    def _report_damage(self, stats: DecodeStats) -> None:
-        if stats.concealed_frames or stats.corrupt_packets:
-            text = (
-                f"the input is damaged: {stats.concealed_frames} frames concealed, "
-                f"{stats.corrupt_packets} packets unreadable"
-            )
+    def _report_damage(self, concealed: int, stats: DecodeStats) -> None:
+        text = damage_text(concealed, stats.corrupt_packets)
+        if text is not None:
             self._tell("repair", text, stage="decode")
         if stats.repaired_pts:
             text = f"{stats.repaired_pts} missing or falling timestamps repaired"
@@ -351,15 +475,16 @@ class _Render:
         model: ResolvedModel,
         builder: StageBuilder,
         target: _Target,
-        stats: DecodeStats,
+        concealed: int,
         result: PipelineResult,
+        kept: array[int],
         setup_seconds: float,
         watch: Watch,
     ) -> RenderReport:
-        frames = len(result.encoded_pts)
+        frames = len(kept)
         first = result.first_frame_seconds
         wall = time.perf_counter() - self._started
-        ticks = result.encoded_pts[-1] - result.encoded_pts[0] + result.last_duration
+        ticks = kept[-1] - kept[0] + result.last_duration
         device = builder.used_device
         loaded = model.for_provider(
             builder.choices["infer"].backend, self._config.backends.precision
@@ -368,9 +493,9 @@ class _Render:
             bgsoft_version=__version__,
             input=str(self._config.input),
             output=str(self._config.output),
-            frames_decoded=len(result.decoded_pts),
+            frames_decoded=frames,
             frames_encoded=frames,
-            concealed_frames=stats.concealed_frames,
+            concealed_frames=concealed,
             duration_s=float(ticks * info.time_base),
             wall_s=wall,
             fps=frames / wall,
@@ -403,6 +528,24 @@ def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:
     rest = max(0, total - round(config.start_seconds * rate))
     seconds = config.duration_seconds
     return rest if seconds is None else min(rest, round(seconds * rate))
+
+
+def damage_text(concealed: int, corrupt_packets: int) -> str | None:
+    """What to report of a damaged input; None where it is whole."""
+    if not concealed and not corrupt_packets:
+        return None
+    return (
+        f"the input is damaged: {concealed} frames concealed, {corrupt_packets} packets unreadable"
+    )
+
+
+def _irregularity(stats: DecodeStats, damage_before: int) -> str | None:
+    """What makes a part's frames depend on frames long before them; None: nothing."""
+    if damage_before:
+        return "it is damaged where parts meet"
+    if stats.repaired_pts:
+        return "timestamps had to be repaired"
+    return "its clock or picture size changes" if stats.irregular else None
 
 
 _FOLLOWED = {"segment": "infer", "matte": "composite"}

@@ -120,7 +120,8 @@ class StreamDecoder(Closing, Generic[P]):
             DecodeError: No frame lies in the wanted stretch of time.
         """
         corrupt_before = self.stats.corrupt_packets
-        for index, timed in enumerate(self._wanted()):
+        part = self._settings.range
+        for index, timed in enumerate(self._wanted(), part.index if part else 0):
             self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
             planes = ring.acquire()
             frame = Frame(
@@ -165,6 +166,9 @@ class StreamDecoder(Closing, Generic[P]):
 
     def _wanted_pts(self) -> tuple[int | None, int | None]:
         """First pts wanted, and the first that is too late; None: no limit."""
+        part = self._settings.range
+        if part is not None:
+            return part.first, part.end
         # Added as written in decimal, so that 0.1 + 0.2 is the frame at 0.3.
         start = Fraction(str(max(0.0, self._settings.start_seconds)))
         length = self._settings.duration_seconds
@@ -188,7 +192,7 @@ class StreamDecoder(Closing, Generic[P]):
             leap_ticks=round(ticks_per_second * FORWARD_SECONDS),
         ):
             if timed.jumped:
-                self._restarted = True
+                self._restarted = self.stats.irregular = True
                 message = "the clock is restarted; later frames are moved to follow on"
                 self._report("repair", message, timed.pts)
             if last is not None and timed.pts - last > gap_ticks:

@@ -203,6 +203,9 @@ class ZoomedSegmenter(Segmenter):
     def reset(self) -> None:
         self._rotation.reset()
 
+    def renew(self) -> None:
+        self._rotation.reset()
+
     def close(self) -> None:
         for network in self._networks:
             network.close()
