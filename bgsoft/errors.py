@@ -17,6 +17,7 @@ Tree::
     │   └── ModelIntegrityError        a model file is not what the catalogue says
     ├── InferenceError                 a model failed on a frame
     ├── VerificationError              frames or timestamps were lost on the way
+    ├── StallError                     a stage has come to a standstill
     ├── WorkerDiedError                a process that worked on a task ended without an answer
     └── RenderCancelledError           the caller asked the render to stop
 
@@ -43,6 +44,7 @@ __all__ = [
     "OutputError",
     "PresetError",
     "RenderCancelledError",
+    "StallError",
     "UnsupportedFormatError",
     "VerificationError",
     "WorkerDiedError",
@@ -131,6 +133,10 @@ class InferenceError(BgsoftError):
 
 class VerificationError(BgsoftError):
     """Decoded and encoded frames differ in number or timestamps."""
+
+
+class StallError(BgsoftError):
+    """No frame has passed any stage for too long; the one that did not return is ``stage``."""
 
 
 class WorkerDiedError(BgsoftError):

@@ -34,6 +34,17 @@ def show_only(gpu: int) -> None:
     _only = gpu
 
 
+def shown_by_parent(gpu: int | None) -> None:
+    """The same, for a process whose parent has done it for both."""
+    global _only
+    _only = gpu
+
+
+def shown_gpu() -> int | None:
+    """The GPU that alone is shown, if one is."""
+    return _only
+
+
 def cuda_number(gpu: int) -> int:
     """CUDA's number, in this process, of the GPU that the user calls ``gpu``."""
     return 0 if gpu == _only else gpu
@@ -83,6 +94,33 @@ def open_context(gpu: int) -> None:
     device, context = ctypes.c_int(0), ctypes.c_void_p()
     if driver.cuDeviceGet(ctypes.byref(device), gpu) == 0:
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+
+
+def context_fault() -> str | None:
+    """What has made a GPU's primary context unusable, for the rest of this process.
+
+    None where they are well, or none is open. After an illegal address or a failed launch, every
+    call returns the same error, and only a new process helps.
+    """
+    if driver_problem(0) is not None:
+        return None
+    driver = ctypes.CDLL("libcuda.so.1")
+    count, flags, active = ctypes.c_int(0), ctypes.c_uint(0), ctypes.c_int(0)
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    for gpu in range(count.value):
+        driver.cuDevicePrimaryCtxGetState(gpu, ctypes.byref(flags), ctypes.byref(active))
+        if not active.value:
+            continue
+        context = ctypes.c_void_p()
+        fault = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), gpu)
+        if fault == 0:
+            driver.cuCtxPushCurrent_v2(context)
+            fault = driver.cuCtxSynchronize()
+            driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+            driver.cuDevicePrimaryCtxRelease_v2(gpu)
+        if fault != 0:
+            return f"CUDA error {fault}: the GPU's context is lost"
+    return None
 
 
 def driver_version() -> str | None:

@@ -73,6 +73,16 @@ class Told:
 
     task_id: int
     message: object
+    part: int | None = None
+    """Which of a followup's tasks sent it; None: the task itself, or a followup's last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """A task's worker has died, and it is tried again."""
+
+    task_id: int
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +93,11 @@ class Finished:
     result: object = None
     error: BaseException | None = None
     """What it raised, or :class:`bgsoft.errors.WorkerDiedError`; None: it succeeded."""
+    traceback: str | None = None
+    """Where that was raised, as text."""
 
 
-Update = Started | Told | Finished
+Update = Started | Told | Retrying | Finished
 
 
 class Executor(Protocol):

@@ -1,0 +1,211 @@
+"""Worker processes on this machine.
+
+They are started as programs of their own rather than by :mod:`multiprocessing`, whose way to start
+a process runs the caller's main module again: a script that calls bgsoft without guarding its main
+part would run itself once more in every worker.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
+
+from bgsoft.closing import Closing
+from bgsoft.cuda.driver import shown_gpu
+from bgsoft.errors import WorkerDiedError
+from bgsoft.jobs.task import Finished, Started, Task, Update
+from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving, WorkerSettings
+from bgsoft.workers import usable_cores
+
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from bgsoft.jobs.worker import main; main({fd})"
+_CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
+
+
+class Pool(Closing):
+    """An executor (:class:`bgsoft.jobs.task.Executor`) of processes, started as they are needed.
+
+    A worker that dies is replaced, and its task finishes with WorkerDiedError. Workers end by
+    themselves when this process does, however it ends.
+
+    Args:
+        workers: Most tasks at a time, 1 or more.
+        threads: Cores that each task plans for; None: their share of this machine's.
+        gpus: GPUs, as the user counts them, that are dealt out to the workers; each sees no other.
+            None: the tasks' settings decide.
+    """
+
+    def __init__(
+        self, workers: int, *, threads: int | None = None, gpus: Sequence[int] = ()
+    ) -> None:
+        self._threads = max(1, usable_cores() // workers) if threads is None else threads
+        self._gpus = gpus
+        self._workers: list[_Worker | None] = [None] * workers
+        self._queue: deque[tuple[int, bytes]] = deque()
+        self._ids = count()
+        self._updates: list[Update] = []
+
+    @property
+    def idle(self) -> int:
+        free = sum(worker is None or worker.is_free for worker in self._workers)
+        return max(0, free - len(self._queue))
+
+    def submit(self, task: Task) -> int:
+        task_id = next(self._ids)
+        self._queue.append((task_id, pickle.dumps(task)))
+        self._deal()
+        return task_id
+
+    def poll(self, timeout: float) -> list[Update]:
+        until = time.monotonic() + timeout
+        while True:
+            self._listen(0.0 if self._updates else max(0.0, until - time.monotonic()))
+            self._deal()
+            if self._updates or time.monotonic() >= until:
+                updates, self._updates = self._updates, []
+                return updates
+
+    def kill(self, task_id: int, reason: str) -> None:
+        """As declared; a task has a moment to clean up before its process is killed."""
+        for waiting in self._queue:
+            if waiting[0] == task_id:
+                self._queue.remove(waiting)
+                self._updates.append(Finished(task_id, error=WorkerDiedError(reason)))
+                return
+        for worker in self._workers:
+            if worker is not None and worker.task_id == task_id:
+                worker.end(reason)
+
+    def close(self) -> None:
+        workers = [worker for worker in self._workers if worker is not None]
+        self._workers = [None] * len(self._workers)
+        self._queue.clear()
+        for worker in workers:
+            worker.connection.close()
+        until = time.monotonic() + LEAVE_SECONDS
+        for worker in workers:
+            worker.wait(max(0.0, until - time.monotonic()))
+
+    def _deal(self) -> None:
+        """Give tasks to free workers, and start workers for them."""
+        for slot, worker in enumerate(self._workers):
+            if not self._queue:
+                return
+            if worker is None:
+                worker = self._workers[slot] = self._start(slot)
+            if worker.is_free:
+                task_id, pickled = self._queue.popleft()
+                worker.run(task_id, pickled)
+                self._updates.append(Started(task_id, f"pid {worker.process.pid}"))
+
+    def _start(self, slot: int) -> _Worker:
+        gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
+        return _Worker(WorkerSettings(threads=self._threads, gpu=gpu, only_gpu=shown_gpu()))
+
+    def _listen(self, timeout: float) -> None:
+        """Take what the workers say, and notice their deaths."""
+        workers = {w.connection: w for w in self._workers if w is not None}
+        now = time.monotonic()
+        for worker in workers.values():
+            timeout = min(timeout, max(0.0, worker.deadline - now))
+            if worker.deadline <= now:
+                worker.process.kill()
+        if not workers:
+            time.sleep(timeout)
+            return
+        for connection in wait(list(workers), timeout):
+            worker = workers[connection]  # type: ignore[index]
+            try:
+                message = worker.connection.recv()
+            except (EOFError, OSError):
+                self._workers[self._workers.index(worker)] = None
+                self._bury(worker)
+                continue
+            if isinstance(message, Leaving):
+                worker.end("")
+            elif worker.reason:
+                continue  # it is being ended: the reason is what counts
+            else:
+                self._updates.append(message)
+                if isinstance(message, Finished):
+                    worker.task_id = None
+
+    def _bury(self, worker: _Worker) -> None:
+        worker.connection.close()
+        code = worker.wait(LEAVE_SECONDS)
+        if worker.task_id is not None:
+            reason = worker.reason or f"its worker process {_ending(code)}"
+            self._updates.append(Finished(worker.task_id, error=WorkerDiedError(reason)))
+
+
+class _Worker:
+    """A process, and what it is doing."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.connection, theirs = Pipe()
+        program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
+        # Ctrl-C reaches every process of a terminal, and a closed one ends them: the parent hears
+        # of both, too, and sees to its workers.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
+        self.task_id: int | None = None
+        self.reason = ""
+        """Why it is being ended."""
+        self.deadline = float("inf")
+        """When it has to have ended, on the clock of :func:`time.monotonic`."""
+        self._send(settings)
+
+    @property
+    def is_free(self) -> bool:
+        return self.task_id is None and self.deadline == float("inf")
+
+    def run(self, task_id: int, pickled: bytes) -> None:
+        self.task_id = task_id
+        self._send((task_id, pickled))
+
+    def end(self, reason: str) -> None:
+        """Have it end, in a moment."""
+        self.reason = reason
+        self.deadline = time.monotonic() + LEAVE_SECONDS
+        self._send(None)
+
+    def wait(self, seconds: float) -> int:
+        """Its exit code, when it has ended; it is killed if that takes longer than this."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+    def _send(self, message: object) -> None:
+        with suppress(OSError):  # it has died: reading says so
+            self.connection.send(message)
+
+
+def _ending(code: int) -> str:
+    """How a process ended, by its exit code."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    number = signal.Signals(-code)
+    if number is signal.SIGKILL:
+        return "was killed (SIGKILL; the system may have run out of memory)"
+    if number in _CRASHES:
+        return f"crashed ({number.name})"
+    return f"was ended by {number.name}"

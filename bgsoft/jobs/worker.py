@@ -1,0 +1,158 @@
+"""The program of a worker process: takes one task after another from its parent.
+
+Imports, CUDA contexts and models stay from task to task. Nothing heavy is imported here, so that
+several workers start quickly.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from bgsoft.cuda.driver import context_fault, show_only, shown_by_parent
+from bgsoft.errors import RenderCancelledError, StallError, WorkerDiedError
+from bgsoft.jobs.task import Finished, Task, TaskContext, Told
+from bgsoft.report import Progress
+
+LEAVE_SECONDS = 3.0
+"""How long a task may take to clean up once its process is to end."""
+_PROGRESS_SECONDS = 0.2
+"""Progress is passed on this often at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What a worker is told once, before its first task."""
+
+    threads: int
+    gpu: int | None
+    only_gpu: int | None
+    """The GPU that the parent has hidden all others for, from its own children, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Said by a worker before it reports its last task: it ends after that."""
+
+
+class TaskError(Exception):
+    """Stands for an exception that cannot be sent."""
+
+
+def main(descriptor: int) -> NoReturn:
+    """Work until the other end of the socket is closed, or says that it is time to leave."""
+    # As for the command line: see there.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    connection = Connection(descriptor)
+    try:
+        settings = connection.recv()
+    except (EOFError, OSError):  # the parent has ended already
+        os._exit(1)
+    _Worker(connection, settings).work()
+
+
+class _Worker:
+    """Runs tasks in the main thread; another one listens."""
+
+    def __init__(self, connection: Connection, settings: WorkerSettings) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._tasks: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
+        self._cancel = threading.Event()
+        self._settings = settings
+
+    def work(self) -> NoReturn:
+        settings = self._settings
+        if settings.only_gpu is not None:
+            shown_by_parent(settings.only_gpu)
+        elif settings.gpu is not None:
+            show_only(settings.gpu)
+        threading.Thread(target=self._listen, daemon=True).start()
+        while (given := self._tasks.get()) is not None:
+            task_id, pickled = given
+            context = TaskContext(
+                tell=thinned(partial(self._tell, task_id)),
+                cancel=self._cancel,
+                threads=settings.threads,
+                gpu=settings.gpu,
+            )
+            finished = perform(task_id, pickled, context)
+            if leaves(finished.error):
+                self._send(Leaving())
+                self._tasks.put(None)
+            self._send(finished)
+        os._exit(0)
+
+    def _listen(self) -> None:
+        try:
+            while (given := self._connection.recv()) is not None:
+                self._tasks.put(given)
+        except (EOFError, OSError):
+            pass  # the parent has ended
+        self._cancel.set()
+        self._tasks.put(None)
+        time.sleep(LEAVE_SECONDS)
+        os._exit(1)
+
+    def _tell(self, task_id: int, message: object) -> None:
+        self._send(Told(task_id, message))
+
+    def _send(self, message: object) -> None:
+        with self._sending:
+            try:
+                self._connection.send(message)
+            except OSError:  # nobody listens any more: the other thread knows
+                self._cancel.set()
+
+
+def thinned(tell: Callable[[object], None]) -> Callable[[object], None]:
+    """``tell`` for a task's messages, with only so much of its progress as people can read."""
+    last = 0.0
+
+    def told(message: object) -> None:
+        nonlocal last
+        if isinstance(message, Progress):
+            now = time.monotonic()
+            if now - last < _PROGRESS_SECONDS and message.frames != message.total:
+                return
+            last = now
+        tell(message)
+
+    return told
+
+
+def perform(task_id: int, pickled: bytes, context: TaskContext) -> Finished:
+    """Run a task in this process; what comes back can be sent."""
+    try:
+        task: Task = pickle.loads(pickled)
+        result = task.run(context)
+        pickle.dumps(result)
+    except Exception as exc:
+        return Finished(task_id, error=_sendable(exc), traceback=traceback.format_exc())
+    return Finished(task_id, result)
+
+
+def leaves(error: BaseException | None) -> bool:
+    """Whether a process is of no more use after a task that raised this."""
+    return isinstance(error, StallError | WorkerDiedError | MemoryError)
+
+
+def _sendable(exc: Exception) -> Exception:
+    """An exception that says the same, and can be pickled there and back."""
+    fault = None if isinstance(exc, RenderCancelledError) else context_fault()
+    if fault is not None:
+        return WorkerDiedError(f"{exc} ({fault})", stage=getattr(exc, "stage", None))
+    try:
+        pickle.loads(pickle.dumps(exc))
+    except Exception:  # a class of somebody else's may do what it likes with its arguments
+        return TaskError(f"{type(exc).__name__}: {exc}")
+    return exc

@@ -1,0 +1,184 @@
+"""Tasks for worker processes that do what a test wants."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bgsoft.errors import DecodeError
+from bgsoft.jobs.task import Followup, TaskContext
+from bgsoft.report import Progress
+
+
+def progress(frames: int) -> Progress:
+    return Progress(
+        frames=frames, total=None, elapsed_seconds=1.0, fps=1.0, eta_seconds=None, load={}
+    )
+
+
+@dataclass(frozen=True)
+class Echo:
+    """Returns its value and where it was."""
+
+    value: object
+    label: str = "echo"
+
+    def run(self, context: TaskContext) -> object:
+        return {"value": self.value, "pid": os.getpid()}
+
+
+@dataclass(frozen=True)
+class Here:
+    """Says what its worker was given, and waits to be cancelled."""
+
+    label: str = "here"
+
+    def run(self, context: TaskContext) -> object:
+        context.tell((context.gpu, os.environ.get("CUDA_VISIBLE_DEVICES"), context.threads))
+        context.cancel.wait()
+        return None
+
+
+@dataclass(frozen=True)
+class Say:
+    messages: tuple[object, ...]
+    label: str = "say"
+
+    def run(self, context: TaskContext) -> object:
+        for message in self.messages:
+            context.tell(message)
+        return None
+
+
+@dataclass(frozen=True)
+class Fail:
+    error: BaseException
+    label: str = "fail"
+
+    def run(self, context: TaskContext) -> object:
+        raise self.error
+
+
+class AwkwardError(Exception):
+    """Cannot be made again from its arguments."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+
+
+@dataclass(frozen=True)
+class Awkward:
+    label: str = "awkward"
+
+    def run(self, context: TaskContext) -> object:
+        raise AwkwardError(5, "odd")
+
+
+@dataclass(frozen=True)
+class Die:
+    """Kills its own process, the first times that it runs."""
+
+    number: int = signal.SIGKILL
+    marks: Path | None = None
+    times: int = 1
+    label: str = "die"
+
+    def run(self, context: TaskContext) -> object:
+        if self.marks is not None:
+            done = len(list(self.marks.iterdir()))
+            if done >= self.times:
+                return "lived"
+            (self.marks / str(done)).touch()
+        os.kill(os.getpid(), self.number)
+        time.sleep(60)
+        return None
+
+
+@dataclass(frozen=True)
+class Exit:
+    code: int
+    label: str = "exit"
+
+    def run(self, context: TaskContext) -> object:
+        os._exit(self.code)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Says its process id, and waits to be cancelled; leaves a mark when it was."""
+
+    mark: Path | None = None
+    stubborn: bool = False
+    label: str = "wait"
+
+    def run(self, context: TaskContext) -> object:
+        context.tell(os.getpid())
+        while self.stubborn:
+            time.sleep(0.1)
+        context.cancel.wait()
+        if self.mark is not None:
+            self.mark.touch()
+        raise DecodeError("cancelled")
+
+
+@dataclass(frozen=True)
+class Crawl:
+    """Tells of the same frame again and again."""
+
+    label: str = "crawl"
+
+    def run(self, context: TaskContext) -> object:
+        while not context.cancel.wait(0.05):
+            context.tell(progress(3))
+        return None
+
+
+@dataclass(frozen=True)
+class Square:
+    value: int
+    label: str = "square"
+
+    def run(self, context: TaskContext) -> object:
+        context.tell(f"squaring {self.value}")
+        return self.value**2
+
+
+@dataclass(frozen=True)
+class Sum:
+    given: tuple[Any, ...] = ()
+    again: bool = False
+    label: str = "sum"
+
+    def run(self, context: TaskContext) -> object:
+        total = sum(self.given)
+        return Followup((Square(total),), Sum()) if self.again else total
+
+    def with_results(self, results: list[object]) -> Sum:
+        return replace(self, given=tuple(results))
+
+
+@dataclass(frozen=True)
+class Plan:
+    followup: Followup
+    label: str = "plan"
+
+    def run(self, context: TaskContext) -> object:
+        return self.followup
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Gives back the results that it is given."""
+
+    given: tuple[object, ...] = ()
+    label: str = "pair"
+
+    def run(self, context: TaskContext) -> object:
+        return list(self.given)
+
+    def with_results(self, results: list[object]) -> Pair:
+        return replace(self, given=tuple(results))
