@@ -7,7 +7,7 @@ import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -86,6 +86,7 @@ def render_config(
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
+    events: Sequence[Event] = (),
 ) -> RenderReport:
     """Render one video by settings that are already made; :func:`bgsoft.render` makes them.
 
@@ -95,6 +96,7 @@ def render_config(
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
             never from two at a time.
         cancel: Set it, from any thread, to stop the render.
+        events: What is known beforehand; reported first.
 
     Returns:
         What was done.
@@ -115,9 +117,12 @@ def render_config(
         container_for(path)
     if config.skip_existing and config.output.exists():
         return _skip(config)
-    _check_beside(config)
+    check_beside(config)
     require_runtime()
-    return _Render(config, on_event).run(on_progress, cancel)
+    render = _Render(config, on_event)
+    for event in events:
+        render.report(event)
+    return render.run(on_progress, cancel)
 
 
 def render_part(
@@ -153,13 +158,50 @@ def render_part(
     )
 
 
-def _check_beside(config: RenderConfig) -> None:
+def check_beside(config: RenderConfig) -> None:
     """Raise OutputError where trace or report could not be written."""
     taken = [config.input, *config.videos, *filter(None, [config.face_data])]
     for path, what in ((config.trace, "trace"), (config.report, "report")):
         if path is not None:
             check_target(path, what, overwrite=config.overwrite, others=taken)
             taken.append(path)
+
+
+def open_target(
+    path: Path,
+    config: RenderConfig,
+    info: VideoInfo,
+    stack: ExitStack,
+    on_event: Callable[[Event], None],
+    *,
+    copy_tracks: bool,
+) -> tuple[AtomicOutput, Muxer]:
+    """Begin one of the videos that are written: its file, which appears when it is whole, and its
+    muxer. Both are closed with the stack."""
+    file = stack.enter_context(
+        AtomicOutput(path, overwrite=config.overwrite, inputs=inputs_of(config))
+    )
+    muxer = stack.enter_context(
+        Muxer(
+            file.temporary,
+            container_for(path),
+            info,
+            copy_tracks=copy_tracks,
+            start_seconds=config.start_seconds,
+            duration_seconds=config.duration_seconds,
+            output_path=path,
+            on_event=on_event,
+        )
+    )
+    return file, muxer
+
+
+def inputs_of(config: RenderConfig) -> list[Path]:
+    """The files that are read, and must not be written."""
+    inputs = [config.input]
+    if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and config.effect.background:
+        inputs.append(Path(config.effect.background))
+    return inputs
 
 
 class _Target:
@@ -177,23 +219,8 @@ class _Target:
         copy_tracks: bool,
     ) -> None:
         main = path is config.output
-        inputs = [config.input]
-        if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and config.effect.background:
-            inputs.append(Path(config.effect.background))
-        self.file = stack.enter_context(
-            AtomicOutput(path, overwrite=config.overwrite, inputs=inputs)
-        )
-        self.muxer = stack.enter_context(
-            Muxer(
-                self.file.temporary,
-                container_for(path),
-                info,
-                copy_tracks=main and copy_tracks,
-                start_seconds=config.start_seconds,
-                duration_seconds=config.duration_seconds,
-                output_path=path,
-                on_event=on_event,
-            )
+        self.file, self.muxer = open_target(
+            path, config, info, stack, on_event, copy_tracks=main and copy_tracks
         )
         self.encoder: Encoder
         if main:
@@ -261,9 +288,10 @@ class _Render:
         self._process_seconds = self._started - process_start_ns() / 1e9
 
     def _tell(self, kind: str, message: str, **more: Any) -> None:
-        self._emit(Event(kind=kind, message=message, **more))
+        self.report(Event(kind=kind, message=message, **more))
 
-    def _emit(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
+        """Keep an event, and pass it on."""
         part = self._part
         if part is not None and event.pts is not None:
             end = part.frames.end
@@ -312,7 +340,7 @@ class _Render:
             with span("output"):
                 targets = [
                     _Target(
-                        path, config, info, builder, stack, self._emit, copy_tracks=part is None
+                        path, config, info, builder, stack, self.report, copy_tracks=part is None
                     )
                     for path in config.videos
                 ]
@@ -347,7 +375,7 @@ class _Render:
             result = pipeline.run()
         stages.close()  # on a GPU, the last clocks are read now
         for event in decoder.events:
-            self._emit(event)
+            self.report(event)
         if part is None:
             self._report_damage(sink.concealed, decoder.stats)
         kept = result.decoded_pts
@@ -394,7 +422,7 @@ class _Render:
             from bgsoft.infer.sessions import open_provider
 
             parts.begin("CUDA provider", partial(open_provider, cuda_number(config.gpu or 0)))
-        return StageBuilder(config, self._emit)
+        return StageBuilder(config, self.report)
 
     def _open_decoder(self, builder: StageBuilder, info: VideoInfo) -> Decoder:
         config = self._config
@@ -501,7 +529,7 @@ class _Render:
             fps=frames / wall,
             first_frame_s=None if first is None else setup_seconds + first,
             process_s=self._process_seconds,
-            settings=_settings(self._config, info),
+            settings=plain_settings(self._config, info),
             model=ModelReport(
                 name=model.spec.name, sha256=loaded.sha256, licence=model.spec.licence
             ),
@@ -578,7 +606,7 @@ def _stage_reports(builder: StageBuilder, metrics: Metrics, frames: int) -> dict
     return reports
 
 
-def _settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:
+def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:
     """The settings as plain JSON types, without the file names that the report has anyway.
 
     With ``info``, the frame size in pixels is added, of whose height lengths are percentages.
@@ -601,7 +629,7 @@ def _skip(config: RenderConfig) -> RenderReport:
         input=str(config.input),
         output=str(config.output),
         skipped=True,
-        settings=_settings(config),
+        settings=plain_settings(config),
         peak_rss_bytes=peak_rss_bytes(),
         versions=library_versions(),
     )
