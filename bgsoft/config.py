@@ -494,6 +494,15 @@ class RenderConfig:
     report: Path | None = setting(
         None, "Write what was done, how fast and by what, as JSON.", metavar="FILE.json"
     )
+    chunks: int | None = setting(
+        None,
+        "Render a long video in this many parts side by side, and join them; auto does so where it"
+        " pays. A render in parts that was interrupted goes on where it was.",
+        range=(1, 10_000),
+        shown_default="auto",
+        panel="Machine",
+    )
+    """None: as many as pay on this machine."""
     trace: Path | None = setting(
         None,
         "Write what each thread and GPU stream did when; open it in ui.perfetto.dev.",
@@ -507,6 +516,8 @@ class RenderConfig:
         length = self.duration_seconds
         if length is not None and not (math.isfinite(length) and length > 0):
             raise ConfigError(f"--duration must be more than 0 seconds, not {length:g}")
+        if self.trace is not None and (self.chunks or 1) > 1:
+            raise ConfigError("--trace and --chunks exclude each other")
         if self.overwrite and self.skip_existing:
             raise ConfigError("--overwrite and --skip-existing exclude each other")
         if self.matte_out is not None and self.matte_out.absolute() == self.output.absolute():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,7 +18,7 @@ from bgsoft.backends import STAGES, Choice, may_use_gpu
 from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import Watch, watched
-from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats
+from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats, PtsRange
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError, RenderCancelledError
 from bgsoft.face.data import FaceDataWriter, open_face_data
@@ -40,6 +42,38 @@ if TYPE_CHECKING:
     from bgsoft.stages import StageBuilder
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a video that is rendered by itself, to be joined with others
+    (:mod:`bgsoft.chunks`). Times are in the video's time base."""
+
+    frames: PtsRange
+    """What is rendered."""
+    kept_from: int
+    """Frames with an earlier pts only lead up to the part; they are not encoded."""
+    length: int
+    """Frames to expect from there on; for display only."""
+    began: int
+    """pts of the first frame of the whole render."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PartResult:
+    """What is known of a rendered part."""
+
+    report: RenderReport
+    lead: array[int]
+    """pts of the frames that led up to it, in order."""
+    packets: list[tuple[array[int], array[int]]]
+    """For each video: pts and duration of every packet, in decoding order."""
+    corrupt_packets: int
+    """Packets that could not be read."""
+    irregular: str | None
+    """Why frames may differ from those of a whole render; None: they don't."""
+    faces: dict[str, Any] | None
+    """See :meth:`bgsoft.face.step.FaceStep.seam`."""
+
+
 _PICTURE_KINDS = {
     EffectKind.ALPHA: PictureKind.COLOR_ALPHA,
     EffectKind.MATTE: PictureKind.MATTE,
@@ -56,6 +90,7 @@ def render_config(
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
+    events: Sequence[Event] = (),
 ) -> RenderReport:
     """Render one video by settings that are already made; :func:`bgsoft.render` makes them.
 
@@ -65,6 +100,7 @@ def render_config(
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
             never from two at a time.
         cancel: Set it, from any thread, to stop the render.
+        events: What is known beforehand; reported first.
 
     Returns:
         What was done.
@@ -87,18 +123,92 @@ def render_config(
         container_for(path)
     if config.skip_existing and config.output.exists():
         return _skip(config)
-    _check_beside(config)
+    check_beside(config)
     require_runtime()
-    return _Render(config, on_event).run(on_progress, cancel)
+    render = _Render(config, on_event)
+    for event in events:
+        render.report(event)
+    return render.run(on_progress, cancel)
 
 
-def _check_beside(config: RenderConfig) -> None:
+def render_part(
+    config: RenderConfig,
+    part: Part,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> PartResult:
+    """Render a part of a video, without the tracks that are copied.
+
+    Args:
+        config: Its output is the part's; start and duration count no more.
+        part: Which frames.
+        on_progress: As :func:`render_config`.
+        on_event: Likewise; what concerns frames outside the part is not reported.
+        cancel: Likewise.
+
+    Raises:
+        BgsoftError: As :func:`render_config`.
+    """
+    require_runtime()
+    render = _Render(config, on_event, part)
+    report = render.run(on_progress, cancel)
+    return PartResult(
+        report=report,
+        lead=render.lead,
+        packets=render.packets,
+        corrupt_packets=render.corrupt_packets,
+        irregular=render.irregular,
+        faces=render.face_seam,
+    )
+
+
+def check_beside(config: RenderConfig) -> None:
     """Raise OutputError where trace or report could not be written."""
     taken = [config.input, *config.videos, *filter(None, [config.face_data])]
     for path, what in ((config.trace, "trace"), (config.report, "report")):
         if path is not None:
             check_target(path, what, overwrite=config.overwrite, others=taken)
             taken.append(path)
+
+
+def open_target(
+    path: Path,
+    config: RenderConfig,
+    info: VideoInfo,
+    files: ExitStack,
+    stack: ExitStack,
+    on_event: Callable[[Event], None],
+    *,
+    copy_tracks: bool,
+) -> tuple[AtomicOutput, Muxer]:
+    """Begin one of the videos that are written: its file, which appears when it is whole and is
+    closed with ``files``, and its muxer, which is closed with ``stack``."""
+    file = files.enter_context(
+        AtomicOutput(path, overwrite=config.overwrite, inputs=inputs_of(config))
+    )
+    muxer = stack.enter_context(
+        Muxer(
+            file.temporary,
+            container_for(path),
+            info,
+            copy_tracks=copy_tracks,
+            start_seconds=config.start_seconds,
+            duration_seconds=config.duration_seconds,
+            output_path=path,
+            on_event=on_event,
+        )
+    )
+    return file, muxer
+
+
+def inputs_of(config: RenderConfig) -> list[Path]:
+    """The files that are read, and must not be written."""
+    inputs = [config.input]
+    if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and config.effect.background:
+        inputs.append(Path(config.effect.background))
+    return inputs
 
 
 class _Target:
@@ -113,25 +223,12 @@ class _Target:
         files: ExitStack,
         stack: ExitStack,
         on_event: Callable[[Event], None],
+        *,
+        copy_tracks: bool,
     ) -> None:
         main = path is config.output
-        inputs = [config.input]
-        if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and config.effect.background:
-            inputs.append(Path(config.effect.background))
-        self.file = files.enter_context(
-            AtomicOutput(path, overwrite=config.overwrite, inputs=inputs)
-        )
-        self.muxer = stack.enter_context(
-            Muxer(
-                self.file.temporary,
-                container_for(path),
-                info,
-                copy_tracks=main,
-                start_seconds=config.start_seconds,
-                duration_seconds=config.duration_seconds,
-                output_path=path,
-                on_event=on_event,
-            )
+        self.file, self.muxer = open_target(
+            path, config, info, files, stack, on_event, copy_tracks=main and copy_tracks
         )
         self.encoder: Encoder
         if main:
@@ -143,12 +240,22 @@ class _Target:
 
 
 class _Sink:
-    """Gives every finished frame to each target."""
+    """Gives every finished frame to each target, but those before a pts."""
 
-    def __init__(self, targets: list[_Target]) -> None:
+    def __init__(self, targets: list[_Target], stats: DecodeStats, kept_from: int | None) -> None:
         self._targets = targets
+        self._stats = stats
+        self._kept_from = kept_from
+        self.concealed = 0
+        """Damaged frames among those that were taken."""
+        self.damage_before = 0
+        """Packets that were unreadable by the time of the first frame that was taken."""
 
     def encode(self, frame: Frame) -> None:
+        if self._kept_from is not None and frame.pts < self._kept_from:
+            self.damage_before = self._stats.corrupt_packets
+            return
+        self.concealed += frame.concealed
         for target in self._targets:
             target.encoder.encode(frame)
 
@@ -163,9 +270,21 @@ class _Sink:
 class _Render:
     """Everything that lives as long as one render."""
 
-    def __init__(self, config: RenderConfig, on_event: Callable[[Event], None] | None) -> None:
+    def __init__(
+        self,
+        config: RenderConfig,
+        on_event: Callable[[Event], None] | None,
+        part: Part | None = None,
+    ) -> None:
         self._config = config
+        self._part = part
         self._listener = on_event
+        self.lead: array[int] = array("q")
+        self.packets: list[tuple[array[int], array[int]]] = []
+        self.corrupt_packets = 0
+        self.irregular: str | None = None
+        self.face_seam: dict[str, Any] | None = None
+        """As in :class:`PartResult`, once it has run."""
         self._recorder = None if config.trace is None else TraceRecorder()
         self._lock = threading.Lock()
         self._events: list[Event] = []
@@ -179,9 +298,15 @@ class _Render:
         self._process_seconds = self._started - process_start_ns() / 1e9
 
     def _tell(self, kind: str, message: str, **more: Any) -> None:
-        self._emit(Event(kind=kind, message=message, **more))
+        self.report(Event(kind=kind, message=message, **more))
 
-    def _emit(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
+        """Keep an event, and pass it on."""
+        part = self._part
+        if part is not None and event.pts is not None:
+            end = part.frames.end
+            if event.pts < part.kept_from or (end is not None and event.pts >= end):
+                return
         with self._lock:
             self._events.append(event)
             if self._recorder is not None:
@@ -205,7 +330,8 @@ class _Render:
     def _run(
         self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
     ) -> RenderReport:
-        config, stack = self._config, self._stack
+        config, stack, part = self._config, self._stack, self._part
+        kept_from = None if part is None else part.kept_from
         spans = stack.enter_context(logged())
         with Parts() as parts:
             building = parts.begin("backends", partial(self._make_builder, parts))
@@ -214,7 +340,8 @@ class _Render:
             builder = building.result()
             stack.callback(builder.close)
             model = resolve(config.segment.model)
-            self._open_others()
+            if part is None:
+                self._open_others()
             for notice in info.notices:
                 self._tell("notice", notice, stage="decode")
             # Decoder and picture stages are made beside each other, and beside what follows.
@@ -222,7 +349,16 @@ class _Render:
             making = parts.begin("picture stages", partial(self._make_stages, builder, info, model))
             with span("output"):
                 targets = [
-                    _Target(path, config, info, builder, self._files, stack, self._emit)
+                    _Target(
+                        path,
+                        config,
+                        info,
+                        builder,
+                        self._files,
+                        stack,
+                        self.report,
+                        copy_tracks=part is None,
+                    )
                     for path in config.videos
                 ]
         decoder, stages = decoding.result(), making.result()
@@ -232,20 +368,23 @@ class _Render:
         if cancel is not None and cancel.is_set():
             raise RenderCancelledError("interrupted")
         meter = ProgressMeter(
-            _expected_frames(info, config), self._metrics, on_progress or (lambda _progress: None)
+            _expected_frames(info, config) if part is None else part.length,
+            self._metrics,
+            on_progress or (lambda _progress: None),
         )
         with span("ring"):
             ring = builder.make_ring(info.format, stages.held)
         if self._recorder is not None:
             self._recorder.add_start(spans)
         setup_seconds = time.perf_counter() - self._started
+        sink = _Sink(targets, decoder.stats, kept_from)
         pipeline = Pipeline(
             decoder=decoder,
             stage=stages,
-            sink=_Sink(targets),
+            sink=sink,
             ring=ring,
             metrics=self._metrics,
-            on_tick=meter.tick,
+            on_tick=lambda _frames: meter.tick(targets[0].encoder.frames),
             cancel=cancel,
             stall_seconds=config.backends.stall_seconds,
         )
@@ -258,20 +397,30 @@ class _Render:
                     _abandoned.append(stack.pop_all())
         stages.close()  # on a GPU, the last clocks are read now
         for event in decoder.events:
-            self._emit(event)
-        self._report_damage(decoder.stats)
+            self.report(event)
+        if part is None:
+            self._report_damage(sink.concealed, decoder.stats)
+        kept = result.decoded_pts
+        if kept_from is not None:
+            first = bisect_left(kept, kept_from)
+            self.lead, kept = kept[:first], kept[first:]
         for target in targets:
-            check_pts(result, sorted(target.muxer.video_pts), "written", "was written as")
+            check_pts(kept, sorted(target.muxer.video_pts), "written", "was written as")
+            self.packets.append((target.muxer.video_pts, target.muxer.video_durations))
+        self.irregular = _irregularity(decoder.stats, sink.damage_before)
+        self.corrupt_packets = decoder.stats.corrupt_packets
         if self._face_data is not None:
             self._face_data.finish()
         for target in targets:
             target.file.commit()
         if self._face_data is not None:
             self._face_data.publish()
-        meter.finish(len(result.encoded_pts))
+        meter.finish(len(kept))
         report = self._report(
-            info, model, builder, targets[0], decoder.stats, result, setup_seconds, watch
+            info, model, builder, targets[0], sink.concealed, result, kept, setup_seconds, watch
         )
+        if builder.faces is not None:
+            self.face_seam = builder.faces.seam()
         if self._recorder is not None and config.trace is not None:
             stages_run = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
             self._recorder.write(
@@ -295,21 +444,35 @@ class _Render:
             from bgsoft.infer.sessions import open_provider
 
             parts.begin("CUDA provider", partial(open_provider, cuda_number(config.gpu or 0)))
-        return StageBuilder(config, self._emit)
+        return StageBuilder(config, self.report)
 
     def _open_decoder(self, builder: StageBuilder, info: VideoInfo) -> Decoder:
         config = self._config
         settings = DecodeSettings(
-            start_seconds=config.start_seconds, duration_seconds=config.duration_seconds
+            start_seconds=config.start_seconds,
+            duration_seconds=config.duration_seconds,
+            range=None if self._part is None else self._part.frames,
         )
         return builder.open_decoder(config.input, settings, info)
 
     def _make_stages(
         self, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
     ) -> PictureStages:
-        return builder.make_picture_stages(
-            self._config, info, model, self._metrics, self._scene_cut, self._face_data
+        part = self._part
+        kept_from = None if part is None else part.kept_from
+        stages = builder.make_picture_stages(
+            self._config,
+            info,
+            model,
+            self._metrics,
+            self._scene_cut,
+            self._face_data,
+            kept_from=kept_from,
+            began=None if part is None else part.began * info.time_base,
         )
+        if builder.faces is not None:
+            builder.faces.kept_from = kept_from
+        return stages
 
     def _open_others(self) -> None:
         """Begin what is written beside the videos, and make the folders of all."""
@@ -348,12 +511,9 @@ class _Render:
                 )
             self._tell("fallback", f"{what}: {reason}")
 
-    def _report_damage(self, stats: DecodeStats) -> None:
-        if stats.concealed_frames or stats.corrupt_packets:
-            text = (
-                f"the input is damaged: {stats.concealed_frames} frames concealed, "
-                f"{stats.corrupt_packets} packets unreadable"
-            )
+    def _report_damage(self, concealed: int, stats: DecodeStats) -> None:
+        text = damage_text(concealed, stats.corrupt_packets)
+        if text is not None:
             self._tell("repair", text, stage="decode")
         if stats.repaired_pts:
             text = f"{stats.repaired_pts} missing or falling timestamps repaired"
@@ -365,15 +525,16 @@ class _Render:
         model: ResolvedModel,
         builder: StageBuilder,
         target: _Target,
-        stats: DecodeStats,
+        concealed: int,
         result: PipelineResult,
+        kept: array[int],
         setup_seconds: float,
         watch: Watch,
     ) -> RenderReport:
-        frames = len(result.encoded_pts)
+        frames = len(kept)
         first = result.first_frame_seconds
         wall = time.perf_counter() - self._started
-        ticks = result.encoded_pts[-1] - result.encoded_pts[0] + result.last_duration
+        ticks = kept[-1] - kept[0] + result.last_duration
         device = builder.used_device
         loaded = model.for_provider(
             builder.choices["infer"].backend, self._config.backends.precision
@@ -382,15 +543,15 @@ class _Render:
             bgsoft_version=__version__,
             input=str(self._config.input),
             output=str(self._config.output),
-            frames_decoded=len(result.decoded_pts),
+            frames_decoded=frames,
             frames_encoded=frames,
-            concealed_frames=stats.concealed_frames,
+            concealed_frames=concealed,
             duration_s=float(ticks * info.time_base),
             wall_s=wall,
             fps=frames / wall,
             first_frame_s=None if first is None else setup_seconds + first,
             process_s=self._process_seconds,
-            settings=_settings(self._config, info),
+            settings=plain_settings(self._config, info),
             model=ModelReport(
                 name=model.spec.name, sha256=loaded.sha256, licence=model.spec.licence
             ),
@@ -417,6 +578,24 @@ def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:
     rest = max(0, total - round(config.start_seconds * rate))
     seconds = config.duration_seconds
     return rest if seconds is None else min(rest, round(seconds * rate))
+
+
+def damage_text(concealed: int, corrupt_packets: int) -> str | None:
+    """What to report of a damaged input; None where it is whole."""
+    if not concealed and not corrupt_packets:
+        return None
+    return (
+        f"the input is damaged: {concealed} frames concealed, {corrupt_packets} packets unreadable"
+    )
+
+
+def _irregularity(stats: DecodeStats, damage_before: int) -> str | None:
+    """What makes a part's frames depend on frames long before them; None: nothing."""
+    if damage_before:
+        return "it is damaged where parts meet"
+    if stats.repaired_pts:
+        return "timestamps had to be repaired"
+    return "its clock or picture size changes" if stats.irregular else None
 
 
 _FOLLOWED = {"segment": "infer", "matte": "composite"}
@@ -449,7 +628,7 @@ def _stage_reports(builder: StageBuilder, metrics: Metrics, frames: int) -> dict
     return reports
 
 
-def _settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:
+def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:
     """The settings as plain JSON types, without the file names that the report has anyway.
 
     With ``info``, the frame size in pixels is added, of whose height lengths are percentages.
@@ -472,7 +651,7 @@ def _skip(config: RenderConfig) -> RenderReport:
         input=str(config.input),
         output=str(config.output),
         skipped=True,
-        settings=_settings(config),
+        settings=plain_settings(config),
         peak_rss_bytes=peak_rss_bytes(),
         versions=library_versions(),
     )

@@ -77,6 +77,20 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartReport:
+    """One part of a render in parts."""
+
+    frames: int
+    lead_frames: int
+    """Rendered before it, so that it comes out as in one go, and dropped."""
+    wall_s: float
+    device: str
+    """Where it was composited."""
+    reused: bool
+    """An earlier run had finished it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RenderReport:
     """The whole render. Field names are part of the public interface."""
 
@@ -111,6 +125,9 @@ class RenderReport:
     :meth:`bgsoft.face.step.FaceJournal.summary`. None where none were looked for."""
     events: list[Event] = field(default_factory=list)
     audio: list[AudioReport] = field(default_factory=list)
+    parts: list[PartReport] = field(default_factory=list)
+    """Of a render in parts, in order; stages' times are means over all of them. Empty where it was
+    done in one go."""
     peak_rss_bytes: int
     peak_vram_bytes: int | None = None
     """Most GPU memory seen in use while frames ran: this process's, or where the driver does not

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -251,6 +252,9 @@ class StageBuilder:
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
         face_data: FaceDataWriter | None = None,
+        *,
+        kept_from: int | None = None,
+        began: Fraction | None = None,
     ) -> PictureStages:
         """The stages between decoder and encoder.
 
@@ -261,6 +265,10 @@ class StageBuilder:
             metrics: Gets the clocks of the stages.
             on_cut: Called for the first frame of each new scene.
             face_data: Where faces are written; None: nowhere. The caller closes it.
+            kept_from: Frames with an earlier pts only lead up to those that are rendered; None: all
+                are rendered.
+            began: When a background video starts, seconds of the frames' time; None: with the first
+                frame.
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
@@ -271,11 +279,12 @@ class StageBuilder:
             schedule=MaskSchedule(config.segment.mask_every, config.segment.similarity_db),
             metrics=metrics,
             on_cut=on_cut,
+            kept_from=kept_from,
         )
         from_alpha = FAMILIES[model.spec.family].makes_alpha
         if self.on_device:
             return self._device_stages(
-                config, info.format, model, join, from_alpha, metrics.observer, face_data
+                config, info.format, model, join, from_alpha, metrics.observer, face_data, began
             )
         format = info.format
         workers = Workers(self.batch)
@@ -299,7 +308,7 @@ class StageBuilder:
             scenes=CpuSceneProbe(format),
             segmenter=chosen,
             matte=create_matte_stage(config.matte, format, workers, from_alpha=from_alpha),
-            compositor=CpuCompositor(config.effect, format, workers),
+            compositor=CpuCompositor(config.effect, format, workers, began),
             faces=self.faces,
         )
 
@@ -318,6 +327,7 @@ class StageBuilder:
         from_alpha: bool,
         observer: TraceRecorder | None,
         face_data: FaceDataWriter | None,
+        began: Fraction | None,
     ) -> PictureStages:
         from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
         from bgsoft.composite.cuda import CudaCompositor
@@ -389,7 +399,7 @@ class StageBuilder:
                 matte = create_cuda_matte_stage(
                     config.matte, format, device, batch, from_alpha=from_alpha
                 )
-                compositor = CudaCompositor(config.effect, format, device)
+                compositor = CudaCompositor(config.effect, format, device, began)
             chosen = choosing.result()
             backend = self.choices["infer"].backend
             if early is not None and backend != expected:

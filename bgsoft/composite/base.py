@@ -33,6 +33,10 @@ class Compositor(Protocol):
         """
         ...
 
+    def renew(self) -> None:
+        """Show the background as the next frame has it, also where it has hardly changed."""
+        ...
+
     def close(self) -> None:
         """Free background images and videos; safe to call twice."""
         ...

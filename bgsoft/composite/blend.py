@@ -43,6 +43,9 @@ class Background:
             DecodeError: A background video can no longer be read.
         """
 
+    def renew(self) -> None:
+        """See :meth:`bgsoft.composite.base.Compositor.renew`."""
+
     def planes(self) -> tuple[Samples, Samples]:
         """Luma and chroma of the frame that was begun; only read."""
         return self.luma, self.chroma

@@ -163,12 +163,13 @@ class ClipPlayer:
     Args:
         path: The clip.
         format: Format of every frame.
+        began: When the clip starts, seconds of the frames' time; None: at the first frame shown.
 
     Raises:
         ConfigError: The clip is missing, unreadable or no video.
     """
 
-    def __init__(self, path: Path, format: FrameFormat) -> None:
+    def __init__(self, path: Path, format: FrameFormat, began: Fraction | None = None) -> None:
         try:
             info = probe(path)
             self._clip = LoopedClip(info)
@@ -190,7 +191,7 @@ class ClipPlayer:
         """How many pictures of the clip have been shown."""
         self._planar = "yuv420p" if format.layout is PixelLayout.NV12 else "yuv420p10le"
         self._reformatter = VideoReformatter()
-        self._first_time: Fraction | None = None
+        self._first_time = began
         first = self._clip.at(Fraction(0))
         if first is None:
             raise ConfigError(f"--background {path} holds no frame", path=path)

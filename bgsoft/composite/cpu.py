@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 
 from bgsoft.composite.base import check_planes
@@ -25,17 +26,23 @@ class CpuCompositor:
         effect: What the background becomes.
         format: Format of every frame.
         workers: What does it; a lane a frame.
+        began: When a background video starts, seconds of the frames' time; None: with the first
+            frame.
 
     Raises:
         ConfigError: The effect's colour, image or video cannot be used.
     """
 
     def __init__(
-        self, effect: EffectConfig, format: FrameFormat, workers: Workers | None = None
+        self,
+        effect: EffectConfig,
+        format: FrameFormat,
+        workers: Workers | None = None,
+        began: Fraction | None = None,
     ) -> None:
         self._format = format
         self._workers = workers or Workers()
-        self._backgrounds = _make_backgrounds(effect, format, self._workers.lanes)
+        self._backgrounds = _make_backgrounds(effect, format, self._workers.lanes, began)
         self._blenders = [
             Blender(format, keeps_partial=effect.kind is EffectKind.ALPHA)
             for _ in self._backgrounds
@@ -64,13 +71,17 @@ class CpuCompositor:
             self._foregrounds[lane].restore(frame, matte, reduced)
         self._blenders[lane].blend(frame, matte.alpha, self._backgrounds[lane])
 
+    def renew(self) -> None:
+        for background in self._backgrounds:
+            background.renew()
+
     def close(self) -> None:
         for background in self._backgrounds:
             background.close()
 
 
 def _make_backgrounds(
-    effect: EffectConfig, format: FrameFormat, lanes: int
+    effect: EffectConfig, format: FrameFormat, lanes: int, began: Fraction | None
 ) -> Sequence[Background]:
     """The effect's background for each lane; none where the frame's colour stays as it is."""
     length_px = effect.strength_px(format.height)
@@ -93,7 +104,7 @@ def _make_backgrounds(
         case EffectKind.IMAGE:
             return [image_plate(Path(effect.background or ""), format)] * lanes
         case EffectKind.VIDEO:
-            player = ClipPlayer(Path(effect.background or ""), format)
+            player = ClipPlayer(Path(effect.background or ""), format, began)
             return [ClipBackground(player) for _ in range(lanes)]
         case EffectKind.ALPHA:
             return [CutoutBackground(format) for _ in range(lanes)]

@@ -10,6 +10,7 @@ construction, and the host waits for nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -44,14 +45,22 @@ class CudaCompositor:
         effect: What the background becomes.
         format: Format of every frame.
         device: Where the frames are; it must be the current device.
+        began: When a background video starts, seconds of the frames' time; None: with the first
+            frame.
 
     Raises:
         ConfigError: The effect's colour, image or video cannot be used.
     """
 
-    def __init__(self, effect: EffectConfig, format: FrameFormat, device: CudaDevice) -> None:
+    def __init__(
+        self,
+        effect: EffectConfig,
+        format: FrameFormat,
+        device: CudaDevice,
+        began: Fraction | None = None,
+    ) -> None:
         self._format = format
-        self._background = _make_background(effect, format, device)
+        self._background = _make_background(effect, format, device, began)
         if self._background is not None:
             bits = 8 * format.bytes_per_sample
             self._kernel = kernel("blend", self._background.blend_kernel, sample_bits=bits)
@@ -87,13 +96,17 @@ class CudaCompositor:
         arguments = (luma, chroma, alpha, *self._size, np.int32(whole))
         self._kernel(self._blocks, BLOCK, (*arguments, *background.blend_arguments))
 
+    def renew(self) -> None:
+        if self._background is not None:
+            self._background.renew()
+
     def close(self) -> None:
         if self._background is not None:
             self._background.close()
 
 
 def _make_background(
-    effect: EffectConfig, format: FrameFormat, device: CudaDevice
+    effect: EffectConfig, format: FrameFormat, device: CudaDevice, began: Fraction | None
 ) -> CudaBackground | None:
     """The effect's background; None where the frame's colour stays as it is."""
     length_px = effect.strength_px(format.height)
@@ -111,7 +124,7 @@ def _make_background(
         case EffectKind.IMAGE:
             return cuda_image(Path(effect.background or ""), format)
         case EffectKind.VIDEO:
-            return CudaClip(Path(effect.background or ""), format, device.copies)
+            return CudaClip(Path(effect.background or ""), format, device.copies, began)
         case EffectKind.ALPHA:
             return CudaCutout(format)
     return None  # with matte, the encoder writes the matte itself, and no colour

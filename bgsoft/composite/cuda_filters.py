@@ -61,6 +61,9 @@ class CudaCells(CudaBackground):
         pattern = cupy.asarray(dither_pattern(plan.format).astype(np.uint8))
         super().__init__("blend_grid", numbers, self._shown, pattern)
 
+    def renew(self) -> None:
+        self._fresh = True
+
     def hold(self) -> None:
         """Let what is blended follow :attr:`cells`, except for noise; one launch."""
         steps = 0 if self._fresh else self._hold_steps

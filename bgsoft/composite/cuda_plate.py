@@ -5,6 +5,7 @@ The twin of :mod:`bgsoft.composite.plate`, and of :mod:`bgsoft.composite.clip`.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ class CudaBackground:
         Raises:
             DecodeError: A background video can no longer be read.
         """
+
+    def renew(self) -> None:
+        """See :meth:`bgsoft.composite.base.Compositor.renew`."""
 
     def close(self) -> None:
         """Free what it holds on the host; safe to call twice."""
@@ -79,13 +83,16 @@ class CudaClip(CudaBackground):
         path: The clip.
         format: Format of every frame.
         copies: Where bytes that cross are counted.
+        began: As there.
 
     Raises:
         ConfigError: The clip is missing, unreadable or no video.
     """
 
-    def __init__(self, path: Path, format: FrameFormat, copies: CopyMeter) -> None:
-        self._clip = ClipPlayer(path, format)
+    def __init__(
+        self, path: Path, format: FrameFormat, copies: CopyMeter, began: Fraction | None
+    ) -> None:
+        self._clip = ClipPlayer(path, format, began)
         self._copies = copies
         shapes = (format.luma_shape, format.chroma_shape)
         self._luma, self._chroma = (cupy.empty(shape, format.dtype) for shape in shapes)

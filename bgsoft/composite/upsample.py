@@ -39,13 +39,15 @@ class HeldCells:
         """Luma and chroma cells, 16-bit full scale."""
         self.versions = [0, 0]
         """How often each has changed."""
+        self.fresh = True
+        """The next frame's cells are taken as they are."""
         self._difference = [np.empty_like(_flat(plane)) for plane in self.planes]
         self._changed = [np.empty(plane.shape, np.uint8) for plane in self._difference]
 
     def follow(self, cells: Sequence[Plane16]) -> None:
         """Take in the next frame's cells, in presentation order: those that differ enough."""
         for index, (shown, plane) in enumerate(zip(self.planes, cells, strict=True)):
-            if self.versions[index] == 0:
+            if self.fresh:
                 np.copyto(shown, plane)
             else:
                 difference, changed = self._difference[index], self._changed[index]
@@ -55,6 +57,7 @@ class HeldCells:
                     continue
                 cv2.copyTo(_flat(plane), changed, _flat(shown))
             self.versions[index] += 1
+        self.fresh = False
 
 
 class GridBackground(Background):
@@ -89,6 +92,9 @@ class GridBackground(Background):
                 np.copyto(self._shown[index], held.planes[index])
                 self._versions[index] = version
                 self._stale[index] = True
+
+    def renew(self) -> None:
+        self._held.fresh = True
 
     def planes(self) -> tuple[Samples, Samples]:
         for index, plane in enumerate((self.luma, self.chroma)):

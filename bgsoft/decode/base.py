@@ -13,6 +13,18 @@ from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
 
 
+@dataclass(frozen=True, slots=True)
+class PtsRange:
+    """Frames of a video by their exact times, in its time base."""
+
+    first: int | None
+    """Of the first frame; None: from the beginning."""
+    end: int | None
+    """Frames from here on are left out; None: to the end."""
+    index: int
+    """Of the first frame among all that are rendered."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSettings:
     """What part of the input to decode, and with how many threads."""
@@ -21,6 +33,8 @@ class DecodeSettings:
     """Frames shown before this time, counted from the stream's first frame, are left out."""
     duration_seconds: float | None = None
     """Frames at or after ``start_seconds + duration_seconds`` are left out."""
+    range: PtsRange | None = None
+    """Exactly these frames, whatever start and duration say."""
     threads: int = 0
     """Decoder threads; 0: the codec library's choice."""
 
@@ -39,6 +53,9 @@ class DecodeStats:
     """Packets the decoder rejected."""
     repaired_pts: int = 0
     """Frames whose pts was missing or not after the one before, and was set from its duration."""
+    irregular: bool = False
+    """Times or sizes of frames were decided by earlier frames: the clock was restarted, or the
+    picture size changed."""
 
 
 class Decoder(Protocol):

@@ -53,6 +53,7 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
             aspect = aspect or self._reader.pixel_aspect
             if (frame.width, frame.height) != size:
                 size = (frame.width, frame.height)
+                self.stats.irregular = True
                 self._pixel_aspects[size] = self._reader.pixel_aspect / aspect
                 message = f"picture size changes to {size[0]}x{size[1]}"
                 if size != own:

@@ -26,7 +26,7 @@ _MAX_READ_ERRORS = 64
 _SEEK_BACK_SECONDS = (0, 2, 10, 40)
 """How far before the wanted time to seek, one after the other, until an intact key frame from
 before it comes out. Containers seek by decoding time, and MPEG-TS does not know its key frames."""
-_NOT_SEEKABLE = (*RAW_STREAMS, "gif")
+NOT_SEEKABLE = (*RAW_STREAMS, "gif")
 """Demuxers without an index and timestamps: a start is found by decoding."""
 
 
@@ -103,7 +103,7 @@ class StreamReader(ABC, Generic[P]):
         if pts is None:
             return self._decode(None, threaded=threaded)
         errors = self.corrupt_packets
-        for seconds in _SEEK_BACK_SECONDS if info.container not in _NOT_SEEKABLE else ():
+        for seconds in _SEEK_BACK_SECONDS if info.container not in NOT_SEEKABLE else ():
             position = pts - round(seconds / info.time_base)
             if seconds and info.start_pts is not None and position <= info.start_pts:
                 break

@@ -100,6 +100,22 @@ def _leading(held: list[P], following: int | None, frame_ticks: int) -> Iterator
         pts += length
 
 
+def wanted_pts(info: VideoInfo, settings: DecodeSettings) -> tuple[int | None, int | None]:
+    """First pts wanted, and the first that is too late; None: no limit."""
+    if settings.range is not None:
+        return settings.range.first, settings.range.end
+    # Added as written in decimal, so that 0.1 + 0.2 is the frame at 0.3.
+    start = Fraction(str(max(0.0, settings.start_seconds)))
+    length = settings.duration_seconds
+    end = None if length is None else _pts_at(info, start + Fraction(str(length)))
+    return (_pts_at(info, start) if start else None), end
+
+
+def _pts_at(info: VideoInfo, seconds: Fraction) -> int:
+    """The first pts at or after a time counted from the first frame."""
+    return (info.start_pts or 0) + math.ceil(seconds / info.time_base)
+
+
 class StreamDecoder(Closing, Generic[P]):
     """A decoder whose reader makes the pictures; see :class:`bgsoft.decode.base.Decoder`."""
 
@@ -120,7 +136,8 @@ class StreamDecoder(Closing, Generic[P]):
             DecodeError: No frame lies in the wanted stretch of time.
         """
         corrupt_before = self.stats.corrupt_packets
-        for index, timed in enumerate(self._wanted()):
+        part = self._settings.range
+        for index, timed in enumerate(self._wanted(), part.index if part else 0):
             self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
             planes = ring.acquire()
             frame = Frame(
@@ -153,7 +170,7 @@ class StreamDecoder(Closing, Generic[P]):
 
     def _wanted(self) -> Iterator[TimedPicture[P]]:
         """The pictures inside the wanted stretch of time, with timestamps that rise."""
-        start, end = self._wanted_pts()
+        start, end = wanted_pts(self.info, self._settings)
         last: TimedPicture[P] | None = None
         for timed in self._timed(self._pictures(start)):
             if end is not None and timed.pts >= end:
@@ -164,18 +181,6 @@ class StreamDecoder(Closing, Generic[P]):
             else:
                 self.stats.passed_over += 1
         self._check_end(start, last)
-
-    def _wanted_pts(self) -> tuple[int | None, int | None]:
-        """First pts wanted, and the first that is too late; None: no limit."""
-        # Added as written in decimal, so that 0.1 + 0.2 is the frame at 0.3.
-        start = Fraction(str(max(0.0, self._settings.start_seconds)))
-        length = self._settings.duration_seconds
-        end = None if length is None else self._pts_at(start + Fraction(str(length)))
-        return (self._pts_at(start) if start else None), end
-
-    def _pts_at(self, seconds: Fraction) -> int:
-        """The first pts at or after a time counted from the first frame."""
-        return (self.info.start_pts or 0) + math.ceil(seconds / self.info.time_base)
 
     def _timed(self, pictures: Iterator[P]) -> Iterator[TimedPicture[P]]:
         """Pictures with timestamps that rise; restarts of the clock and gaps are reported."""
@@ -190,7 +195,7 @@ class StreamDecoder(Closing, Generic[P]):
             leap_ticks=round(ticks_per_second * FORWARD_SECONDS),
         ):
             if timed.jumped:
-                self._restarted = True
+                self._restarted = self.stats.irregular = True
                 message = "the clock is restarted; later frames are moved to follow on"
                 self._report("repair", message, timed.pts)
             if last is not None and timed.pts - last > gap_ticks:

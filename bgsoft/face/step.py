@@ -11,7 +11,7 @@ from typing import Any
 from bgsoft.closing import Closing
 from bgsoft.config import FaceConfig, FaceMode
 from bgsoft.face.anonymize import LOOK_AHEAD, Anonymizer, FrameFaces, HiddenFaces
-from bgsoft.face.base import Face
+from bgsoft.face.base import Box, Face
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import MISSED_SHARE, CoverDrawer, Guard, MatteEditor, Plane8
@@ -87,6 +87,8 @@ class FaceStep(Closing):
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
             self._picker = SubjectPicker(config.subjects, format)
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
+        self.kept_from: int | None = None
+        """Frames with an earlier pts are not counted; None: all are."""
         self._hidden = HiddenFaces()
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
@@ -121,6 +123,13 @@ class FaceStep(Closing):
         """For the report; complete once the step is closed."""
         return {"mode": self._mode.value, **self._journal.summary()}
 
+    def seam(self) -> dict[str, Any]:
+        """What joins the faces of a part with those of the one before it; plain JSON types.
+
+        Complete once the step is closed.
+        """
+        return self._journal.seam()
+
     def find(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[FoundFaces]:
         """Find the faces of the next frames of a scene, which are not composited yet.
 
@@ -133,7 +142,7 @@ class FaceStep(Closing):
 
     def _note(self, frame: Frame, faces: list[Face]) -> FoundFaces:
         cut, self._cut = self._cut, False
-        self._journal.add(faces)
+        self._journal.add(faces, is_kept=self._is_kept(frame))
         if self._data is not None:
             self._data.write(frame, faces)
         main: set[int] = set()
@@ -146,6 +155,9 @@ class FaceStep(Closing):
             kept = faces if self._separator is None else [f for f in faces if f.id in main]
             covered = self._guard.faces(kept)
         return FoundFaces(faces, main, places, covered, cut)
+
+    def _is_kept(self, frame: Frame) -> bool:
+        return self.kept_from is None or frame.pts >= self.kept_from
 
     def fetch_mattes(self, mattes: Sequence[Matte]) -> None:
         """Send for the mattes that :meth:`edit_mattes` will look at; does not wait."""
@@ -165,7 +177,7 @@ class FaceStep(Closing):
         limit = self._limit(index, frame, found)
         cover = self._drawer.draw(found.covered)
         on_coverage = None
-        if cover is not None and cover.faces:
+        if cover is not None and cover.faces and self._is_kept(frame):
             place = (frame.index, frame.pts, frame.time_seconds, list(cover.faces))
             on_coverage = partial(self._journal.add_coverage, *place)
         self._editor.apply(matte, cover, limit, on_coverage)
@@ -242,6 +254,8 @@ class FaceJournal:
     def __init__(self, *, measures: bool) -> None:
         self._measures = measures
         self._tracks: set[int] = set()
+        self._before: dict[int, Box] = {}
+        self._last: dict[int, Box] = {}
         self._frames_with_faces = 0
         self._most = 0
         self._missed_frames = 0
@@ -249,9 +263,12 @@ class FaceJournal:
         self.shared_frames = 0
         """Those in which people could not be separated by the mask alone."""
 
-    def add(self, faces: Sequence[Face]) -> None:
-        """Count a frame's faces."""
-        if faces:
+    def add(self, faces: Sequence[Face], *, is_kept: bool = True) -> None:
+        """Count a frame's faces, if it is one of those that are kept."""
+        self._last = {face.id: face.box_xyxy for face in faces}
+        if not is_kept:
+            self._before = self._last
+        elif faces:
             self._frames_with_faces += 1
             self._most = max(self._most, len(faces))
             self._tracks.update(face.id for face in faces)
@@ -271,6 +288,15 @@ class FaceJournal:
         if len(self._missed) < _MAX_LISTED:
             entry = {"frame": index, "pts": pts, "time_s": round(seconds, 6)}
             self._missed.append({**entry, "missed_pct": {str(id): v for id, v in missed.items()}})
+
+    def seam(self) -> dict[str, Any]:
+        """See :meth:`FaceStep.seam`: the ids that were counted, and ids and boxes of the faces in
+        the last frame before them and in the last of all."""
+        return {
+            "ids": sorted(self._tracks),
+            "before": [[id, *map(float, box)] for id, box in self._before.items()],
+            "last": [[id, *map(float, box)] for id, box in self._last.items()],
+        }
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON types for the report.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+from av.bitstream import BitStreamFilterContext
 from av.container import InputContainer, OutputContainer
 from av.packet import Packet
 from av.stream import Disposition, Stream
@@ -79,6 +80,8 @@ class Muxer(Closing):
         self.info = info
         self.video_pts: array[int] = array("q")
         """Source pts of every video packet written, in decoding order, in ``info.time_base``."""
+        self.video_durations: array[int] = array("q")
+        """Their durations; 0 where unknown."""
         self._file = path
         self._path = output_path or path
         self._video: Stream | None = None
@@ -194,6 +197,19 @@ class Muxer(Closing):
         self._adopt(stream)
         return stream
 
+    def add_copy(self, source: VideoStream) -> Stream:
+        """Add the video stream for packets of a finished file of the same kind.
+
+        Args:
+            source: What describes them, whole: codec, parameter sets, size, colour.
+
+        Returns:
+            As :meth:`add_packets`.
+        """
+        stream = self.add_packets(source.codec_context.codec.canonical_name)
+        BitStreamFilterContext("null", source, stream)  # copies the description
+        return stream
+
     def _cannot_hold(self, codec: str) -> UnsupportedFormatError:
         return UnsupportedFormatError(
             f"{self.container.name} cannot hold {codec} video", path=self._path, stage="encode"
@@ -259,6 +275,7 @@ class Muxer(Closing):
             if packet.pts is None or packet.dts is None:
                 raise EncodeError("the encoder made a packet without a timestamp", stage="encode")
             self.video_pts.append(packet.pts + self._shift)
+            self.video_durations.append(packet.duration or 0)
             if self._side is not None:
                 self._mux_side(self._side.pull(packet.dts * self._tick_seconds))
             try:

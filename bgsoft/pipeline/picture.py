@@ -24,6 +24,15 @@ from bgsoft.workers import Workers
 
 R = TypeVar("R")
 
+RENEWAL = 128
+"""Every so many frames, counted through the video, what would else be kept for as long as it holds
+is decided anew: which frames are segmented, and where the segmenter looks closely. So no frame
+depends on what happened long ago, and a video can be rendered in parts (:mod:`bgsoft.chunks`) that
+come out as they do in one go."""
+BACKGROUND_RENEWAL = 32
+"""So many frames after each renewal the background is, too. A part begins there: by then what fades
+over time (the temporal filter, new faces) has settled."""
+
 
 class Execution(Protocol):
     """How the picture loop's work is carried out, wherever the frames are."""
@@ -138,7 +147,7 @@ class MaskSchedule:
         return True
 
     def reset(self) -> None:
-        """Make the next frame due (scene cut)."""
+        """Make the next frame due (scene cut, renewal)."""
         self._since = None
 
 
@@ -169,6 +178,9 @@ class PictureStages:
     """Called for each frame that begins a new scene."""
     faces: FaceStep | None = None
     """What is done for faces; None: nothing."""
+    kept_from: int | None = None
+    """Frames with an earlier pts only lead up to those that are kept, and are not composited; None:
+    all are kept."""
 
     def __post_init__(self) -> None:
         for stage in ("segment", "matte", "composite", "face"):
@@ -242,9 +254,10 @@ class PictureStages:
             cuts = self.scenes.cuts(grids)
         finished: list[Frame] = []
         mattes: list[Matte] = []
-        for start, stop in _scenes(cuts):
+        for start, stop in _stretches(frames, cuts):
             if cuts[start]:
                 self._reset(frames[start])
+            self._renew(frames[start])
             done, made = self._composite_scene(frames[start:stop], grids[start:stop])
             finished += done
             mattes += made
@@ -267,7 +280,9 @@ class PictureStages:
             with measure("face"):
                 faces.edit_mattes(frames, mattes, faces_of)
         with measure("composite"):
-            self.compositor.apply(frames, mattes, grids)
+            lead = self._lead(frames)
+            if lead < len(frames):
+                self.compositor.apply(frames[lead:], mattes[lead:], grids[lead:])
         if faces is None:
             return list(frames), mattes
         with measure("face"):
@@ -298,6 +313,21 @@ class PictureStages:
             self.faces.reset()
         self.on_cut(frame)
 
+    def _renew(self, frame: Frame) -> None:
+        """Decide anew what is due for it at this frame."""
+        since = frame.index % RENEWAL
+        if since == 0:
+            self.schedule.reset()
+            self.segmenter.renew()
+        elif since == BACKGROUND_RENEWAL:
+            self.compositor.renew()
+
+    def _lead(self, frames: Sequence[Frame]) -> int:
+        """How many of some frames come before those that are kept."""
+        if self.kept_from is None:
+            return 0
+        return sum(frame.pts < self.kept_from for frame in frames)
+
     def close(self) -> None:
         """Free the stages; safe to call twice."""
         with self.execution.working(()):
@@ -309,7 +339,11 @@ class PictureStages:
         self.execution.close()
 
 
-def _scenes(cuts: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Where each scene's part of a batch starts and stops."""
-    starts = [index for index, cut in enumerate(cuts) if cut or index == 0]
+def _stretches(frames: Sequence[Frame], cuts: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Where the parts of a batch start and stop that cuts and renewals divide."""
+    starts = [
+        at
+        for at, (frame, cut) in enumerate(zip(frames, cuts, strict=True))
+        if cut or at == 0 or frame.index % RENEWAL in (0, BACKGROUND_RENEWAL)
+    ]
     yield from zip(starts, [*starts[1:], len(cuts)], strict=True)

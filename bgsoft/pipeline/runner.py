@@ -183,7 +183,7 @@ class Pipeline:
             self.stuck = any(thread.is_alive() for thread in threads.values())
         if self._error is not None:
             raise self._error
-        check_pts(self._result, self._result.encoded_pts, "encoded", "became")
+        check_pts(self._result.decoded_pts, self._result.encoded_pts, "encoded", "became")
         return self._result
 
     def _watch(self, threads: dict[str, threading.Thread]) -> None:
@@ -290,12 +290,11 @@ class Pipeline:
             observer.counter("slots in use", self._ring.in_use)
 
 
-def check_pts(result: PipelineResult, found: Sequence[int], done: str, became: str) -> None:
+def check_pts(decoded: Sequence[int], found: Sequence[int], done: str, became: str) -> None:
     """Raise VerificationError unless each decoded frame is found once, at its time.
 
     ``done`` says what was done to frames that are found, ``became`` how one's time changed.
     """
-    decoded = result.decoded_pts
     if len(decoded) != len(found):
         raise VerificationError(
             f"{len(decoded)} frames were decoded but {len(found)} {done}", stage="encode"

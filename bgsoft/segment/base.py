@@ -49,6 +49,10 @@ class Segmenter(Protocol):
         """Forget earlier frames (scene cut); nothing, where every frame stands alone."""
         return
 
+    def renew(self) -> None:
+        """Decide anew what would else be kept for as long as it holds; seen by nobody."""
+        return
+
     def close(self) -> None:
         """Free the model; safe to call twice."""
         ...

@@ -278,6 +278,9 @@ class ZoomedSegmenter(Segmenter):
         self._drop_begun()
         self._rotation.reset()
 
+    def renew(self) -> None:
+        self._rotation.reset()
+
     def close(self) -> None:
         for network in (*self._whole, self._close):
             network.close()

@@ -1,0 +1,1 @@
+"""Long videos in parts: planned, rendered side by side in other processes, and joined."""

@@ -1,0 +1,199 @@
+"""The working folder of a render in parts: finished parts, and what is known of them.
+
+It lies beside the output, hidden, for as long as the output is not whole, so that the same command
+goes on where another was stopped. Whoever uses it holds a lock, which the system frees when the
+process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from bgsoft import __version__
+from bgsoft.config import RenderConfig
+from bgsoft.decode.base import PtsRange
+from bgsoft.errors import OutputError
+from bgsoft.models.catalog import resolve
+from bgsoft.outputs import write_error, write_whole
+from bgsoft.rendering import Part, PartResult
+from bgsoft.report import Event, ModelReport, RenderReport, StageReport
+
+_MAX_NAME_BYTES = 255
+_ENDING = ".chunks"
+_NOT_IN_PICTURES = ("output", "matte_out", "overwrite", "skip_existing", "report", "preset")
+"""Settings that change nothing of a part."""
+_NOT_IN_BACKENDS = ("threads", "gpu")
+_WHAT = "working folder"
+
+
+class WorkFolder:
+    """Where the parts of one output are kept."""
+
+    def __init__(self, output: Path) -> None:
+        target = output.resolve()
+        room = _MAX_NAME_BYTES - len(_ENDING) - 1
+        name = os.fsdecode(os.fsencode(target.name)[:room])
+        self.path = target.with_name(f".{name}{_ENDING}")
+        self._output = output
+
+    def prepare(self, config: RenderConfig, parts: list[Part]) -> list[Part]:
+        """Make the folder ready for some parts; keeps what is finished of the same render.
+
+        Returns:
+            The parts; those of the render that was stopped, where it had the same settings and
+            their number is left open.
+
+        Raises:
+            OutputError: It cannot be written, or another render uses it.
+        """
+        try:
+            self.path.mkdir(exist_ok=True)
+            with self._lock(fcntl.LOCK_EX):
+                return self._prepare(config, parts)
+        except OSError as exc:
+            raise write_error(exc, self.path, _WHAT) from exc
+
+    def _prepare(self, config: RenderConfig, parts: list[Part]) -> list[Part]:
+        plan = self.path / "plan.json"
+        fingerprint = _fingerprint(config)
+        before = _read_json(plan)
+        if before is not None and before["render"] == fingerprint:
+            planned = [_part_from(entry) for entry in before["parts"]]
+            if config.chunks is None or planned == parts:
+                return planned
+        for entry in self.path.iterdir():
+            if entry.name != "lock":
+                entry.unlink()
+        known = [dataclasses.asdict(part) for part in parts]
+        write_whole(plan, _WHAT, json.dumps({"render": fingerprint, "parts": known}))
+        return parts
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Keep others from using it for another render.
+
+        Raises:
+            OutputError: One is doing that now, or it is gone.
+        """
+        try:
+            with self._lock(fcntl.LOCK_SH):
+                yield
+        except FileNotFoundError as exc:
+            raise OutputError(f"the {_WHAT} {self.path} is gone", path=self._output) from exc
+
+    @contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self.path / "lock", flags, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                text = f"another render is writing {self._output} (it uses {self.path.name})"
+                raise OutputError(text, path=self._output) from exc
+            except OSError:
+                pass  # a file system without locks
+            yield
+        finally:
+            os.close(descriptor)
+
+    def video(self, number: int, target: Path, index: int) -> Path:
+        """A part's file for one of the videos that are written, by its index."""
+        return self.path / f"{number:05}-{index}{target.suffix}"
+
+    def _manifest(self, number: int) -> Path:
+        return self.path / f"{number:05}.json"
+
+    def finish(self, number: int, result: PartResult) -> None:
+        """Note that a part is whole: all its videos are.
+
+        Raises:
+            OutputError: That cannot be written.
+        """
+        known = {
+            "report": result.report.to_dict(),
+            "lead": result.lead.tolist(),
+            "packets": [[pts.tolist(), lengths.tolist()] for pts, lengths in result.packets],
+            "corrupt_packets": result.corrupt_packets,
+            "irregular": result.irregular,
+            "faces": result.faces,
+        }
+        write_whole(self._manifest(number), _WHAT, json.dumps(known, default=str))
+
+    def finished(self, number: int) -> PartResult | None:
+        """What is known of a part; None where it is not whole."""
+        known = _read_json(self._manifest(number))
+        if known is None:
+            return None
+        return PartResult(
+            report=_report_from(known["report"]),
+            lead=array("q", known["lead"]),
+            packets=[(array("q", pts), array("q", n)) for pts, n in known["packets"]],
+            corrupt_packets=known["corrupt_packets"],
+            irregular=known["irregular"],
+            faces=known["faces"],
+        )
+
+    def count(self) -> int:
+        """How many parts are whole."""
+        with suppress(OSError):
+            return sum(path.stem.isdigit() for path in self.path.glob("*.json"))
+        return 0
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _read_json(path: Path) -> Any:
+    """What a file holds that appears whole or not at all; None where it is missing."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _part_from(known: dict[str, Any]) -> Part:
+    return Part(**{**known, "frames": PtsRange(**known["frames"])})
+
+
+def _report_from(known: dict[str, Any]) -> RenderReport:
+    stages = {name: StageReport(**stage) for name, stage in known["stages"].items()}
+    events = [Event(**event) for event in known["events"]]
+    model = ModelReport(**known["model"])
+    return RenderReport(**{**known, "stages": stages, "events": events, "model": model})
+
+
+def _fingerprint(config: RenderConfig) -> str:
+    """What all parts of one render have in common; changes with the files that are read."""
+    settings = dataclasses.asdict(config)
+    for name in (*_NOT_IN_PICTURES, "chunks", "trace"):
+        del settings[name]
+    for name in _NOT_IN_BACKENDS:
+        del settings["backends"][name]
+    read = [config.input]
+    if config.effect.background:
+        read.append(Path(config.effect.background))
+    stamps = [_stamp(path) for path in read]
+    outputs = [path.suffix for path in config.videos]
+    model = resolve(config.segment.model).sha256
+    text = json.dumps([__version__, settings, stamps, outputs, model], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _stamp(path: Path) -> Sequence[object]:
+    try:
+        stat = path.stat()
+    except OSError:  # a colour
+        return [str(path)]
+    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]

@@ -1,0 +1,186 @@
+"""Finished parts become one file: their packets are copied, and everything else is as ever.
+
+Packets stream through; of the whole video only its times are held.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.report import joined_report
+from bgsoft.config import RenderConfig
+from bgsoft.errors import RenderCancelledError, VerificationError
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.mux import Muxer
+from bgsoft.media.probe import probe
+from bgsoft.media.source import open_input, read_packets
+from bgsoft.pipeline.runner import check_pts
+from bgsoft.rendering import PartResult, open_target
+from bgsoft.report import AudioReport, Event, RenderReport
+
+
+class UnfitError(Exception):
+    """The parts are not those of one video; the message says why."""
+
+
+def join(
+    config: RenderConfig,
+    folder: WorkFolder,
+    reused: Sequence[bool],
+    *,
+    on_event: Callable[[Event], None],
+    cancel: threading.Event,
+    elapsed: Callable[[], float],
+) -> RenderReport:
+    """Write the videos of a render from its parts.
+
+    Args:
+        config: The render's settings.
+        folder: Has all parts.
+        reused: For each part, whether an earlier run had finished it.
+        on_event: Called for what is found while tracks are copied.
+        cancel: Set it to stop.
+        elapsed: Seconds since the render began.
+
+    Returns:
+        The report; it is written where the settings ask for it.
+
+    Raises:
+        UnfitError: The parts do not make one video; nothing was written.
+        OutputError: The output cannot be written.
+        RenderCancelledError: ``cancel`` was set.
+    """
+    info = probe(config.input)
+    parts = []
+    for number in range(len(reused)):
+        part = folder.finished(number)
+        if part is None:
+            raise VerificationError(f"part {number + 1} of {config.output.name} is gone")
+        parts.append(part)
+    pts = _check_parts(parts)
+    events: list[Event] = []
+
+    def note(event: Event) -> None:
+        events.append(event)
+        on_event(event)
+
+    audio: list[AudioReport] = []
+    with ExitStack() as stack:
+        targets = [
+            open_target(path, config, info, stack, stack, note, copy_tracks=path is config.output)
+            for path in config.videos
+        ]
+        for index, (_, muxer) in enumerate(targets):
+            sources = [
+                folder.video(number, config.videos[index], index) for number in range(len(parts))
+            ]
+            _copy(muxer, info, sources, [part.packets[index] for part in parts], pts, cancel)
+            muxer.finish()
+            check_pts(pts, sorted(muxer.video_pts), "written", "was written as")
+            audio += muxer.audio
+        for file, _ in targets:
+            file.commit()
+    report = joined_report(config, parts, reused, events, elapsed())
+    report = replace(report, audio=audio)
+    if config.report is not None:
+        report.write_json(config.report)
+    return report
+
+
+def _check_parts(parts: Sequence[PartResult]) -> array[int]:
+    """The times of all frames, in order.
+
+    What led up to a part is the end of the parts before it, frame for frame: so none is missing or
+    there twice where they meet.
+
+    Raises:
+        UnfitError: It is not, or a part says that it may differ.
+    """
+    pts = array("q")
+    for part in parts:
+        if part.irregular is not None:
+            raise UnfitError(part.irregular)
+        lead = part.lead
+        if len(lead) > len(pts) or pts[len(pts) - len(lead) :] != lead or bool(pts) != bool(lead):
+            raise UnfitError("its frames differ with where decoding begins")
+        pts.extend(sorted(part.packets[0][0]))
+    if any(after <= before for before, after in pairwise(pts)):
+        raise UnfitError("the times of its frames fall")
+    return pts
+
+
+def _copy(
+    muxer: Muxer,
+    info: VideoInfo,
+    sources: Sequence[Path],
+    known: Sequence[tuple[array[int], array[int]]],
+    pts: array[int],
+    cancel: threading.Event,
+) -> None:
+    """Copy the packets of finished files, one after the other.
+
+    Args:
+        muxer: Takes them.
+        info: What was rendered.
+        sources: The files.
+        known: For each pts and duration of its packets, in decoding order.
+        pts: All pts, in order.
+        cancel: Set it to stop.
+    """
+    stream: Any = None
+    extradata: bytes | None = None
+    decoding = _decoding_times(pts, max(map(_delay, (times for times, _ in known))))
+    shift = 0
+    for path, (times, lengths) in zip(sources, known, strict=True):
+        with open_input(path) as source:
+            (video,) = source.streams.video
+            assert isinstance(video, VideoStream)
+            own, number = video.codec_context.extradata, video.index
+            if stream is None:
+                stream, extradata = muxer.add_copy(video), own
+                shift = pts[0] - muxer.timestamp(pts[0])
+            elif own != extradata:
+                raise UnfitError("its encoder describes parts differently")
+        packets: Iterator[Packet[Any]] = read_packets(path, number)
+        for time, length in zip(times, lengths, strict=True):
+            packet = next(packets, None)
+            if packet is None:
+                raise UnfitError(f"{path.name} lacks packets")
+            packet.pts, packet.dts = muxer.timestamp(time), next(decoding) - shift
+            packet.duration, packet.time_base = length, info.time_base
+            packet.stream = stream
+            muxer.write_video([packet])
+        if next(packets, None) is not None:
+            raise UnfitError(f"{path.name} has packets too many")
+        if cancel.is_set():
+            raise RenderCancelledError("interrupted")
+
+
+def _delay(times: array[int]) -> int:
+    """By how many packets decoding has to be ahead for a part's packets to come in time."""
+    shown = sorted(times)
+    return max(place - bisect_left(shown, time) for place, time in enumerate(times))
+
+
+def _decoding_times(pts: array[int], delay: int) -> Iterator[int]:
+    """Decoding times for packets shown at these times, in order of decoding.
+
+    They are the times themselves, put off by as many packets as are reordered over; those of the
+    first packets lie before, as x264 has them.
+    """
+    delay = min(delay, len(pts) - 1)
+    ahead = pts[delay] - pts[0]
+    yield from (time - ahead for time in pts[:delay])
+    yield from pts[: len(pts) - delay]

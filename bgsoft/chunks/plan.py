@@ -1,0 +1,231 @@
+"""Where a video can be divided so that its parts, rendered alone, join into the same video.
+
+A part begins :data:`~bgsoft.pipeline.picture.BACKGROUND_RENEWAL` frames after a renewal. It is
+rendered from that renewal on (or from one before, where that is not enough), and the frames up to
+its beginning are dropped: they lead up to it. Everything that is kept from frame to frame:
+
+=====================================  =============================================================
+what is kept                           how a part has it right
+=====================================  =============================================================
+pictures that others refer to          decoding begins at a key frame
+repaired timestamps, another clock     such a video is not divided; where it shows only while a part
+or picture size midway                 is rendered, the video is rendered whole
+deinterlacing (one frame each way)     the lead; the decoder reads one frame on
+usual change of scenes' brightness     fades: 0.8 a frame
+which frames are segmented (every      by the renewal, which counts through the whole video
+Nth, or those that differ enough)
+looks in turn, box of the close look   by the renewal
+smoothed mask                          fades by ``--temporal``, which says how long the lead is
+mask that is held, picture it was      by the renewal
+fitted to
+islands about as large as the limit    (not promised)
+recurrent models                       a longer lead, in which they come to the same
+background held against noise          by the background's renewal, at the part's first frame
+video behind people                    is told when the whole render's first frame is
+faces: where they are, tracks          the lead; found again within a few frames. Ids are joined by
+                                       place in the frame before the part
+faces: main people, hidden ones,       not divided
+face data
+encoder                                each part begins with a key frame
+scene cuts                             reset all of the above but the background's
+=====================================  =============================================================
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bgsoft.backends import may_use_gpu
+from bgsoft.config import FaceMode, RenderConfig
+from bgsoft.decode.base import DecodeSettings, PtsRange
+from bgsoft.decode.reader import NOT_SEEKABLE
+from bgsoft.decode.stream import wanted_pts
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.source import read_packets
+from bgsoft.models.catalog import read_spec
+from bgsoft.pipeline.picture import BACKGROUND_RENEWAL, RENEWAL
+from bgsoft.rendering import Part
+from bgsoft.segment.families import FAMILIES
+from bgsoft.workers import usable_cores
+
+_MOST_FRAMES = 24 * RENEWAL
+"""Of a part where their number is left to us: what a kill costs at most."""
+_LEAST_FRAMES = 2 * RENEWAL
+"""The same: for less, starting a process does not pay."""
+_LEAST_CORES = 4
+"""Cores from which on parts are rendered side by side without being asked for."""
+_CORES_PER_WORKER = 2
+"""On 16 cores eight processes render 165 frames/s of 1080p, one renders 85."""
+_WORKERS_PER_GPU = 4
+_SETTLED = 1e-3
+"""What is left of earlier masks when they have faded: less than a step of 8 bits."""
+_MOST_LEAD = BACKGROUND_RENEWAL + 4 * RENEWAL
+_RECURRENT_LEAD = BACKGROUND_RENEWAL + RENEWAL
+_DECODING_COST = 0.15
+"""Of a frame that is decoded on the way to a part, as a share of one that is rendered."""
+_WORKER_BYTES, _WORKER_BYTES_PER_PIXEL = 350e6, 100
+"""Memory that a worker takes: 550 MB at 1080p."""
+_MEMORY_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The frames that a render has, as their packets tell."""
+
+    first: int | None
+    end: int | None
+    """What is wanted, as in :class:`bgsoft.decode.base.PtsRange`."""
+    pts: array[int]
+    """In order."""
+    keys: array[int]
+    """pts of all key frames that decoding can begin at, in order; some may lie before."""
+
+
+def workers_for(config: RenderConfig, info: VideoInfo) -> int:
+    """How many parts of a video to render side by side on this machine."""
+    cores = config.backends.threads or usable_cores()
+    workers = max(1, cores // _CORES_PER_WORKER)
+    if may_use_gpu(config.backends):
+        workers = min(workers, _WORKERS_PER_GPU)
+    pixels = info.format.width * info.format.height
+    room = _free_bytes() * _MEMORY_SHARE / (_WORKER_BYTES + _WORKER_BYTES_PER_PIXEL * pixels)
+    return max(1, min(workers, int(room)))
+
+
+def _free_bytes() -> float:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        return next(1024.0 * int(x.split()[1]) for x in lines if x.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return math.inf
+
+
+def reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
+    """Why a video is not to be divided, as far as that shows before its packets are read."""
+    if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE) or config.face_data is not None:
+        return "who is who is decided over the whole video for --face main, anonymize, --face-data"
+    if info.container in NOT_SEEKABLE or info.is_untimed:
+        return f"a file of kind {info.container} cannot be read from the middle"
+    if info.start_pts is None:
+        return "its frames carry no times"
+    if lead_frames(config) is None:
+        return f"--temporal {config.matte.temporal:g} reaches too far back"
+    return None
+
+
+def pays(config: RenderConfig, info: VideoInfo, workers: int) -> bool:
+    """Whether a video should be divided that may be either way."""
+    cores = config.backends.threads or usable_cores()
+    count = info.estimated_frames or 0
+    if config.duration_seconds is not None:
+        count = min(count, round(config.duration_seconds * info.frame_rate))
+    enough = count >= 2 * _LEAST_FRAMES
+    return workers > 1 and cores >= _LEAST_CORES and enough and config.trace is None
+
+
+def lead_frames(config: RenderConfig) -> int | None:
+    """How many frames lead up to a part; None: too many."""
+    if FAMILIES[read_spec(config.segment.model).family].in_order:
+        return _RECURRENT_LEAD
+    strength = config.matte.temporal
+    if strength >= 1:
+        return None
+    masks = math.log(_SETTLED) / math.log(strength) if strength > 0 else 0.0
+    needed = masks * config.segment.mask_every - BACKGROUND_RENEWAL
+    if config.segment.similarity_db is not None:
+        needed = max(needed, RENEWAL)  # few frames are segmented
+    lead = BACKGROUND_RENEWAL + RENEWAL * max(0, math.ceil(needed / RENEWAL))
+    return lead if lead <= _MOST_LEAD else None
+
+
+def read_frames(config: RenderConfig, info: VideoInfo) -> Frames | str:
+    """The frames of a render; or why the video cannot be divided."""
+    settings = DecodeSettings(
+        start_seconds=config.start_seconds, duration_seconds=config.duration_seconds
+    )
+    first, end = wanted_pts(info, settings)
+    start = info.start_pts or 0
+    low = start if first is None else max(first, start)
+    pts, keys = array("q"), array("q")
+    clock: int | None = None
+    for packet in read_packets(info.path, info.stream_index):
+        if packet.dts is not None:
+            if clock is not None and packet.dts < clock:
+                return "its clock is restarted midway"
+            clock = packet.dts
+        if packet.is_discard:
+            continue
+        if packet.pts is None:
+            return "not all of its frames carry times"
+        if packet.is_keyframe and packet.pts >= start:
+            keys.append(packet.pts)
+        if packet.pts >= low and (end is None or packet.pts < end):
+            pts.append(packet.pts)
+    pts, keys = array("q", sorted(pts)), array("q", sorted(keys))
+    if any(map(int.__eq__, pts, pts[1:])):
+        return "some of its frames have the same time"
+    if len(keys) < 2:
+        return "it has one key frame only"
+    return Frames(first, end, pts, keys)
+
+
+def divide(frames: Frames, count: int | None, workers: int, lead: int) -> list[Part] | str:
+    """Divide a render into parts.
+
+    Args:
+        frames: What is rendered.
+        count: How many parts, at most; None: as many as serve that many workers.
+        workers: Parts rendered side by side.
+        lead: Frames that lead up to a part.
+
+    Returns:
+        Two parts or more; or why there are not as many.
+    """
+    total = len(frames.pts)
+    wanted = count or max(min(workers, total // _LEAST_FRAMES), -(-total // _MOST_FRAMES))
+    begins = [0, *_beginnings(frames, wanted, lead)]
+    if len(begins) < 2:
+        return "it is too short"
+    parts = []
+    for begin, end in zip(begins, [*begins[1:], total], strict=True):
+        index = max(0, begin - lead)
+        parts.append(
+            Part(
+                frames=PtsRange(
+                    frames.pts[index] if begin else frames.first,
+                    frames.pts[end] if end < total else frames.end,
+                    index,
+                ),
+                kept_from=frames.pts[begin],
+                length=end - begin,
+                began=frames.pts[0],
+            )
+        )
+    return parts
+
+
+def _beginnings(frames: Frames, count: int, lead: int) -> list[int]:
+    """Indices at which parts but the first begin: about evenly, and soon after a key frame."""
+    total = len(frames.pts)
+    possible = range(lead, total - RENEWAL, RENEWAL)
+    chosen: list[int] = []
+    for number in range(1, count):
+        ideal = total * number / count
+        after = chosen[-1] + RENEWAL if chosen else lead
+        near = [at for at in possible if at >= after and abs(at - ideal) <= 2 * RENEWAL]
+        if near:
+            chosen.append(min(near, key=lambda at: _cost(frames, at, ideal, lead)))
+    return chosen
+
+
+def _cost(frames: Frames, begin: int, ideal: float, lead: int) -> float:
+    """What it costs to begin a part here, in rendered frames."""
+    pts: Sequence[int] = frames.pts
+    key = bisect_right(frames.keys, pts[begin - lead]) - 1
+    on_the_way = begin - lead - (bisect_left(pts, frames.keys[key]) if key >= 0 else 0)
+    return abs(begin - ideal) + _DECODING_COST * on_the_way

@@ -1,0 +1,59 @@
+"""How far a render is whose parts are rendered side by side."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from bgsoft.report import Progress
+
+_WINDOW_SECONDS = 10.0
+"""Frame rates are means over this long: parts begin and end."""
+
+
+class PartsProgress:
+    """Makes one progress of the parts'.
+
+    Args:
+        lengths: Frames of each part.
+        callback: Takes it; None: nobody does.
+    """
+
+    def __init__(self, lengths: Sequence[int], callback: Callable[[Progress], None] | None) -> None:
+        self._lengths = lengths
+        self._callback = callback
+        self._latest: dict[int, Progress] = {}
+        self._started = time.perf_counter()
+        self._history: deque[tuple[float, int]] = deque([(self._started, 0)])
+
+    def update(self, part: int | None, progress: Progress) -> None:
+        """Take in what a part says; None: the video is rendered whole after all."""
+        if self._callback is None:
+            return
+        if part is None:
+            self._callback(progress)
+            return
+        self._latest[part] = progress
+        now = time.perf_counter()
+        frames, total = sum(p.frames for p in self._latest.values()), sum(self._lengths)
+        self._history.append((now, frames))
+        while len(self._history) > 2 and now - self._history[1][0] >= _WINDOW_SECONDS:
+            self._history.popleft()
+        since, before = self._history[0]
+        fps = (frames - before) / (now - since) if now > since else 0.0
+        running = [p for p in self._latest.values() if p.total is None or p.frames < p.total]
+        load = {
+            stage: sum(p.load.get(stage, 0.0) for p in running) / len(running)
+            for stage in (running[0].load if running else ())
+        }
+        self._callback(
+            Progress(
+                frames=frames,
+                total=total,
+                elapsed_seconds=now - self._started,
+                fps=fps,
+                eta_seconds=(total - frames) / fps if fps > 0 else None,
+                load=load,
+            )
+        )

@@ -1,0 +1,143 @@
+"""One report of many parts'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bgsoft.config import RenderConfig
+from bgsoft.face.base import Box, box_overlap
+from bgsoft.rendering import PartResult, damage_text, plain_settings
+from bgsoft.report import Event, PartReport, RenderReport
+
+_SAME_FACE = 0.5
+"""Faces of one frame, found on the way from two places, are the same from this overlap on."""
+
+
+def joined_report(
+    config: RenderConfig,
+    parts: Sequence[PartResult],
+    reused: Sequence[bool],
+    events: Sequence[Event],
+    wall_seconds: float,
+) -> RenderReport:
+    """The report of a render whose parts were joined.
+
+    Args:
+        config: The render's settings.
+        parts: What is known of each.
+        reused: Which had been finished before this run.
+        events: What was reported while they were joined.
+        wall_seconds: How long this run took.
+    """
+    reports = [part.report for part in parts]
+    first = reports[0]
+    frames = sum(report.frames_encoded for report in reports)
+
+    def mean(values: Iterable[float]) -> float:
+        """Over all frames, of means over the frames of each part."""
+        pairs = zip(values, reports, strict=True)
+        return sum(value * report.frames_encoded for value, report in pairs) / frames
+
+    times = [report.first_frame_s for report in reports if report.first_frame_s is not None]
+    vram = [report.peak_vram_bytes for report in reports if report.peak_vram_bytes is not None]
+    stages = {
+        name: replace(stage, ms_per_frame=mean(r.stages[name].ms_per_frame for r in reports))
+        for name, stage in first.stages.items()
+    }
+    settings = {key: first.settings[key] for key in ("width", "height")}
+    return replace(
+        first,
+        input=str(config.input),
+        output=str(config.output),
+        frames_decoded=frames,
+        frames_encoded=frames,
+        concealed_frames=sum(report.concealed_frames for report in reports),
+        duration_s=sum(report.duration_s for report in reports),
+        wall_s=wall_seconds,
+        fps=frames / wall_seconds,
+        first_frame_s=min(times, default=None),
+        settings=plain_settings(config) | settings,
+        stages=stages,
+        h2d_bytes=mean(report.h2d_bytes for report in reports),
+        d2h_bytes=mean(report.d2h_bytes for report in reports),
+        faces=_joined_faces(parts),
+        events=_joined_events(parts, events),
+        peak_rss_bytes=max(report.peak_rss_bytes for report in reports),
+        peak_vram_bytes=max(vram, default=None),
+        parts=[
+            PartReport(
+                frames=part.report.frames_encoded,
+                lead_frames=len(part.lead),
+                wall_s=part.report.wall_s,
+                device=part.report.stages["composite"].device,
+                reused=done,
+            )
+            for part, done in zip(parts, reused, strict=True)
+        ],
+    )
+
+
+def _joined_events(parts: Sequence[PartResult], last: Sequence[Event]) -> list[Event]:
+    """Each event once; what belongs to no frame is reported by every part."""
+    damage = damage_text(
+        sum(part.report.concealed_frames for part in parts),
+        sum(part.corrupt_packets for part in parts),
+    )
+    every = [event for part in parts for event in part.report.events]
+    if damage is not None:
+        every.append(Event(kind="repair", message=damage, stage="decode"))
+    return list(dict.fromkeys([*every, *last]))
+
+
+def _joined_faces(parts: Sequence[PartResult]) -> dict[str, Any] | None:
+    """The parts' face summaries as one. Tracks go on from part to part by place."""
+    summaries = [part.report.faces for part in parts]
+    if None in summaries:
+        return None
+    known = 0
+    last: dict[int, Box] = {}
+    missed: list[dict[str, Any]] = []
+    for part, summary in zip(parts, summaries, strict=True):
+        assert part.faces is not None
+        assert summary is not None
+        numbers = _same_faces(_boxes(part.faces["before"]), last)
+        for id in part.faces["ids"]:
+            if id not in numbers:
+                numbers[id] = known
+                known += 1
+        last = {numbers[id]: box for id, box in _boxes(part.faces["last"]).items()}
+        for entry in summary["missed"] or []:
+            pct = {str(numbers[int(id)]): value for id, value in entry["missed_pct"].items()}
+            missed.append({**entry, "missed_pct": pct})
+    first = summaries[0]
+    assert first is not None
+    measures = first["missed_frames"] is not None
+    sums = {
+        key: sum(summary[key] or 0 for summary in summaries if summary)
+        for key in ("frames_with_faces", "missed_frames", "shared_frames")
+    }
+    return {
+        **first,
+        **sums,
+        "tracks": known,
+        "most_faces": max(summary["most_faces"] for summary in summaries if summary),
+        "missed_frames": sums["missed_frames"] if measures else None,
+        "missed": missed if measures else None,
+    }
+
+
+def _boxes(faces: Iterable[Sequence[float]]) -> dict[int, Box]:
+    return {int(id): (left, top, right, bottom) for id, left, top, right, bottom in faces}
+
+
+def _same_faces(found: dict[int, Box], known: dict[int, Box]) -> dict[int, int]:
+    """Of the faces of one frame: which number those have that are known."""
+    numbers: dict[int, int] = {}
+    for id, box in found.items():
+        free = [number for number in known if number not in numbers.values()]
+        best = max(free, key=lambda number: box_overlap(box, known[number]), default=None)
+        if best is not None and box_overlap(box, known[best]) >= _SAME_FACE:
+            numbers[id] = best
+    return numbers

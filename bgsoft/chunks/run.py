@@ -1,0 +1,222 @@
+"""One render on this machine, in parts side by side where that pays."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.progress import PartsProgress
+from bgsoft.chunks.tasks import JoinParts, RenderPart
+from bgsoft.config import RenderConfig
+from bgsoft.errors import (
+    BgsoftError,
+    OutputError,
+    RenderCancelledError,
+    StallError,
+    WorkerDiedError,
+)
+from bgsoft.jobs.driver import Driver
+from bgsoft.jobs.pool import Pool
+from bgsoft.jobs.task import Finished, Followup, Retrying, TaskContext, Told
+from bgsoft.jobs.worker import TaskError
+from bgsoft.report import Event, Progress, RenderReport
+from bgsoft.workers import usable_cores
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from bgsoft.rendering import Part
+
+_POLL_SECONDS = 0.1
+_PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)
+"""What another run of the same command may not meet again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A video is rendered in one go."""
+
+    notices: tuple[Event, ...] = ()
+    """Why, where the user wanted it otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a video is rendered in parts; its working folder is there."""
+
+    config: RenderConfig
+    parts: tuple[Part, ...]
+    workers: int
+    started: float
+
+    def followup(self, threads: int | None = None) -> Followup:
+        """Its tasks."""
+        count = len(self.parts)
+        tasks = (
+            RenderPart(self.config, count, number, part) for number, part in enumerate(self.parts)
+        )
+        return Followup(tuple(tasks), JoinParts(self.config, count, self.started, threads))
+
+
+def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whole:
+    """Decide whether a video is rendered in parts, and in which.
+
+    Args:
+        config: The render.
+        workers: How many parts may be rendered side by side; None: as many as fit this machine.
+
+    Raises:
+        BgsoftError: As :func:`bgsoft.rendering.render_config`, as far as that shows without
+            rendering.
+    """
+    started = time.time()
+    count = config.chunks
+    if count == 1 or (config.skip_existing and config.output.exists()):
+        return Whole()
+    if count is None and (workers == 1 or (config.backends.threads or usable_cores()) < 2):
+        return Whole()
+    from bgsoft.chunks import plan
+    from bgsoft.media.containers import container_for
+    from bgsoft.media.probe import probe
+    from bgsoft.outputs import AtomicOutput, made_folders
+    from bgsoft.rendering import check_beside, inputs_of
+
+    for path in config.videos:
+        container_for(path)
+    info = probe(config.input)
+    if workers is None:
+        workers = plan.workers_for(config, info)
+    if count is None and not plan.pays(config, info, workers):
+        return Whole()
+    against = plan.reason_against(config, info)
+    parts: list[Part] | str = []
+    if against is None:
+        frames = plan.read_frames(config, info)
+        lead = plan.lead_frames(config)
+        assert lead is not None
+        parts = frames if isinstance(frames, str) else plan.divide(frames, count, workers, lead)
+        against = parts if isinstance(parts, str) else None
+    if against is not None:
+        if count is None:
+            return Whole()
+        text = f"rendered whole, not in {count} parts: {against}"
+        return Whole((Event(kind="notice", message=text),))
+    assert not isinstance(parts, str)
+    check_beside(config)
+    folder = WorkFolder(config.output)
+    with made_folders(config.videos, lambda _text: None):
+        for path in config.videos:
+            AtomicOutput(path, overwrite=config.overwrite, inputs=inputs_of(config)).close()
+        parts = folder.prepare(config, parts)
+    return Plan(config, tuple(parts), workers, started)
+
+
+def render(
+    config: RenderConfig,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> RenderReport:
+    """Render one video as :func:`bgsoft.rendering.render_config` does, in parts where that pays.
+
+    Finished parts are kept where it is stopped: the same call goes on from there.
+    """
+    from bgsoft.rendering import render_config
+
+    try:
+        plan = plan_render(config)
+    except BgsoftError:
+        if config.chunks is not None:
+            raise
+        plan = Whole()  # which fails in the same way, in its own order
+    if isinstance(plan, Whole):
+        more = {"events": plan.notices} if plan.notices else {}
+        return render_config(
+            config, on_progress=on_progress, on_event=on_event, cancel=cancel, **more
+        )
+    folder = WorkFolder(config.output)
+    with folder.used():
+        try:
+            return _Run(plan, on_progress, on_event, cancel or threading.Event()).run()
+        except BaseException as exc:
+            done = folder.count()
+            would_fail_again = isinstance(exc, BgsoftError) and not isinstance(exc, _PASSING)
+            if would_fail_again or not done:
+                folder.remove()
+            else:
+                exc.add_note(
+                    f"{done} of {len(plan.parts)} parts are kept in {folder.path}: the same "
+                    "command goes on from there"
+                )
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """Leads to what is planned already."""
+
+    label: str
+    followup: Followup
+
+    def run(self, context: TaskContext) -> object:
+        return self.followup
+
+
+class _Run:
+    """Drives the parts of one render."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        on_progress: Callable[[Progress], None] | None,
+        on_event: Callable[[Event], None] | None,
+        cancel: threading.Event,
+    ) -> None:
+        self._plan = plan
+        self._on_event = on_event
+        self._cancel = cancel
+        self._told: set[Event] = set()
+        self._progress = PartsProgress([part.length for part in plan.parts], on_progress)
+
+    def run(self) -> RenderReport:
+        plan = self._plan
+        cores = plan.config.backends.threads or usable_cores()
+        workers = min(plan.workers, len(plan.parts))
+        with ExitStack() as stack:
+            pool = Pool(workers, threads=max(1, cores // workers))
+            driver = stack.enter_context(Driver(pool))
+            driver.submit(_Planned(plan.config.input.name, plan.followup(threads=cores)))
+            while True:
+                if self._cancel.is_set():
+                    raise RenderCancelledError("interrupted")
+                for update in driver.poll(_POLL_SECONDS):
+                    if isinstance(update, Told):
+                        self._hear(update)
+                    elif isinstance(update, Retrying):
+                        text = f"a part is rendered again: {update.error}"
+                        self._tell(Event(kind="retry", message=text))
+                    elif isinstance(update, Finished):
+                        return self._end(update)
+
+    def _hear(self, update: Told) -> None:
+        if isinstance(update.message, Event):
+            self._tell(update.message)
+        elif isinstance(update.message, Progress):
+            self._progress.update(update.part, update.message)
+
+    def _tell(self, event: Event) -> None:
+        """Report an event, unless another part has."""
+        if event not in self._told and self._on_event is not None:
+            self._told.add(event)
+            self._on_event(event)
+
+    def _end(self, update: Finished) -> RenderReport:
+        if update.error is not None:
+            cause = TaskError(update.traceback) if update.traceback else None
+            raise update.error from cause
+        assert isinstance(update.result, RenderReport)
+        return update.result

@@ -1,0 +1,187 @@
+"""The tasks of a render in parts, for worker processes anywhere that see the same files."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bgsoft.chunks.folder import WorkFolder
+from bgsoft.config import RenderConfig
+from bgsoft.errors import BgsoftError, OutputError
+from bgsoft.jobs.task import Followup, Task, TaskContext
+from bgsoft.report import Event
+
+if TYPE_CHECKING:
+    from bgsoft.rendering import Part
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRender:
+    """A render that may turn out to be one in parts: gives its report, or what leads to it."""
+
+    config: RenderConfig
+    workers: int | None = None
+    """How many parts may be rendered side by side; None: as many as fit this machine."""
+
+    @property
+    def label(self) -> str:
+        return self.config.input.name
+
+    def run(self, context: TaskContext) -> object:
+        from bgsoft.chunks.run import Whole, plan_render
+
+        plan = plan_render(self.config, self.workers)
+        if isinstance(plan, Whole):
+            return RenderWhole(self.config, plan.notices).run(context)
+        return plan.followup()
+
+
+@dataclass(frozen=True, slots=True)
+class RenderWhole:
+    """A render in one go."""
+
+    config: RenderConfig
+    notices: tuple[Event, ...] = ()
+    """Reported before it begins."""
+    threads: int | None = None
+    """Cores to plan for; None: as many as the worker has."""
+
+    @property
+    def label(self) -> str:
+        return self.config.input.name
+
+    def run(self, context: TaskContext) -> object:
+        from bgsoft.rendering import render_config
+
+        threads = context.threads if self.threads is None else self.threads
+        config = replace(_placed(self.config, context, threads), chunks=1)
+        return render_config(
+            config,
+            on_progress=context.tell,
+            on_event=context.tell,
+            cancel=context.cancel,
+            events=self.notices,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RenderPart:
+    """One part, into the working folder; nothing to do where it is there already.
+
+    Its result says whether that was so.
+    """
+
+    config: RenderConfig
+    parts: int
+    number: int
+    """From 0."""
+    part: Part
+
+    @property
+    def label(self) -> str:
+        return f"{self.config.input.name} [{self.number + 1}/{self.parts}]"
+
+    def run(self, context: TaskContext) -> object:
+        from bgsoft.rendering import render_part
+
+        config = self.config
+        folder = WorkFolder(config.output)
+        with folder.used():
+            if folder.finished(self.number) is not None:
+                return True
+            files = [
+                folder.video(self.number, target, index)
+                for index, target in enumerate(config.videos)
+            ]
+            own = replace(
+                _placed(config, context, context.threads),
+                output=files[0],
+                matte_out=files[1] if len(files) > 1 else None,
+                overwrite=True,
+                skip_existing=False,
+                report=None,
+            )
+            try:
+                result = render_part(
+                    own,
+                    self.part,
+                    on_progress=context.tell,
+                    on_event=context.tell,
+                    cancel=context.cancel,
+                )
+            except BgsoftError as exc:
+                for file, target in zip(files, config.videos, strict=True):
+                    exc.message = exc.message.replace(file.name, target.name)
+                exc.args = (exc.message,)
+                if isinstance(exc, OutputError):
+                    exc.path = config.output
+                raise
+            folder.finish(self.number, result)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinParts:
+    """Makes the output of finished parts; gives the report."""
+
+    config: RenderConfig
+    parts: int
+    started: float
+    """When the render began, by :func:`time.time`."""
+    threads: int | None = None
+    """Cores to plan for should the video have to be rendered whole; None: the worker's."""
+    reused: tuple[bool, ...] = ()
+    """Which parts were there already."""
+
+    @property
+    def label(self) -> str:
+        return self.config.input.name
+
+    def with_results(self, results: list[object]) -> Task:
+        return replace(self, reused=tuple(map(bool, results)))
+
+    def run(self, context: TaskContext) -> object:
+        from bgsoft.chunks.join import UnfitError, join
+
+        folder = WorkFolder(self.config.output)
+        try:
+            with folder.used():
+                report = join(
+                    self.config,
+                    folder,
+                    self.reused,
+                    on_event=context.tell,
+                    cancel=context.cancel,
+                    elapsed=lambda: time.time() - self.started,
+                )
+        except UnfitError as exc:
+            folder.remove()
+            notice = Event(kind="notice", message=f"rendered whole, in one part: {exc}")
+            context.tell(notice)
+            return Followup((), _Whole(RenderWhole(self.config, (notice,), self.threads)))
+        folder.remove()
+        return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """Leads to a task that needs no results."""
+
+    task: RenderWhole
+
+    @property
+    def label(self) -> str:
+        return self.task.label
+
+    def with_results(self, results: list[object]) -> Task:
+        return self.task
+
+    def run(self, context: TaskContext) -> object:
+        return self.task.run(context)
+
+
+def _placed(config: RenderConfig, context: TaskContext, threads: int) -> RenderConfig:
+    """The settings on a worker's share of a machine."""
+    gpu = config.backends.gpu if context.gpu is None else context.gpu
+    return replace(config, backends=replace(config.backends, threads=threads, gpu=gpu))
