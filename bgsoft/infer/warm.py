@@ -6,6 +6,8 @@ of it cuDNN's search for plans, although the kernels are there from the render b
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
@@ -77,6 +79,50 @@ class WarmNetworks:
             oldest.close()
 
 
+class LastingThread:
+    """A call in the one thread that the networks of all renders share.
+
+    ONNX Runtime keeps a CUDA graph and the memory of cuDNN and cuBLAS for each thread that runs a
+    network, and does not free them with the thread. Its methods are :class:`threading.Thread`'s.
+    """
+
+    _calls: queue.SimpleQueue[LastingThread] = queue.SimpleQueue()
+    _server: threading.Thread | None = None
+
+    def __init__(self, target: Callable[[], None], name: str) -> None:
+        self._target = target
+        self._name = name
+        self._done = threading.Event()
+
+    @property
+    def ident(self) -> int | None:
+        return None if self._server is None else self._server.ident
+
+    def start(self) -> None:
+        cls = LastingThread
+        if cls._server is None:
+            cls._server = threading.Thread(target=cls._serve, name=self._name, daemon=True)
+            cls._server.start()
+        cls._calls.put(self)
+
+    @classmethod
+    def _serve(cls) -> None:
+        while True:
+            call = cls._calls.get()
+            try:
+                call._target()
+            finally:
+                call._done.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._done.wait(timeout)
+
+    def is_alive(self) -> bool:
+        return not self._done.is_set()
+
+
+StageThread = threading.Thread | LastingThread
+
 _warm: WarmNetworks | None = None
 _streams: dict[int, Any] = {}
 
@@ -90,6 +136,16 @@ def keep_warm() -> None:
 def loaded(key: Hashable, load: Callable[[], Network]) -> Network:
     """What ``load`` makes, or one like it from an earlier render where they are kept."""
     return load() if _warm is None else _warm.get(key, load)
+
+
+def network_thread(target: Callable[[], None], name: str) -> StageThread:
+    """The thread that is to run a render's networks, not started yet."""
+    return daemon_thread(target, name) if _warm is None else LastingThread(target, name)
+
+
+def daemon_thread(target: Callable[[], None], name: str) -> threading.Thread:
+    """A thread that does not keep the interpreter from ending where it is stuck."""
+    return threading.Thread(target=target, name=name, daemon=True)
 
 
 def network_stream(device: CudaDevice) -> Any:

@@ -77,6 +77,9 @@ class _Worker:
         elif settings.gpu is not None:
             show_only(settings.gpu)
         threading.Thread(target=self._listen, daemon=True).start()
+        from bgsoft.infer.warm import keep_warm
+
+        keep_warm()
         while (given := self._tasks.get()) is not None:
             task_id, pickled = given
             context = TaskContext(

@@ -13,6 +13,7 @@ from typing import Protocol
 from bgsoft.decode.base import Decoder
 from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
 from bgsoft.frame import Frame
+from bgsoft.infer.warm import StageThread, daemon_thread, network_thread
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics, observed
 from bgsoft.pipeline.ring import FrameRing, RingClosedError
@@ -159,15 +160,12 @@ class Pipeline:
             BgsoftError: What failed first in a stage.
         """
         self._started = time.perf_counter()
-        # Daemons, so that one that is stuck does not keep the interpreter from ending.
-        threads = {
-            name: threading.Thread(
-                target=self._guard, args=(name, body), name=f"bgsoft-{name}", daemon=True
-            )
-            for name, body in (
-                ("encode", self._encode),
-                ("picture", self._process),
-                ("decode", self._decode),
+        threads: dict[str, StageThread] = {
+            name: make(partial(self._guard, name, body), f"bgsoft-{name}")
+            for name, make, body in (
+                ("encode", daemon_thread, self._encode),
+                ("picture", network_thread, self._process),
+                ("decode", daemon_thread, self._decode),
             )
         }
         for thread in threads.values():
@@ -186,7 +184,7 @@ class Pipeline:
         check_pts(self._result.decoded_pts, self._result.encoded_pts, "encoded", "became")
         return self._result
 
-    def _watch(self, threads: dict[str, threading.Thread]) -> None:
+    def _watch(self, threads: dict[str, StageThread]) -> None:
         """Wait for the threads, reporting progress, looking for cancellation and for stalls."""
         stall = StallWatch(self._stall_seconds, threads.items())
         encoder = threads["encode"]

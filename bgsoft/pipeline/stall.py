@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Iterable
 
 from bgsoft.errors import StallError
+from bgsoft.infer.warm import StageThread
 
 _MOST_STEP_SECONDS = 1.0
 """What one look adds at most: a process that was stopped for an hour has not stalled."""
@@ -24,7 +24,7 @@ class StallWatch:
         threads: The pipeline's threads by stage, from the last to the first.
     """
 
-    def __init__(self, seconds: float | None, threads: Iterable[tuple[str, threading.Thread]]):
+    def __init__(self, seconds: float | None, threads: Iterable[tuple[str, StageThread]]):
         self._seconds = seconds
         self._threads = list(threads)
         self._seen: tuple[int, ...] = ()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
 from bgsoft.errors import InferenceError
 from bgsoft.infer.base import Network
-from bgsoft.infer.warm import WarmNetworks
+from bgsoft.infer.warm import LastingThread, WarmNetworks
 
 
 class _Loaded(Network):
@@ -65,3 +67,15 @@ def test_the_longest_unused_is_freed() -> None:
     for number, network in enumerate(made):
         warm.get(number, lambda network=network: network).close()
     assert [network.closed for network in made] == [True, False, False]
+
+
+def test_all_calls_run_in_one_thread_that_lasts() -> None:
+    seen: list[int] = []
+    calls = [LastingThread(lambda: seen.append(threading.get_ident()), "test") for _ in range(3)]
+    for call in calls:
+        assert call.is_alive()
+        call.start()
+        call.join(10)
+        assert not call.is_alive()
+    assert len(set(seen)) == 1
+    assert seen[0] == calls[0].ident != threading.get_ident()
