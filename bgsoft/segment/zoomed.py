@@ -279,7 +279,7 @@ class ZoomedSegmenter(Segmenter):
         self._rotation.reset()
 
     def renew(self) -> None:
-        self._rotation.reset()
+        self.reset()
 
     def close(self) -> None:
         for network in (*self._whole, self._close):
