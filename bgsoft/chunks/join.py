@@ -92,7 +92,8 @@ def join(
             audio += muxer.audio
         for file, _ in targets:
             file.commit()
-    report = joined_report(config, parts, reused, events, elapsed())
+    length = (min(parts[-1].packets[0][0]) - pts[0]) * info.time_base
+    report = joined_report(config, parts, reused, events, length, elapsed())
     report = replace(report, audio=audio)
     if config.report is not None:
         report.write_json(config.report)

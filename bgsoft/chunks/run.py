@@ -143,16 +143,24 @@ def render(
         try:
             return _Run(plan, on_progress, on_event, cancel or threading.Event()).run()
         except BaseException as exc:
-            done = folder.count()
-            would_fail_again = isinstance(exc, BgsoftError) and not isinstance(exc, _PASSING)
-            if would_fail_again or not done:
-                folder.remove()
-            else:
-                exc.add_note(
-                    f"{done} of {len(plan.parts)} parts are kept in {folder.path}: the same "
-                    "command goes on from there"
-                )
+            kept = after_failure(config, exc)
+            if kept is not None:
+                exc.add_note(kept)
             raise
+
+
+def after_failure(config: RenderConfig, exc: BaseException) -> str | None:
+    """Keep finished parts where another run of the same command may get further, else remove them.
+
+    Returns:
+        What to tell the user, where some are kept.
+    """
+    folder = WorkFolder(config.output)
+    done = folder.count()
+    if not done or (isinstance(exc, BgsoftError) and not isinstance(exc, _PASSING)):
+        folder.remove()
+        return None
+    return f"finished parts are kept in {folder.path}: the same command goes on from there"
 
 
 @dataclass(frozen=True, slots=True)
