@@ -63,6 +63,7 @@ def render(
     batch: int | Off | None = None,
     precision: config.Precision | Literal["fp32", "fp16"] | None = None,
     threads: int | None = None,
+    stall: float | str | None = None,
     start: float | str | None = None,
     duration: float | str | None = None,
     face_data: FilePath | None = None,
@@ -70,6 +71,7 @@ def render(
     overwrite: bool | None = None,
     skip_existing: bool | None = None,
     report: FilePath | None = None,
+    chunks: int | Off | None = None,
     trace: FilePath | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
@@ -134,6 +136,8 @@ def render(
         precision: Number format of the model. [default: fp32]
         threads: Cores to plan for: decoder, picture and encoder, 1 to 256; 0 is all there are.
             [default: 0]
+        stall: Fail once no frame has passed any stage for so long, rather than wait for ever; or
+            off. [default: 300]
         start: Begin here: seconds or HH:MM:SS. [default: 0]
         duration: Render at most this long: seconds or HH:MM:SS. [default: to the end]
         face_data: Also write the faces of every frame, with 468 landmarks each.
@@ -141,6 +145,9 @@ def render(
         overwrite: Replace OUT, and what is written beside it, where that exists.
         skip_existing: Do nothing, successfully, if OUT exists.
         report: Write what was done, how fast and by what, as JSON.
+        chunks: Render a long video in this many parts side by side, and join them; auto does so
+            where it pays. A render in parts that was interrupted goes on where it was. [default:
+            auto]
         trace: Write what each thread and GPU stream did when; open it in ui.perfetto.dev.
         on_progress: Called about ten times a second, from the calling thread.
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,

@@ -80,6 +80,10 @@ _PICTURE_KINDS = {
 }
 
 
+_abandoned: list[ExitStack] = []
+"""What a stage that never came back may still be using: kept until the process ends."""
+
+
 def render_config(
     config: RenderConfig,
     *,
@@ -109,6 +113,8 @@ def render_config(
         UnsupportedFormatError: There is no path for the input or to the output.
         OutputError: The output cannot be written.
         DecodeError, EncodeError, InferenceError, VerificationError: The render failed part-way.
+        StallError: A stage stands still. What it has open stays so: it may not be safe to render
+            more in this process.
         RenderCancelledError: ``cancel`` was set.
 
     Nothing is left behind where it raises.
@@ -171,14 +177,15 @@ def open_target(
     path: Path,
     config: RenderConfig,
     info: VideoInfo,
+    files: ExitStack,
     stack: ExitStack,
     on_event: Callable[[Event], None],
     *,
     copy_tracks: bool,
 ) -> tuple[AtomicOutput, Muxer]:
-    """Begin one of the videos that are written: its file, which appears when it is whole, and its
-    muxer. Both are closed with the stack."""
-    file = stack.enter_context(
+    """Begin one of the videos that are written: its file, which appears when it is whole and is
+    closed with ``files``, and its muxer, which is with ``stack``."""
+    file = files.enter_context(
         AtomicOutput(path, overwrite=config.overwrite, inputs=inputs_of(config))
     )
     muxer = stack.enter_context(
@@ -213,6 +220,7 @@ class _Target:
         config: RenderConfig,
         info: VideoInfo,
         builder: StageBuilder,
+        files: ExitStack,
         stack: ExitStack,
         on_event: Callable[[Event], None],
         *,
@@ -220,7 +228,7 @@ class _Target:
     ) -> None:
         main = path is config.output
         self.file, self.muxer = open_target(
-            path, config, info, stack, on_event, copy_tracks=main and copy_tracks
+            path, config, info, files, stack, on_event, copy_tracks=main and copy_tracks
         )
         self.encoder: Encoder
         if main:
@@ -282,7 +290,10 @@ class _Render:
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._metrics = Metrics(self._recorder or ranges)
+        self._files = ExitStack()
+        """What is written; closed in any case."""
         self._stack = ExitStack()
+        """Everything else; a stage that does not come back keeps it open."""
         self._face_data: FaceDataWriter | None = None
         self._started = time.perf_counter()
         self._process_seconds = self._started - process_start_ns() / 1e9
@@ -309,7 +320,7 @@ class _Render:
     ) -> RenderReport:
         """Set up, render, verify, publish, report."""
         try:
-            with self._stack:
+            with self._files, self._stack:
                 return self._run(on_progress, cancel)
         except BaseException as exc:
             data = self._face_data
@@ -340,7 +351,14 @@ class _Render:
             with span("output"):
                 targets = [
                     _Target(
-                        path, config, info, builder, stack, self.report, copy_tracks=part is None
+                        path,
+                        config,
+                        info,
+                        builder,
+                        self._files,
+                        stack,
+                        self.report,
+                        copy_tracks=part is None,
                     )
                     for path in config.videos
                 ]
@@ -369,10 +387,15 @@ class _Render:
             metrics=self._metrics,
             on_tick=lambda _frames: meter.tick(targets[0].encoder.frames),
             cancel=cancel,
+            stall_seconds=config.backends.stall_seconds,
         )
         on_value = None if self._recorder is None else self._recorder.counter
         with watched(builder.used_device, on_value) as watch:
-            result = pipeline.run()
+            try:
+                result = pipeline.run()
+            finally:
+                if pipeline.stuck:
+                    _abandoned.append(stack.pop_all())
         stages.close()  # on a GPU, the last clocks are read now
         for event in decoder.events:
             self.report(event)
@@ -462,11 +485,11 @@ class _Render:
                 others=[config.input, *config.videos],
             )
         others = filter(None, (config.face_data, config.trace, config.report))
-        self._stack.enter_context(
+        self._files.enter_context(
             made_folders([*config.videos, *others], partial(self._tell, "notice"))
         )
         if self._face_data is not None:
-            self._stack.enter_context(self._face_data)
+            self._files.enter_context(self._face_data)
 
     def _scene_cut(self, frame: Frame) -> None:
         text = f"new scene at {frame.time_seconds:.2f} s"

@@ -79,7 +79,7 @@ def join(
     audio: list[AudioReport] = []
     with ExitStack() as stack:
         targets = [
-            open_target(path, config, info, stack, note, copy_tracks=path is config.output)
+            open_target(path, config, info, stack, stack, note, copy_tracks=path is config.output)
             for path in config.videos
         ]
         for index, (_, muxer) in enumerate(targets):

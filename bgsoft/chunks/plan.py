@@ -42,6 +42,7 @@ from pathlib import Path
 
 from bgsoft.backends import may_use_gpu
 from bgsoft.config import FaceMode, RenderConfig
+from bgsoft.cuda.driver import cuda_number, driver_problem
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.reader import NOT_SEEKABLE
 from bgsoft.decode.stream import wanted_pts
@@ -90,7 +91,8 @@ def workers_for(config: RenderConfig, info: VideoInfo) -> int:
     """How many parts of a video to render side by side on this machine."""
     cores = config.backends.threads or usable_cores()
     workers = max(1, cores // _CORES_PER_WORKER)
-    if may_use_gpu(config.backends):
+    gpu = cuda_number(config.backends.gpu or 0)
+    if may_use_gpu(config.backends) and driver_problem(gpu) is None:
         workers = min(workers, _WORKERS_PER_GPU)
     pixels = info.format.width * info.format.height
     room = _free_bytes() * _MEMORY_SHARE / (_WORKER_BYTES + _WORKER_BYTES_PER_PIXEL * pixels)
