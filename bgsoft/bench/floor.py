@@ -20,7 +20,7 @@ import cv2
 from bgsoft.cli.console import Console
 from bgsoft.cli.exitcodes import exit_code, one_line
 from bgsoft.config import RenderConfig
-from bgsoft.decode.base import DecodeSettings
+from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
@@ -58,7 +58,16 @@ class _NoEncoder:
         """Nothing is kept back."""
 
 
-def _render_without(part: str, config: RenderConfig) -> dict[str, Any]:
+def render_without(
+    part: str, config: RenderConfig, frames: PtsRange | None = None
+) -> dict[str, Any]:
+    """Render without ``picture`` or without ``encode``; what took how long.
+
+    Args:
+        part: What is left out.
+        config: The render.
+        frames: Only these.
+    """
     started = time.perf_counter()
     cv2.setNumThreads(1)
     metrics = Metrics()
@@ -66,7 +75,7 @@ def _render_without(part: str, config: RenderConfig) -> dict[str, Any]:
         # A render of the same settings, which this is compared with, tells of every event.
         builder = StageBuilder(config.backends, lambda _event: None)
         stack.callback(builder.close)
-        settings = DecodeSettings(duration_seconds=config.duration_seconds)
+        settings = DecodeSettings(duration_seconds=config.duration_seconds, range=frames)
         decoder = stack.enter_context(builder.open_decoder(config.input, settings))
         info = decoder.info
         picture: Any = _NoPicture()
@@ -109,7 +118,7 @@ def main(argv: list[str]) -> int:
             preset=settings,
             duration_seconds=float(seconds[0]) if seconds else None,
         )
-        made = _render_without(part, config)
+        made = render_without(part, config)
     except Exception as exc:
         Console().error(one_line(exc))
         return exit_code(exc)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from bgsoft.chunks.part import PartResult
 from bgsoft.config import RenderConfig
 from bgsoft.face.base import Box, box_overlap
-from bgsoft.rendering import PartResult, damage_text, plain_settings
+from bgsoft.rendering import damage_text, plain_settings
 from bgsoft.report import Event, PartReport, RenderReport
 
 _SAME_FACE = 0.5
