@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
 from bgsoft.backends import STAGES, Choice, may_use_gpu
+from bgsoft.chunks.part import Part, PartResult
 from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import Watch, watched
-from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats, PtsRange
+from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError, RenderCancelledError
 from bgsoft.face.data import FaceDataWriter, open_face_data
@@ -40,38 +41,6 @@ from bgsoft.startup import Parts, logged, process_start_ns, span
 if TYPE_CHECKING:
     from bgsoft.pipeline.picture import PictureStages
     from bgsoft.stages import StageBuilder
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A part of a video that is rendered by itself, to be joined with others
-    (:mod:`bgsoft.chunks`). Times are in the video's time base."""
-
-    frames: PtsRange
-    """What is rendered."""
-    kept_from: int
-    """Frames with an earlier pts only lead up to the part; they are not encoded."""
-    length: int
-    """Frames to expect from there on; for display only."""
-    began: int
-    """pts of the first frame of the whole render."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PartResult:
-    """What is known of a rendered part."""
-
-    report: RenderReport
-    lead: array[int]
-    """pts of the frames that led up to it, in order."""
-    packets: list[tuple[array[int], array[int]]]
-    """For each video: pts and duration of every packet, in decoding order."""
-    corrupt_packets: int
-    """Packets that could not be read."""
-    irregular: str | None
-    """Why frames may differ from those of a whole render; None: they don't."""
-    faces: dict[str, Any] | None
-    """See :meth:`bgsoft.face.step.FaceStep.seam`."""
 
 
 _PICTURE_KINDS = {

@@ -21,7 +21,7 @@ import cv2
 from bgsoft.cli.console import Console
 from bgsoft.cli.exitcodes import exit_code, one_line
 from bgsoft.config import RenderConfig
-from bgsoft.decode.base import DecodeSettings
+from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
@@ -59,7 +59,16 @@ class _NoEncoder:
         """Nothing is kept back."""
 
 
-def _render_without(parts: Sequence[str], config: RenderConfig) -> dict[str, Any]:
+def render_without(
+    parts: Sequence[str], config: RenderConfig, frames: PtsRange | None = None
+) -> dict[str, Any]:
+    """Render without ``picture`` or without ``encode``, or without both; what took how long.
+
+    Args:
+        parts: What is left out.
+        config: The render.
+        frames: Only these.
+    """
     started = time.perf_counter()
     cv2.setNumThreads(1)
     metrics = Metrics()
@@ -67,7 +76,7 @@ def _render_without(parts: Sequence[str], config: RenderConfig) -> dict[str, Any
         # A render of the same settings, which this is compared with, reports every event.
         builder = StageBuilder(config.backends, lambda _event: None)
         stack.callback(builder.close)
-        settings = DecodeSettings(duration_seconds=config.duration_seconds)
+        settings = DecodeSettings(duration_seconds=config.duration_seconds, range=frames)
         decoder = stack.enter_context(builder.open_decoder(config.input, settings))
         info = decoder.info
         picture: Any = _NoPicture()
@@ -110,7 +119,7 @@ def main(argv: list[str]) -> int:
             preset=settings,
             duration_seconds=float(seconds[0]) if seconds else None,
         )
-        made = _render_without(part.split("+"), config)
+        made = render_without(part.split("+"), config)
     except Exception as exc:
         Console().error(one_line(exc))
         return exit_code(exc)

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft import __version__
+from bgsoft.chunks.part import Part, PartResult
 from bgsoft.config import RenderConfig
 from bgsoft.decode.base import PtsRange
 from bgsoft.errors import OutputError
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import write_error, write_whole
-from bgsoft.rendering import Part, PartResult
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 
 _MAX_NAME_BYTES = 255
@@ -33,6 +34,9 @@ _ENDING = ".chunks"
 _NOT_IN_PICTURES = ("output", "matte_out", "overwrite", "skip_existing", "report", "preset")
 """Settings that change nothing of a part."""
 _NOT_IN_BACKENDS = ("threads", "gpu")
+_PATIENCE_SECONDS = 6.0
+"""How long to wait for another render's lock: the workers of one that was killed end in half that
+time."""
 _WHAT = "working folder"
 
 
@@ -93,16 +97,16 @@ class WorkFolder:
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
+        until = time.monotonic() + _PATIENCE_SECONDS
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self.path / "lock", flags, 0o666)
         try:
-            try:
-                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            except BlockingIOError as exc:
-                text = f"another render is writing {self._output} (it uses {self.path.name})"
-                raise OutputError(text, path=self._output) from exc
-            except OSError:
-                pass  # a file system without locks
+            with suppress(OSError):  # a file system without locks
+                while not _locked(descriptor, kind):
+                    if time.monotonic() > until:
+                        text = f"another render is writing {self._output}: it uses {self.path}"
+                        raise OutputError(text, path=self._output)
+                    time.sleep(0.1)
             yield
         finally:
             os.close(descriptor)
@@ -153,6 +157,15 @@ class WorkFolder:
     def remove(self) -> None:
         """Remove it with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    """Take a lock, unless another process has it."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _read_json(path: Path) -> Any:

@@ -19,6 +19,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.part import PartResult
 from bgsoft.chunks.report import joined_report
 from bgsoft.config import RenderConfig
 from bgsoft.errors import RenderCancelledError, VerificationError
@@ -27,7 +28,7 @@ from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
 from bgsoft.media.source import open_input, read_packets
 from bgsoft.pipeline.runner import check_pts
-from bgsoft.rendering import PartResult, open_target
+from bgsoft.rendering import open_target
 from bgsoft.report import AudioReport, Event, RenderReport
 
 
@@ -92,7 +93,8 @@ def join(
             audio += muxer.audio
         for file, _ in targets:
             file.commit()
-    report = joined_report(config, parts, reused, events, elapsed())
+    length = (min(parts[-1].packets[0][0]) - pts[0]) * info.time_base
+    report = joined_report(config, parts, reused, events, length, elapsed())
     report = replace(report, audio=audio)
     if config.report is not None:
         report.write_json(config.report)

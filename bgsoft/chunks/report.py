@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
+from bgsoft.chunks.part import PartResult
 from bgsoft.config import RenderConfig
 from bgsoft.face.base import Box, box_overlap
-from bgsoft.rendering import PartResult, damage_text, plain_settings
+from bgsoft.rendering import damage_text, plain_settings
 from bgsoft.report import Event, PartReport, RenderReport
 
 _SAME_FACE = 0.5
@@ -20,6 +22,7 @@ def joined_report(
     parts: Sequence[PartResult],
     reused: Sequence[bool],
     events: Sequence[Event],
+    length: Fraction,
     wall_seconds: float,
 ) -> RenderReport:
     """The report of a render whose parts were joined.
@@ -29,6 +32,7 @@ def joined_report(
         parts: What is known of each.
         reused: Which had been finished before this run.
         events: What was reported while they were joined.
+        length: From the first part's first frame to the last part's, seconds.
         wall_seconds: How long this run took.
     """
     reports = [part.report for part in parts]
@@ -54,7 +58,7 @@ def joined_report(
         frames_decoded=frames,
         frames_encoded=frames,
         concealed_frames=sum(report.concealed_frames for report in reports),
-        duration_s=sum(report.duration_s for report in reports),
+        duration_s=float(length) + reports[-1].duration_s,
         wall_s=wall_seconds,
         fps=frames / wall_seconds,
         first_frame_s=min(times, default=None),

@@ -28,8 +28,10 @@ from bgsoft.workers import usable_cores
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from bgsoft.rendering import Part
+    from bgsoft.chunks.part import Part
 
+_LEAST_CORES = 4
+"""From which on videos are rendered in parts without being asked for."""
 _POLL_SECONDS = 0.1
 _PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)
 """What another run of the same command may not meet again."""
@@ -76,13 +78,12 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
     count = config.chunks
     if count == 1 or (config.skip_existing and config.output.exists()):
         return Whole()
-    if count is None and (workers == 1 or (config.backends.threads or usable_cores()) < 2):
+    cores = config.backends.threads or usable_cores()
+    if count is None and (workers == 1 or cores < _LEAST_CORES):
         return Whole()
     from bgsoft.chunks import plan
     from bgsoft.media.containers import container_for
     from bgsoft.media.probe import probe
-    from bgsoft.outputs import AtomicOutput, made_folders
-    from bgsoft.rendering import check_beside, inputs_of
 
     for path in config.videos:
         container_for(path)
@@ -95,9 +96,11 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
     parts: list[Part] | str = []
     if against is None:
         frames = plan.read_frames(config, info)
-        lead = plan.lead_frames(config)
-        assert lead is not None
-        parts = frames if isinstance(frames, str) else plan.divide(frames, count, workers, lead)
+        if isinstance(frames, str):
+            parts = frames
+        else:
+            wanted = plan.parts_for(config, len(frames.pts), workers)
+            parts = plan.divide(frames, wanted, plan.lead_frames(config) or 0)
         against = parts if isinstance(parts, str) else None
     if against is not None:
         if count is None:
@@ -105,6 +108,9 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
         text = f"rendered whole, not in {count} parts: {against}"
         return Whole((Event(kind="notice", message=text),))
     assert not isinstance(parts, str)
+    from bgsoft.outputs import AtomicOutput, made_folders
+    from bgsoft.rendering import check_beside, inputs_of
+
     check_beside(config)
     folder = WorkFolder(config.output)
     with made_folders(config.videos, lambda _text: None):
@@ -143,16 +149,24 @@ def render(
         try:
             return _Run(plan, on_progress, on_event, cancel or threading.Event()).run()
         except BaseException as exc:
-            done = folder.count()
-            would_fail_again = isinstance(exc, BgsoftError) and not isinstance(exc, _PASSING)
-            if would_fail_again or not done:
-                folder.remove()
-            else:
-                exc.add_note(
-                    f"{done} of {len(plan.parts)} parts are kept in {folder.path}: the same "
-                    "command goes on from there"
-                )
+            kept = after_failure(config, exc)
+            if kept is not None:
+                exc.add_note(kept)
             raise
+
+
+def after_failure(config: RenderConfig, exc: BaseException) -> str | None:
+    """Keep finished parts where another run of the same command may get further, else remove them.
+
+    Returns:
+        What to tell the user, where some are kept.
+    """
+    folder = WorkFolder(config.output)
+    done = folder.count()
+    if not done or (isinstance(exc, BgsoftError) and not isinstance(exc, _PASSING)):
+        folder.remove()
+        return None
+    return f"finished parts are kept in {folder.path}: the same command goes on from there"
 
 
 @dataclass(frozen=True, slots=True)

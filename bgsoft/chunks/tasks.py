@@ -13,7 +13,7 @@ from bgsoft.jobs.task import Followup, Task, TaskContext
 from bgsoft.report import Event
 
 if TYPE_CHECKING:
-    from bgsoft.rendering import Part
+    from bgsoft.chunks.part import Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,8 +92,9 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         quality_default=20,
         speeds=_X26X_PRESETS,
         speed_default="veryfast",
-        # x265 prints its banner to stderr by itself.
-        parameters=("x265-params", "log-level=none"),
+        # x265 prints its banner to stderr by itself. The settings that it writes into the file
+        # differ with the threads, and parts of a video must not (:mod:`bgsoft.chunks`).
+        parameters=("x265-params", "log-level=none:info=0"),
         thread_parameter=("x265-params", "pools"),
     ),
     Codec.AV1: _EncoderSpec(

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 def finder_settings(config: FaceConfig, *, writes_data: bool) -> FinderSettings:
     """How to look for faces."""
     anonymize = config.mode is FaceMode.ANONYMIZE
+    # Nobody sees every point of a face that is only kept sharp.
+    guards = config.mode is FaceMode.GUARD and not writes_data
     settings = FinderSettings(
         detect_every=config.effective_detect_every,
         small_faces=config.small_faces or anonymize or config.mode is FaceMode.MAIN,
-        # Nobody sees every point of a face that is only kept sharp.
-        rest_every=3 if config.mode is FaceMode.GUARD and not writes_data else 1,
+        rest_every=3 if guards else 1,
+        renews=guards,
     )
     # So often that a face found late is hidden from its first frame on.
     return replace(settings, small_every=LOOK_AHEAD) if anonymize else settings

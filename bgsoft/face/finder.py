@@ -60,6 +60,8 @@ class FinderSettings:
     rest_every: int = 1
     """Frames between runs of the landmark model on a face that hardly moves; it is carried on in
     those between."""
+    renews: bool = False
+    """Where followed faces are is found anew with each :meth:`FaceFinder.renew`."""
     max_faces: int = 32
     """Followed at a time."""
 
@@ -86,6 +88,12 @@ class FaceFinder(Closing):
         """End all tracks (scene cut)."""
         self._tracker.reset()
         self._views.reset()
+
+    def renew(self) -> None:
+        """Search the next frame, and follow known faces from there (if ``renews`` is set)."""
+        if self._settings.renews:
+            self._tracker.renew()
+            self._views.reset()
 
     def find(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[list[Face]]:
         """The faces of consecutive frames of one scene, a list a frame, largest first.
@@ -226,9 +234,11 @@ class _SearchViews:
             bool(views) and waited > every
             for (views, every), waited in zip(self._parts, self._waited, strict=True)
         ]
-        if not wanted and not any(due) and self._since < self._detect_every:
+        is_time = self._since >= self._detect_every
+        if not wanted and not any(due) and not is_time:
             return []
-        self._since = 0
+        if is_time:  # what is searched between changes nothing of when the next search is
+            self._since = 0
         shown = [self._whole]
         for index, is_due in enumerate(due):
             if is_due:

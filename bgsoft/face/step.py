@@ -109,6 +109,10 @@ class FaceStep(Closing):
             self._picker.reset()
         self._cut = True
 
+    def renew(self) -> None:
+        """See :meth:`bgsoft.face.finder.FaceFinder.renew`."""
+        self._finder.renew()
+
     @property
     def edits_frame(self) -> bool:
         """Whether :meth:`finish` ever does anything."""

@@ -138,6 +138,14 @@ class Track:
             rois.append(rois[-1] if seen is None else _steadied(rois[-1], seen))
         return rois
 
+    def renew(self, roi: Roi) -> None:
+        """Follow the face from a detection on, as if it had just been found there."""
+        self.roi = roi
+        self.smoother = OneEuro(MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED)
+        self.mesh, self.step, self.velocity = None, (0.0, 0.0), (0.0, 0.0)
+        self.misses = 0
+        self.rested, self.rested_seconds = 0, 0.0
+
     def see(self, mesh: Mesh, dt: float) -> None:
         """Take what the landmark model shows of the face, ``dt`` seconds after the last frame."""
         left, top, right, bottom = mesh.box
@@ -201,6 +209,8 @@ class Tracker:
         """Those alive."""
         self._next_id = 0
         self._time: float | None = None
+        self._frames = 0
+        """Since a reset or a renewal."""
 
     @property
     def wants_detection(self) -> bool:
@@ -214,6 +224,14 @@ class Tracker:
         """End all tracks; their ids are not used again."""
         self.tracks = []
         self._time = None
+        self._frames = 0
+
+    def renew(self) -> None:
+        """Follow the faces that the next frame's detections show from there on anew.
+
+        So where a face is said to be depends on little before that frame.
+        """
+        self._frames = 0
 
     def match(self, found: Detections) -> tuple[dict[int, int], list[Box]]:
         """Which detection belongs to which track: largest overlap first.
@@ -242,11 +260,9 @@ class Tracker:
             track.detected = False
         if found is not None:
             self._take(found)
-        return [
-            track
-            for track in self.tracks
-            if track.rested + 1 >= self._rest_every or not track.may_rest
-        ]
+        looks = self._frames % self._rest_every == 0
+        self._frames += 1
+        return [track for track in self.tracks if looks or not track.may_rest]
 
     def _take(self, found: Detections) -> None:
         """Give detections to the tracks they belong to, and begin new tracks with others."""
@@ -261,8 +277,11 @@ class Tracker:
             track.unseen = 0
             track.detected = True
             track.detection_score = max(track.detection_score, float(found.scores[row]))
-            if track.misses:
-                track.roi = roi_from_box(found.boxes[row], found.keypoints[row])
+            roi = roi_from_box(found.boxes[row], found.keypoints[row])
+            if self._frames == 0:
+                track.renew(roi)
+            elif track.misses:
+                track.roi = roi
         for row, (box, score) in enumerate(zip(found.boxes, found.scores.tolist(), strict=True)):
             if row in matches or score < MIN_SCORE or len(self.tracks) == self._max_faces:
                 continue

@@ -44,6 +44,8 @@ class Pool(Closing):
         gpus: GPUs, as the user counts them, that are dealt out to the workers; each sees no other.
             None: the tasks' settings decide.
         environment: Further variables for the workers.
+        shared: Descriptors that the workers hold open, too: of locks that last as long as any of
+            them lives.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class Pool(Closing):
         threads: int | None = None,
         gpus: Sequence[int] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
+        shared: Sequence[int] = (),
     ) -> None:
+        self._shared = shared
         self._threads = max(1, usable_cores() // workers) if threads is None else threads
         self._gpus = gpus
         self._environment = {**os.environ, **environment}
@@ -117,9 +121,8 @@ class Pool(Closing):
 
     def _start(self, slot: int) -> _Worker:
         gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
-        return _Worker(
-            WorkerSettings(threads=self._threads, gpu=gpu, only_gpu=shown_gpu()), self._environment
-        )
+        settings = WorkerSettings(threads=self._threads, gpu=gpu, only_gpu=shown_gpu())
+        return _Worker(settings, self._environment, self._shared)
 
     def _listen(self, timeout: float) -> None:
         """Take what the workers say, and notice their deaths."""
@@ -160,7 +163,9 @@ class Pool(Closing):
 class _Worker:
     """A process, and what it is doing."""
 
-    def __init__(self, settings: WorkerSettings, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: WorkerSettings, environment: Mapping[str, str], shared: Sequence[int]
+    ) -> None:
         self.connection, theirs = Pipe()
         program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
         # Ctrl-C reaches every process of a terminal, and a closed one ends them: the parent hears
@@ -172,7 +177,7 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env=environment,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *shared],
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -207,7 +207,17 @@ class Muxer(Closing):
             As :meth:`add_packets`.
         """
         stream = self.add_packets(source.codec_context.codec.canonical_name)
-        BitStreamFilterContext("null", source, stream)  # copies the description
+        if not self.container.edit_lists:
+            BitStreamFilterContext("null", source, stream)  # copies the description
+            return stream
+        # The pixel aspect of a codec that does not tell it is the file's, and no part of the
+        # description; PyAV adds it only for what has a codec context.
+        with av.open(io.BytesIO(), "w", format=self.container.muxer) as scratch:
+            named = scratch.add_stream_from_template(source, opaque=True)
+            named.codec_context.sample_aspect_ratio = self.info.sample_aspect_ratio
+            named.codec_context.codec_tag = source.codec_context.codec_tag
+            scratch.start_encoding()
+            BitStreamFilterContext("null", named, stream)
         return stream
 
     def _cannot_hold(self, codec: str) -> UnsupportedFormatError:

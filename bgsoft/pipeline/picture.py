@@ -26,9 +26,9 @@ R = TypeVar("R")
 
 RENEWAL = 128
 """Every so many frames, counted through the video, what would else be kept for as long as it holds
-is decided anew: which frames are segmented, and where the segmenter looks closely. So no frame
-depends on what happened long ago, and a video can be rendered in parts (:mod:`bgsoft.chunks`) that
-come out as they do in one go."""
+is decided anew: which frames are segmented, where the segmenter looks closely, where faces are. So
+no frame depends on what happened long ago, and a video can be rendered in parts
+(:mod:`bgsoft.chunks`) that come out as they do in one go."""
 BACKGROUND_RENEWAL = 32
 """So many frames after each renewal the background is, too. A part begins there: by then what fades
 over time (the temporal filter, new faces) has settled."""
@@ -319,6 +319,8 @@ class PictureStages:
         if since == 0:
             self.schedule.reset()
             self.segmenter.renew()
+            if self.faces is not None:
+                self.faces.renew()
         elif since == BACKGROUND_RENEWAL:
             self.compositor.renew()
 

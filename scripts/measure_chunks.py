@@ -1,0 +1,162 @@
+"""Measure a render in parts against one in one go, and against plain ffmpeg.
+
+::
+
+    python scripts/measure_chunks.py CLIP [--chunks 1 2 4 8] [--loop N] [--runs 3]
+    python scripts/measure_chunks.py CLIP --no-encode [--gpus 0,1] [--chunks 1 4 7]
+    python scripts/measure_chunks.py CLIP --hwaccel cuda -- --matte fast --threads 32
+
+Every run is a process of its own, timed by a stopwatch from its start to its exit. Runs alternate,
+so that a machine that slows down slows all alike; the best of each is shown, and the middle one.
+What follows ``--`` goes to ``bgsoft render`` as it is; ``--threads`` is for all parts together.
+
+With ``--no-encode`` frames are thrown away after compositing: so many worker processes as there are
+chunks each render a part, on the GPUs that are named in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bgsoft.bench.floor import render_without
+from bgsoft.chunks.plan import divide, lead_frames, read_frames
+from bgsoft.config import RenderConfig
+from bgsoft.decode.base import PtsRange
+from bgsoft.jobs.driver import Driver
+from bgsoft.jobs.pool import Pool
+from bgsoft.jobs.task import Finished, TaskContext
+from bgsoft.media.probe import probe
+from bgsoft.presets import build_config
+
+
+@dataclass(frozen=True)
+class ThrownAway:
+    """Renders a part and keeps nothing; a task."""
+
+    config: RenderConfig
+    frames: PtsRange
+    label: str = "part"
+
+    def run(self, context: TaskContext) -> object:
+        backends = replace(self.config.backends, threads=context.threads, gpu=context.gpu)
+        return render_without(["encode"], replace(self.config, backends=backends), self.frames)
+
+
+def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
+    """Render all parts side by side."""
+    config = build_config(clip, Path("nothing.mp4"), preset="soft")
+    info = probe(clip)
+    frames = read_frames(config, info)
+    assert not isinstance(frames, str), frames
+    whole = [PtsRange(None, None, 0)]
+    parts = divide(frames, chunks, lead_frames(config) or 0)
+    ranges = whole if chunks == 1 or isinstance(parts, str) else [part.frames for part in parts]
+    with Driver(Pool(len(ranges), gpus=gpus)) as driver:
+        for each in ranges:
+            driver.submit(ThrownAway(config, each))
+        made = []
+        while len(made) < len(ranges):
+            for update in driver.poll(1.0):
+                if isinstance(update, Finished):
+                    if update.error is not None:
+                        raise update.error
+                    made.append(update.result)
+    return {"frames": len(frames.pts), "parts": made}
+
+
+def timed(command: Sequence[str]) -> float:
+    started = time.perf_counter()
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started
+
+
+def looped(clip: Path, times: int, folder: Path) -> Path:
+    """The clip several times over, its packets copied."""
+    if times == 1:
+        return clip
+    target = folder / f"looped{clip.suffix}"
+    loop = ["-stream_loop", str(times - 1), "-i", str(clip), "-c", "copy", str(target)]
+    timed([_ffmpeg(), "-v", "error", "-y", *loop])
+    return target
+
+
+def _ffmpeg() -> str:
+    found = shutil.which("ffmpeg")
+    if found is None:
+        import imageio_ffmpeg
+
+        found = str(imageio_ffmpeg.get_ffmpeg_exe())
+    return found
+
+
+def main(argv: Sequence[str]) -> None:
+    """Measure, and print a table."""
+    argv, more = (list(argv), []) if "--" not in argv else _split(list(argv))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("clip", type=Path)
+    parser.add_argument("--chunks", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--loop", type=int, default=1, help="play the clip so many times")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--no-encode", action="store_true")
+    parser.add_argument("--gpus", default="", help="with --no-encode: e.g. 0,1")
+    parser.add_argument("--hwaccel", help="of plain ffmpeg, e.g. cuda")
+    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args(argv)
+    gpus = [int(number) for number in given.gpus.split(",") if number]
+    if given.only is not None:
+        print(json.dumps(throw_away(given.clip, given.only, gpus)))
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        clip = looped(given.clip, given.loop, folder)
+        found = read_frames(build_config(clip, folder / "o.mp4", preset="soft"), probe(clip))
+        assert not isinstance(found, str), found
+        frames = len(found.pts)
+        rows: dict[str, Callable[[], float]] = {}
+        for chunks in given.chunks:
+            if given.no_encode:
+                own = [sys.executable, __file__, str(clip), "--only", str(chunks)]
+                command = [*own, "--gpus", given.gpus]
+            else:
+                render = [sys.executable, "-m", "bgsoft", "render", str(clip), f"{name}/o.mp4"]
+                command = [*render, "-y", "-q", "--chunks", str(chunks), *more]
+            rows[f"{chunks} chunks"] = partial(timed, command)
+        if not given.no_encode:
+            decode = ["-hwaccel", given.hwaccel] if given.hwaccel else []
+            plain = [_ffmpeg(), "-nostdin", "-v", "error", "-y", *decode, "-i", str(clip)]
+            encode = ["-c:v", "libx264", "-preset", "veryfast", "-crf", "18", "-c:a", "copy"]
+            rows["ffmpeg"] = partial(timed, [*plain, *encode, f"{name}/f.mp4"])
+        seconds: dict[str, list[float]] = {row: [] for row in rows}
+        for _ in range(given.runs):
+            for row, run in rows.items():
+                seconds[row].append(run())
+    print(f"{frames} frames, {given.runs} runs each, from start to exit")
+    for row, taken in seconds.items():
+        best, middle = min(taken), statistics.median(taken)
+        print(
+            f"{row:>10}  best {best:7.2f} s {frames / best:7.1f} frames/s   "
+            f"middle {middle:7.2f} s {frames / middle:7.1f} frames/s"
+        )
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+if __name__ == "__main__":
+    import measure_chunks  # its tasks are found by workers under this name
+
+    measure_chunks.main(sys.argv[1:])
