@@ -63,6 +63,7 @@ def render(
     batch: int | Off | None = None,
     precision: config.Precision | Literal["fp32", "fp16"] | None = None,
     threads: int | None = None,
+    stall: float | str | None = None,
     start: float | str | None = None,
     duration: float | str | None = None,
     face_data: FilePath | None = None,
@@ -134,6 +135,8 @@ def render(
         precision: Number format of the model. [default: fp32]
         threads: Cores to plan for: decoder, picture and encoder, 1 to 256; 0 is all there are.
             [default: 0]
+        stall: Fail once no frame has passed any stage for so long, rather than wait for ever; or
+            off. [default: 300]
         start: Begin here: seconds or HH:MM:SS. [default: 0]
         duration: Render at most this long: seconds or HH:MM:SS. [default: to the end]
         face_data: Also write the faces of every frame, with 468 landmarks each.

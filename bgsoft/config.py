@@ -420,6 +420,14 @@ class BackendConfig:
         "Cores to plan for: decoder, picture and encoder, 1 to 256; 0 is all there are.",
         range=(0, 256),
     )
+    stall_seconds: float | None = setting(
+        300.0,
+        "Fail once no frame has passed any stage for so long, rather than wait for ever; or off.",
+        name="stall",
+        metavar="TIME|off",
+        range=(1, math.inf),
+        unit=" seconds",
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self)

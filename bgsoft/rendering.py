@@ -46,6 +46,10 @@ _PICTURE_KINDS = {
 }
 
 
+_abandoned: list[ExitStack] = []
+"""What a stage that never came back may still be using: kept until the process ends."""
+
+
 def render_config(
     config: RenderConfig,
     *,
@@ -73,6 +77,8 @@ def render_config(
         UnsupportedFormatError: There is no path for the input or to the output.
         OutputError: The output cannot be written.
         DecodeError, EncodeError, InferenceError, VerificationError: The render failed part-way.
+        StallError: A stage stands still. What it has open stays so: it may not be safe to render
+            more in this process.
         RenderCancelledError: ``cancel`` was set.
 
     Nothing is left behind where it raises.
@@ -104,6 +110,7 @@ class _Target:
         config: RenderConfig,
         info: VideoInfo,
         builder: StageBuilder,
+        files: ExitStack,
         stack: ExitStack,
         on_event: Callable[[Event], None],
     ) -> None:
@@ -111,7 +118,7 @@ class _Target:
         inputs = [config.input]
         if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and config.effect.background:
             inputs.append(Path(config.effect.background))
-        self.file = stack.enter_context(
+        self.file = files.enter_context(
             AtomicOutput(path, overwrite=config.overwrite, inputs=inputs)
         )
         self.muxer = stack.enter_context(
@@ -164,7 +171,10 @@ class _Render:
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._metrics = Metrics(self._recorder or ranges)
+        self._files = ExitStack()
+        """What is written; closed in any case."""
         self._stack = ExitStack()
+        """Everything else; a stage that does not come back keeps it open."""
         self._face_data: FaceDataWriter | None = None
         self._started = time.perf_counter()
         self._process_seconds = self._started - process_start_ns() / 1e9
@@ -185,7 +195,7 @@ class _Render:
     ) -> RenderReport:
         """Set up, render, verify, publish, report."""
         try:
-            with self._stack:
+            with self._files, self._stack:
                 return self._run(on_progress, cancel)
         except BaseException as exc:
             data = self._face_data
@@ -213,7 +223,7 @@ class _Render:
             making = parts.begin("picture stages", partial(self._make_stages, builder, info, model))
             with span("output"):
                 targets = [
-                    _Target(path, config, info, builder, stack, self._emit)
+                    _Target(path, config, info, builder, self._files, stack, self._emit)
                     for path in config.videos
                 ]
         decoder, stages = decoding.result(), making.result()
@@ -238,10 +248,15 @@ class _Render:
             metrics=self._metrics,
             on_tick=meter.tick,
             cancel=cancel,
+            stall_seconds=config.backends.stall_seconds,
         )
         on_value = None if self._recorder is None else self._recorder.counter
         with watched(builder.used_device, on_value) as watch:
-            result = pipeline.run()
+            try:
+                result = pipeline.run()
+            finally:
+                if pipeline.stuck:
+                    _abandoned.append(stack.pop_all())
         stages.close()  # on a GPU, the last clocks are read now
         for event in decoder.events:
             self._emit(event)
@@ -307,11 +322,11 @@ class _Render:
                 others=[config.input, *config.videos],
             )
         others = filter(None, (config.face_data, config.trace, config.report))
-        self._stack.enter_context(
+        self._files.enter_context(
             made_folders([*config.videos, *others], partial(self._tell, "notice"))
         )
         if self._face_data is not None:
-            self._stack.enter_context(self._face_data)
+            self._files.enter_context(self._face_data)
 
     def _scene_cut(self, frame: Frame) -> None:
         text = f"new scene at {frame.time_seconds:.2f} s"

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from bgsoft.decode.base import Decoder
+from bgsoft.decode.base import Decoder, DecodeStats
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.pipeline.ring import FrameRing
 
@@ -43,6 +43,7 @@ class FakeDecoder:
     def __init__(self, pts: list[int], error: Exception | None = None) -> None:
         self._pts = pts
         self._error = error
+        self.stats = DecodeStats()
         self.closed = False
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:

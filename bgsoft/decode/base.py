@@ -31,6 +31,8 @@ class DecodeStats:
 
     frames: int = 0
     """Frames handed out."""
+    passed_over: int = 0
+    """Frames before the wanted part."""
     concealed_frames: int = 0
     """Of these, frames the decoder marked as damaged."""
     corrupt_packets: int = 0

@@ -161,6 +161,8 @@ class StreamDecoder(Closing, Generic[P]):
             last = timed
             if start is None or timed.pts >= start:
                 yield timed
+            else:
+                self.stats.passed_over += 1
         self._check_end(start, last)
 
     def _wanted_pts(self) -> tuple[int | None, int | None]:

@@ -32,7 +32,7 @@ from bgsoft import __version__
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, ConfigError, WorkerDiedError
 from bgsoft.jobs.task import Finished, Started, Task, TaskContext, Told, Update
-from bgsoft.jobs.worker import LEAVE_SECONDS, leaves, perform, thinned
+from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving, leaves, perform, thinned
 from bgsoft.outputs import hidden_beside, write_whole
 from bgsoft.workers import usable_cores
 
@@ -83,7 +83,7 @@ class Worker:
         self._gpu = 0 if import_module("ray").get_gpu_ids() else None
         if self._gpu is None:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        self._news: SimpleQueue[Update] = SimpleQueue()
+        self._news: SimpleQueue[Update | Leaving] = SimpleQueue()
         self._cancel = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -92,7 +92,7 @@ class Worker:
         found: _Shared = pickle.loads(shared)
         return found.problem()
 
-    def work(self, given: tuple[int, bytes] | None) -> list[Update]:
+    def work(self, given: tuple[int, bytes] | None) -> list[Update | Leaving]:
         """Begin a task, if one is given; wait for news of it."""
         if given is not None:
             self._news.put(Started(given[0], f"{socket.gethostname()}, pid {os.getpid()}"))
@@ -116,7 +116,10 @@ class Worker:
             threads=self._threads,
             gpu=self._gpu,
         )
-        self._news.put(perform(task_id, pickled, context))
+        finished = perform(task_id, pickled, context)
+        if leaves(finished.error):
+            self._news.put(Leaving())
+        self._news.put(finished)
 
 
 @dataclass(eq=False, slots=True)
@@ -129,6 +132,8 @@ class _Actor:
     call: Any
     """What it has been asked; None: it is free."""
     is_fit: bool = False
+    is_leaving: bool = False
+    """Of no more use after its task."""
     task_id: int | None = None
     reason: str = ""
     """Why it is being ended."""
@@ -253,6 +258,8 @@ class RayExecutor(Closing):
             ray: Any = import_module("ray")
         except ModuleNotFoundError as exc:
             raise BackendUnavailableError("Ray is missing: pip install '.[ray]'") from exc
+        # Older ones warn of what they will no longer do, and what is not needed here.
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         options: dict[str, Any] = {}
         if address == LOCAL:
             # Else Ray makes one, and leaves it in the user's home.
@@ -366,13 +373,14 @@ class RayExecutor(Closing):
             if said is not None:
                 self._leave_alone(actor, said)
         else:
-            self._updates += said
-            if isinstance(said[-1], Finished):
-                actor.task_id = None
-                if leaves(said[-1].error):
-                    self._drop(actor, "")
-            else:
+            actor.is_leaving |= any(isinstance(news, Leaving) for news in said)
+            self._updates += [news for news in said if not isinstance(news, Leaving)]
+            if not isinstance(said[-1], Finished):
                 actor.call = actor.handle.work.remote(None)
+                return
+            actor.task_id = None
+            if actor.is_leaving:
+                self._drop(actor, "")
 
     def _lose(self, actor: _Actor, exc: Exception) -> None:
         if actor.reason:

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from bgsoft.cuda.driver import context_fault, show_only, shown_by_parent
-from bgsoft.errors import RenderCancelledError, StallError, WorkerDiedError
+from bgsoft.errors import RenderCancelledError, WorkerDiedError
 from bgsoft.jobs.task import Finished, Task, TaskContext, Told
 from bgsoft.report import Progress
 
@@ -142,8 +142,15 @@ def perform(task_id: int, pickled: bytes, context: TaskContext) -> Finished:
 
 
 def leaves(error: BaseException | None) -> bool:
-    """Whether a process is of no more use after a task that raised this."""
-    return isinstance(error, StallError | WorkerDiedError | MemoryError)
+    """Whether a process is of no more use after a task that raised this, or nothing.
+
+    A render that failed may have left a thread in a stage that does not come back.
+    """
+    if isinstance(error, WorkerDiedError | MemoryError):
+        return True
+    return error is not None and any(
+        thread.name.startswith("bgsoft-") for thread in threading.enumerate()
+    )
 
 
 def _sendable(exc: Exception) -> Exception:

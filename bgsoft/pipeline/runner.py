@@ -16,9 +16,12 @@ from bgsoft.frame import Frame
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics, observed
 from bgsoft.pipeline.ring import FrameRing, RingClosedError
+from bgsoft.pipeline.stall import StallWatch
 
 _POLL_SECONDS = 0.05
 """How often the calling thread looks for cancellation and reports progress."""
+_LEAVE_SECONDS = 5.0
+"""How long a thread may take to end what it is doing, once the run has failed."""
 
 
 class FrameStage(Protocol):
@@ -86,7 +89,7 @@ class Pipeline:
 
     Frames keep their order. The first error in any thread stops all of them, and is raised again
     from :meth:`run` with its stage, frame and pts. All threads have ended when :meth:`run`
-    returns or raises.
+    returns or raises, but for one that does not come back: then :attr:`stuck` is set.
 
     Args:
         decoder: Where frames come from.
@@ -96,6 +99,8 @@ class Pipeline:
         metrics: Clocks ``decode`` and ``encode`` are kept here; the stage keeps its own.
         on_tick: Called from the calling thread about every 50 ms with the frames encoded so far.
         cancel: Set it to stop the run.
+        stall_seconds: The run fails once no frame has passed any stage for so long; None: it
+            waits.
     """
 
     def __init__(
@@ -108,7 +113,12 @@ class Pipeline:
         metrics: Metrics,
         on_tick: Callable[[int], None] | None = None,
         cancel: threading.Event | None = None,
+        stall_seconds: float | None = None,
     ) -> None:
+        self.stuck = False
+        """A thread is still inside a stage after a failed run: nothing that it may use can be
+        closed."""
+        self._stall_seconds = stall_seconds
         self._decoder = decoder
         self._stage = stage
         self._sink = sink
@@ -130,6 +140,8 @@ class Pipeline:
         self._decoded: Channel[Frame] = Channel(depth)
         self._finished: Channel[Frame] = Channel(depth)
         self._result = PipelineResult()
+        self._calls = 0
+        """Of the stage between decoder and sink."""
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._started_stage = threading.Event()
@@ -142,41 +154,56 @@ class Pipeline:
 
         Raises:
             RenderCancelledError: ``cancel`` was set.
+            StallError: A stage does not return.
             VerificationError: Frames were lost, doubled or changed their time.
             BgsoftError: What failed first in a stage.
         """
         self._started = time.perf_counter()
-        threads = [
-            threading.Thread(target=self._guard, args=(name, body), name=f"bgsoft-{name}")
-            for name, body in (
-                ("decode", self._decode),
-                ("picture", self._process),
-                ("encode", self._encode),
+        # Daemons, so that one that is stuck does not keep the interpreter from ending.
+        threads = {
+            name: threading.Thread(
+                target=self._guard, args=(name, body), name=f"bgsoft-{name}", daemon=True
             )
-        ]
-        for thread in threads:
+            for name, body in (
+                ("encode", self._encode),
+                ("picture", self._process),
+                ("decode", self._decode),
+            )
+        }
+        for thread in threads.values():
             thread.start()
         try:
             self._watch(threads)
         except BaseException as exc:
             self._fail(exc)
         finally:
-            for thread in threads:
-                thread.join()
+            until = time.monotonic() + _LEAVE_SECONDS
+            for thread in threads.values():
+                thread.join(max(0.0, until - time.monotonic()))
+            self.stuck = any(thread.is_alive() for thread in threads.values())
         if self._error is not None:
             raise self._error
         check_pts(self._result, self._result.encoded_pts, "encoded", "became")
         return self._result
 
-    def _watch(self, threads: list[threading.Thread]) -> None:
-        """Wait for the threads, reporting progress and looking for cancellation."""
-        encoder = threads[-1]
+    def _watch(self, threads: dict[str, threading.Thread]) -> None:
+        """Wait for the threads, reporting progress, looking for cancellation and for stalls."""
+        stall = StallWatch(self._stall_seconds, threads.items())
+        encoder = threads["encode"]
         while encoder.is_alive():
             encoder.join(_POLL_SECONDS)
             if self._cancel.is_set():
                 raise RenderCancelledError("interrupted")
+            if self._started_stage.is_set():  # the models' first run may take its time
+                stall.look(self._passed())
             if self._on_tick is not None:
                 self._on_tick(len(self._result.encoded_pts))
+
+    def _passed(self) -> tuple[int, ...]:
+        """What has passed each stage so far."""
+        result = self._result
+        before = self._decoder.stats.passed_over
+        return before, len(result.decoded_pts), self._calls, len(result.encoded_pts)
 
     def _guard(self, name: str, body: Callable[[], None]) -> None:
         try:
@@ -237,6 +264,7 @@ class Pipeline:
         """Let the stage work, and hand on what it has finished."""
         with observed(self._metrics.observer, "picture", call):
             finished = work()
+        self._calls = call + 1
         for frame in finished:
             self._finished.put(frame)
 

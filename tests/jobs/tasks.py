@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import DecodeError
+from bgsoft.errors import DecodeError, StallError
 from bgsoft.jobs.task import Followup, TaskContext
 from bgsoft.report import Progress
 
@@ -61,6 +62,17 @@ class Fail:
 
     def run(self, context: TaskContext) -> object:
         raise self.error
+
+
+@dataclass(frozen=True)
+class Stick:
+    """Fails, and leaves a stage of a render behind."""
+
+    label: str = "stick"
+
+    def run(self, context: TaskContext) -> object:
+        threading.Thread(target=time.sleep, args=(60,), daemon=True, name="bgsoft-encode").start()
+        raise StallError("no frame", stage="encode")
 
 
 class AwkwardError(Exception):

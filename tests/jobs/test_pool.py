@@ -16,7 +16,19 @@ from bgsoft.errors import BgsoftError, DecodeError, OutputError, StallError, Wor
 from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.ray import RayExecutor
 from bgsoft.jobs.task import Executor, Finished, Started, Told, Update
-from tests.jobs.tasks import Awkward, AwkwardError, Die, Echo, Exit, Fail, Here, Say, Wait, progress
+from tests.jobs.tasks import (
+    Awkward,
+    AwkwardError,
+    Die,
+    Echo,
+    Exit,
+    Fail,
+    Here,
+    Say,
+    Stick,
+    Wait,
+    progress,
+)
 
 SECONDS = 60
 """Far more than anything here takes."""
@@ -154,7 +166,7 @@ def test_a_worker_that_dies_is_replaced(pool: Executor, task: Die | Exit) -> Non
 
 
 def test_a_worker_with_a_stuck_thread_is_replaced(pool: Executor) -> None:
-    first, stalls, last = (pool.submit(task) for task in (Echo(1), Fail(StallError("s")), Echo(2)))
+    first, stalls, last = (pool.submit(task) for task in (Echo(1), Stick(), Echo(2)))
     found = ends(collect(pool, 3))
     assert isinstance(found[stalls].error, StallError)
     assert found[first].result["pid"] != found[last].result["pid"]  # type: ignore[index]

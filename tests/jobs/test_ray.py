@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,9 @@ from bgsoft.errors import BackendUnavailableError, ConfigError, OutputError, Wor
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.ray import LOCAL, RayExecutor
 from bgsoft.jobs.task import Finished, Retrying, TaskContext, Told, Update
-from tests.jobs.conftest import STORE_BYTES
+from tests.jobs.conftest import Nodes
 from tests.jobs.tasks import Here, Wait
 from tests.jobs.test_pool import SECONDS, collect, ends, first_told, wait_until_gone
-
-pytestmark = pytest.mark.usefixtures("ray_closed_files")
 
 
 @dataclass(frozen=True)
@@ -55,26 +52,12 @@ def poll_until(executor: RayExecutor, idle: int) -> None:
         assert executor.poll(1.0) == []
 
 
-@pytest.fixture
-def add_node(ray_cluster: Any) -> Iterator[Any]:
-    added = []
-
-    def add(**resources: Any) -> Any:
-        added.append(ray_cluster.add_node(object_store_memory=STORE_BYTES, **resources))
-        return added[-1]
-
-    yield add
-    for node in added:
-        if node in ray_cluster.worker_nodes:
-            ray_cluster.remove_node(node, allow_graceful=False)
-
-
 def test_a_killed_node_costs_no_task_and_no_output_twice(
-    ray_cluster: Any, add_node: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    nodes: Nodes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    nodes = [add_node(num_cpus=2) for _ in range(2)]
+    lost, _ = (nodes.add(num_cpus=2) for _ in range(2))
     out = tmp_path / "out"
-    with Driver(RayExecutor(ray_cluster.address, folder=tmp_path)) as driver:
+    with Driver(RayExecutor(nodes.address, folder=tmp_path)) as driver:
         tasks = {driver.submit(Append(out, str(i))) for i in range(12)}
         updates: list[Update] = []
         killed: set[object] = set()
@@ -84,16 +67,16 @@ def test_a_killed_node_costs_no_task_and_no_output_twice(
             updates += driver.poll(1.0)
             told = {u.message for u in updates if isinstance(u, Told)}
             if not killed and len(told) == 4:
-                killed = {pid for pid in told if parent_of(pid) == raylet_of(nodes[0])}
-                os.kill(raylet_of(nodes[0]), signal.SIGKILL)
+                killed = {pid for pid in told if parent_of(pid) == raylet_of(lost)}
+                os.kill(raylet_of(lost), signal.SIGKILL)
                 for pid in killed:
                     os.kill(pid, signal.SIGKILL)  # type: ignore[arg-type]
     assert len(killed) == 2
     assert [u.error for u in updates if isinstance(u, Finished)] == [None] * len(tasks)
     assert set(ends(updates)) == tasks
-    lost = [str(u.error) for u in updates if isinstance(u, Retrying)]
-    assert len(lost) == 2
-    assert all("was lost" in line or "its worker on" in line for line in lost)
+    reasons = [str(u.error) for u in updates if isinstance(u, Retrying)]
+    assert len(reasons) == 2
+    assert all("was lost" in line or "its worker on" in line for line in reasons)
     assert sorted(map(int, out.read_text().split())) == list(range(12))
     assert list(tmp_path.iterdir()) == [out]
     assert "".join(capfd.readouterr()) == ""
@@ -110,22 +93,22 @@ def parent_of(pid: object) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_a_node_that_joins_is_used(ray_cluster: Any, add_node: Any, tmp_path: Path) -> None:
-    add_node(num_cpus=1)
-    with RayExecutor(ray_cluster.address, folder=tmp_path) as executor:
+def test_a_node_that_joins_is_used(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.add(num_cpus=1)
+    with RayExecutor(nodes.address, folder=tmp_path) as executor:
         poll_until(executor, idle=1)
-        add_node(num_cpus=3)
+        nodes.add(num_cpus=3)
         poll_until(executor, idle=4)
 
 
 def test_shares_of_gpus_are_dealt_out(
-    ray_cluster: Any, add_node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_node(num_cpus=8)
-    add_node(num_cpus=7, num_gpus=2)
+    nodes.add(num_cpus=8)
+    nodes.add(num_cpus=7, num_gpus=2)
     seen = []
     options: dict[str, Any] = {"folder": tmp_path, "threads": 2}
-    with RayExecutor(ray_cluster.address, gpu_share=0.5, **options) as executor:
+    with RayExecutor(nodes.address, gpu_share=0.5, **options) as executor:
         for _ in range(5):
             executor.submit(Here())
         until = time.monotonic() + SECONDS
@@ -134,7 +117,7 @@ def test_shares_of_gpus_are_dealt_out(
             seen += [u.message for u in executor.poll(1.0) if isinstance(u, Told)]
         assert executor.poll(2.0) == []
     assert sorted(seen) in ([(0, gpu, 2) for gpu in gpus] for gpus in ("001", "011"))
-    with RayExecutor(ray_cluster.address, workers=1, **options) as executor:
+    with RayExecutor(nodes.address, workers=1, **options) as executor:
         executor.submit(Here())
         assert first_told(executor).message == (None, "", 2)
 
@@ -206,14 +189,14 @@ def test_a_node_that_cannot_start_a_worker_is_named(
 
 
 def test_when_the_last_node_is_lost(
-    ray_cluster: Any, add_node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bgsoft.jobs.ray, "_PATIENCE_SECONDS", 1.0)
-    node = add_node(num_cpus=1)
-    with RayExecutor(ray_cluster.address, folder=tmp_path) as executor:
+    node = nodes.add(num_cpus=1)
+    with RayExecutor(nodes.address, folder=tmp_path) as executor:
         executor.submit(Wait())
         first_told(executor)
-        ray_cluster.remove_node(node, allow_graceful=False)
+        nodes.remove(node)
         (found,) = ends(collect(executor, 1)).values()
         assert isinstance(found.error, WorkerDiedError)
         with pytest.raises(BackendUnavailableError, match="no node of the Ray cluster has 1 CPUs"):

@@ -6,8 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from bgsoft.errors import DecodeError, InferenceError, RenderCancelledError, VerificationError
+from bgsoft.errors import (
+    DecodeError,
+    InferenceError,
+    RenderCancelledError,
+    StallError,
+    VerificationError,
+)
 from bgsoft.frame import Frame
+from bgsoft.pipeline import runner
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.ring import FrameRing, RingClosedError
@@ -194,6 +201,58 @@ def test_the_first_error_stops_all_threads_and_names_its_stage(where: str) -> No
     assert alive_stage_threads() == []
     assert decoder.closed
     assert not sink.finished
+
+
+@pytest.mark.parametrize("where", ["decode", "picture", "encode"])
+@pytest.mark.parametrize("how", ["stall", "cancel"])
+def test_a_stage_that_never_returns_ends_the_run(
+    where: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_LEAVE_SECONDS", 0.2)
+    back, reached, cancel = threading.Event(), threading.Event(), threading.Event()
+
+    def hang(frame: Frame) -> None:
+        if frame.index == 7:
+            reached.set()
+            back.wait()
+
+    class HangingDecoder(FakeDecoder):
+        def frames(self, ring: FrameRing) -> Iterator[Frame]:
+            for frame in super().frames(ring):
+                hang(frame)
+                yield frame
+
+    decoder = (HangingDecoder if where == "decode" else FakeDecoder)(list(range(1000)))
+    stage = FakeStage(hang if where == "picture" else None)
+    sink = FakeSink(hang if where == "encode" else None)
+    seconds = 0.4 if how == "stall" else None
+    pipeline = build(decoder, stage, sink, stall_seconds=seconds, cancel=cancel)
+    if how == "cancel":
+        threading.Thread(target=lambda: (reached.wait(), cancel.set())).start()
+    with pytest.raises(StallError if how == "stall" else RenderCancelledError) as caught:
+        pipeline.run()
+    assert caught.value.stage == (where if how == "stall" else None)
+    assert pipeline.stuck
+    assert alive_stage_threads() == [f"bgsoft-{where}"]
+    back.set()
+    while alive_stage_threads():
+        time.sleep(0.01)
+    assert not sink.finished
+
+
+def test_a_slow_render_has_not_stalled() -> None:
+    """Though all of it takes longer than is allowed without a frame, and the models' first run."""
+
+    class SlowStart(FakeStage):
+        def start(self) -> None:
+            time.sleep(0.8)
+
+    stage = SlowStart(lambda _frame: time.sleep(0.05), batch=2, held=3)
+    sink = FakeSink()
+    pipeline = build(FakeDecoder(list(range(20))), stage, sink, slots=7, stall_seconds=0.7)
+    pipeline.run()
+    assert len(sink.seen) == 20
+    assert not pipeline.stuck
 
 
 def test_cancelling_stops_the_run() -> None:

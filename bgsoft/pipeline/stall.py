@@ -1,0 +1,58 @@
+"""Notices that a render has come to a standstill, and where."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterable
+
+from bgsoft.errors import StallError
+
+_MOST_STEP_SECONDS = 1.0
+"""What one look adds at most: a process that was stopped for an hour has not stalled."""
+_STAGES = {"decode", "analysis", "segment", "face", "matte", "composite", "encode"}
+_WAITING = {"bgsoft.pipeline.channel", "bgsoft.pipeline.ring"}
+"""Modules in which a thread waits for its neighbours."""
+
+
+class StallWatch:
+    """Raises StallError once nothing has changed for too long.
+
+    Args:
+        seconds: How long that is; None: any time is fine.
+        threads: The pipeline's threads by stage, from the last to the first.
+    """
+
+    def __init__(self, seconds: float | None, threads: Iterable[tuple[str, threading.Thread]]):
+        self._seconds = seconds
+        self._threads = list(threads)
+        self._seen: tuple[int, ...] = ()
+        self._since = 0.0
+        self._looked = time.monotonic()
+
+    def look(self, counts: tuple[int, ...]) -> None:
+        """Compare what has passed each stage with the last look."""
+        now = time.monotonic()
+        step, self._looked = min(now - self._looked, _MOST_STEP_SECONDS), now
+        if counts != self._seen:
+            self._seen, self._since = counts, 0.0
+            return
+        self._since += step
+        if self._seconds is not None and self._since >= self._seconds:
+            text = f"came to a standstill: no frame for {self._seconds:g} s (see --stall)"
+            raise StallError(text, stage=self._stuck_stage())
+
+    def _stuck_stage(self) -> str:
+        """The last stage that is busy: those before it wait for room, those after it for frames."""
+        frames = sys._current_frames()
+        for name, thread in self._threads:
+            frame = frames.get(thread.ident or 0)
+            modules = []
+            while frame is not None:
+                modules.append(frame.f_globals.get("__name__", ""))
+                frame = frame.f_back
+            if modules and not _WAITING.intersection(modules):
+                parts = (module.split(".")[1] for module in modules if module.startswith("bgsoft."))
+                return next((part for part in parts if part in _STAGES), name)
+        return "pipeline"
