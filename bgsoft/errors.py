@@ -12,6 +12,7 @@ Tree::
     │   ├── DecodeError                decoding failed part-way
     │   ├── EncodeError                encoding failed part-way
     │   └── OutputError                the output cannot be written
+    │       └── DiskFullError          there is no room for it
     ├── ModelError
     │   ├── ModelDownloadError         a catalogue model could not be fetched
     │   └── ModelIntegrityError        a model file is not what the catalogue says
@@ -34,6 +35,7 @@ __all__ = [
     "BgsoftError",
     "ConfigError",
     "DecodeError",
+    "DiskFullError",
     "EncodeError",
     "InferenceError",
     "MediaError",
@@ -113,6 +115,10 @@ class EncodeError(MediaError):
 
 class OutputError(MediaError):
     """The output cannot be written: folder, permission, space, or it exists already."""
+
+
+class DiskFullError(OutputError):
+    """The disk, or the quota, has no room left."""
 
 
 class ModelError(BgsoftError):

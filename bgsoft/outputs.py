@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bgsoft.closing import Closing
-from bgsoft.errors import OutputError
+from bgsoft.errors import DiskFullError, OutputError
 from bgsoft.suggest import network_address
 
 _MAX_NAME_BYTES = 255
@@ -32,6 +32,7 @@ _REASONS: dict[int | None, str] = {
     errno.EPERM: "permission denied",
     errno.ENOENT: "the folder is gone",
 }
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -46,10 +47,12 @@ def write_error(exc: BaseException, path: Path, what: str | None = None) -> Outp
     Returns:
         The error to raise ``from exc``.
     """
-    reason = _REASONS.get(getattr(exc, "errno", None)) or getattr(exc, "strerror", None) or exc
+    number = getattr(exc, "errno", None)
+    reason = _REASONS.get(number) or getattr(exc, "strerror", None) or exc
+    kind = DiskFullError if number in _FULL else OutputError
     if what is None:
-        return OutputError(f"cannot write {path.name}: {reason}", path=path, stage="encode")
-    return OutputError(f"cannot write the {what} {path.name}: {reason}", path=path)
+        return kind(f"cannot write {path.name}: {reason}", path=path, stage="encode")
+    return kind(f"cannot write the {what} {path.name}: {reason}", path=path)
 
 
 def check_target(
@@ -218,6 +221,28 @@ def write_whole(path: Path, what: str, data: str | bytes) -> None:
         raise write_error(exc, path, what) from exc
 
 
+def remove_leftovers(path: Path) -> None:
+    """Remove temporary files for this video whose owner has died: their lock is free."""
+    target = path.resolve()
+    prefix, ending = _hidden_parts(target, path.suffix)
+    try:
+        names = os.listdir(target.parent)  # noqa: PTH208 - names only, no stat each
+    except OSError:
+        return
+    for name in names:
+        token = name.removeprefix(prefix).removesuffix(ending)
+        if len(token) != _TOKEN_CHARS or name != prefix + token + ending:
+            continue
+        stale = target.parent / name
+        with suppress(OSError):
+            fd = os.open(stale, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stale.unlink()
+            finally:
+                os.close(fd)
+
+
 class AtomicOutput(Closing):
     """A video that is being written.
 
@@ -232,8 +257,8 @@ class AtomicOutput(Closing):
         inputs: Files that must not be overwritten under any name.
 
     Raises:
-        OutputError: The folder is missing or not writable; the target is a directory, a special
-            file or one of the inputs; it exists and ``overwrite`` is False.
+        OutputError: The folder cannot be made or is not writable; the target is a directory, a
+            special file or one of the inputs; it exists and ``overwrite`` is False.
     """
 
     def __init__(self, path: Path, *, overwrite: bool = False, inputs: Iterable[Path] = ()) -> None:
@@ -242,37 +267,21 @@ class AtomicOutput(Closing):
         self._target = _check(path, "output", overwrite, inputs, folder="output folder")
         if not _is_regular(self._target):
             raise OutputError(f"output {path} is not a regular file", path=path)
-        self._prefix, self._ending = _hidden_parts(self._target, path.suffix)
-        self._remove_stale()
+        remove_leftovers(path)
         self._lock_fd, self.temporary = self._create()
         self._open = True
-
-    def _remove_stale(self) -> None:
-        """Remove temporary files for this target whose owner has died: their lock is free."""
-        try:
-            names = os.listdir(self._target.parent)  # noqa: PTH208 - names only, no stat each
-        except OSError:
-            return
-        for name in names:
-            token = name.removeprefix(self._prefix).removesuffix(self._ending)
-            if len(token) != _TOKEN_CHARS or name != self._prefix + token + self._ending:
-                continue
-            stale = self._target.parent / name
-            with suppress(OSError):
-                fd = os.open(stale, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    stale.unlink()
-                finally:
-                    os.close(fd)
 
     def _create(self) -> tuple[int, Path]:
         """Create and lock the temporary file; (lock's file descriptor, path)."""
         while True:
-            temporary = _with_token(self._target, self._prefix, self._ending)
+            temporary = _with_token(self._target, *_hidden_parts(self._target, self._path.suffix))
             try:
                 fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             except FileExistsError:
+                continue
+            except FileNotFoundError:
+                # A run beside this one had made the folder, failed, and removed it again.
+                self._make_folder()
                 continue
             except OSError as exc:
                 raise write_error(exc, self._path) from exc
@@ -288,6 +297,12 @@ class AtomicOutput(Closing):
             if os.fstat(fd).st_nlink:
                 return fd, temporary
             os.close(fd)
+
+    def _make_folder(self) -> None:
+        try:
+            self._target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise write_error(exc, self._path) from exc
 
     def commit(self) -> None:
         """Write everything to the disk and give the file its name.

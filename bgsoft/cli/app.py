@@ -11,12 +11,12 @@ from typing import Annotated
 
 import typer
 
-from bgsoft.cli import bench, compare, doctor, models, presets, preview, render
+from bgsoft.cli import batch, bench, compare, doctor, models, presets, preview, render
 from bgsoft.cli.console import Console
 from bgsoft.cli.exitcodes import ExitCode, exit_code, one_line
 
 _EPILOG = (
-    "Exit codes: 0 ok, 1 render failed or a comparison missed its limits, 2 usage or"
+    "Exit codes: 0 ok, 1 a render failed or a comparison missed its limits, 2 usage or"
     " configuration, 3 input unreadable or unsupported, 4 backend or model unavailable, 5 output"
     " not writable, 130 interrupted, 143 terminated."
 )
@@ -62,6 +62,7 @@ def _program(
 
 
 render.register(app)
+batch.register(app)
 preview.register(app)
 bench.register(app)
 presets.register(app)

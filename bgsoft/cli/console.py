@@ -35,6 +35,9 @@ class Console:
     command goes on.
     """
 
+    failed = False
+    """Whether any console of this process has said why the command failed."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
@@ -48,6 +51,7 @@ class Console:
 
     def error(self, text: str) -> None:
         """Write the one line that says why the command failed."""
+        Console.failed = True
         self.err(f"bgsoft: error: {text}")
 
     def close(self) -> None:

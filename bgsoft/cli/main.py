@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     open_standard_streams()
     console = Console()
+    Console.failed = False
     early = signal.getsignal(signal.SIGINT) is _quit
     try:
         if early:
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGINT, _quit)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
-    if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
+    if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED) and not Console.failed:
         word = "interrupted" if code == ExitCode.INTERRUPTED else "terminated"
         console.error(f"{word}; no output was written")
     console.close()

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 
-_PLAIN_SECONDS = 5.0
-_PLAIN_SHARE = 0.10
+_PLAIN_SECONDS = 30.0
 _LIVE_SECONDS = 0.2
 """Redrawing costs time that the render could use."""
 _BAR_CELLS = 24
@@ -77,34 +76,35 @@ class ProgressView:
 
 
 class PlainView(ProgressView):
-    """Lines on stderr: one every few seconds, one for each kind of event, and a summary."""
+    """Lines on stderr that name their file: one at the end, and now and then one before it.
+
+    Args:
+        console: Takes the lines.
+        verbose: Scene cuts and the whole summary, too.
+        lines: False: no progress lines, no names, the whole summary.
+    """
 
     def __init__(self, console: Console, *, verbose: bool = False, lines: bool = True) -> None:
         self._console = console
         self._verbose = verbose
         self._lines = lines
+        self._name = ""
         self._reported: set[tuple[str, str]] = set()
         self._waiting: list[Event] | None = []
         self._lock = threading.Lock()
         self._last_seconds = 0.0
-        self._last_frames = 0
+
+    def start(self, config: RenderConfig) -> None:
+        if self._lines:
+            self._name = f"{config.input}: "
 
     def progress(self, progress: Progress) -> None:
         if not progress.frames:
             return
         self._show_waiting()
-        if self._lines and self._is_due(progress):
+        if self._lines and progress.elapsed_seconds - self._last_seconds >= _PLAIN_SECONDS:
             self._last_seconds = progress.elapsed_seconds
-            self._last_frames = progress.frames
-            self._say("  ".join(progress_parts(progress)))
-
-    def _is_due(self, progress: Progress) -> bool:
-        if progress.elapsed_seconds - self._last_seconds >= _PLAIN_SECONDS:
-            return True
-        # Short renders report by tenths, but not more than once a second.
-        step = (progress.total or 0) * _PLAIN_SHARE
-        tenth = bool(step) and progress.frames - self._last_frames >= step
-        return tenth and progress.elapsed_seconds - self._last_seconds >= 1.0
+            self._say(self._name + "  ".join(progress_parts(progress)))
 
     def event(self, event: Event) -> None:
         key = (event.kind, event.message)
@@ -117,18 +117,21 @@ class PlainView(ProgressView):
                 # why; notices about a video that is never written would only hide it.
                 self._waiting.append(event)
                 return
-        self._say(_event_text(event))
+        self._say(self._name + event_text(event))
 
     def _show_waiting(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting or [], None
         for event in waiting:
-            self._say(_event_text(event))
+            self._say(self._name + event_text(event))
 
     def done(self, report: RenderReport) -> None:
         self._show_waiting()
         for event in report.events:  # those that were not reported while it ran
             self.event(event)
+        if self._lines and not self._verbose:
+            self._console.err(summary_line(report))
+            return
         for line in _summary_lines(report, verbose=self._verbose):
             self._console.err(line)
 
@@ -157,7 +160,7 @@ class RichView(PlainView):
         self._drawn = now
         if self._live is None:
             # Only now, so that loading rich does not delay the first frame.
-            self._live = _start_live()
+            self._live = start_live()
         self._live.update(_drawing(progress), refresh=True)
 
     def done(self, report: RenderReport) -> None:
@@ -222,25 +225,28 @@ def progress_parts(progress: Progress) -> list[str]:
         parts = [f"{share:4.0%}", f"{progress.frames}/{progress.total} frames"]
     parts.append(f"{progress.fps:.1f} frames/s")
     if progress.eta_seconds is not None:
-        parts.append(f"{_clock(progress.eta_seconds)} left")
+        parts.append(f"{clock(progress.eta_seconds)} left")
     if progress.load:
         loads = " ".join(f"{stage} {load:.0%}" for stage, load in progress.load.items())
         parts.append(f"busy: {loads}")
     return parts
 
 
-def _event_text(event: Event) -> str:
+def event_text(event: Event) -> str:
+    """What was reported, in one line."""
     where = f" (frame {event.frame})" if event.frame is not None else ""
     return f"{event.kind}: {event.message}{where}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """A time as people read it, e.g. ``1:02``."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _start_live() -> Live:
+def start_live() -> Live:
+    """A part of stderr that is drawn again and again, and is gone at the end."""
     from rich.live import Live
 
     live = Live(console=rich_console(stderr=True), auto_refresh=False, transient=True)
@@ -265,6 +271,11 @@ def _drawing(progress: Progress) -> RenderableType:
     return Group(grid, Text(loads, style="dim", no_wrap=True))
 
 
+def summary_line(report: RenderReport) -> str:
+    """The output, and how fast it was made."""
+    return f"{report.output}: {'exists, skipped' if report.skipped else _speed_text(report)}"
+
+
 def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
     """What a render did, for people.
 
@@ -272,7 +283,7 @@ def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
     they were reported while it ran.
     """
     if report.skipped:
-        return [f"{report.output}: exists, skipped"]
+        return [summary_line(report)]
     lines = [report.output, f"  {_speed_text(report)}"]
     if report.concealed_frames:
         lines.append(f"  {report.concealed_frames} damaged frames were concealed")

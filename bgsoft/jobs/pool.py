@@ -41,11 +41,19 @@ class Pool(Closing):
         threads: Cores that each task plans for; None: their share of this machine's.
         gpus: GPUs, as the user counts them, that are dealt out to the workers; each sees no other.
             None: the tasks' settings decide.
+        shared: Descriptors that the workers hold open, too: of locks that last as long as any of
+            them lives.
     """
 
     def __init__(
-        self, workers: int, *, threads: int | None = None, gpus: Sequence[int] = ()
+        self,
+        workers: int,
+        *,
+        threads: int | None = None,
+        gpus: Sequence[int] = (),
+        shared: Sequence[int] = (),
     ) -> None:
+        self._shared = shared
         self._threads = max(1, usable_cores() // workers) if threads is None else threads
         self._gpus = gpus
         self._workers: list[_Worker | None] = [None] * workers
@@ -108,7 +116,8 @@ class Pool(Closing):
 
     def _start(self, slot: int) -> _Worker:
         gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
-        return _Worker(WorkerSettings(threads=self._threads, gpu=gpu, only_gpu=shown_gpu()))
+        settings = WorkerSettings(threads=self._threads, gpu=gpu, only_gpu=shown_gpu())
+        return _Worker(settings, self._shared)
 
     def _listen(self, timeout: float) -> None:
         """Take what the workers say, and notice their deaths."""
@@ -149,7 +158,7 @@ class Pool(Closing):
 class _Worker:
     """A process, and what it is doing."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, shared: Sequence[int]) -> None:
         self.connection, theirs = Pipe()
         program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
         # Ctrl-C reaches every process of a terminal, and a closed one ends them: the parent hears
@@ -160,7 +169,7 @@ class _Worker:
                 [sys.executable, "-c", program],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *shared],
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -194,7 +194,7 @@ def test_the_summary_leaves_out_a_strength_without_effect(
 ) -> None:
     preset = tmp_path / "mine.toml"
     preset.write_text("[effect]\nkind = 'color'\nstrength = 5\n")
-    outcome = run("render", clip, "out.mp4", "--preset", preset)
+    outcome = run("render", clip, "out.mp4", "--preset", preset, "-v")
     assert "effect color\n" in outcome.err
     assert "strength" not in outcome.err
 
@@ -221,6 +221,7 @@ CODES = {
     "BgsoftError": 1,
     "ConfigError": 2,
     "DecodeError": 3,
+    "DiskFullError": 5,
     "EncodeError": 1,
     "InferenceError": 1,
     "MediaError": 1,
@@ -231,8 +232,10 @@ CODES = {
     "OutputError": 5,
     "PresetError": 2,
     "RenderCancelledError": 130,
+    "StallError": 1,
     "UnsupportedFormatError": 3,
     "VerificationError": 1,
+    "WorkerDiedError": 1,
 }
 
 

@@ -118,9 +118,19 @@ def test_commit_works_where_hard_links_do_not(
     assert names(tmp_path) == ["out.mp4"]
 
 
-def test_folder_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="the folder is gone"):
-        AtomicOutput(tmp_path / "nowhere" / "out.mp4")
+def test_a_folder_that_another_run_has_removed_is_made_again(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "deep" / "out.mp4"
+    with made_folders([target], lambda _text: None):
+        target.parent.rmdir()
+        with AtomicOutput(target) as output:
+            output.temporary.write_bytes(b"video")
+            output.commit()
+    assert target.read_bytes() == b"video"
+
+
+def test_a_folder_that_cannot_be_made_is_an_error() -> None:
+    with pytest.raises(OutputError, match="cannot write"):
+        AtomicOutput(Path("/proc/nowhere/out.mp4"))
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(

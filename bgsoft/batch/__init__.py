@@ -1,0 +1,1 @@
+"""Many files in one go: what to render, under which names, how far it is, and the run itself."""

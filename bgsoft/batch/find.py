@@ -1,0 +1,96 @@
+"""Finds the videos that a batch is given: files, folders, patterns and lists."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bgsoft.errors import ConfigError, OpenError
+
+VIDEO_SUFFIXES = frozenset(
+    {
+        *(".3g2", ".3gp", ".asf", ".avi", ".dv", ".f4v", ".flv", ".m2ts", ".m2v", ".m4v", ".mkv"),
+        *(".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".mxf", ".nut", ".obu", ".ogm", ".ogv", ".qt"),
+        *(".ts", ".vob", ".webm", ".wmv", ".y4m"),
+    }
+)
+"""What a folder's files are taken by; a file that is named is taken whatever it is called."""
+_STANDARD_INPUT = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A video to render."""
+
+    path: Path
+    folder: Path
+    """Where it lies inside the folder that was given, e.g. ``2024/may``; ``.``: directly."""
+
+
+def find(sources: Iterable[str], *, leave_out: Path) -> Iterator[Found]:
+    """The videos of all sources, each once, in the order of the sources.
+
+    Args:
+        sources: Files; folders, which are searched to the bottom; patterns (``*``, ``?``, ``[…]``,
+            ``**``) for either.
+        leave_out: A folder that is not searched: that of the outputs.
+
+    Raises:
+        OpenError: A source is not there.
+    """
+    seen: set[Path] = set()
+    hidden = leave_out.resolve()
+    for source in sources:
+        for path in _matches(source):
+            for found in _in_folder(path, hidden) if path.is_dir() else [Found(path, Path())]:
+                if found.path.absolute() not in seen:
+                    seen.add(found.path.absolute())
+                    yield found
+
+
+def _matches(source: str) -> Sequence[Path]:
+    path = Path(source)
+    if path.exists():  # also a name with a bracket in it
+        return [path]
+    if not glob.has_magic(source):
+        raise OpenError(f"no such file or folder: {source}", path=path)
+    matches = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - absolute ones, too
+    if not matches:
+        raise OpenError(f"nothing matches {source}", path=path)
+    return [Path(match) for match in matches]
+
+
+def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
+    """Videos below a folder, sorted; hidden files and folders are left alone."""
+    for folder, below, names in os.walk(top):
+        here = Path(folder)
+        below[:] = sorted(
+            name
+            for name in below
+            if not name.startswith(".") and (here / name).resolve() != leave_out
+        )
+        for name in sorted(names):
+            path = here / name
+            if path.suffix.lower() in VIDEO_SUFFIXES and not name.startswith("."):
+                yield Found(path, here.relative_to(top))
+
+
+def read_list(name: str) -> list[str]:
+    """The sources that a file lists, one a line, or ended by zero bytes as ``find -print0`` does.
+
+    Args:
+        name: The file, or ``-`` for standard input. Relative names in it start where bgsoft does.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        data = sys.stdin.buffer.read() if name == _STANDARD_INPUT else Path(name).read_bytes()
+    except OSError as exc:
+        raise ConfigError(f"cannot read the list {name}: {exc.strerror}", path=name) from exc
+    lines = data.split(b"\0") if b"\0" in data else data.splitlines()
+    return [os.fsdecode(line) for line in lines if line.strip()]

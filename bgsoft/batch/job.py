@@ -1,0 +1,142 @@
+"""One file of a batch: its settings, and the task that renders it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bgsoft.batch.find import Found
+from bgsoft.batch.names import expand
+from bgsoft.config import RenderConfig
+from bgsoft.errors import ConfigError
+from bgsoft.jobs.task import TaskContext
+from bgsoft.options import TOP
+from bgsoft.presets import Layer, build_config
+
+_BESIDE = ("matte_out", "face_data", "trace")
+"""Settings that name a file beside the output: they are templates here."""
+_NO_PART_OF_THE_RESULT = (
+    *("input", "output", "preset", "overwrite", "skip_existing", "report", "trace"),
+    *("backends", "chunks"),
+)
+"""Settings that the same pictures are made with."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """A file to render. A task for an executor; returns the RenderReport."""
+
+    config: RenderConfig
+    number: int
+    """From 1, in the order in which files were found first."""
+
+    @property
+    def label(self) -> str:
+        return str(self.config.input)
+
+    def run(self, context: TaskContext) -> object:
+        from bgsoft.rendering import render_config
+
+        own = self.config.backends
+        backends = replace(
+            own,
+            threads=own.threads or context.threads,
+            gpu=own.gpu if context.gpu is None else context.gpu,
+        )
+        return render_config(
+            replace(self.config, backends=backends),
+            on_progress=context.tell,
+            on_event=context.tell,
+            cancel=context.cancel,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """What the settings are that the result depends on, 32 hex digits."""
+        settings = dataclasses.asdict(self.config)
+        for name in _NO_PART_OF_THE_RESULT:
+            settings.pop(name, None)
+        text = json.dumps(settings, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Planner:
+    """Makes jobs of what was found.
+
+    Args:
+        folder: Where the outputs go.
+        name: Template of their names.
+        preset: Name or file of the preset.
+        flags: As for :func:`bgsoft.presets.build_config`; those that name a file beside the output
+            are templates.
+        numbers: Those of files that have one already.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str,
+        preset: str,
+        flags: Layer,
+        numbers: Mapping[Path, int],
+    ) -> None:
+        self._folder = folder
+        self._name = name
+        self._preset = preset
+        top = dict(flags.get(TOP, {}))
+        self._beside = {key: str(top.pop(key)) for key in _BESIDE if key in top}
+        self._flags = {**flags, TOP: top}
+        self._numbers = dict(numbers)
+        self._taken: dict[Path, Path] = {}
+        """What is written → the input it comes from."""
+
+    def plan(self, found: Iterable[Found]) -> list[BatchJob]:
+        """The jobs for these files, without those that others of them are rendered to.
+
+        Raises:
+            ConfigError: Two would have the same name, or one would replace its input; a setting is
+                wrong.
+        """
+        jobs = [self._job(each) for each in found]
+        written = {job.config.output.absolute() for job in jobs}
+        jobs = [job for job in jobs if job.config.input.absolute() not in written]
+        for job in jobs:
+            self._check_names(job.config)
+        return jobs
+
+    def _job(self, found: Found) -> BatchJob:
+        path = found.path.absolute()
+        number = self._numbers.setdefault(path, 1 + max(self._numbers.values(), default=0))
+        beside = {
+            key: self._folder / expand(template, found, number)
+            for key, template in self._beside.items()
+        }
+        output = self._folder / expand(self._name, found, number)
+        if _same_file(found.path, output):
+            raise ConfigError(
+                f"{output} would replace its input: name another folder, or the outputs otherwise"
+                " (--name '{stem}-soft{suffix}')"
+            )
+        flags: dict[str, Any] = {**self._flags, TOP: {**self._flags[TOP], **beside}}
+        return BatchJob(build_config(found.path, output, preset=self._preset, flags=flags), number)
+
+    def _check_names(self, config: RenderConfig) -> None:
+        for path in filter(None, (*config.videos, config.face_data, config.trace)):
+            other = self._taken.setdefault(path.absolute(), config.input)
+            if other != config.input:
+                raise ConfigError(
+                    f"{other} and {config.input} would both become {path}: see --name"
+                )
+
+
+def _same_file(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except OSError:
+        return False

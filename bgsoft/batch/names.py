@@ -1,0 +1,62 @@
+"""The names of a batch's outputs, from templates like ``{stem}-soft{suffix}``."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+from bgsoft.batch.find import Found
+from bgsoft.errors import ConfigError, UnsupportedFormatError
+from bgsoft.media.containers import container_for
+from bgsoft.suggest import did_you_mean
+
+DEFAULT_NAME = "{stem}{suffix}"
+FIELDS = {
+    "stem": "the input's name without its ending",
+    "suffix": "its ending; .mkv where bgsoft does not write that kind",
+    "parent": "its folder inside the one that was given",
+    "index": "its number from 1, e.g. {index:03}",
+}
+"""What a template may hold, and what it stands for."""
+
+
+def expand(template: str, found: Found, index: int) -> Path:
+    """A name for one input, relative to the output folder.
+
+    The tree of the input folder is kept, except where the template places ``{parent}`` itself.
+
+    Args:
+        template: May hold :data:`FIELDS`.
+        found: The input.
+        index: Its number.
+
+    Raises:
+        ConfigError: The template is malformed, or leads out of the output folder.
+    """
+    values = {
+        "stem": found.path.stem,
+        "suffix": _suffix(found.path),
+        "parent": str(found.folder),
+        "index": index,
+    }
+    try:
+        used = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+        unknown = min(used - FIELDS.keys(), default=None)
+        if unknown is not None:
+            near = did_you_mean(unknown, FIELDS)
+            raise ConfigError(f"unknown field {{{unknown}}} in the name {template!r}{near}")
+        name = Path(template.format_map(values))
+    except (ValueError, IndexError, AttributeError) as exc:
+        raise ConfigError(f"malformed name {template!r}: {exc}") from exc
+    path = name if "parent" in used else found.folder / name
+    if path.is_absolute() or ".." in path.parts or not path.name:
+        raise ConfigError(f"the name {template!r} leads out of the output folder")
+    return path
+
+
+def _suffix(path: Path) -> str:
+    try:
+        container_for(path)
+    except UnsupportedFormatError:
+        return ".mkv"
+    return path.suffix

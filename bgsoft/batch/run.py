@@ -1,0 +1,380 @@
+"""Renders the files of a batch, and keeps account of them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bgsoft import __version__
+from bgsoft.batch.job import BatchJob
+from bgsoft.batch.state import Entry, FileState, State, signature
+from bgsoft.errors import ConfigError, DiskFullError, OutputError, RenderCancelledError
+from bgsoft.jobs.driver import Driver
+from bgsoft.jobs.task import Finished, Retrying, Started, Told
+from bgsoft.outputs import made_folders, remove_leftovers, write_whole
+from bgsoft.report import Event, Progress, RenderReport
+
+_POLL_SECONDS = 0.2
+_LOOK_SECONDS = 1.0
+"""How often a watched folder is asked for more."""
+
+
+class BatchView:
+    """Is told what happens; this one does nothing with it. Called from one thread."""
+
+    def begin(self, total: int, settled: int) -> None:
+        """So many files, of which some need no work."""
+
+    def more(self, count: int) -> None:
+        """Further files were found."""
+
+    def started(self, job: BatchJob, worker: str) -> None:
+        """A worker has begun a file."""
+
+    def progress(self, job: BatchJob, progress: Progress) -> None:
+        """Frames were encoded."""
+
+    def event(self, job: BatchJob, event: Event) -> None:
+        """A render reported something."""
+
+    def retrying(self, job: BatchJob, error: BaseException) -> None:
+        """A file is tried again."""
+
+    def done(self, job: BatchJob, report: RenderReport) -> None:
+        """A file is finished."""
+
+    def failed(self, job: BatchJob, error: BaseException, traceback: str | None) -> None:
+        """A file could not be rendered."""
+
+    def tick(self) -> None:
+        """Called several times a second."""
+
+    def end(self, summary: Summary) -> None:
+        """Nothing more will happen."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a batch came to."""
+
+    seconds: float
+    entries: list[Entry]
+    """All files, in order."""
+    rendered: int = 0
+    """Files rendered by this run."""
+    frames: int = 0
+    """Of these files."""
+    full: DiskFullError | None = None
+    """Why no more files were begun."""
+    stopped: bool = False
+    """Whether it was asked to stop."""
+
+    def count(self, state: FileState) -> int:
+        """Files in a state."""
+        return sum(entry.state is state for entry in self.entries)
+
+    @property
+    def left(self) -> int:
+        """Files that ``--resume`` would begin with."""
+        return self.count(FileState.WAITING) + self.count(FileState.RUNNING)
+
+    @property
+    def failed(self) -> list[Entry]:
+        """Files that could not be rendered."""
+        return [entry for entry in self.entries if entry.state is FileState.FAILED]
+
+    def write_json(self, path: Path) -> None:
+        """Write the batch's report.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        counts = {str(state): self.count(state) for state in FileState}
+        plain = {
+            "bgsoft_version": __version__,
+            "seconds": self.seconds,
+            "frames": self.frames,
+            "fps": self.frames / self.seconds if self.seconds else 0.0,
+            "counts": counts,
+            "files": [_plain(entry) for entry in self.entries],
+        }
+        write_whole(path, "report", json.dumps(plain, indent=2, default=str) + "\n")
+
+
+def _plain(entry: Entry) -> dict[str, Any]:
+    values = asdict(entry)
+    del values["before"]
+    values["report"] = json.loads(entry.report) if entry.report else None
+    return values
+
+
+def agree(jobs: Sequence[BatchJob], state: State, folder: Path, *, resume: bool) -> list[BatchJob]:
+    """Compare jobs with the state of an earlier run; the state then holds exactly these.
+
+    Returns:
+        The jobs that are left to do.
+
+    Raises:
+        ConfigError: An earlier batch is not finished, and it was not said what to do about it.
+        OutputError: Outputs exist that are neither finished nor to be replaced or left.
+    """
+    known = state.entries
+    unfinished = sum(not entry.state.is_settled for entry in known.values())
+    careless = jobs and (jobs[0].config.overwrite or jobs[0].config.skip_existing)
+    if unfinished and not resume and not careless:
+        raise ConfigError(
+            f"a batch in {folder} is not finished, {unfinished} of {len(known)} files are left:"
+            " go on with --resume, or begin anew with --overwrite or --skip-existing"
+        )
+    entries: list[Entry] = []
+    left: list[BatchJob] = []
+    existing: list[Path] = []
+    for job in jobs:
+        entry = _entry(job, folder)
+        before = known.get(entry.output)
+        if resume and before is not None and _is_done(before, entry, job.config.output):
+            entry = before
+            entry.state = FileState.SKIPPED if before.state is FileState.SKIPPED else FileState.DONE
+        elif job.config.skip_existing and job.config.output.exists():
+            entry.state = FileState.SKIPPED
+        else:
+            left.append(job)
+            if job.config.output.exists() and not job.config.overwrite:
+                existing.append(job.config.output)
+        entries.append(entry)
+    if existing:
+        files = "1 output exists" if len(existing) == 1 else f"{len(existing)} outputs exist"
+        raise OutputError(
+            f"{files} already, e.g. {existing[0]}: use --skip-existing or --overwrite"
+        )
+    state.begin(entries)
+    return left
+
+
+def _entry(job: BatchJob, folder: Path) -> Entry:
+    try:
+        found = job.config.input.stat()
+        size_bytes, mtime_ns = found.st_size, found.st_mtime_ns
+    except OSError:
+        size_bytes, mtime_ns = -1, 0
+    return Entry(
+        output=job.config.output.relative_to(folder),
+        input=job.config.input.absolute(),
+        number=job.number,
+        size_bytes=size_bytes,
+        mtime_ns=mtime_ns,
+        settings=job.fingerprint,
+    )
+
+
+def _is_done(before: Entry, now: Entry, output: Path) -> bool:
+    """Whether an earlier run has made what is wanted now."""
+    same = ("input", "size_bytes", "mtime_ns", "settings")
+    if any(getattr(before, name) != getattr(now, name) for name in same):
+        return False
+    if before.state is FileState.RUNNING:  # it was killed, perhaps just after the file was whole
+        return signature(output) not in ("", before.before)
+    return before.state.is_settled and output.exists()
+
+
+@dataclass(slots=True)
+class _Running:
+    job: BatchJob
+    entry: Entry
+    parts: dict[int | None, Progress] = field(default_factory=dict)
+
+
+class Batch:
+    """Renders files until none is left.
+
+    Args:
+        jobs: What is left to do, in order.
+        driver: Where it is done; closed at the end.
+        state: Holds an entry for every job.
+        folder: The output folder.
+        view: Is told what happens.
+        stop: Set where it is to stop.
+        describe: What to say about an error, in one line.
+        more: Asked now and then for further jobs, with entries of their own; None: there are none.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[BatchJob],
+        driver: Driver,
+        state: State,
+        folder: Path,
+        *,
+        view: BatchView,
+        stop: threading.Event,
+        describe: Callable[[BaseException], str],
+        more: Callable[[], Sequence[BatchJob]] | None = None,
+    ) -> None:
+        self._waiting = deque(jobs)
+        self._driver = driver
+        self._state = state
+        self._folder = folder
+        self._view = view
+        self._stop = stop
+        self._describe = describe
+        self._more = more
+        self._looked_at = 0.0
+        self._running: dict[int, _Running] = {}
+        self._failed: list[BatchJob] = []
+        self._folders = ExitStack()
+        self._started = time.perf_counter()
+        self._summary = Summary(0.0, [])
+
+    def run(self) -> Summary:
+        """Render everything; a file that fails does not end it.
+
+        Returns:
+            What became of each file. :attr:`Summary.full` and :attr:`Summary.stopped` say why some
+            are left.
+        """
+        summary = self._summary
+        entries = self._state.entries.values()
+        self._view.begin(len(entries), sum(entry.state.is_settled for entry in entries))
+        with self._folders:
+            try:
+                while not self._stop.is_set():
+                    self._look()
+                    self._begin()
+                    if not self._running and (summary.full or not (self._waiting or self._more)):
+                        break
+                    for update in self._driver.poll(_POLL_SECONDS):
+                        self._take(update)
+                    self._view.tick()
+            finally:
+                self._driver.close()
+                self._give_up()
+        summary.stopped = self._stop.is_set()
+        summary.seconds = time.perf_counter() - self._started
+        summary.entries = sorted(self._state.entries.values(), key=lambda entry: entry.number)
+        self._view.end(summary)
+        return summary
+
+    def _look(self) -> None:
+        if self._more is None or time.monotonic() - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        jobs = self._more()
+        for job in jobs:
+            self._save(_entry(job, self._folder))
+        self._waiting.extend(jobs)
+        if jobs:
+            self._view.more(len(jobs))
+
+    def _begin(self) -> None:
+        while self._waiting and self._driver.idle and self._summary.full is None:
+            job = self._waiting.popleft()
+            entry = self._state.entries[job.config.output.relative_to(self._folder)]
+            try:
+                self._folders.enter_context(made_folders([job.config.output], lambda _text: None))
+            except OutputError as exc:
+                self._fail(job, entry, exc, None)
+                continue
+            entry.state = FileState.RUNNING
+            entry.before = signature(job.config.output)
+            entry.attempts, entry.started_at = 1, time.time()
+            self._save(entry)
+            self._running[self._driver.submit(job)] = _Running(job, entry)
+
+    def _take(self, update: Started | Told | Retrying | Finished) -> None:
+        running = self._running[update.task_id]
+        job, entry = running.job, running.entry
+        if isinstance(update, Started):
+            self._view.started(job, update.worker)
+        elif isinstance(update, Told):
+            if isinstance(update.message, Progress):
+                running.parts[update.part] = update.message
+                self._view.progress(job, _together(list(running.parts.values())))
+            elif isinstance(update.message, Event):
+                self._view.event(job, update.message)
+        elif isinstance(update, Retrying):
+            entry.attempts += 1
+            self._save(entry)
+            self._view.retrying(job, update.error)
+        else:
+            del self._running[update.task_id]
+            entry.ended_at = time.time()
+            if update.error is None:
+                assert isinstance(update.result, RenderReport)
+                self._finish(job, entry, update.result)
+            elif isinstance(update.error, DiskFullError):
+                self._summary.full = update.error
+                self._put_back(job, entry)
+            elif isinstance(update.error, RenderCancelledError):
+                self._put_back(job, entry)
+            else:
+                self._fail(job, entry, update.error, update.traceback)
+
+    def _finish(self, job: BatchJob, entry: Entry, report: RenderReport) -> None:
+        entry.state = FileState.SKIPPED if report.skipped else FileState.DONE
+        entry.report = json.dumps(report.to_dict(), default=str)
+        self._summary.rendered += not report.skipped
+        self._summary.frames += report.frames_encoded
+        self._save(entry)
+        self._view.done(job, report)
+
+    def _fail(
+        self, job: BatchJob, entry: Entry, error: BaseException, traceback: str | None
+    ) -> None:
+        _clean_up(job)
+        self._failed.append(job)
+        entry.state, entry.reason = FileState.FAILED, self._describe(error)
+        self._save(entry)
+        self._view.failed(job, error, traceback)
+
+    def _put_back(self, job: BatchJob, entry: Entry) -> None:
+        """What was begun is to be begun anew by a later run."""
+        _clean_up(job)
+        entry.state = FileState.WAITING
+        self._save(entry)
+
+    def _give_up(self) -> None:
+        """All workers have ended: what they had not finished is left to a later run."""
+        for running in self._running.values():
+            job, entry = running.job, running.entry
+            if signature(job.config.output) in ("", entry.before):
+                self._put_back(job, entry)
+            else:  # it was finished, and could not say so any more
+                entry.state = FileState.DONE
+                self._save(entry)
+        self._running.clear()
+        for job in self._failed:
+            _clean_up(job)  # of those that ran out of time, the worker may have lived on a moment
+
+    def _save(self, entry: Entry) -> None:
+        try:
+            self._state.put(entry)
+        except DiskFullError as exc:
+            self._summary.full = exc
+
+
+def _clean_up(job: BatchJob) -> None:
+    """Remove what a worker that was killed has left behind."""
+    for path in job.config.videos:
+        remove_leftovers(path)
+
+
+def _together(parts: Sequence[Progress]) -> Progress:
+    """The progress of a file that is rendered in several parts side by side."""
+    if len(parts) == 1:
+        return parts[0]
+    totals = [part.total for part in parts if part.total is not None]
+    return Progress(
+        frames=sum(part.frames for part in parts),
+        total=sum(totals) if len(totals) == len(parts) else None,
+        elapsed_seconds=max(part.elapsed_seconds for part in parts),
+        fps=sum(part.fps for part in parts),
+        eta_seconds=max((part.eta_seconds or 0.0 for part in parts), default=None),
+        load={},
+    )

@@ -1,0 +1,45 @@
+"""How many files are rendered at a time, and on which GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bgsoft.backends import may_use_gpu
+from bgsoft.config import BackendConfig
+from bgsoft.cuda.driver import driver_problem
+from bgsoft.errors import BackendUnavailableError, ConfigError
+from bgsoft.workers import usable_cores
+
+_CORES_A_FILE = 2
+_FILES_A_GPU = 2
+"""One leaves the GPU idle while a file begins and ends."""
+
+
+def read_gpus(text: str | None) -> list[int]:
+    """The GPUs that ``--gpu 0,1`` names; none where it is not given.
+
+    Raises:
+        ConfigError: It is no list of numbers, or names one twice.
+        BackendUnavailableError: One is not there.
+    """
+    if text is None:
+        return []
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise ConfigError(f"--gpu must be numbers like 0 or 0,1, not {text!r}")
+    gpus = [int(part) for part in parts]
+    if len(set(gpus)) < len(gpus):
+        raise ConfigError(f"--gpu names a GPU twice: {text}")
+    for gpu in gpus:
+        problem = driver_problem(gpu)
+        if problem is not None:
+            raise BackendUnavailableError(f"--gpu {gpu}: {problem}")
+    return gpus
+
+
+def default_workers(config: BackendConfig, gpus: Sequence[int]) -> int:
+    """Files at a time, where nobody has said how many."""
+    by_cores = max(1, usable_cores() // _CORES_A_FILE)
+    if not may_use_gpu(config) or driver_problem(0) is not None:
+        return by_cores
+    return min(by_cores, _FILES_A_GPU * max(1, len(gpus)))

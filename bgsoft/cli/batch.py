@@ -1,0 +1,208 @@
+"""``bgsoft batch``: many videos, unattended."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bgsoft.cli import flags
+from bgsoft.options import OPTIONS, TOP
+
+_files = partial(flags.option, panel="Files")
+_work = partial(flags.option, panel="Work")
+_OWN = ("gpu", "report")
+"""Settings of a render that are something else here."""
+_EPILOG = (
+    "IN is a file, a folder (searched to the bottom, its tree is kept) or a quoted pattern."
+    " --matte-out, --face-data and --trace take names like --name does: '{stem}-matte.mkv'."
+    " Exit code 1: some files failed; they are listed at the end.\n\n"
+    + flags.examples(
+        "batch holiday/ soft/",
+        "batch 'in/**/*.mov' out/ --name '{stem}-soft.mp4' --preset studio",
+        "batch --from list.txt out/ --resume --report report.json",
+        "batch incoming/ out/ --watch",
+    )
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    names = [name for name in OPTIONS if name not in _OWN]
+    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(flags.with_settings(batch, names))
+
+
+def batch(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="IN... OUT_DIR", help="Videos to read, and the folder to write to."),
+    ],
+    lists: Annotated[
+        list[str] | None,
+        _files(
+            "Also take the files that this one lists, one a line; - is standard input.",
+            "--from",
+            metavar="FILE",
+        ),
+    ] = None,
+    name: Annotated[
+        str,
+        _files(
+            "Names of the outputs, of {stem}, {suffix}, {parent} and {index}."
+            " [default: {stem}{suffix}]",
+            metavar="TEMPLATE",
+        ),
+    ] = "{stem}{suffix}",
+    resume: Annotated[
+        bool,
+        _files("Go on with the batch that was begun in OUT_DIR; what failed is tried again."),
+    ] = False,
+    watch: Annotated[
+        bool,
+        _files(
+            "Go on and take what is put into the folders IN, once it is whole, until Ctrl-C"
+            " (pip install '.[watch]')."
+        ),
+    ] = False,
+    report: Annotated[
+        Path | None,
+        _files("Write what became of each file, as JSON.", metavar="FILE.json"),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        _work(
+            "Files at a time. [default: one for two cores; with GPUs two for each]",
+            "--jobs",
+            "-j",
+            metavar="N",
+            min=1,
+            max=256,
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        _work("Which GPUs, counted from 0; files are dealt out to them.", metavar="N[,N...]"),
+    ] = None,
+    retries: Annotated[
+        int,
+        _work(
+            "Try a file again so often when its process dies or stands still. [default: 1]",
+            metavar="N",
+            min=0,
+        ),
+    ] = 1,
+    timeout: Annotated[
+        str | None,
+        _work("Give a file up after so long: seconds or HH:MM:SS.", metavar="TIME"),
+    ] = None,
+    preset: flags.Preset = "soft",
+    progress: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|rich|plain|json|none",
+            help="auto: a live table on a terminal, else a line a file; json: one object a line on"
+            " stdout.",
+        ),
+    ] = "auto",
+    quiet: flags.Quiet = False,
+    verbose: Annotated[
+        bool,
+        flags.option(
+            "Also print what renders report, and where errors came from.", "--verbose", "-v"
+        ),
+    ] = False,
+    **settings: str | bool | None,
+) -> int:
+    """Render many videos: files, folders, patterns and lists.
+
+    A file that fails does not end it. What is done is kept in OUT_DIR: --resume goes on after a
+    crash, a kill or a power cut.
+    """
+    from contextlib import ExitStack
+
+    from bgsoft.batch.find import find, read_list
+    from bgsoft.batch.job import Planner
+    from bgsoft.batch.run import Batch, agree
+    from bgsoft.batch.state import STATE_NAME, State
+    from bgsoft.batch.workers import default_workers, read_gpus
+    from bgsoft.cli.batch_view import make_batch_view
+    from bgsoft.cli.console import Console, traceback_on_error
+    from bgsoft.cli.exitcodes import ExitCode, one_line
+    from bgsoft.cli.progress import ProgressKind
+    from bgsoft.cli.signals import StopSignals
+    from bgsoft.config import BackendConfig
+    from bgsoft.errors import ConfigError, OpenError
+    from bgsoft.infer.providers import require_runtime
+    from bgsoft.jobs.driver import Driver
+    from bgsoft.jobs.pool import Pool
+    from bgsoft.options import parse_choice, parse_seconds, settings_from_options
+    from bgsoft.outputs import check_target, made_folders
+
+    console = Console()
+    with traceback_on_error(verbose), ExitStack() as stack:
+        view = make_batch_view(
+            parse_choice(ProgressKind, progress, "--progress"), console, quiet, verbose
+        )
+        limit = None if timeout is None else parse_seconds(timeout, "--timeout")
+        if limit is not None and limit <= 0:
+            raise ConfigError(f"--timeout must be more than 0 seconds, not {limit:g}")
+        given = settings_from_options(settings, from_text=True)
+        gpus = read_gpus(gpu)
+        if gpus:
+            given.setdefault("backends", {})["gpu"] = gpus[0]  # each worker has its own
+        require_runtime()
+        *sources, last = paths
+        for each in lists or ():
+            sources += read_list(each)
+        folder = Path(last)
+        if not sources:
+            raise ConfigError("nothing to render: IN is missing before OUT_DIR")
+        found = list(find(sources, leave_out=folder))
+        if not found and not watch:
+            raise OpenError(f"no videos in {', '.join(sources)}")
+        if report is not None:
+            replace = resume or given.get(TOP, {}).get("overwrite", False)
+            check_target(report, "report", overwrite=replace)
+        stop = stack.enter_context(StopSignals(console))
+        stack.enter_context(made_folders([folder / STATE_NAME], lambda _text: None))
+        state = stack.enter_context(State(folder))
+        planner = Planner(
+            folder,
+            name=name,
+            preset=preset,
+            flags=given,
+            numbers={each.input: each.number for each in state.entries.values() if resume},
+        )
+        plan = planner.plan(found)
+        left = agree(plan, state, folder, resume=resume)
+        backends = plan[0].config.backends if plan else BackendConfig()
+        workers = jobs or default_workers(backends, gpus)
+        if not watch:
+            workers = max(1, min(workers, len(left)))
+        pool = Pool(workers, gpus=gpus, shared=[state.lock])
+        summary = Batch(
+            left,
+            Driver(pool, retries=retries, timeout_seconds=limit),
+            state,
+            folder,
+            view=view,
+            stop=stop.cancel,
+            describe=one_line,
+        ).run()
+        if report is not None:
+            summary.write_json(report)
+        total = len(summary.entries)
+        rest = f"{summary.left} of {total} files are left: go on with --resume"
+        if summary.stopped:
+            word = "interrupted" if stop.exit_code == ExitCode.INTERRUPTED else "terminated"
+            console.error(f"{word}; {rest}")
+            return stop.exit_code
+        if summary.full is not None:
+            console.error(f"{one_line(summary.full)}; no more files were begun; {rest}")
+            return ExitCode.OUTPUT
+        if summary.failed:
+            console.error(f"{len(summary.failed)} of {total} files failed")
+            return ExitCode.RENDER_FAILED
+    return ExitCode.OK

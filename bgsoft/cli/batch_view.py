@@ -1,0 +1,242 @@
+"""What a batch shows: a live table, a line a file, or JSON objects; and at its end what failed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bgsoft.batch.job import BatchJob
+from bgsoft.batch.run import BatchView, Summary
+from bgsoft.batch.state import FileState
+from bgsoft.cli.console import Console
+from bgsoft.cli.exitcodes import exit_code, one_line
+from bgsoft.cli.progress import (
+    ProgressKind,
+    clock,
+    event_text,
+    progress_parts,
+    start_live,
+    summary_line,
+)
+from bgsoft.errors import ConfigError
+from bgsoft.report import Event, Progress, RenderReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+_LIVE_SECONDS = 0.5
+_NAME_CELLS = 40
+_BAR_CELLS = 16
+
+
+def make_batch_view(kind: ProgressKind, console: Console, quiet: bool, verbose: bool) -> BatchView:
+    """The view for a choice of ``--progress``.
+
+    Raises:
+        ConfigError: It contradicts ``--quiet``.
+    """
+    if quiet and kind in (ProgressKind.RICH, ProgressKind.PLAIN):
+        raise ConfigError(f"--quiet and --progress {kind} exclude each other")
+    if kind is ProgressKind.JSON:
+        return JsonBatchView(console)
+    if quiet or kind is ProgressKind.NONE:
+        return QuietBatchView(console)
+    if kind is ProgressKind.AUTO:
+        live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        kind = ProgressKind.RICH if live else ProgressKind.PLAIN
+    make = LiveBatchView if kind is ProgressKind.RICH else PlainBatchView
+    return make(console, verbose=verbose)
+
+
+class QuietBatchView(BatchView):
+    """Says what failed, at the end."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def end(self, summary: Summary) -> None:
+        for entry in summary.failed:
+            self._console.err(f"failed: {_named(entry.input, entry.reason or '')}")
+
+
+class PlainBatchView(QuietBatchView):
+    """A line a file on stderr, and a summary."""
+
+    def __init__(self, console: Console, *, verbose: bool = False) -> None:
+        super().__init__(console)
+        self._verbose = verbose
+        self._total = 0
+        self._settled = 0
+        self._fallbacks: set[str] = set()
+
+    def begin(self, total: int, settled: int) -> None:
+        self._total, self._settled = total, settled
+        if settled:
+            self._say(f"{settled} of {total} files are done already")
+
+    def more(self, count: int) -> None:
+        self._total += count
+
+    def event(self, job: BatchJob, event: Event) -> None:
+        if self._verbose:
+            self._say(f"{job.label}: {event_text(event)}")
+        elif event.kind == "fallback" and event.message not in self._fallbacks:
+            # The same for every file: once is enough.
+            self._fallbacks.add(event.message)
+            self._say(event_text(event))
+
+    def retrying(self, job: BatchJob, error: BaseException) -> None:
+        self._say(f"{job.label}: tried again: {one_line(error)}")
+
+    def done(self, job: BatchJob, report: RenderReport) -> None:
+        self._say(f"{self._next()} {summary_line(report)}")
+
+    def failed(self, job: BatchJob, error: BaseException, traceback: str | None) -> None:
+        self._say(f"{self._next()} failed: {_named(job.config.input, one_line(error))}")
+        if self._verbose and traceback is not None:
+            self._say(traceback.rstrip())
+
+    def end(self, summary: Summary) -> None:
+        parts = [f"{summary.rendered} files rendered"]
+        if summary.frames:
+            fps = summary.frames / summary.seconds
+            parts.append(f"{summary.frames} frames in {summary.seconds:.1f} s: {fps:.1f} frames/s")
+        self._say(", ".join(parts))
+        super().end(summary)
+
+    def _next(self) -> str:
+        self._settled += 1
+        return f"[{self._settled:{len(str(self._total))}}/{self._total}]"
+
+    def _say(self, text: str) -> None:
+        self._console.err(text)
+
+
+class LiveBatchView(PlainBatchView):
+    """The same, above a live table of the files that are being rendered."""
+
+    def __init__(self, console: Console, *, verbose: bool = False) -> None:
+        super().__init__(console, verbose=verbose)
+        self._live: Live | None = None
+        self._drawn = 0.0
+        self._failed = 0
+        self._running: dict[BatchJob, Progress | None] = {}
+        self._began = time.monotonic()
+
+    def started(self, job: BatchJob, worker: str) -> None:
+        self._running[job] = None
+
+    def progress(self, job: BatchJob, progress: Progress) -> None:
+        self._running[job] = progress
+
+    def done(self, job: BatchJob, report: RenderReport) -> None:
+        self._running.pop(job, None)
+        super().done(job, report)
+
+    def failed(self, job: BatchJob, error: BaseException, traceback: str | None) -> None:
+        self._running.pop(job, None)
+        self._failed += 1
+        super().failed(job, error, traceback)
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if now - self._drawn < _LIVE_SECONDS:
+            return
+        self._drawn = now
+        if self._live is None:
+            self._live = start_live()
+        self._live.update(self._drawing(), refresh=True)
+
+    def end(self, summary: Summary) -> None:
+        if self._live is not None:
+            with contextlib.suppress(OSError):  # the terminal has gone away
+                self._live.stop()
+            self._live = None
+        super().end(summary)
+
+    def _drawing(self) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 2))
+        for job, progress in self._running.items():
+            name = Text(job.label[-_NAME_CELLS:], no_wrap=True)
+            if progress is None:
+                grid.add_row(name, Text(""), Text("begins", style="dim"))
+                continue
+            parts = progress_parts(dataclasses.replace(progress, load={}))
+            bar = ProgressBar(total=progress.total, completed=progress.frames, width=_BAR_CELLS)
+            grid.add_row(name, bar, Text("  ".join(parts), no_wrap=True))
+        left = self._total - self._settled - len(self._running)
+        line = (
+            f"{self._settled} of {self._total} files, {len(self._running)} running, {left} waiting,"
+            f" {self._failed} failed, {clock(time.monotonic() - self._began)}"
+        )
+        return Group(grid, Text(line, style="dim", no_wrap=True))
+
+    def _say(self, text: str) -> None:
+        if self._live is None:
+            super()._say(text)
+        else:
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _named(path: Path, reason: str) -> str:
+    """A reason that says which file it is about."""
+    return reason if path.name in reason else f"{path}: {reason}"
+
+
+class JsonBatchView(BatchView):
+    """One JSON object a line on stdout.
+
+    ``type`` is begin, more, start, progress, event, retry, done, failed or end.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def begin(self, total: int, settled: int) -> None:
+        self._write("begin", {"files": total, "settled": settled})
+
+    def more(self, count: int) -> None:
+        self._write("more", {"files": count})
+
+    def started(self, job: BatchJob, worker: str) -> None:
+        self._write_of(job, "start", {"worker": worker})
+
+    def progress(self, job: BatchJob, progress: Progress) -> None:
+        self._write_of(job, "progress", dataclasses.asdict(progress))
+
+    def event(self, job: BatchJob, event: Event) -> None:
+        self._write_of(job, "event", dataclasses.asdict(event))
+
+    def retrying(self, job: BatchJob, error: BaseException) -> None:
+        self._write_of(job, "retry", {"message": one_line(error)})
+
+    def done(self, job: BatchJob, report: RenderReport) -> None:
+        self._write_of(job, "done", {"report": report.to_dict()})
+
+    def failed(self, job: BatchJob, error: BaseException, traceback: str | None) -> None:
+        values = {"exit_code": int(exit_code(error)), "message": one_line(error)}
+        self._write_of(job, "failed", values)
+
+    def end(self, summary: Summary) -> None:
+        counts = {str(state): summary.count(state) for state in FileState}
+        values = {"seconds": summary.seconds, "frames": summary.frames, "counts": counts}
+        self._write("end", values)
+
+    def _write_of(self, job: BatchJob, kind: str, values: dict[str, Any]) -> None:
+        names = {"input": job.config.input, "output": job.config.output}
+        self._write(kind, {**names, **values})
+
+    def _write(self, kind: str, values: dict[str, Any]) -> None:
+        self._console.out(json.dumps({"type": kind, **values}, default=str))
