@@ -31,7 +31,16 @@ from typing import Any
 from bgsoft import __version__
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, ConfigError, WorkerDiedError
-from bgsoft.jobs.task import Finished, Started, Task, TaskContext, Told, Update
+from bgsoft.jobs.task import (
+    CORES_A_TASK,
+    TASKS_A_GPU,
+    Finished,
+    Started,
+    Task,
+    TaskContext,
+    Told,
+    Update,
+)
 from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving, leaves, perform, thinned
 from bgsoft.outputs import hidden_beside, write_whole
 from bgsoft.workers import usable_cores
@@ -55,6 +64,8 @@ class _Shared:
     marker: Path
     """A file in the folder that is written to."""
     token: str
+    cwd: Path
+    """What relative paths start from."""
     inputs: Sequence[Path]
 
     def problem(self) -> str | None:
@@ -70,6 +81,10 @@ class _Shared:
             return f"does not see the folder {folder}"
         if not os.access(folder, os.W_OK | os.X_OK):
             return f"may not write to the folder {folder}"
+        try:
+            os.chdir(self.cwd)
+        except OSError:
+            return f"does not see {self.cwd}, the folder in which this program runs"
         unseen = next((path for path in self.inputs if not path.exists()), None)
         return None if unseen is None else f"does not see {unseen}"
 
@@ -153,8 +168,10 @@ class RayExecutor(Closing):
         folder: Where the tasks write to.
         inputs: What they read: files or folders.
         workers: Most tasks at a time; None: as many as the nodes have room for.
-        threads: Cores that a task reserves and plans for.
-        gpu_share: The part of a GPU that a task reserves, up to 1; 0: it sees no GPU.
+        threads: Cores that a task reserves and plans for; None: two, and more where the workers
+            are fewer than that leaves room for.
+        gpu_share: The part of a GPU that a task reserves, up to 1; 0: it sees no GPU. None: a half,
+            where the cluster has GPUs.
         notice: Called with a line about each node that cannot be used.
 
     Raises:
@@ -171,13 +188,11 @@ class RayExecutor(Closing):
         folder: Path,
         inputs: Sequence[Path] = (),
         workers: int | None = None,
-        threads: int = 1,
-        gpu_share: float = 0.0,
+        threads: int | None = None,
+        gpu_share: float | None = None,
         notice: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._most = workers
-        self._threads = threads
-        self._gpu_share = gpu_share
         self._notice = notice
         self._actors: list[_Actor] = []
         self._unusable: dict[str, str] = {}
@@ -187,13 +202,13 @@ class RayExecutor(Closing):
         self._looked_at = self._manned_at = -float("inf")
         token = secrets.token_hex(16)
         marker = hidden_beside(folder.absolute() / "ray")
-        shared = _Shared(__version__, marker, token, [path.absolute() for path in inputs])
-        self._shared = pickle.dumps(shared)
+        self._shared = pickle.dumps(_Shared(__version__, marker, token, Path.cwd(), inputs))
         self._marker = marker
         self._ray: Any = None
         self._scratch: TemporaryDirectory[str] | None = None
         try:
             self._connect(address)
+            self._gpu_share, self._threads = self._share(gpu_share, threads)
             write_whole(marker, "mark for the cluster's nodes", token)
             self._look()
         except BaseException:
@@ -291,6 +306,21 @@ class RayExecutor(Closing):
         # not (2.60).
         ray._private.worker._worker_logs_enabled = False
 
+    def _share(self, gpu_share: float | None, threads: int | None) -> tuple[float, int]:
+        """What a task reserves."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        if gpu_share is None:
+            gpu_share = 1 / TASKS_A_GPU if any(node.get("GPU", 0) >= 1 for node in nodes) else 0.0
+        if threads is None:
+            useful = [node for node in nodes if gpu_share == 0 or node.get("GPU", 0) >= 1]
+            cores = [int(node.get("CPU", 0)) for node in useful] or [0]
+            tasks = sum(cores) // CORES_A_TASK
+            if gpu_share > 0:
+                tasks = min(tasks, sum(_tasks_of_gpus(node, gpu_share) for node in useful))
+            tasks = max(1, min(tasks, self._most or tasks))
+            threads = max(1, min(sum(cores) // tasks, max(cores)))
+        return gpu_share, threads
+
     def _look(self) -> None:
         """Put workers on nodes that have room for them."""
         now = self._looked_at = time.monotonic()
@@ -315,7 +345,7 @@ class RayExecutor(Closing):
     def _slots(self, resources: dict[str, float]) -> int:
         slots = int(resources.get("CPU", 0) // self._threads)
         if self._gpu_share > 0:
-            slots = min(slots, int(resources.get("GPU", 0)) * int(1 / self._gpu_share))
+            slots = min(slots, _tasks_of_gpus(resources, self._gpu_share))
         return slots
 
     def _why_nobody(self) -> str:
@@ -408,6 +438,10 @@ class RayExecutor(Closing):
         self._ray.kill(actor.handle)
         if actor.task_id is not None:
             self._updates.append(Finished(actor.task_id, error=WorkerDiedError(reason)))
+
+
+def _tasks_of_gpus(resources: dict[str, float], share: float) -> int:
+    return int(resources.get("GPU", 0)) * int(1 / share)
 
 
 def _check_answers(address: str) -> None:
