@@ -35,6 +35,9 @@ class BatchView:
     def more(self, count: int) -> None:
         """Further files were found."""
 
+    def notice(self, text: str) -> None:
+        """Something about the workers, or the machines that they are on."""
+
     def started(self, job: BatchJob, worker: str) -> None:
         """A worker has begun a file."""
 

@@ -8,11 +8,8 @@ from bgsoft.backends import may_use_gpu
 from bgsoft.config import BackendConfig
 from bgsoft.cuda.driver import driver_problem
 from bgsoft.errors import BackendUnavailableError, ConfigError
+from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
 from bgsoft.workers import usable_cores
-
-_CORES_A_FILE = 2
-_FILES_A_GPU = 2
-"""One leaves the GPU idle while a file begins and ends."""
 
 
 def read_gpus(text: str | None) -> list[int]:
@@ -39,7 +36,7 @@ def read_gpus(text: str | None) -> list[int]:
 
 def default_workers(config: BackendConfig, gpus: Sequence[int]) -> int:
     """Files at a time, where nobody has said how many."""
-    by_cores = max(1, usable_cores() // _CORES_A_FILE)
+    by_cores = max(1, usable_cores() // CORES_A_TASK)
     if not may_use_gpu(config) or driver_problem(0) is not None:
         return by_cores
-    return min(by_cores, _FILES_A_GPU * max(1, len(gpus)))
+    return min(by_cores, TASKS_A_GPU * max(1, len(gpus)))

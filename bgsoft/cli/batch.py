@@ -15,6 +15,7 @@ _files = partial(flags.option, panel="Files")
 _work = partial(flags.option, panel="Work")
 _OWN = ("gpu", "report")
 """Settings of a render that are something else here."""
+_MOST_JOBS = 256
 _EPILOG = (
     "IN is a file, a folder (searched to the bottom, its tree is kept) or a quoted pattern."
     " --matte-out, --face-data and --trace take names like --name does: '{stem}-matte.mkv'."
@@ -24,6 +25,7 @@ _EPILOG = (
         "batch 'in/**/*.mov' out/ --name '{stem}-soft.mp4' --preset studio",
         "batch --from list.txt out/ --resume --report report.json",
         "batch incoming/ out/ --watch",
+        "batch /shared/in /shared/out --ray 10.0.0.1:6379",
     )
 )
 
@@ -78,12 +80,30 @@ def batch(
             "-j",
             metavar="N",
             min=1,
-            max=256,
+            max=_MOST_JOBS,
         ),
     ] = None,
     gpu: Annotated[
         str | None,
         _work("Which GPUs, counted from 0; files are dealt out to them.", metavar="N[,N...]"),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        _work(
+            "Render on the nodes of a Ray cluster: HOST:PORT where this machine is one of them,"
+            " ray://HOST:PORT from outside, local to try it (pip install '.[ray]').",
+            metavar="ADDRESS",
+        ),
+    ] = None,
+    gpu_share: Annotated[
+        float | None,
+        _work(
+            "With --ray: the part of a GPU that a file reserves; 0: none. [default: 0.5, where the"
+            " cluster has GPUs]",
+            metavar="PART",
+            min=0.0,
+            max=1.0,
+        ),
     ] = None,
     retries: Annotated[
         int,
@@ -122,6 +142,7 @@ def batch(
     """
     from contextlib import ExitStack
 
+    from bgsoft.backends import STAGES
     from bgsoft.batch.find import find, read_list
     from bgsoft.batch.job import Planner
     from bgsoft.batch.run import Batch, agree
@@ -137,6 +158,8 @@ def batch(
     from bgsoft.infer.providers import require_runtime
     from bgsoft.jobs.driver import Driver
     from bgsoft.jobs.pool import Pool
+    from bgsoft.jobs.ray import RayExecutor
+    from bgsoft.jobs.task import Executor
     from bgsoft.options import parse_choice, parse_seconds, settings_from_options
     from bgsoft.outputs import check_target, made_folders
 
@@ -152,6 +175,10 @@ def batch(
         gpus = read_gpus(gpu)
         if gpus:
             given.setdefault("backends", {})["gpu"] = gpus[0]  # each worker has its own
+        if ray is None and gpu_share is not None:
+            raise ConfigError("--gpu-share needs --ray")
+        if ray is not None and gpus:
+            raise ConfigError("--gpu counts this machine's GPUs: with --ray there is --gpu-share")
         require_runtime()
         *sources, last = paths
         for each in lists or ():
@@ -178,13 +205,27 @@ def batch(
         plan = planner.plan(found)
         left = agree(plan, state, folder, resume=resume)
         backends = plan[0].config.backends if plan else BackendConfig()
-        workers = jobs or default_workers(backends, gpus)
+        workers = jobs or (default_workers(backends, gpus) if ray is None else _MOST_JOBS)
         if not watch:
             workers = max(1, min(workers, len(left)))
-        pool = Pool(workers, gpus=gpus, shared=[state.lock])
+        executor: Executor
+        if ray is None:
+            executor = Pool(workers, gpus=gpus, shared=[state.lock])
+        else:
+            if gpu_share is None and all(getattr(backends, stage) == "cpu" for stage in STAGES):
+                gpu_share = 0.0
+            executor = RayExecutor(
+                ray,
+                folder=folder,
+                inputs=sorted({job.config.input.parent for job in left}),
+                workers=workers,
+                threads=backends.threads or None,
+                gpu_share=gpu_share,
+                notice=view.notice,
+            )
         summary = Batch(
             left,
-            Driver(pool, retries=retries, timeout_seconds=limit),
+            Driver(executor, retries=retries, timeout_seconds=limit),
             state,
             folder,
             view=view,

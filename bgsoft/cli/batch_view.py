@@ -84,6 +84,9 @@ class PlainBatchView(QuietBatchView):
     def more(self, count: int) -> None:
         self._total += count
 
+    def notice(self, text: str) -> None:
+        self._say(text)
+
     def event(self, job: BatchJob, event: Event) -> None:
         if self._verbose:
             self._say(f"{job.label}: {event_text(event)}")
@@ -198,7 +201,7 @@ def _named(path: Path, reason: str) -> str:
 class JsonBatchView(BatchView):
     """One JSON object a line on stdout.
 
-    ``type`` is begin, more, start, progress, event, retry, done, failed or end.
+    ``type`` is begin, more, notice, start, progress, event, retry, done, failed or end.
     """
 
     def __init__(self, console: Console) -> None:
@@ -209,6 +212,9 @@ class JsonBatchView(BatchView):
 
     def more(self, count: int) -> None:
         self._write("more", {"files": count})
+
+    def notice(self, text: str) -> None:
+        self._write("notice", {"message": text})
 
     def started(self, job: BatchJob, worker: str) -> None:
         self._write_of(job, "start", {"worker": worker})

@@ -7,6 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+CORES_A_TASK = 2
+"""For each, where there are enough tasks and nobody has said how many run at a time."""
+TASKS_A_GPU = 2
+"""One leaves the GPU idle while it begins and ends."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:

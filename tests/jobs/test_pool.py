@@ -14,6 +14,7 @@ import pytest
 
 from bgsoft.errors import BgsoftError, DecodeError, OutputError, StallError, WorkerDiedError
 from bgsoft.jobs.pool import Pool
+from bgsoft.jobs.ray import RayExecutor
 from bgsoft.jobs.task import Executor, Finished, Started, Told, Update
 from tests.jobs.tasks import (
     Awkward,
@@ -33,10 +34,22 @@ SECONDS = 60
 """Far more than anything here takes."""
 
 
+@pytest.fixture(params=["pool", "ray"])
+def pool(request: pytest.FixtureRequest) -> Executor:
+    """One worker of each kind of executor."""
+    return request.getfixturevalue(f"one_worker_{request.param}")  # type: ignore[no-any-return]
+
+
 @pytest.fixture
-def pool() -> Iterator[Pool]:
+def one_worker_pool() -> Iterator[Pool]:
     with Pool(1, threads=1) as pool:
         yield pool
+
+
+@pytest.fixture
+def one_worker_ray(ray_address: str, tmp_path: Path) -> Iterator[RayExecutor]:
+    with RayExecutor(ray_address, folder=tmp_path, workers=1) as executor:
+        yield executor
 
 
 def collect(executor: Executor, tasks: int) -> list[Update]:
@@ -77,7 +90,7 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.05)
 
 
-def test_one_process_runs_task_after_task_and_results_come_whole(pool: Pool) -> None:
+def test_one_process_runs_task_after_task_and_results_come_whole(pool: Executor) -> None:
     value = {"frames": list(range(100_000)), "name": "ü\udcff"}
     ids = [pool.submit(Echo(value)) for _ in range(3)]
     updates = collect(pool, 3)
@@ -100,7 +113,7 @@ def test_idle_counts_what_would_start_at_once() -> None:
         assert pool.idle == 2
 
 
-def test_messages_come_in_order_and_progress_is_thinned(pool: Pool) -> None:
+def test_messages_come_in_order_and_progress_is_thinned(pool: Executor) -> None:
     said = ("a", *(progress(i) for i in range(500)), "b")
     task_id = pool.submit(Say(said))
     told = [u.message for u in collect(pool, 1) if isinstance(u, Told) and u.task_id == task_id]
@@ -109,7 +122,7 @@ def test_messages_come_in_order_and_progress_is_thinned(pool: Pool) -> None:
     assert 1 <= len(told) - 2 < 100
 
 
-def test_our_errors_come_back_whole(pool: Pool) -> None:
+def test_our_errors_come_back_whole(pool: Executor) -> None:
     error = OutputError("no room", stage="encode", path=Path("x.mp4"), pts=7)
     error.add_note("the faces are in y")
     pool.submit(Fail(error))
@@ -122,7 +135,7 @@ def test_our_errors_come_back_whole(pool: Pool) -> None:
     assert "tasks.py" in found.traceback
 
 
-def test_an_exception_that_cannot_be_sent_comes_as_text(pool: Pool) -> None:
+def test_an_exception_that_cannot_be_sent_comes_as_text(pool: Executor) -> None:
     pool.submit(Awkward())
     (found,) = ends(collect(pool, 1)).values()
     assert not isinstance(found.error, AwkwardError | WorkerDiedError | BgsoftError)
@@ -138,15 +151,21 @@ def test_an_exception_that_cannot_be_sent_comes_as_text(pool: Pool) -> None:
         (Exit(3), "ended with exit code 3"),
     ],
 )
-def test_a_worker_that_dies_is_replaced(pool: Pool, task: Die | Exit, reason: str) -> None:
+def test_how_a_worker_died_is_said(one_worker_pool: Pool, task: Die | Exit, reason: str) -> None:
+    one_worker_pool.submit(task)
+    (found,) = ends(collect(one_worker_pool, 1)).values()
+    assert str(found.error) == f"its worker process {reason}"
+
+
+@pytest.mark.parametrize("task", [Die(signal.SIGKILL), Die(signal.SIGSEGV), Exit(0)])
+def test_a_worker_that_dies_is_replaced(pool: Executor, task: Die | Exit) -> None:
     died, lives = pool.submit(task), pool.submit(Echo(1))
     found = ends(collect(pool, 2))
     assert isinstance(found[died].error, WorkerDiedError)
-    assert str(found[died].error) == f"its worker process {reason}"
     assert found[lives].error is None
 
 
-def test_a_worker_with_a_stuck_thread_is_replaced(pool: Pool) -> None:
+def test_a_worker_with_a_stuck_thread_is_replaced(pool: Executor) -> None:
     first, stalls, last = (pool.submit(task) for task in (Echo(1), Stick(), Echo(2)))
     found = ends(collect(pool, 3))
     assert isinstance(found[stalls].error, StallError)
@@ -154,7 +173,9 @@ def test_a_worker_with_a_stuck_thread_is_replaced(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_kill_ends_a_task_and_lets_it_clean_up(pool: Pool, tmp_path: Path, stubborn: bool) -> None:
+def test_kill_ends_a_task_and_lets_it_clean_up(
+    pool: Executor, tmp_path: Path, stubborn: bool
+) -> None:
     mark = tmp_path / "cleaned up"
     killed, waiting, other = (
         pool.submit(task) for task in (Wait(mark, stubborn), Echo(1), Echo(2))
@@ -233,7 +254,7 @@ def test_cores_and_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(seen) == [(0, "4", 5), (2, "6", 5), (2, "6", 5)]  # type: ignore[type-var]
 
 
-def test_the_error_of_a_task_that_cannot_be_loaded(pool: Pool) -> None:
+def test_the_error_of_a_task_that_cannot_be_loaded(pool: Executor) -> None:
     """E.g. one of a script's main module, which no other process has."""
     import types
 
@@ -249,7 +270,7 @@ def test_the_error_of_a_task_that_cannot_be_loaded(pool: Pool) -> None:
     assert isinstance(found.error, ModuleNotFoundError)
 
 
-def test_decode_errors_do_not_cost_a_worker(pool: Pool) -> None:
+def test_decode_errors_do_not_cost_a_worker(pool: Executor) -> None:
     ids = [pool.submit(task) for task in (Echo(1), Fail(DecodeError("bad")), Echo(2))]
     found = ends(collect(pool, 3))
     assert found[ids[0]].result["pid"] == found[ids[2]].result["pid"]  # type: ignore[index]

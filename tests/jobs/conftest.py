@@ -1,0 +1,75 @@
+"""A Ray cluster of several nodes on this machine, for those tests that need one."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+_STORE_BYTES = 80 * 2**20
+
+
+def unwarned(call: Callable[[], T]) -> T:
+    """Ray leaves closing its files to the garbage collector, which warns of each."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        result = call()
+        gc.collect()
+    return result
+
+
+class Nodes:
+    """A cluster whose head has no CPUs; tests add the nodes that they need."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        head = {
+            "num_cpus": 0,
+            "object_store_memory": _STORE_BYTES,
+            "include_dashboard": False,
+            # A node is lost after 2 s of silence rather than 15.
+            "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 3},
+        }
+        self._cluster = unwarned(lambda: Cluster(initialize_head=True, head_node_args=head))
+        self.address = str(self._cluster.address)
+
+    def add(self, **resources: float) -> Any:
+        add = self._cluster.add_node
+        return unwarned(lambda: add(object_store_memory=_STORE_BYTES, **resources))
+
+    def remove(self, node: Any) -> None:
+        unwarned(lambda: self._cluster.remove_node(node, allow_graceful=False))
+
+    def clear(self) -> None:
+        for node in list(self._cluster.worker_nodes):
+            self.remove(node)
+
+    def close(self) -> None:
+        unwarned(self._cluster.shutdown)
+
+
+@pytest.fixture(scope="session")
+def _ray_cluster() -> Iterator[Nodes]:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    nodes = Nodes()
+    yield nodes
+    nodes.close()
+
+
+@pytest.fixture
+def nodes(_ray_cluster: Nodes) -> Iterator[Nodes]:
+    """A Ray cluster without any node to work on."""
+    yield _ray_cluster
+    _ray_cluster.clear()
+
+
+@pytest.fixture
+def ray_address(nodes: Nodes) -> str:
+    """The address of a Ray cluster with one node of two CPUs."""
+    nodes.add(num_cpus=2)
+    return nodes.address
