@@ -127,7 +127,8 @@ __device__ __forceinline__ float ramp(int at, int count, float first, float last
 // cell_columns), of this frame and of those that were looked at; each look counts from its least to
 // its most: the most up to a change of moved - span, the least from moved on. close: (..,
 // close_pitch), resized by the tables to the box left .. right, top .. bottom (half-open; empty
-// where there is none), where its weight is close_weight, faded in over the four widths.
+// where there is none), where its weight is close_weight, faded in over the four widths. lift: factor
+// of the mean.
 extern "C" __global__ void blend_looks(
     const float* general, const float* landscape, const float* luma, const float* general_seen,
     const float* landscape_seen, int cell_rows, int cell_columns, float general_least,
@@ -135,7 +136,7 @@ extern "C" __global__ void blend_looks(
     const float* close, int close_pitch, const float* x_table, int x_stride,
     const float* y_table, int y_stride, int mode, int left, int top, int right, int bottom,
     float fade_left, float fade_top, float fade_right, float fade_bottom, float close_weight,
-    float* mask, int rows, int columns)
+    float lift, float* mask, int rows, int columns)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x;
     int y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -155,5 +156,5 @@ extern "C" __global__ void blend_looks(
         sum += resample_float(close, close_pitch, mode, x_row, y_row) * weight;
         total += weight;
     }
-    mask[at] = sum / total;
+    mask[at] = fminf(lift * sum / total, 1.0f);
 }

@@ -26,6 +26,11 @@ from bgsoft.workers import Workers
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
+_HALF = {Looks.STANDARD: 0.5, Looks.BEST: 0.45}
+"""The mean of all looks that is half a person: mirrored looks do not quite fit, which makes it
+softer. 0.45 was best in a study of six passes; over 81 photographs the mean IoU of ``best`` is
+0.916 with it and 0.914 without."""
+
 
 def create_host_segmenter(
     backend: str,
@@ -57,7 +62,7 @@ def create_host_segmenter(
         general,
         SingleShotSegmenter(other.model.spec, making.result(), format, workers),
         general,
-        CpuZoomSide(format, (spec.height, spec.width), workers),
+        CpuZoomSide(format, (spec.height, spec.width), workers, _HALF[looks]),
         format,
         looks,
     )
@@ -177,7 +182,7 @@ def create_device_segmenter(
         general = close
         if making_whole is not None:
             general = BatchedSegmenter(spec, making_whole.result(), format, batch)
-    side = CudaZoomSide(format, (spec.height, spec.width), device, batch, apart)
+    side = CudaZoomSide(format, (spec.height, spec.width), device, batch, _HALF[looks], apart)
     return _zoomed(general, landscape, close, side, format, looks)
 
 
