@@ -38,30 +38,6 @@ extern "C" __global__ void mask_cells(
     average(mask, rows, columns, 1.0f, cells, cell_rows, cell_columns);
 }
 
-// One sample of a resized float plane; tables as in resample.cuh, LINEAR's weights unrounded.
-__device__ __forceinline__ float resample_float(
-    const float* __restrict__ source, int pitch, int mode, const float* __restrict__ x_row,
-    const float* __restrict__ y_row)
-{
-    int x0 = (int)x_row[0], x1 = (int)x_row[1];
-    int y0 = (int)y_row[0], y1 = (int)y_row[1];
-    if (mode == RESAMPLE_LINEAR) {
-        const float *top = source + y0 * pitch, *bottom = source + y1 * pitch;
-        float upper = top[x0] * x_row[2] + top[x1] * x_row[3];
-        float lower = bottom[x0] * x_row[2] + bottom[x1] * x_row[3];
-        return upper * y_row[2] + lower * y_row[3];
-    }
-    float total = 0.0f;
-    for (int j = 0; j < y1; j++) {
-        const float* row = source + (y0 + j) * pitch + x0;
-        float sum = 0.0f;
-        for (int i = 0; i < x1; i++)
-            sum += row[i] * x_row[2 + i];
-        total += sum * y_row[2 + j];
-    }
-    return total;
-}
-
 // One thread an output sample. mask: (.., pitch); out: (rows, columns), made by the tables.
 extern "C" __global__ void resize_mask(
     const float* mask, int pitch, const float* x_table, int x_stride, const float* y_table,

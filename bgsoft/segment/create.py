@@ -14,8 +14,9 @@ from bgsoft.infer.drivers import BatchDriver, LanesDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
+from bgsoft.segment.averaged import AveragedSegmenter, host_average
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.families import FAMILIES, companion
+from bgsoft.segment.families import FAMILIES, averaged_with, companion
 from bgsoft.segment.rotation import Rotation
 from bgsoft.segment.single import SingleShotSegmenter
 from bgsoft.segment.zoomed import Looker, ZoomedSegmenter, ZoomSide
@@ -43,13 +44,29 @@ def create_host_segmenter(
 ) -> Segmenter:
     """The segmenter for frames on the host; see :func:`make_host_driver`.
 
-    ``looks`` says how thoroughly embedded models look.
+    ``looks`` says how thoroughly embedded models look, alone or beside one that makes mattes.
     """
 
     def make(each: NetworkLoader) -> Driver:
         return make_host_driver(backend, each, format, workers, device, on_event)
 
     spec = loader.model.spec
+    masker = averaged_with(spec, looks)
+    if masker is not None:
+        again = partial(
+            create_host_segmenter,
+            format=format,
+            workers=workers,
+            device=device,
+            on_event=on_event,
+        )
+        with Parts() as parts:
+            masks = parts.begin(
+                "models for masks",
+                partial(again, backend, loader.beside(resolve(masker)), looks=looks),
+            )
+            mattes = again(backend, loader)
+        return AveragedSegmenter(mattes, masks.result(), host_average(workers))
     beside = companion(spec, looks)
     if beside is None:
         return FAMILIES[spec.family].on_host(spec, format, make(loader), workers)
@@ -159,6 +176,27 @@ def create_device_segmenter(
             )
 
     spec = loader.model.spec
+    masker = averaged_with(spec, looks)
+    if masker is not None:
+        from bgsoft.segment.averaged_cuda import CudaAverage
+
+        again = partial(
+            create_device_segmenter,
+            format=format,
+            batch=batch,
+            device=device,
+            stream=stream,
+            on_event=on_event,
+        )
+
+        def make_masks() -> Segmenter:
+            with device.use(stream):
+                return again(backend, loader.beside(resolve(masker)), looks=looks)
+
+        with Parts() as parts:
+            masks = parts.begin("models for masks", make_masks)
+            mattes = again(backend, loader)
+        return AveragedSegmenter(mattes, masks.result(), CudaAverage(format))
     beside = companion(spec, looks)
     if beside is None:
         return FAMILIES[spec.family].on_device(spec, format, make(loader, batch, batch), batch)
