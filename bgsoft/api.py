@@ -95,7 +95,8 @@ def render(
         model: What finds the people: a name from bgsoft models list, or your own ONNX file with a
             FILE.toml beside it. [default: selfie-general]
         matte: How thoroughly people are looked for. fast: one model, once a frame. standard: two
-            models, and a close look at the people. best: all of it on every frame, and mirrored.
+            models, and a close look at the people. best: all of it on every frame, and mirrored. A
+            model that makes a matte itself looks once; best averages it with all these looks.
             [default: standard]
         mask_every: Look for people on every Nth frame only, 1 to 300. [default: 1]
         similarity: Keep the last mask while the picture stays this similar, in dB of PSNR, 0 to

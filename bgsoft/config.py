@@ -81,7 +81,7 @@ class Looks(StrEnum):
     STANDARD = "standard"
     """A close look at the people on every frame; two models look at all of it in turn."""
     BEST = "best"
-    """All looks on every frame, and mirrored."""
+    """All looks on every frame, and mirrored; a matting model is averaged with them."""
 
 
 class DecodeBackend(StrEnum):
@@ -232,11 +232,12 @@ class SegmentConfig:
     looks: Looks = setting(
         Looks.STANDARD,
         "How thoroughly people are looked for. fast: one model, once a frame. standard: two models,"
-        " and a close look at the people. best: all of it on every frame, and mirrored.",
+        " and a close look at the people. best: all of it on every frame, and mirrored. A model"
+        " that makes a matte itself looks once; best averages it with all these looks.",
         name="matte",
         idle=("looks once",),
     )
-    """Of the embedded models; others look once."""
+    """Of the embedded models; others look once, but a matting model may have these beside it."""
     mask_every: int = setting(
         1, "Look for people on every Nth frame only, {range}.", range=(1, 300)
     )

@@ -50,10 +50,10 @@ def _makes_alpha(config: RenderConfig) -> bool:
 def _looks_once(config: RenderConfig) -> bool:
     """Whether the model looks once a frame, although more was asked for."""
     from bgsoft.models.catalog import read_spec
-    from bgsoft.segment.families import companion
+    from bgsoft.segment.families import averaged_with, companion
 
-    looks = config.segment.looks
-    return looks is not Looks.FAST and companion(read_spec(config.segment.model), looks) is None
+    spec, looks = read_spec(config.segment.model), config.segment.looks
+    return looks is not Looks.FAST and not (companion(spec, looks) or averaged_with(spec, looks))
 
 
 _MEASURED = [str(kind) for kind in DEFAULT_STRENGTH_PCT]
@@ -71,7 +71,11 @@ REASONS: Mapping[str, Reason] = {
         "--effect {effect.kind}",
         "--effect color, image or video, or no --effect at all",
     ),
-    "looks once": Reason(_looks_once, "--model {segment.model}", "--model selfie-general"),
+    "looks once": Reason(
+        _looks_once,
+        "--model {segment.model}",
+        "--model selfie-general, or for best a model that makes a matte itself",
+    ),
     "nobody is main": Reason(
         lambda config: config.face.mode not in (FaceMode.MAIN, FaceMode.ANONYMIZE),
         "--face {face.mode}",

@@ -73,3 +73,27 @@ __device__ __forceinline__ int resample(
     }
     return min(__float2int_rn(total), (int)(T)~0);
 }
+
+// One sample of a plane of float32; LINEAR's weights are not rounded.
+__device__ __forceinline__ float resample_float(
+    const float* __restrict__ source, int pitch, int mode, const float* __restrict__ x_row,
+    const float* __restrict__ y_row)
+{
+    int x0 = (int)x_row[0], x1 = (int)x_row[1];
+    int y0 = (int)y_row[0], y1 = (int)y_row[1];
+    if (mode == RESAMPLE_LINEAR) {
+        const float *top = source + y0 * pitch, *bottom = source + y1 * pitch;
+        float upper = top[x0] * x_row[2] + top[x1] * x_row[3];
+        float lower = bottom[x0] * x_row[2] + bottom[x1] * x_row[3];
+        return upper * y_row[2] + lower * y_row[3];
+    }
+    float total = 0.0f;
+    for (int j = 0; j < y1; j++) {
+        const float* row = source + (y0 + j) * pitch + x0;
+        float sum = 0.0f;
+        for (int i = 0; i < x1; i++)
+            sum += row[i] * x_row[2 + i];
+        total += sum * y_row[2 + j];
+    }
+    return total;
+}

@@ -38,30 +38,6 @@ extern "C" __global__ void mask_cells(
     average(mask, rows, columns, 1.0f, cells, cell_rows, cell_columns);
 }
 
-// One sample of a resized float plane; tables as in resample.cuh, LINEAR's weights unrounded.
-__device__ __forceinline__ float resample_float(
-    const float* __restrict__ source, int pitch, int mode, const float* __restrict__ x_row,
-    const float* __restrict__ y_row)
-{
-    int x0 = (int)x_row[0], x1 = (int)x_row[1];
-    int y0 = (int)y_row[0], y1 = (int)y_row[1];
-    if (mode == RESAMPLE_LINEAR) {
-        const float *top = source + y0 * pitch, *bottom = source + y1 * pitch;
-        float upper = top[x0] * x_row[2] + top[x1] * x_row[3];
-        float lower = bottom[x0] * x_row[2] + bottom[x1] * x_row[3];
-        return upper * y_row[2] + lower * y_row[3];
-    }
-    float total = 0.0f;
-    for (int j = 0; j < y1; j++) {
-        const float* row = source + (y0 + j) * pitch + x0;
-        float sum = 0.0f;
-        for (int i = 0; i < x1; i++)
-            sum += row[i] * x_row[2 + i];
-        total += sum * y_row[2 + j];
-    }
-    return total;
-}
-
 // One thread an output sample. mask: (.., pitch); out: (rows, columns), made by the tables.
 extern "C" __global__ void resize_mask(
     const float* mask, int pitch, const float* x_table, int x_stride, const float* y_table,
@@ -127,7 +103,8 @@ __device__ __forceinline__ float ramp(int at, int count, float first, float last
 // cell_columns), of this frame and of those that were looked at; each look counts from its least to
 // its most: the most up to a change of moved - span, the least from moved on. close: (..,
 // close_pitch), resized by the tables to the box left .. right, top .. bottom (half-open; empty
-// where there is none), where its weight is close_weight, faded in over the four widths.
+// where there is none), where its weight is close_weight, faded in over the four widths. lift: factor
+// of the mean.
 extern "C" __global__ void blend_looks(
     const float* general, const float* landscape, const float* luma, const float* general_seen,
     const float* landscape_seen, int cell_rows, int cell_columns, float general_least,
@@ -135,7 +112,7 @@ extern "C" __global__ void blend_looks(
     const float* close, int close_pitch, const float* x_table, int x_stride,
     const float* y_table, int y_stride, int mode, int left, int top, int right, int bottom,
     float fade_left, float fade_top, float fade_right, float fade_bottom, float close_weight,
-    float* mask, int rows, int columns)
+    float lift, float* mask, int rows, int columns)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x;
     int y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -155,5 +132,5 @@ extern "C" __global__ void blend_looks(
         sum += resample_float(close, close_pitch, mode, x_row, y_row) * weight;
         total += weight;
     }
-    mask[at] = sum / total;
+    mask[at] = fminf(lift * sum / total, 1.0f);
 }

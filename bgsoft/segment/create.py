@@ -15,8 +15,9 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
 from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
+from bgsoft.segment.averaged import AveragedSegmenter, host_average
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.families import FAMILIES, companion
+from bgsoft.segment.families import FAMILIES, averaged_with, companion
 from bgsoft.segment.rotation import Rotation
 from bgsoft.segment.single import SingleShotSegmenter
 from bgsoft.segment.zoomed import Looker, ZoomedSegmenter, ZoomSide
@@ -26,6 +27,11 @@ from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
+
+_HALF = {Looks.STANDARD: 0.5, Looks.BEST: 0.45}
+"""The mean of all looks that is half a person: mirrored looks do not quite fit, which makes it
+softer. 0.45 was best in a study of six passes; over 81 photographs the mean IoU of ``best`` is
+0.916 with it and 0.914 without."""
 
 
 def create_host_segmenter(
@@ -39,13 +45,29 @@ def create_host_segmenter(
 ) -> Segmenter:
     """The segmenter for frames on the host; see :func:`make_host_driver`.
 
-    ``looks`` says how thoroughly embedded models look.
+    ``looks`` says how thoroughly embedded models look, alone or beside one that makes mattes.
     """
 
     def make(each: NetworkLoader) -> Driver:
         return make_host_driver(backend, each, format, workers, device, on_event)
 
     spec = loader.model.spec
+    masker = averaged_with(spec, looks)
+    if masker is not None:
+        again = partial(
+            create_host_segmenter,
+            format=format,
+            workers=workers,
+            device=device,
+            on_event=on_event,
+        )
+        with Parts() as parts:
+            masks = parts.begin(
+                "models for masks",
+                partial(again, backend, loader.beside(resolve(masker)), looks=looks),
+            )
+            mattes = again(backend, loader)
+        return AveragedSegmenter(mattes, masks.result(), host_average(workers))
     beside = companion(spec, looks)
     if beside is None:
         return FAMILIES[spec.family].on_host(spec, format, make(loader), workers)
@@ -58,7 +80,7 @@ def create_host_segmenter(
         general,
         SingleShotSegmenter(other.model.spec, making.result(), format, workers),
         general,
-        CpuZoomSide(format, (spec.height, spec.width), workers),
+        CpuZoomSide(format, (spec.height, spec.width), workers, _HALF[looks]),
         format,
         looks,
     )
@@ -155,6 +177,27 @@ def create_device_segmenter(
             )
 
     spec = loader.model.spec
+    masker = averaged_with(spec, looks)
+    if masker is not None:
+        from bgsoft.segment.averaged_cuda import CudaAverage
+
+        again = partial(
+            create_device_segmenter,
+            format=format,
+            batch=batch,
+            device=device,
+            stream=stream,
+            on_event=on_event,
+        )
+
+        def make_masks() -> Segmenter:
+            with device.use(stream):
+                return again(backend, loader.beside(resolve(masker)), looks=looks)
+
+        with Parts() as parts:
+            masks = parts.begin("models for masks", make_masks)
+            mattes = again(backend, loader)
+        return AveragedSegmenter(mattes, masks.result(), CudaAverage(format))
     beside = companion(spec, looks)
     if beside is None:
         return FAMILIES[spec.family].on_device(spec, format, make(loader, batch, batch), batch)
@@ -178,7 +221,7 @@ def create_device_segmenter(
         general = close
         if making_whole is not None:
             general = BatchedSegmenter(spec, making_whole.result(), format, batch)
-    side = CudaZoomSide(format, (spec.height, spec.width), device, batch, apart)
+    side = CudaZoomSide(format, (spec.height, spec.width), device, batch, _HALF[looks], apart)
     return _zoomed(general, landscape, close, side, format, looks)
 
 

@@ -26,3 +26,13 @@ def companion(spec: ModelSpec, looks: Looks) -> str | None:
     if looks is Looks.FAST or not spec.embedded:
         return None
     return _COMPANIONS.get(spec.name)
+
+
+def averaged_with(spec: ModelSpec, looks: Looks) -> str | None:
+    """The model whose masks a matting model's mattes are averaged with.
+
+    See :mod:`bgsoft.segment.averaged`. None where it makes no mattes, or stands alone.
+    """
+    family = FAMILIES.get(spec.family)
+    makes_alpha = family is not None and family.makes_alpha
+    return "selfie-general" if makes_alpha and looks is Looks.BEST else None

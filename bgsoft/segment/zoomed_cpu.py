@@ -70,9 +70,16 @@ class CpuZoomSide(ZoomSide):
         format: Format of the frames.
         model: (rows, columns) of the general model's input.
         workers: What does it; a lane a frame.
+        half: The mean of all looks that becomes 0.5.
     """
 
-    def __init__(self, format: FrameFormat, model: tuple[int, int], workers: Workers) -> None:
+    def __init__(
+        self,
+        format: FrameFormat,
+        model: tuple[int, int],
+        workers: Workers,
+        half: float = 0.5,
+    ) -> None:
         self._format = format
         self._workers = workers
         lanes = workers.lanes
@@ -83,7 +90,7 @@ class CpuZoomSide(ZoomSide):
         self._cell_shape = cell_shape(grid)
         self._lumas = np.empty((lanes, *self._cell_shape), np.float32)
         self._luma = np.empty(grid, np.float32)
-        self._lanes = [_Lane(format, model) for _ in range(lanes)]
+        self._lanes = [_Lane(format, model, half) for _ in range(lanes)]
 
     def watch(self, grids: Sequence[Proxy]) -> None:
         # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
@@ -145,9 +152,10 @@ def _average(plane: NDArray[np.float32], cells: Cells) -> None:
 class _Lane:
     """The buffers of one frame."""
 
-    def __init__(self, format: FrameFormat, model: tuple[int, int]) -> None:
+    def __init__(self, format: FrameFormat, model: tuple[int, int], half: float) -> None:
         self._format = format
         self._model = model
+        self._lift = 0.5 / half
         rows, columns = format.luma_shape
         self._half = np.empty((-(-rows // 2), -(-columns // 2)), format.dtype)
         self._grid = grid_shape(format.width, format.height)
@@ -193,4 +201,6 @@ class _Lane:
             cv2.multiply(resized, weight, dst=resized)
             cv2.add(mask[inside], resized, dst=mask[inside])
             cv2.add(total[inside], weight, dst=total[inside])
-        cv2.divide(mask, total, dst=mask)
+        cv2.divide(mask, total, dst=mask, scale=self._lift)
+        if self._lift > 1.0:
+            np.minimum(mask, np.float32(1.0), out=mask)

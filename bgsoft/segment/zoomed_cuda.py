@@ -50,6 +50,7 @@ class CudaZoomSide(ZoomSide):
         model: (rows, columns) of the general model's input.
         device: Where the frames are.
         batch: Frames at a time.
+        half: See the reference.
         stream: That the general model looks at whole frames on; None: the current one.
     """
 
@@ -59,6 +60,7 @@ class CudaZoomSide(ZoomSide):
         model: tuple[int, int],
         device: CudaDevice,
         batch: int,
+        half: float = 0.5,
         stream: Any = None,
     ) -> None:
         if CELL != _CELL:
@@ -72,6 +74,7 @@ class CudaZoomSide(ZoomSide):
         self._grid, self._cell_grid = blocks(shape[1], shape[0]), blocks(cells[1], cells[0])
         self._sizes = tuple(map(np.int32, shape))
         self._cell_sizes = tuple(map(np.int32, cells))
+        self._lift = np.float32(0.5 / half)
         self._scale = np.float32(1.0 if format.bit_depth == 8 else 1.0 / 256.0)
         self._halves = CudaGrids(format, 2, batch)
         self._kept = cupy.zeros((2, self.slots, *shape), np.float32)
@@ -163,7 +166,7 @@ class CudaZoomSide(ZoomSide):
                 *(np.float32(limit) for limits in recipe.limits for limit in limits),
                 *(np.float32(MOVED), np.float32(MOVED - STILL)),
                 *self._close_args(recipe.box, mask),
-                *(self._masks[index], *self._sizes),
+                *(self._lift, self._masks[index], *self._sizes),
             )
             self._blend(self._grid, BLOCK, args)
         return list(self._masks[first : first + len(recipes)])

@@ -46,8 +46,8 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     frames = [random_frame(format, rng) for _ in range(2)]
     placed = [frame_on_device(frame) for frame in frames]
     grids = CpuReducer(format, Workers(2)).reduce(frames)
-    host = CpuZoomSide(format, MODEL, Workers(2))
-    device = CudaZoomSide(format, MODEL, gpu, 2, gpu.new_stream())
+    host = CpuZoomSide(format, MODEL, Workers(2), 0.45)
+    device = CudaZoomSide(format, MODEL, gpu, 2, 0.45, gpu.new_stream())
     assert host.slots == device.slots
     placed_grids = [grid_on_device(grid) for grid in grids]
     host.watch(grids)

@@ -121,6 +121,7 @@ def test_the_box() -> None:
     near, far = person(slice(32, 35), slice(42, 48)), person(slice(30, 40), slice(55, 60))
     assert box_of(person() + near) == Box(66, 28, 206, 152)
     assert box_of(person() + far) == whole
+    assert box_of(person(slice(8, 40), slice(20, 60))) == Box(60, 16, 240, 160), "one person"
     assert box_of(cells(0.6)) == whole
     assert box_of(person(slice(1, 40), slice(0, 60))) == whole
     # What one model alone sees counts where it belongs to a person, or where nobody is to be seen.
@@ -248,6 +249,11 @@ def test_the_mean_of_all_looks() -> None:
     once = Recipe(luma, (general, landscape), ((0.0, 0.0), (0.0, 1.0)), frame)
     (mask,) = side.blend(1, [once], [close])
     np.testing.assert_allclose(mask, 0.9, atol=1e-6)
+    lifting = CpuZoomSide(format, (256, 256), Workers(), half=0.4)
+    lifting.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.4, np.float32))
+    for shade, lifted in ((0.4, 0.5), (0.8, 0.75), (1.0, 0.875)):
+        (mask,) = lifting.blend(0, [once], [np.full((256, 256), shade, np.float32)])
+        np.testing.assert_allclose(mask, lifted, atol=1e-6)
 
 
 def shown(count: int) -> list[np.ndarray[Any, Any]]:

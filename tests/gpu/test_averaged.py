@@ -1,0 +1,83 @@
+"""Mattes averaged with masks on the GPU, against the CPU's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.config import Looks
+from bgsoft.infer.loading import NetworkLoader
+from bgsoft.report import Event
+from bgsoft.segment.averaged import host_average
+from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
+from bgsoft.workers import Workers
+from tests.gpu.device_frames import frame_on_device, grid_on_device
+from tests.gpu.test_zoomed import person_walks
+from tests.pictures import frame_format
+from tests.recurrent_model import recurrent_model
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize(
+    "size", [(641, 359), (1281, 719), (1920, 1080), (1026, 770), (70, 50), (3, 2), (1, 1)]
+)
+def test_planes(gpu: Any, size: tuple[int, int]) -> None:
+    import cupy
+
+    from bgsoft.segment.averaged_cuda import CudaAverage
+
+    rng = np.random.default_rng(2)
+    format = frame_format(size)
+    grid = grid_shape(*size)
+    mattes, masks = [], []
+    for _ in range(2):
+        coarse = rng.random((5, 7), np.float32)
+        mattes.append(cv2.resize(coarse, size).clip(0.2, 0.8) / 0.6 - np.float32(1 / 3))
+        masks.append(cv2.resize(coarse[:, ::-1] ** 2, grid[::-1]))
+    ours = [cupy.asarray(matte) for matte in mattes]
+    CudaAverage(format)(ours, [cupy.asarray(mask) for mask in masks])
+    before = [matte.copy() for matte in mattes]
+    host_average(Workers(2))(mattes, masks)
+    for found, wanted in zip(ours, mattes, strict=True):
+        np.testing.assert_allclose(found.get(), wanted, atol=1e-4)
+    if min(size) > 50:
+        assert any((matte != old).any() for matte, old in zip(mattes, before, strict=True))
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cpu"])
+def test_mattes(gpu: Any, tmp_path: Path, backend: str) -> None:
+    frames = person_walks(6)
+    format, workers = frames[0].format, Workers(2)
+    loader = NetworkLoader(recurrent_model(tmp_path))
+    events: list[Event] = []
+    stream = gpu.new_stream()
+    with gpu.use(stream):
+        host = create_host_segmenter(
+            "cpu", loader, format, workers, None, events.append, Looks.BEST
+        )
+        device = create_device_segmenter(
+            backend, loader, format, 2, gpu, stream, events.append, Looks.BEST
+        )
+        for segmenter in (host, device):
+            segmenter.start()
+        for start in range(0, 6, 2):
+            part = frames[start : start + 2]
+            grids = CpuReducer(format, workers).reduce(part)
+            wanted = host.masks(part, grids)
+            placed = [frame_on_device(frame) for frame in part]
+            found = device.masks(placed, [grid_on_device(grid) for grid in grids])
+            for ours, theirs in zip(found, wanted, strict=True):
+                assert ours.shape == format.luma_shape
+                difference = np.abs(ours.get() - theirs)
+                assert difference.mean() < 0.004
+                assert (difference > 0.05).mean() < 0.01
+        for segmenter in (host, device):
+            segmenter.close()
+    assert not events
