@@ -22,7 +22,8 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.backends import Choice
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import BackendConfig, EncodeConfig, Precision, RenderConfig
+from bgsoft.composite.foreground import REPLACING
+from bgsoft.config import BackendConfig, EffectKind, EncodeConfig, Precision, RenderConfig
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import Encoder, PictureKind
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
+
+_FINE_EDGES = (*REPLACING, EffectKind.MATTE)
+"""Effects for which the edge is fitted on the frame itself: the people get another background."""
 
 _HOST_RING_SLOTS = 8
 """Enough for each of the three threads to be a frame or two ahead; more only costs memory."""
@@ -307,7 +311,13 @@ class StageBuilder:
             reducer=CpuReducer(format, workers),
             scenes=CpuSceneProbe(format),
             segmenter=chosen,
-            matte=create_matte_stage(config.matte, format, workers, from_alpha=from_alpha),
+            matte=create_matte_stage(
+                config.matte,
+                format,
+                workers,
+                from_alpha=from_alpha,
+                fine=config.effect.kind in _FINE_EDGES,
+            ),
             compositor=CpuCompositor(config.effect, format, workers, began),
             faces=self.faces,
         )

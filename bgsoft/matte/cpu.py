@@ -2,10 +2,13 @@
 
 The soft matte's order: temporal smoothing of the raw mask, soft threshold, enlargement to the
 analysis grid, islands and holes, fit of the edge to the picture, contour smoothing, expansion,
-feather, enlargement to the frame. The mask is smoothed over time before it is thresholded, because
-there a change still has its true size; after the threshold's steep step noise would look like
-movement. Islands go before the edge is fitted, so that the fit has less to work on and no removed
-noise in its windows.
+feather, enlargement to the frame. Where another background is put behind the people, the edge is
+fitted, expanded and feathered on the frame instead, at the end: a soft edge does not show before
+its own wall blurred, but looks like a haze before a white one.
+
+The mask is smoothed over time before it is thresholded, because there a change still has its true
+size; after the threshold's steep step noise would look like movement. Islands go before the edge is
+fitted, so that the fit has less to work on and no removed noise in its windows.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from bgsoft.matte.mask import (
     to_grid,
 )
 from bgsoft.matte.obs import CpuObsMatte
-from bgsoft.matte.plan import STILL_VARIANCE, MattePlan, frame_contour
+from bgsoft.matte.plan import STILL_VARIANCE, GuidedPlan, MattePlan, frame_contour
 from bgsoft.workers import Workers
 
 _DEEP_TO_BYTE = 1.0 / 256.0
@@ -44,6 +47,7 @@ def create_matte_stage(
     workers: Workers | None = None,
     *,
     from_alpha: bool = False,
+    fine: bool = False,
 ) -> MatteStage:
     """Make the host's matte stage for the style that the settings ask for.
 
@@ -52,12 +56,13 @@ def create_matte_stage(
         format: Geometry and sample format of all frames.
         workers: What does it; a lane a frame.
         from_alpha: The model's masks are mattes of the frame's size.
+        fine: Style soft fits the edge on the frame, not on the grid: for another background.
     """
     if config.style is MatteStyle.OBS:
         return CpuObsMatte(config, format, workers)
     if from_alpha:
         return CpuDirectMatte(config, format, workers)
-    return CpuSoftMatte(config, format, workers)
+    return CpuSoftMatte(config, format, workers, fine=fine)
 
 
 class CpuSoftMatte(MatteStage):
@@ -68,20 +73,27 @@ class CpuSoftMatte(MatteStage):
 
     Where the mask is held while the picture moves on, the edge is fitted anew to the new picture
     (if ``refine`` is guided): the steps before the fit are skipped. Where the picture stands still
-    too, the last matte is given out unchanged.
+    too, the last matte is given out unchanged; one that is fitted on the frame is fitted anew.
 
     Args:
         config: What to do; steps that are off cost nothing.
         format: Geometry of all frames.
         workers: What does it; a lane a frame.
+        fine: Fit the edge on the frame itself.
     """
 
     def __init__(
-        self, config: MatteConfig, format: FrameFormat, workers: Workers | None = None
+        self,
+        config: MatteConfig,
+        format: FrameFormat,
+        workers: Workers | None = None,
+        *,
+        fine: bool = False,
     ) -> None:
-        plan = MattePlan.of(config, format)
+        plan = MattePlan.of(config, format, fine=fine)
         temporal = TemporalFilter(plan.temporal)
-        self._refits = plan.guided is not None
+        self._is_fine = plan.fine is not None
+        self._refits = self._is_fine or plan.guided is not None
         self._workers = workers or Workers()
         self._lanes = [_Lane(plan, temporal) for _ in range(self._workers.lanes)]
         # What the next batch goes on from: the lane of the last mask, the picture last fitted, and
@@ -116,7 +128,7 @@ class CpuSoftMatte(MatteStage):
                 lane.follow(mask, last)
                 lane.source = last = lane
             else:
-                needs_fit = self._refits and _has_moved(lane.luma, fitted_luma)
+                needs_fit = self._is_fine or (self._refits and _has_moved(lane.luma, fitted_luma))
                 lane.source = last if needs_fit else None
             if lane.source is not None:
                 fitted_luma = lane.luma
@@ -157,9 +169,10 @@ class _Lane:
         self._guided = GuidedFilter(plan.guided) if plan.guided else None
         self._steps = [
             *([ContourSmoother(plan.smooth)] if plan.smooth else []),
-            *contour_steps(plan.contour),
+            *([] if plan.fine else contour_steps(plan.contour)),
         ]
         self._to_frame = FrameUpsampler(plan)
+        self._fine = _FineEdge(plan, plan.fine) if plan.fine else None
         self._is_deep = plan.format.bit_depth > 8
         self._chroma: Array = np.empty((0, 0, 2), np.uint8)
         self._opacity = np.empty(plan.shape, np.uint8)
@@ -221,6 +234,8 @@ class _Lane:
     def enlarge(self, frame: Frame) -> None:
         """Write the matte into the frame's alpha plane."""
         self._to_frame.apply(self.matte, frame.planes.alpha)
+        if self._fine is not None:
+            self._fine.apply(frame, self.matte)
 
     def _chroma8(self, grid: Proxy) -> Array:
         """The grid's chroma in 8 bits: (ch, cw, 2) uint8."""
@@ -230,6 +245,32 @@ class _Lane:
             self._chroma = np.empty(grid.chroma.shape, np.uint8)
         cv2.convertScaleAbs(grid.chroma, dst=self._chroma, alpha=_DEEP_TO_BYTE)
         return self._chroma
+
+
+class _FineEdge:
+    """What is done on the frame where the edge is fitted there."""
+
+    def __init__(self, plan: MattePlan, guided: GuidedPlan) -> None:
+        format = plan.format
+        self._guided = GuidedFilter(guided)
+        self._steps = contour_steps(plan.contour)
+        self._reducer = AreaReducer(*format.luma_shape, plan.factor, "uint8")
+        self._eight_bits: tuple[Array, Array] | None = None
+        if format.bit_depth > 8:
+            shapes = format.luma_shape, format.chroma_shape
+            self._eight_bits = np.empty(shapes[0], np.uint8), np.empty(shapes[1], np.uint8)
+
+    def apply(self, frame: Frame, reduced: Array) -> None:
+        """Fit the edge in the frame's alpha plane, and reduce that to the grid."""
+        alpha, picture = frame.planes.alpha, (frame.luma, frame.chroma)
+        if self._eight_bits is not None:
+            for plane, small in zip(picture, self._eight_bits, strict=True):
+                cv2.convertScaleAbs(plane, dst=small, alpha=_DEEP_TO_BYTE)
+            picture = self._eight_bits
+        self._guided.apply(alpha, *picture)
+        for step in self._steps:
+            step.apply(alpha)
+        self._reducer.reduce(alpha, reduced)
 
 
 class CpuDirectMatte(DirectMatte):

@@ -28,24 +28,24 @@ from bgsoft.matte.plan import (
     half_shape,
 )
 
-_BUFFERS = 24
-"""Float planes of half the grid's size."""
+_STRIP_ROWS = 64
+"""Rows of half the plane that are evaluated together: they stay in the cache."""
 
 # Pairs of guide channels whose products are averaged, row by row of the upper triangle.
 _PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 
 
 class GuidedFilter:
-    """Guided filter; coefficients at half the grid's resolution, luma evaluated at the grid's.
+    """Guided filter; coefficients at half the plane's resolution, luma evaluated at the plane's.
 
     Only the box around everything that is not flat in the alpha plane is worked on.
     """
 
     def __init__(self, plan: GuidedPlan) -> None:
         half = half_shape(plan.shape)
+        fits = half if plan.spacing == 1 else half_shape(half)
         self._half = half
         self._plan = plan
-        self._margin = plan.margin
         self._window = (2 * plan.radius + 1, 2 * plan.radius + 1)
         self._kernel = np.ones((3, 3), np.uint8)
         self._half_alpha = np.empty(half, np.uint8)
@@ -53,16 +53,19 @@ class GuidedFilter:
         self._half_chroma = np.empty((2, *half), np.uint8)
         self._channel = np.empty(plan.shape, np.uint8)
         self._edges = np.empty(half, np.uint8)
-        self._planes = np.empty((_BUFFERS, half[0] * half[1]), np.float32)
-        self._grid_planes = np.empty((2, 4 * half[0] * half[1]), np.float32)
+        self._half_planes = np.empty((6, half[0] * half[1]), np.float32)
+        self._fit_planes = np.empty((19, fits[0] * fits[1]), np.float32)
+        self._enlarged = np.empty(4 * fits[0] * fits[1], np.float32)
+        rows = min(half[0], _STRIP_ROWS + 2)
+        self._strip = np.empty((2, 4 * rows * half[1]), np.float32)
 
     def apply(self, alpha: Array, luma: Array, chroma: Array) -> None:
         """Refine a plane in place.
 
         Args:
-            alpha: (gh, gw) uint8; replaced.
-            luma: (gh, gw) uint8, the picture.
-            chroma: (ch, cw, 2) uint8, the picture; grid-sized, or half that size.
+            alpha: (rows, columns) uint8; replaced.
+            luma: (rows, columns) uint8, the picture.
+            chroma: (ch, cw, 2) uint8, the picture; of the same size, or half of it.
         """
         halve(alpha, self._half_alpha)
         cv2.morphologyEx(self._half_alpha, cv2.MORPH_GRADIENT, self._kernel, dst=self._edges)
@@ -77,15 +80,20 @@ class GuidedFilter:
                 # Averaging single planes is several times faster than an interleaved pair.
                 cv2.extractChannel(chroma, channel, dst=self._channel)
                 halve(self._channel, half_channel)
-        margin = self._margin
         box = (
-            slice(max(0, top - margin), min(self._half[0], top + height + margin)),
-            slice(max(0, left - margin), min(self._half[1], left + width + margin)),
+            self._stretch(top, height, self._half[0]),
+            self._stretch(left, width, self._half[1]),
         )
         slope, rest = self._coefficients(
             self._half_alpha[box], self._half_luma[box], self._half_chroma[:, *box]
         )
         self._evaluate(slope, rest, alpha, luma, box)
+
+    def _stretch(self, first: int, count: int, size: int) -> slice:
+        """What the filter may change along one side, in whole windows."""
+        margin, spacing = self._plan.margin, self._plan.spacing
+        start = max(0, first - margin) // spacing * spacing
+        return slice(start, min(-(-(first + count + margin) // spacing) * spacing, size))
 
     def _coefficients(self, alpha: Array, luma: Array, chroma: Array) -> tuple[Array, Array]:
         """Fit alpha in every window.
@@ -99,10 +107,13 @@ class GuidedFilter:
             Two (h, w) float32 planes: the averaged factor of luma, and the rest of the averaged
             function (Cb, Cr and constant part) evaluated on this picture; alpha scaled to 0–1.
         """
-        planes = self._planes[:, : alpha.size].reshape(_BUFFERS, *alpha.shape)
-        guide, mean_guide = planes[0:3], planes[3:6]
-        plane, mean_plane, product = planes[6], planes[7], planes[8]
-        cov, sigma = planes[9:12], planes[12:18]
+        shape = alpha.shape
+        fits = shape if self._plan.spacing == 1 else half_shape(shape)
+        half_planes = _planes(self._half_planes, shape)
+        guide, plane, product = half_planes[0:3], half_planes[3], half_planes[4]
+        planes = _planes(self._fit_planes, fits)
+        mean_guide, mean_plane, scratch = planes[0:3], planes[3], planes[4]
+        cov, sigma = planes[5:8], planes[8:14]
         for source, target in zip((luma, *chroma, alpha), (*guide, plane), strict=True):
             np.multiply(source, np.float32(1.0 / 255.0), out=target)
         self._mean(plane, mean_plane)
@@ -110,46 +121,79 @@ class GuidedFilter:
             self._mean(guide[channel], mean_guide[channel])
             np.multiply(guide[channel], plane, out=product)
             self._mean(product, cov[channel])
-            _subtract_product(cov[channel], mean_guide[channel], mean_plane, product)
+            _subtract_product(cov[channel], mean_guide[channel], mean_plane, scratch)
         for target, (i, j) in zip(sigma, _PAIRS, strict=True):
             np.multiply(guide[i], guide[j], out=product)
             self._mean(product, target)
-            _subtract_product(target, mean_guide[i], mean_guide[j], product)
+            _subtract_product(target, mean_guide[i], mean_guide[j], scratch)
             if i == j:
                 target += np.float32(self._plan.epsilon)
-        factors = _solve(sigma, cov, planes[18:22])
+        factors = _solve(sigma, cov, planes[14:18])
         # The constant part: mean(alpha) − factors · mean(guide).
         for channel in range(3):
-            _subtract_product(mean_plane, factors[channel], mean_guide[channel], product)
-        rest, averaged = plane, product
-        self._mean(mean_plane, rest)
+            _subtract_product(mean_plane, factors[channel], mean_guide[channel], scratch)
+        slope, rest, averaged = plane, half_planes[5], product
+        self._mean_of_fits(mean_plane, rest)
         for channel in (1, 2):
-            self._mean(factors[channel], averaged)
+            self._mean_of_fits(factors[channel], averaged)
             averaged *= guide[channel]
             rest += averaged
-        self._mean(factors[0], averaged)
-        return averaged, rest
+        self._mean_of_fits(factors[0], slope)
+        return slope, rest
 
     def _evaluate(
         self, slope: Array, rest: Array, alpha: Array, luma: Array, box: tuple[slice, slice]
     ) -> None:
-        """Write ``slope · luma + rest``, enlarged to the grid, into alpha inside the box."""
-        height, width = slope.shape
-        big = self._grid_planes[:, : 4 * slope.size].reshape(2, 2 * height, 2 * width)
-        cv2.resize(slope, (2 * width, 2 * height), dst=big[0], interpolation=cv2.INTER_LINEAR)
-        cv2.resize(rest, (2 * width, 2 * height), dst=big[1], interpolation=cv2.INTER_LINEAR)
-        # Where a side of the grid is odd, the last half cell reaches over its edge.
-        top, left = 2 * box[0].start, 2 * box[1].start
-        target = alpha[top : top + 2 * height, left : left + 2 * width]
-        height, width = target.shape
-        big = big[:, :height, :width]
-        big[0] *= luma[top : top + height, left : left + width]
-        # Luma counts 0–255 here, so its term has alpha's scale already.
-        slope, offset = self._plan.steepen, self._plan.offset
-        cv2.addWeighted(big[0], slope, big[1], 255.0 * slope, offset, dst=target, dtype=cv2.CV_8U)
+        """Write ``slope · luma + rest``, enlarged to the plane, into alpha inside the box."""
+        rows, width = slope.shape
+        left = 2 * box[1].start
+        factor, offset = self._plan.steepen, self._plan.offset
+        for first in range(0, rows, _STRIP_ROWS):
+            last = min(first + _STRIP_ROWS, rows)
+            # A row more on each side: what is enlarged looks at its neighbours.
+            above = max(first - 1, 0)
+            part = slice(above, min(last + 1, rows))
+            shape = (2 * (part.stop - part.start), 2 * width)
+            big = _planes(self._strip, shape)
+            for source, target in zip((slope, rest), big, strict=True):
+                size = shape[::-1]
+                cv2.resize(source[part], size, dst=target, interpolation=cv2.INTER_LINEAR)
+            # Where a side of the plane is odd, the last half cell reaches over its edge.
+            top = 2 * (box[0].start + first)
+            strip = np.s_[top : top + 2 * (last - first), left : left + 2 * width]
+            target = alpha[strip]
+            height, columns = target.shape
+            skip = 2 * (first - above)
+            big = big[:, skip : skip + height, :columns]
+            big[0] *= luma[strip]
+            # Luma counts 0–255 here, so its term has alpha's scale already.
+            cv2.addWeighted(
+                big[0], factor, big[1], 255.0 * factor, offset, dst=target, dtype=cv2.CV_8U
+            )
 
     def _mean(self, plane: Array, out: Array) -> None:
+        """Average (h, w) over the windows."""
+        if plane.shape != out.shape:
+            halve(plane, out)
+            plane = out
         cv2.blur(plane, self._window, dst=out, borderType=cv2.BORDER_REPLICATE)
+
+    def _mean_of_fits(self, plane: Array, out: Array) -> None:
+        """Average what was found for each window over those that a cell of (h, w) lies in."""
+        if plane.shape == out.shape:
+            self._mean(plane, out)
+            return
+        self._mean(plane, plane)
+        rows, columns = plane.shape
+        big = _planes(self._enlarged[None], (2 * rows, 2 * columns))[0]
+        cv2.resize(plane, big.shape[::-1], dst=big, interpolation=cv2.INTER_LINEAR)
+        np.copyto(out, big[: out.shape[0], : out.shape[1]])
+
+
+def _planes(buffers: Array, shape: tuple[int, ...]) -> Array:
+    """(n, h, w), contiguous, in (n, size) buffers of at least that size."""
+    rows, columns = shape
+    return buffers[:, : rows * columns].reshape(-1, rows, columns)
 
 
 def _subtract_product(target: Array, a: Array, b: Array, scratch: Array) -> None:

@@ -161,25 +161,27 @@ class IslandPlan:
 
 @dataclass(frozen=True, slots=True)
 class GuidedPlan:
-    """Fit of the edge to the picture by a guided filter on half the grid."""
+    """Fit of the edge to the picture by a guided filter on half a plane."""
 
     shape: Shape
-    """(rows, columns) of the grid."""
+    """(rows, columns) of the plane."""
     radius: int
-    """Of the box, in cells of half the grid."""
+    """Of the windows, in their own spacing."""
+    spacing: int = 1
+    """Of the windows' centres, in cells of half the plane: 1 or 2."""
     epsilon: float = _EPSILON
     steepen: float = _STEEPEN
     offset: float = 127.5 * (1.0 - _STEEPEN)
     """Added after steepening."""
 
     @classmethod
-    def of(cls, shape: Shape) -> Self:
-        return cls(shape, max(1, round(_GUIDED_RADIUS * _unit(shape))))
+    def of(cls, shape: Shape, spacing: int = 1) -> Self:
+        return cls(shape, max(1, round(_GUIDED_RADIUS * min(shape) / (270 * spacing))), spacing)
 
     @property
     def margin(self) -> int:
         """The filter changes nothing beyond so many cells from the last uneven one."""
-        return 2 * self.radius + 1
+        return (2 * self.radius + 2) * self.spacing - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,10 +314,15 @@ class MattePlan:
     guided: GuidedPlan | None
     smooth: SmoothPlan | None
     contour: list[ContourPlan]
-    """What moves the edge on purpose, in order."""
+    """What moves the edge on purpose, in order; on the frame, where that is where it is fitted."""
+    fine: GuidedPlan | None
+    """Fit of the edge on the frame, in place of that on the grid."""
 
     @classmethod
-    def of(cls, config: MatteConfig, format: FrameFormat) -> Self:
+    def of(cls, config: MatteConfig, format: FrameFormat, *, fine: bool = False) -> Self:
+        """``fine``: fit the edge on the frame itself, if it is fitted."""
+        guides = config.refine is Refine.GUIDED
+        fine = fine and guides
         factor = grid_factor(format.width, format.height)
         shape = grid_shape(format.width, format.height)
         cells_per_pct = format.height / factor / 100.0
@@ -327,9 +334,10 @@ class MattePlan:
             temporal=TemporalPlan.of(config.temporal),
             threshold=ThresholdPlan.of(config.threshold, config.softness),
             islands=IslandPlan.of(shape, config.min_area) if config.min_area > 0 else None,
-            guided=GuidedPlan.of(shape) if config.refine is Refine.GUIDED else None,
+            guided=GuidedPlan.of(shape) if guides and not fine else None,
             smooth=SmoothPlan.of(shape, config.smooth) if config.smooth > 0 else None,
-            contour=_contour(shape, expand, feather),
+            contour=frame_contour(config, format) if fine else _contour(shape, expand, feather),
+            fine=GuidedPlan.of(format.luma_shape, spacing=2) if fine else None,
         )
 
     def mask_scale(self, mask_shape: Shape) -> tuple[float, float] | None:

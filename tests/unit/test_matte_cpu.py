@@ -25,23 +25,26 @@ def run(
     mask: Plane,
     size: tuple[int, int] = ODD,
     frame: Frame | None = None,
+    fine: bool = False,
     **settings: Any,
 ) -> Plane:
     """The full-size matte of one mask on its first frame."""
     frame = blank_frame(*size) if frame is None else frame
-    stage = create_matte_stage(MatteConfig(**settings), frame.format)
+    stage = create_matte_stage(MatteConfig(**settings), frame.format, fine=fine)
     return stage.refine([mask], [frame], [reduce(frame)])[0].alpha.copy()
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (64, 64), ODD, (1027, 579), (360, 640)])
 @pytest.mark.parametrize("mask_shape", [(256, 256), (144, 256)])
 @pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("fine", [False, True])
 def test_any_size_gives_flat_mattes_for_flat_masks(
-    size: tuple[int, int], mask_shape: tuple[int, int], layout: PixelLayout
+    size: tuple[int, int], mask_shape: tuple[int, int], layout: PixelLayout, fine: bool
 ) -> None:
     rng = np.random.default_rng(1)
     frame = blank_frame(*size, luma=rng.integers(16, 236, size[::-1]), layout=layout)
-    stage = create_matte_stage(MatteConfig(expand_pct=1, feather_pct=2), frame.format)
+    config = MatteConfig(expand_pct=1, feather_pct=2)
+    stage = create_matte_stage(config, frame.format, fine=fine)
     for value in (0.0, 1.0):
         stage.reset()
         matte = stage.refine([np.full(mask_shape, value, np.float32)], [frame], [reduce(frame)])[0]
@@ -63,8 +66,11 @@ def ellipse(shape: tuple[int, int], shrink_px: float = 0.0) -> Plane:
 
 @pytest.mark.parametrize("refine", list(Refine))
 @pytest.mark.parametrize("size", [ODD, (1280, 720), (1027, 579), (333, 700)])
-def test_the_matte_lies_where_the_mask_does(refine: Refine, size: tuple[int, int]) -> None:
-    alpha = run(discs((256, 256), PERSON), size, refine=refine)
+@pytest.mark.parametrize("fine", [False, True])
+def test_the_matte_lies_where_the_mask_does(
+    refine: Refine, size: tuple[int, int], fine: bool
+) -> None:
+    alpha = run(discs((256, 256), PERSON), size, refine=refine, fine=fine)
     truth = ellipse(alpha.shape)
     found = alpha > 127
     assert np.count_nonzero(found != truth) < 0.006 * np.count_nonzero(truth)
@@ -76,10 +82,11 @@ def test_the_matte_lies_where_the_mask_does(refine: Refine, size: tuple[int, int
 
 
 @pytest.mark.parametrize("refine", list(Refine))
-def test_inside_is_255_and_outside_is_0(refine: Refine) -> None:
+@pytest.mark.parametrize("fine", [False, True])
+def test_inside_is_255_and_outside_is_0(refine: Refine, fine: bool) -> None:
     rng = np.random.default_rng(2)
     noisy = blank_frame(1280, 720, luma=rng.integers(16, 236, (720, 1280)))
-    alpha = run(discs((256, 256), PERSON), frame=noisy, refine=refine)
+    alpha = run(discs((256, 256), PERSON), frame=noisy, refine=refine, fine=fine)
     assert np.all(alpha[ellipse(alpha.shape, 30)] == 255)
     assert np.all(alpha[~ellipse(alpha.shape, -30)] == 0)
 
@@ -105,6 +112,33 @@ def test_guided_moves_the_edge_to_the_picture() -> None:
         alpha = run(mask, frame=frame, refine=refine, min_area=0, smooth=0)[height // 2]
         error[refine] = np.abs(alpha / 255 - truth).sum()
     assert error[Refine.GUIDED] < 0.8 * error[Refine.NONE]
+
+
+def test_a_fine_edge_is_as_wide_as_the_pictures() -> None:
+    """Before another background: hard on clothes, and single strands where there are any."""
+    height, width = 720, 1280
+    x, y = np.arange(width), np.arange(height)[:, None]
+    strands = (np.abs(x - 632) < 20) & (y % 12 < 3)
+    truth = (x < 620) | (strands & (y < 300))
+    frame = blank_frame(width, height, luma=np.where(truth, 60, 190))
+    at = (np.arange(256) + 0.5) * width / 256
+    mask = np.clip(0.5 - (at - 622) / 20, 0, 1).astype(np.float32)[None, :].repeat(256, axis=0)
+    coarse, fine = (run(mask, frame=frame, fine=fine) / 255 for fine in (False, True))
+    flat = np.s_[400:700]
+    widths = [((alpha > 0.05) & (alpha < 0.95))[flat].sum() / 300 for alpha in (coarse, fine)]
+    assert widths[1] <= 1 < 3 <= widths[0]
+    errors = [np.abs(alpha - truth)[20:280].mean() for alpha in (coarse, fine)]
+    assert errors[1] < 0.8 * errors[0]
+
+
+def test_a_fine_edge_is_that_of_the_matte_on_the_grid_too() -> None:
+    frame = blank_frame(*ODD)
+    config = MatteConfig(expand_pct=0.5, feather_pct=3)
+    stage = create_matte_stage(config, frame.format, fine=True)
+    matte = stage.refine([discs((256, 256), PERSON)], [frame], [reduce(frame)])[0]
+    padded = np.pad(matte.alpha.astype(float), ((0, 1), (0, 1)), mode="edge")
+    cells = padded.reshape(180, 2, 321, 2).mean(axis=(1, 3))
+    assert np.abs(matte.reduced - cells).max() <= 1
 
 
 def test_a_second_person_stays() -> None:
@@ -145,10 +179,11 @@ def test_feather_only_adds_outside(amount: float, size: tuple[int, int]) -> None
     assert np.all(soft[~ellipse(soft.shape, -reach - 30)] == 0)
 
 
-def test_hold_repeats_the_matte_while_the_picture_stands_still() -> None:
+@pytest.mark.parametrize("fine", [False, True])
+def test_hold_repeats_the_matte_while_the_picture_stands_still(fine: bool) -> None:
     rng = np.random.default_rng(4)
     luma = rng.integers(40, 200, (720, 1280))
-    stage = create_matte_stage(MatteConfig(), blank_frame(1280, 720).format)
+    stage = create_matte_stage(MatteConfig(), blank_frame(1280, 720).format, fine=fine)
     frame = blank_frame(1280, 720, luma=luma)
     first = stage.refine([discs((256, 256), PERSON)], [frame], [reduce(frame)])[0]
     assert not first.held
@@ -159,7 +194,8 @@ def test_hold_repeats_the_matte_while_the_picture_stands_still() -> None:
     assert np.array_equal(held.alpha, expected)
 
 
-def test_hold_fits_the_old_mask_to_a_moved_picture() -> None:
+@pytest.mark.parametrize("fine", [False, True])
+def test_hold_fits_the_old_mask_to_a_moved_picture(fine: bool) -> None:
     def scene(edge: int) -> Frame:
         luma = np.where(np.arange(641) < edge, 60, 190)[None, :].repeat(359, axis=0)
         return blank_frame(641, 359, luma=luma)
@@ -167,7 +203,7 @@ def test_hold_fits_the_old_mask_to_a_moved_picture() -> None:
     x = (np.arange(256) + 0.5) * 641 / 256
     mask = np.clip(0.5 - (x - 320) / 20, 0, 1).astype(np.float32)[None, :].repeat(256, axis=0)
     first, second = scene(320), scene(324)
-    stage = create_matte_stage(MatteConfig(), first.format)
+    stage = create_matte_stage(MatteConfig(), first.format, fine=fine)
     before = stage.refine([mask], [first], [reduce(first)])[0].alpha.astype(int)
     after = stage.refine([None], [second], [reduce(second)])[0].alpha.astype(int)
     assert after.sum() > before.sum()
@@ -219,7 +255,8 @@ def test_a_person_who_leaves_leaves_no_ghost() -> None:
     assert not stage.refine([empty], [frame], [reduce(frame)])[0].alpha.any()
 
 
-def test_the_number_of_workers_changes_nothing() -> None:
+@pytest.mark.parametrize("fine", [False, True])
+def test_the_number_of_workers_changes_nothing(fine: bool) -> None:
     """Not even where frames of one batch need each other: held masks, islands about the limit."""
     rng = np.random.default_rng(7)
     pictures = [rng.integers(40, 200, ODD[::-1]) for _ in range(3)]
@@ -232,7 +269,8 @@ def test_the_number_of_workers_changes_nothing() -> None:
     def mattes(lanes: int) -> list[Plane]:
         with Workers(lanes) as workers:
             frames = [blank_frame(*ODD, luma=pictures[index // 3]) for index in range(len(masks))]
-            stage = create_matte_stage(MatteConfig(min_area=0.03), frames[0].format, workers)
+            config = MatteConfig(min_area=0.03)
+            stage = create_matte_stage(config, frames[0].format, workers, fine=fine)
             for start in range(0, len(frames), lanes):
                 batch = frames[start : start + lanes]
                 grids = CpuReducer(batch[0].format, workers).reduce(batch)
@@ -245,12 +283,15 @@ def test_the_number_of_workers_changes_nothing() -> None:
         np.testing.assert_array_equal(mattes(lanes), alone)
 
 
-def test_ten_bits_give_the_matte_of_eight() -> None:
+@pytest.mark.parametrize("fine", [False, True])
+def test_ten_bits_give_the_matte_of_eight(fine: bool) -> None:
     rng = np.random.default_rng(6)
     luma = rng.integers(16, 236, (239, 427))  # as large as its grid: ten bits keep fractions
     mask = discs((256, 256), PERSON)
-    eight = run(mask, frame=blank_frame(427, 239, luma=luma))
-    ten = run(mask, frame=blank_frame(427, 239, luma=luma, layout=PixelLayout.P010))
+    eight, ten = (
+        run(mask, frame=blank_frame(427, 239, luma=luma, layout=layout), fine=fine)
+        for layout in (PixelLayout.NV12, PixelLayout.P010)
+    )
     assert np.array_equal(eight, ten)
 
 

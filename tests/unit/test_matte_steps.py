@@ -179,68 +179,72 @@ def test_planes_keep_their_place_between_sizes(size: tuple[int, int]) -> None:
 # Refinement
 
 
-def slow_guided(alpha: Plane, guide: Plane, radius: int, epsilon: float) -> Plane:
+def slow_guided(alpha: Plane, guide: Plane, radius: int, epsilon: float, spacing: int) -> Plane:
     """The colour guided filter by its definition, one window at a time, in double precision.
 
     Args:
         alpha: (h, w).
         guide: (h, w, 3).
-        radius: Window radius; borders are repeated.
+        radius: Window radius, in their spacing; borders are repeated.
         epsilon: As in the paper.
+        spacing: Of windows; it divides both sides.
 
     Returns:
-        (h, w, 4): the averaged factors and constant of each cell.
+        (h / spacing, w / spacing, 4): the factors and constant averaged over windows.
     """
-    height, width = alpha.shape
-    pad = ((radius, radius), (radius, radius))
+    height, width = (size // spacing for size in alpha.shape)
+    pad = (2 * (radius * spacing,),) * 2
     padded_alpha = np.pad(alpha, pad, mode="edge")
     padded_guide = np.pad(guide, (*pad, (0, 0)), mode="edge")
     side = 2 * radius + 1
     result = np.empty((height, width, 4))
     for row, column in itertools.product(range(height), range(width)):
-        window = (slice(row, row + side), slice(column, column + side))
+        window = tuple(slice(at * spacing, (at + side) * spacing) for at in (row, column))
         p = padded_alpha[window].ravel()
         i = padded_guide[window].reshape(-1, 3)
         sigma = np.cov(i.T, bias=True) + epsilon * np.eye(3)
         cov = (i * p[:, None]).mean(axis=0) - i.mean(axis=0) * p.mean()
         factors = np.linalg.solve(sigma, cov)
         result[row, column] = (*factors, p.mean() - factors @ i.mean(axis=0))
-    padded = np.pad(result, (*pad, (0, 0)), mode="edge")
+    padded = np.pad(result, ((radius, radius), (radius, radius), (0, 0)), mode="edge")
     mean = np.zeros_like(result)
     for dy, dx in itertools.product(range(side), range(side)):
         mean += padded[dy : dy + height, dx : dx + width] / side**2
     return mean
 
 
-def test_refinement_is_the_guided_filter() -> None:
+def doubled(plane: Plane) -> Plane:
+    """Bilinear, the outermost cells repeated."""
+    for axis in (0, 1):
+        padded = np.pad(plane, [(1, 1) if a == axis else (0, 0) for a in (0, 1)], mode="edge")
+        before, here, after = (
+            np.take(padded, range(start, start + plane.shape[axis]), axis) for start in range(3)
+        )
+        pair = np.stack([here * 0.75 + before * 0.25, here * 0.75 + after * 0.25], axis + 1)
+        shape = list(plane.shape)
+        shape[axis] *= 2
+        plane = pair.reshape(shape)
+    return plane
+
+
+@pytest.mark.parametrize("spacing", [1, 2])
+def test_refinement_is_the_guided_filter(spacing: int) -> None:
     rng = np.random.default_rng(9)
-    rows, columns = 136, 138
+    rows, columns = 136, 140
     luma = rng.integers(0, 256, (rows, columns)).astype(np.uint8)
     chroma = rng.integers(0, 256, (rows // 2, columns // 2, 2)).astype(np.uint8)
     alpha = as_bytes(discs((rows, columns), (0.5, 0.5, 0.3)))
     refined = alpha.copy()
-    GuidedFilter(GuidedPlan.of((rows, columns))).apply(refined, luma, chroma)
+    GuidedFilter(GuidedPlan.of((rows, columns), spacing)).apply(refined, luma, chroma)
 
     def halved(plane: Plane) -> Plane:
         blocks = plane.reshape(rows // 2, 2, columns // 2, 2).astype(np.float64)
         return np.floor(blocks.mean(axis=(1, 3)) + 0.5) / 255
 
     guide = np.dstack([halved(luma), chroma / 255.0])
-    mean = slow_guided(halved(alpha), guide, radius=1, epsilon=5e-5)
+    fits = slow_guided(halved(alpha), guide, radius=1, epsilon=5e-5, spacing=spacing)
+    mean = fits if spacing == 1 else np.dstack([doubled(fits[..., i]) for i in range(4)])
     rest = mean[..., 3] + (mean[..., 1:3] * guide[..., 1:]).sum(axis=2)
-
-    def doubled(plane: Plane) -> Plane:
-        for axis in (0, 1):
-            padded = np.pad(plane, [(1, 1) if a == axis else (0, 0) for a in (0, 1)], mode="edge")
-            before, here, after = (
-                np.take(padded, range(start, start + plane.shape[axis]), axis) for start in range(3)
-            )
-            pair = np.stack([here * 0.75 + before * 0.25, here * 0.75 + after * 0.25], axis + 1)
-            shape = list(plane.shape)
-            shape[axis] *= 2
-            plane = pair.reshape(shape)
-        return plane
-
     expected = doubled(mean[..., 0]) * luma + 255 * doubled(rest)
     expected = np.clip(2 * expected - 127.5, 0, 255)
     assert np.abs(refined - expected).max() <= 1.0
