@@ -54,22 +54,13 @@ from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections
 from bgsoft.face.finder import FaceFinder, FinderSettings, _Looks
 from bgsoft.face.networks import CpuFaceNetworks
-from bgsoft.frame import Frame, FrameFormat, Planes
+from bgsoft.frame import Frame, FrameFormat
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.preview import frame_to_bgr
+from bgsoft.stages import host_planes
 
 STILL_FRAMES, STILL_SKIP, GRAIN = 90, 30, 1.5
 SLOW_MOTION = 0.005
-
-
-def host_planes(format: FrameFormat, slot: int) -> Planes:
-    """A slot's buffers."""
-    return Planes(
-        slot=slot,
-        luma=np.empty(format.luma_shape, format.dtype),
-        chroma=np.empty(format.chroma_shape, format.dtype),
-        alpha=np.zeros(format.luma_shape, np.uint8),
-    )
 
 
 def frames_of(path: Path) -> Iterator[Frame]:

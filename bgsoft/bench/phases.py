@@ -224,6 +224,7 @@ def _phase_result(number: int, row: _Row, cores: int) -> dict[str, Any]:
         "d2h_bytes": report.get("d2h_bytes"),
         "peak_rss_bytes": max((run.report["peak_rss_bytes"] for run in runs), default=None),
         "peak_vram_bytes": max(vram, default=None),
+        "versions": report.get("versions"),
         "runs": [run.to_dict() for run in runs],
     }
 

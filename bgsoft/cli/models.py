@@ -1,4 +1,4 @@
-"""``bgsoft models``: what models there are, whether their files are intact, and pulling more."""
+"""``bgsoft models``: what models there are, where they are, and pulling more."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
     group = typer.Typer(
         name="models",
-        help="The models that find people: list, pull, verify, path.",
+        help="The models that find people: list, pull, path.",
         rich_markup_mode=None,
-        epilog=flags.examples("models list", "models verify"),
+        epilog=flags.examples("models list", "models pull NAME --yes"),
     )
     group.command("list", epilog=flags.examples("models list"))(list_)
     group.command("pull", epilog=flags.examples("models pull NAME --yes"))(pull)
-    group.command("verify", epilog=flags.examples("models verify"))(verify)
     group.command("path", epilog=flags.examples("models path selfie-general"))(path)
     app.add_typer(group)
 
@@ -65,40 +64,6 @@ def path(name: _Name) -> int:
     if not file.is_file():
         raise ModelError(f"model {name} is not here yet: bgsoft models pull {name}")
     Console().out(str(file))
-    return 0
-
-
-def verify(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...",
-            help="Models to verify; all that are here if none is named.",
-            autocompletion=_complete,
-        ),
-    ] = None,
-) -> int:
-    """Check model files against the catalogue, by size and SHA-256."""
-    from bgsoft.cli.console import Console
-    from bgsoft.errors import ModelError, ModelIntegrityError
-    from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
-
-    console = Console()
-    specs = [find_spec(name) for name in names] if names else list(catalog().values())
-    bad = []
-    for spec in specs:
-        if not (names or spec.embedded or spec_path(spec).is_file()):
-            console.out(f"{spec.name:<17} not pulled")
-            continue
-        try:
-            check_files(spec)
-        except ModelError as exc:
-            console.out(f"{spec.name:<17} FAILED: {exc}")
-            bad.append(spec.name)
-        else:
-            console.out(f"{spec.name:<17} ok {spec.sha256}")
-    if bad:
-        raise ModelIntegrityError(f"not as the catalogue says: {', '.join(bad)}")
     return 0
 
 

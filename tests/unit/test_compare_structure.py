@@ -192,14 +192,6 @@ def test_keys_of_a_file_s_own_are_compared(write: Write) -> None:
     assert failed(run(a, write("b.mp4"))) == {"file tags": "mood missing in B"}
 
 
-def test_other_size_is_told_and_fails(write: Write) -> None:
-    result = compare(write("a.mp4"), write(video=replace(VIDEO, width=64)), vmaf=False)
-    assert result.pictures is None
-    assert "A is 96x72 and B 64x72" in str(result.pictures_reason)
-    assert len(result.failures) == 1
-    assert "picture size" in failed(result)
-
-
 def test_baked_in_rotation_passes(write: Write) -> None:
     def flagged(stream: VideoStream) -> None:
         stream.set_display_rotation(270)
