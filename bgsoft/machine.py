@@ -152,7 +152,7 @@ def _quiet(question: Callable[[], str]) -> str | None:
     """The answer, or None where the library or what is asked of it is missing."""
     try:
         return question()
-    except Exception:  # a description of a machine goes on without a figure
+    except Exception:  # a missing figure must not hide the others
         return None
 
 

@@ -106,8 +106,8 @@ def measure_clip(
     path: Path, settings: FinderSettings, reference: Path | None, draw: Path | None
 ) -> Run:
     format = format_of(path)
-    told = read_reference(reference / f"{path.stem}.json", format) if reference else None
-    run = Run(compared := Comparison(format, OWN if told is None else OTHER))
+    seen = read_reference(reference / f"{path.stem}.json", format) if reference else None
+    run = Run(compared := Comparison(format, OWN if seen is None else OTHER))
     reduce = CpuReducer(format)
     every = Recorder(format, FinderSettings(detect_every=1, small_faces=True, small_every=1))
     finder = Recorder(format, settings)
@@ -117,19 +117,19 @@ def measure_clip(
         (faces,) = finder.find([frame], [grid])
         run.ms.append((time.thread_time() - started) * 1000)
         run.raw.append(finder.raw_landmarks())
-        if told is None:
+        if seen is None:
             compared.add(faces, every.reference(frame, grid))
-        elif frame.index < len(told):
-            compared.add(faces, told[frame.index])
+        elif frame.index < len(seen):
+            compared.add(faces, seen[frame.index])
         else:
-            raise SystemExit(f"{path}: the reference has {len(told)} frames only")
+            raise SystemExit(f"{path}: the reference has {len(seen)} frames only")
         if draw is not None and (frame.index % 15 == 0 or compared.missed(frame.index)):
             picture = drawn(frame, faces, compared.seen[-1], compared.visible[-1])
             cv2.imwrite(str(draw / f"{path.stem}-{frame.index:04d}.jpg"), picture)
     finder.close()
     every.close()
-    if told is not None and len(told) > len(run.ms):
-        raise SystemExit(f"{path}: the reference has {len(told)} frames, the clip {len(run.ms)}")
+    if seen is not None and len(seen) > len(run.ms):
+        raise SystemExit(f"{path}: the reference has {len(seen)} frames, the clip {len(run.ms)}")
     return run
 
 

@@ -9,7 +9,7 @@ import typer
 from bgsoft.cli import flags
 
 _FREE_LICENCES = frozenset({"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC"})
-"""Licences that ask nothing of whoever renders with the model."""
+"""Licences that ask nothing of those who render with the model."""
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -89,7 +89,7 @@ def pull(
     console.err(f"{name}: {size / 1e6:.1f} MB from {spec.source}, licence {spec.licence}")
     if spec.licence not in _FREE_LICENCES and not yes:
         raise ConfigError(
-            f"{name} is under {spec.licence}, whose terms bind whoever passes it on; "
+            f"{name} is under {spec.licence}, which binds those who pass it on; "
             f"accept them with: bgsoft models pull {name} --yes"
         )
     file = spec_path(spec)

@@ -168,7 +168,7 @@ def test_dispositions(write: Write) -> None:
     assert "hearing_impaired" in found["dispositions"]
 
 
-def test_attachments_covers_and_films_that_are_missing(tmp_path: Path, write: Write) -> None:
+def test_attachments_covers_and_videos_that_are_missing(tmp_path: Path, write: Write) -> None:
     cover = write("cover.mp4", cover=True)
     ffmpeg("-i", cover, "-map", "0:v:1", "-c", "copy", "-f", "image2", tmp_path / "cover.jpg")
     a, b = tmp_path / "a.mkv", tmp_path / "b.mkv"
