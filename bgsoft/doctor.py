@@ -24,7 +24,7 @@ from bgsoft.machine import (
     library_versions,
     video_engines,
 )
-from bgsoft.models.catalog import catalog, check_files, spec_path
+from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
@@ -40,17 +40,6 @@ ENCODERS = ("libx264", "libx265", "libsvtav1", "libvpx-vp9", "prores_ks", "ffv1"
 _REQUIRED = ("av", "numpy", "cv2", "onnxruntime")
 NEVER_RUN = ("inference on TensorRT", "encoding on NVENC")
 """Written from documentation: bgsoft's makers had no hardware that has it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCheck:
-    """Whether one model's files are what the catalogue says."""
-
-    name: str
-    embedded: bool
-    ok: bool
-    reason: str | None = None
-    """Why not."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,8 +65,8 @@ class DoctorReport:
     """What NVDEC and NVENC say of each codec; see :func:`bgsoft.machine.video_engines`."""
     parity: list[Parity] = field(default_factory=list)
     """The GPU's picture stages against the CPU's."""
-    models: list[ModelCheck]
-    """Embedded models, and pulled ones."""
+    models: dict[str, str | None]
+    """Embedded models and pulled ones: name → what is wrong with its files; None: nothing."""
     cpu_count: int
     """CPUs that this process may use."""
     gpu_driver: str | None
@@ -163,7 +152,6 @@ def _self_test(report: DoctorReport, gpu: int) -> None:
 def _parity(gpu: int) -> tuple[list[Parity], str | None]:
     """The comparisons that could be made, and why not all could."""
     from bgsoft.config import SegmentConfig
-    from bgsoft.models.catalog import find_spec
     from bgsoft.selftest.parity import CudaSide, measure_parity
 
     found: list[Parity] = []
@@ -202,20 +190,16 @@ def _ask_pyav(report: DoctorReport) -> None:
             report.encoders[name] = True
 
 
-def _check_models() -> list[ModelCheck]:
-    checks = []
+def _check_models() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
     for spec in catalog().values():
-        if not spec.embedded and not spec_path(spec).is_file():
-            continue
-        reason = None
-        try:
-            check_files(spec)
-        except BgsoftError as exc:
-            reason = str(exc)
-        checks.append(
-            ModelCheck(name=spec.name, embedded=spec.embedded, ok=reason is None, reason=reason)
-        )
-    return checks
+        if spec.embedded or spec_path(spec).is_file():
+            found[spec.name] = None
+            try:
+                check_files(spec)
+            except BgsoftError as exc:
+                found[spec.name] = str(exc)
+    return found
 
 
 def _problems(report: DoctorReport) -> list[str]:
@@ -232,7 +216,9 @@ def _problems(report: DoctorReport) -> list[str]:
         if not any(c.available for c in candidates):
             reasons = "; ".join(f"{c.name}: {c.explanation}" for c in reversed(candidates))
             problems.append(f"{stage} cannot run: {reasons}")
-    problems += [f"{m.name}: {m.reason}" for m in report.models if m.embedded and not m.ok]
+    for name, reason in report.models.items():
+        if reason is not None and find_spec(name).embedded:
+            problems.append(f"{name}: {reason}")
     return problems
 
 

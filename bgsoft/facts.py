@@ -1,8 +1,8 @@
 """Facts about this machine that hold from run to run, so that they need not be found out again.
 
-They lie in one JSON file of the user cache, under a subject, beside the circumstances that they
-depend on: where one of those has changed, the facts of that subject count for nothing. A file that
-cannot be read or written is as good as none.
+They are kept in one JSON file of the user cache, by subject, with the circumstances that they
+depend on. Where one of those has changed, the facts of that subject are dropped. A file that cannot
+be read or written is ignored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Facts:
         self._known = self._kept(_read())
 
     def _kept(self, file: Mapping[str, Any]) -> dict[str, Any]:
-        """What the file holds of this subject under the same circumstances."""
+        """What the file has of this subject under the same circumstances."""
         entry = file.get(self._subject)
         if not isinstance(entry, dict) or entry.get("circumstances") != self._circumstances:
             return {}

@@ -64,16 +64,6 @@ def installed_version(name: str) -> str | None:
     return None
 
 
-def installed_versions() -> dict[str, str]:
-    """Version by module name, of all that a render may use, in use or not."""
-    found = library_versions()
-    for name in LIBRARIES:
-        version = found.get(name) or installed_version(name)
-        if version is not None:
-            found[name] = version
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInfo:
     """A CUDA device and the libraries around it; None for what is not there."""
@@ -162,7 +152,7 @@ def _quiet(question: Callable[[], str]) -> str | None:
     """The answer, or None where the library or what is asked of it is missing."""
     try:
         return question()
-    except Exception:  # a description of a machine goes on without a figure
+    except Exception:  # a missing figure must not hide the others
         return None
 
 

@@ -55,8 +55,8 @@ def read_reference(path: Path, format: FrameFormat) -> list[Detections]:
     """What another detector sees in each frame, from scripts/reference_faces.py."""
     if not path.exists():
         raise SystemExit(f"{path} is missing: write it with scripts/reference_faces.py")
-    told = json.loads(path.read_text())
-    if (told["width"], told["height"]) != (format.width, format.height):
+    read = json.loads(path.read_text())
+    if (read["width"], read["height"]) != (format.width, format.height):
         raise SystemExit(f"{path} is of a clip of another size")
     return [
         Detections(
@@ -64,7 +64,7 @@ def read_reference(path: Path, format: FrameFormat) -> list[Detections]:
             np.array([face["points"] for face in faces], float).reshape(-1, 6, 2),
             np.array([face["score"] for face in faces], float),
         )
-        for faces in (frame["faces"] for frame in told["frames"])
+        for faces in (frame["faces"] for frame in read["frames"])
     ]
 
 

@@ -1,4 +1,4 @@
-"""Clips whose matte is known: people from photographs, moving before a drawn room.
+"""Clips with a known matte: people from photographs, moving before a drawn room.
 
 The mask of a photograph is only as good as whoever drew it, so it is taken as the truth by
 definition: the person is cut out along it with an edge of about three pixels, its colours are

@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bgsoft.bench.floor import render_without
+from bgsoft.bench.floor import render_part
 from bgsoft.chunks.plan import divide, lead_frames, read_frames
 from bgsoft.config import RenderConfig
 from bgsoft.decode.base import PtsRange
@@ -51,7 +51,7 @@ class ThrownAway:
 
     def run(self, context: TaskContext) -> object:
         backends = replace(self.config.backends, threads=context.threads, gpu=context.gpu)
-        return render_without(["encode"], replace(self.config, backends=backends), self.frames)
+        return render_part("picture", replace(self.config, backends=backends), self.frames)
 
 
 def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:

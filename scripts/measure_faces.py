@@ -54,22 +54,13 @@ from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections
 from bgsoft.face.finder import FaceFinder, FinderSettings, _Looks
 from bgsoft.face.networks import CpuFaceNetworks
-from bgsoft.frame import Frame, FrameFormat, Planes
+from bgsoft.frame import Frame, FrameFormat
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.preview import frame_to_bgr
+from bgsoft.stages import host_planes
 
 STILL_FRAMES, STILL_SKIP, GRAIN = 90, 30, 1.5
 SLOW_MOTION = 0.005
-
-
-def host_planes(format: FrameFormat, slot: int) -> Planes:
-    """A slot's buffers."""
-    return Planes(
-        slot=slot,
-        luma=np.empty(format.luma_shape, format.dtype),
-        chroma=np.empty(format.chroma_shape, format.dtype),
-        alpha=np.zeros(format.luma_shape, np.uint8),
-    )
 
 
 def frames_of(path: Path) -> Iterator[Frame]:
@@ -115,8 +106,8 @@ def measure_clip(
     path: Path, settings: FinderSettings, reference: Path | None, draw: Path | None
 ) -> Run:
     format = format_of(path)
-    told = read_reference(reference / f"{path.stem}.json", format) if reference else None
-    run = Run(compared := Comparison(format, OWN if told is None else OTHER))
+    seen = read_reference(reference / f"{path.stem}.json", format) if reference else None
+    run = Run(compared := Comparison(format, OWN if seen is None else OTHER))
     reduce = CpuReducer(format)
     every = Recorder(format, FinderSettings(detect_every=1, small_faces=True, small_every=1))
     finder = Recorder(format, settings)
@@ -126,19 +117,19 @@ def measure_clip(
         (faces,) = finder.find([frame], [grid])
         run.ms.append((time.thread_time() - started) * 1000)
         run.raw.append(finder.raw_landmarks())
-        if told is None:
+        if seen is None:
             compared.add(faces, every.reference(frame, grid))
-        elif frame.index < len(told):
-            compared.add(faces, told[frame.index])
+        elif frame.index < len(seen):
+            compared.add(faces, seen[frame.index])
         else:
-            raise SystemExit(f"{path}: the reference has {len(told)} frames only")
+            raise SystemExit(f"{path}: the reference has {len(seen)} frames only")
         if draw is not None and (frame.index % 15 == 0 or compared.missed(frame.index)):
             picture = drawn(frame, faces, compared.seen[-1], compared.visible[-1])
             cv2.imwrite(str(draw / f"{path.stem}-{frame.index:04d}.jpg"), picture)
     finder.close()
     every.close()
-    if told is not None and len(told) > len(run.ms):
-        raise SystemExit(f"{path}: the reference has {len(told)} frames, the clip {len(run.ms)}")
+    if seen is not None and len(seen) > len(run.ms):
+        raise SystemExit(f"{path}: the reference has {len(seen)} frames, the clip {len(run.ms)}")
     return run
 
 

@@ -9,7 +9,7 @@ the CPU is compared with it. Skipped is what is not installed or what this GPU's
 out; what should run and does not has failed. Without a GPU the CPU rows still run.
 
 ``--only mattes --model rvm-mobilenetv3 --clip CLIP.mp4`` compares the mattes that a model makes of
-a clip; unless told, those of all models that are here, on the sample.
+a clip; by default those of all models that are here, on the sample.
 
 The exit code is 0 where nothing failed, 4 where the GPU that was named is not there; with
 ``--require-gpu`` a skipped row counts as failed.
@@ -193,7 +193,7 @@ class GpuChecks(Checks):
         for line in lines:
             if any(word in line for word in CRASH_WORDS):
                 raise VerificationError(line)
-        return Finding("exit code 0, nothing told")
+        return Finding("exit code 0, no message")
 
 
 Rows = Iterator[tuple[str, Callable[[], Finding]]]

@@ -1,8 +1,8 @@
-"""A render with parts left out: how fast the rest is at best.
+"""A render without its encoder, and its decoder alone: how fast the rest is at best.
 
-Run as ``python -m bgsoft.bench.floor PART IN OUT SETTINGS.toml [SECONDS]``: the pipeline of a
-render with these settings, whose ``picture`` stages, ``encode`` stage or both (``picture+encode``)
-do nothing. One line of JSON on stdout has ``frames``, ``wall_s`` and ``first_frame_s`` as a
+Run as ``python -m bgsoft.bench.floor PART IN SETTINGS.toml [SECONDS]``: the pipeline of a render
+with these settings, of which PART is left: all but the encoder (``picture``), or the decoder alone
+(``decode``). One line of JSON on stdout has ``frames``, ``wall_s`` and ``first_frame_s`` as a
 render's report does.
 """
 
@@ -23,8 +23,6 @@ from bgsoft.cli.exitcodes import exit_code, one_line
 from bgsoft.config import RenderConfig
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.frame import Frame
-from bgsoft.media.containers import container_for
-from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.runner import Pipeline
@@ -59,13 +57,11 @@ class _NoEncoder:
         """Nothing is kept back."""
 
 
-def render_without(
-    parts: Sequence[str], config: RenderConfig, frames: PtsRange | None = None
-) -> dict[str, Any]:
-    """Render without ``picture`` or without ``encode``, or without both; what took how long.
+def render_part(part: str, config: RenderConfig, frames: PtsRange | None = None) -> dict[str, Any]:
+    """Run a part of a render; what took how long.
 
     Args:
-        parts: What is left out.
+        part: ``picture`` or ``decode``.
         config: The render.
         frames: Only these.
     """
@@ -80,27 +76,16 @@ def render_without(
         decoder = stack.enter_context(builder.open_decoder(config.input, settings))
         info = decoder.info
         picture: Any = _NoPicture()
-        if "picture" not in parts:
+        if part == "picture":
             model = resolve(config.segment.model)
             picture = builder.make_picture_stages(config, info, model, metrics, lambda _frame: None)
             stack.callback(picture.close)
-        encoder: Any = _NoEncoder()
-        muxer: Muxer | None = None
-        if "encode" not in parts:
-            container = container_for(config.output)
-            seconds = config.duration_seconds
-            muxer = Muxer(config.output, container, info, duration_seconds=seconds)
-            stack.enter_context(muxer)
-            encoder = builder.open_encoder(muxer, config.encode, info)
-            stack.callback(encoder.close)
         ring = builder.make_ring(info.format, picture.held)
         pipeline = Pipeline(
-            decoder=decoder, stage=picture, sink=encoder, ring=ring, metrics=metrics
+            decoder=decoder, stage=picture, sink=_NoEncoder(), ring=ring, metrics=metrics
         )
         setup = time.perf_counter() - started
         result = pipeline.run()
-        if muxer is not None:
-            muxer.finish()
     first = result.first_frame_seconds
     return {
         "frames": len(result.encoded_pts),
@@ -111,15 +96,15 @@ def render_without(
 
 def main(argv: list[str]) -> int:
     """Run as a program; exit codes as ``bgsoft``'s."""
-    part, source, target, settings, *seconds = argv
+    part, source, settings, *seconds = argv
     try:
         config = build_config(
             Path(source),
-            Path(target),
+            Path("none.mp4"),
             preset=settings,
             duration_seconds=float(seconds[0]) if seconds else None,
         )
-        made = render_without(part.split("+"), config)
+        made = render_part(part, config)
     except Exception as exc:
         Console().error(one_line(exc))
         return exit_code(exc)

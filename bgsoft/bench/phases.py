@@ -51,19 +51,13 @@ _CUPY = _NVDEC._replace(name="+ CuPy matte and composite", composite=CompositeBa
 _NVENC = _CUPY._replace(name="+ NVENC", encode=EncodeBackend.NVENC)
 PHASES = (_ALL_CPU, _GPU_INFERENCE, _NVDEC, _CUPY, _NVENC)
 
-_TRANSCODE = _NVENC._replace(infer=(InferBackend.CPU,))
 _FLOORS = {
-    "bgsoft without picture stages": ("picture", _ALL_CPU),
-    "bgsoft without picture stages (NVDEC, NVENC)": ("picture", _TRANSCODE),
-    "bgsoft without encoder": ("encode", _ALL_CPU),
-    "bgsoft without encoder (NVDEC, GPU)": ("encode", _CUPY),
-    "bgsoft's decoder alone": ("picture+encode", _ALL_CPU),
-    "bgsoft's decoder alone (NVDEC)": (
-        "picture+encode",
-        _TRANSCODE._replace(encode=EncodeBackend.CPU),
-    ),
+    "bgsoft without encoder": ("picture", _ALL_CPU),
+    "bgsoft without encoder (NVDEC, GPU)": ("picture", _CUPY),
+    "bgsoft's decoder alone": ("decode", _ALL_CPU),
+    "bgsoft's decoder alone (NVDEC)": ("decode", _CUPY._replace(infer=(InferBackend.CPU,))),
 }
-"""Name → what is left out, and the backends of the rest."""
+"""Name → what is left of a render, and its backends."""
 
 
 @dataclass(slots=True)
@@ -224,6 +218,7 @@ def _phase_result(number: int, row: _Row, cores: int) -> dict[str, Any]:
         "d2h_bytes": report.get("d2h_bytes"),
         "peak_rss_bytes": max((run.report["peak_rss_bytes"] for run in runs), default=None),
         "peak_vram_bytes": max(vram, default=None),
+        "versions": report.get("versions"),
         "runs": [run.to_dict() for run in runs],
     }
 
@@ -248,10 +243,9 @@ def _compare(
 
 
 def _transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict[str, _Row]:
-    """Renders with parts left out, and plain transcodes by ffmpeg."""
-    config = replace(config, output=folder / f"floor{config.output.suffix}")
+    """Parts of a render, and plain transcodes by ffmpeg."""
     rows = {
-        name: _Row(partial(_render_without, part, folder), _configs(config, phase))
+        name: _Row(partial(_render_part, part, folder), _configs(config, phase))
         for name, (part, phase) in _FLOORS.items()
     }
     executable = (ffmpeg_executables() or [""])[-1]  # the user's own rather than the extra's
@@ -273,12 +267,12 @@ def _transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict
     return rows
 
 
-def _render_without(part: str, folder: Path, config: RenderConfig) -> Run:
+def _render_part(part: str, folder: Path, config: RenderConfig) -> Run:
     settings = folder / "floor.toml"
     settings.write_text(preset_text(config), encoding="utf-8")
     command = [
         *(sys.executable, "-m", "bgsoft.bench.floor"),
-        *(part, str(config.input), str(config.output), str(settings)),
+        *(part, str(config.input), str(settings)),
     ]
     if config.duration_seconds is not None:
         command.append(repr(config.duration_seconds))

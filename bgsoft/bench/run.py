@@ -15,7 +15,7 @@ from bgsoft.bench import baseline as baselines
 from bgsoft.bench.phases import measure_phases
 from bgsoft.config import Codec, RenderConfig
 from bgsoft.errors import UnsupportedFormatError
-from bgsoft.machine import hardware, installed_versions
+from bgsoft.machine import hardware
 from bgsoft.media.containers import container_for
 from bgsoft.media.probe import probe
 from bgsoft.presets import Layer, build_config
@@ -87,7 +87,6 @@ def run_bench(
                 "render": _settings(config),
             },
             "hardware": hardware(chosen_gpu(config.backends.gpu)),
-            "versions": installed_versions(),
             **measure_phases(config, info, folder, rounds=rounds, cores=usable_cores(), log=log),
         }
     frames = [run["frames"] for phase in results["phases"] for run in phase["runs"]]

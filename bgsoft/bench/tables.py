@@ -105,7 +105,7 @@ def tables(results: Row) -> Iterator[Table]:
         ],
     )
     yield Table(
-        "The floor: the same decoder and encoder with parts left out, and a plain transcode",
+        "The floor: a render without its encoder, its decoder alone, and a plain transcode",
         ("by", "frames/s", "whole run", "fastest phase"),
         [
             (

@@ -88,8 +88,8 @@ def bench(
 ) -> int:
     """Measure how fast this machine renders, and where the time goes.
 
-    Renders on the CPU alone, then with one stage after another on the GPU; beside them renders with
-    parts left out, and a plain transcode.
+    Renders on the CPU alone, then with one stage after another on the GPU; beside them a render
+    without its encoder, the decoder alone, and a plain transcode.
     """
     import json
     import sys

@@ -77,7 +77,7 @@ def _lines(report: DoctorReport) -> list[str]:
         *_backends(report),
         *_codecs(report),
         "Models",
-        *(_row(model.name, "ok" if model.ok else model.reason) for model in report.models),
+        *(_row(name, reason or "ok") for name, reason in report.models.items()),
     ]
     if report.parity:
         lines.append("GPU against CPU, in code values")

@@ -61,7 +61,7 @@ def exit_code(exc: BaseException) -> ExitCode:
 
 
 def one_line(exc: BaseException) -> str:
-    """What to tell the user about an exception, in one line."""
+    """An exception for the user, in one line."""
     text = " ".join(str(exc).split())
     if isinstance(exc, BgsoftError):
         where = f"{exc.stage}: " if exc.stage and exit_code(exc) is ExitCode.RENDER_FAILED else ""

@@ -100,7 +100,7 @@ def _parameter(setting: Option) -> inspect.Parameter:
     elif setting.name == "model":
         more["autocompletion"] = _complete_model
     elif words := setting.choices:
-        # typer tells its parameters by their names
+        # typer passes its own parameters by these names
         more["autocompletion"] = lambda incomplete: [w for w in words if w.startswith(incomplete)]
     flag = typer.Option(
         False if kind is bool else None,

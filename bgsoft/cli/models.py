@@ -1,4 +1,4 @@
-"""``bgsoft models``: what models there are, whether their files are intact, and pulling more."""
+"""``bgsoft models``: what models there are, where they are, and pulling more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from bgsoft.cli import flags
 
 _FREE_LICENCES = frozenset({"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC"})
-"""Licences that ask nothing of whoever renders with the model."""
+"""Licences that ask nothing of those who render with the model."""
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -30,13 +30,12 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
     group = typer.Typer(
         name="models",
-        help="The models that find people: list, pull, verify, path.",
+        help="The models that find people: list, pull, path.",
         rich_markup_mode=None,
-        epilog=flags.examples("models list", "models verify"),
+        epilog=flags.examples("models list", "models pull NAME --yes"),
     )
     group.command("list", epilog=flags.examples("models list"))(list_)
     group.command("pull", epilog=flags.examples("models pull NAME --yes"))(pull)
-    group.command("verify", epilog=flags.examples("models verify"))(verify)
     group.command("path", epilog=flags.examples("models path selfie-general"))(path)
     app.add_typer(group)
 
@@ -68,40 +67,6 @@ def path(name: _Name) -> int:
     return 0
 
 
-def verify(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...",
-            help="Models to verify; all that are here if none is named.",
-            autocompletion=_complete,
-        ),
-    ] = None,
-) -> int:
-    """Check model files against the catalogue, by size and SHA-256."""
-    from bgsoft.cli.console import Console
-    from bgsoft.errors import ModelError, ModelIntegrityError
-    from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
-
-    console = Console()
-    specs = [find_spec(name) for name in names] if names else list(catalog().values())
-    bad = []
-    for spec in specs:
-        if not (names or spec.embedded or spec_path(spec).is_file()):
-            console.out(f"{spec.name:<17} not pulled")
-            continue
-        try:
-            check_files(spec)
-        except ModelError as exc:
-            console.out(f"{spec.name:<17} FAILED: {exc}")
-            bad.append(spec.name)
-        else:
-            console.out(f"{spec.name:<17} ok {spec.sha256}")
-    if bad:
-        raise ModelIntegrityError(f"not as the catalogue says: {', '.join(bad)}")
-    return 0
-
-
 def pull(
     name: _Name,
     yes: Annotated[
@@ -124,7 +89,7 @@ def pull(
     console.err(f"{name}: {size / 1e6:.1f} MB from {spec.source}, licence {spec.licence}")
     if spec.licence not in _FREE_LICENCES and not yes:
         raise ConfigError(
-            f"{name} is under {spec.licence}, whose terms bind whoever passes it on; "
+            f"{name} is under {spec.licence}, which binds those who pass it on; "
             f"accept them with: bgsoft models pull {name} --yes"
         )
     file = spec_path(spec)

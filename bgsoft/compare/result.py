@@ -46,7 +46,7 @@ class Statistic:
     frames: int
     """Frames that the measure applies to."""
     identical: bool = False
-    """True where no sample of any of these frames differs; only PSNR and SSIM can tell."""
+    """True where no sample of any of these frames differs; never of VMAF."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

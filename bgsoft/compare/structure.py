@@ -16,7 +16,7 @@ _CHAPTER_TICK = Fraction(1, 1000)
 def time_checks(
     a: FileFacts, b: FileFacts, times_a: Sequence[Fraction], times_b: Sequence[Fraction]
 ) -> list[Check]:
-    """Compare what decoding told: how many frames there are, and the seconds each is shown at."""
+    """Compare the decoded frames: how many there are, and the seconds each is shown at."""
     return [
         Check.of_counts("frame count", len(times_a), len(times_b)),
         _timestamps(a, b, times_a, times_b),
@@ -26,7 +26,7 @@ def time_checks(
 def _timestamps(
     a: FileFacts, b: FileFacts, times_a: Sequence[Fraction], times_b: Sequence[Fraction]
 ) -> Check:
-    """Frame by frame, counted from each file's first frame; the start is told of."""
+    """Frame by frame, counted from each file's first frame; a shifted start is reported."""
     tick = max(a.info.time_base, b.info.time_base)
     offset = times_b[0] - times_a[0]
     gaps = [

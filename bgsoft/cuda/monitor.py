@@ -54,7 +54,7 @@ class GpuMonitor:
         Returns:
             ``samples``, ``interval_s``, ``memory_of`` (``process`` or ``device``), ``mean`` and
             ``max`` (each with those of ``sm_pct``, ``memory_pct``, ``decoder_pct``,
-            ``encoder_pct``, ``memory_bytes``, ``power_w``, ``temperature_c`` that it reports),
+            ``encoder_pct``, ``memory_bytes``, ``power_w``, ``temperature_c`` that this GPU has),
             ``reason`` where nothing could be sampled. ``memory_pct`` is the share of time in which
             memory was read or written.
         """
@@ -130,7 +130,7 @@ class GpuMonitor:
             return question()
         except Exception:
             # NVMLError_NotSupported for what a GPU lacks, others when it is lost: the figure is
-            # left out of the summary, and the render's own calls report a lost GPU.
+            # left out of the summary; a lost GPU fails the render's own calls.
             return None
 
     def _add(self, name: str, value: float | None) -> None:

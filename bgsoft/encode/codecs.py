@@ -302,11 +302,6 @@ def _ffv1_slices(width: int, height: int) -> dict[str, str]:
     return {"slices": "1"} if width <= 352 and height <= 288 else {}
 
 
-def encoder_speeds(codec: Codec) -> tuple[str, ...]:
-    """The speeds that a codec's CPU encoder can be asked for; empty where it has none."""
-    return _SPECS[codec].speeds
-
-
 def checked_quality(asked: int, encoder: str, best: int, worst: int) -> int:
     """The quality asked for.
 

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bgsoft.config import Precision
 from bgsoft.errors import (
@@ -33,12 +33,6 @@ _FAMILIES = (*SEGMENTATION_FAMILIES, "face-detector", "face-landmarks")
 _LAYOUTS = ("NCHW", "NHWC")
 _COLORS = ("RGB", "BGR")
 _ACTIVATIONS = ("none", "sigmoid", "softmax")
-_CATALOG_ONLY = (
-    *("bytes", "sha256", "url"),
-    *("fp16_file", "fp16_bytes", "fp16_sha256"),
-    *("gpu_file", "gpu_bytes", "gpu_sha256"),
-)
-"""Keys that a sidecar cannot set."""
 _RECURRENT: Mapping[str, Any] = {
     "input": {"name": "src"},
     "outputs": [{"name": "pha", "channel": 0}],
@@ -53,6 +47,15 @@ _SIDECAR_KEYS = (
     'family = "single-shot", [input] name, width, height (and layout, color, mean, std), '
     '[[outputs]] name (and channel, activation); or family = "recurrent"'
 )
+
+
+class ModelFile(NamedTuple):
+    """A further file of an embedded model, beside its main one."""
+
+    name: str
+    bytes: int
+    sha256: str
+    """Hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +75,10 @@ class ModelSpec:
     """File size; None for users' files."""
     sha256: str | None = None
     """Of the file, hexadecimal; None for users' files."""
-    fp16_file: str | None = None
-    """The same model in half precision, beside ``file``; embedded models only."""
-    fp16_bytes: int | None = None
-    fp16_sha256: str | None = None
-    """Of that file."""
-    gpu_file: str | None = None
-    """The same model in operators that are fast on GPUs, beside ``file``; embedded models only."""
-    gpu_bytes: int | None = None
-    gpu_sha256: str | None = None
-    """Of that file."""
+    fp16: ModelFile | None = None
+    """The same model in half precision."""
+    gpu: ModelFile | None = None
+    """The same model in operators that are fast on GPUs."""
     licence: str = "unknown"
     """SPDX identifier of the weights' licence."""
     source: str = ""
@@ -139,18 +136,16 @@ class ResolvedModel:
                 f"--precision {precision} needs GPU inference; the CPU runs fp32"
             )
         if precision is Precision.FP32 or backend == "tensorrt":
-            if spec.gpu_file is None or spec.gpu_sha256 is None:
-                return self
-            return self._beside(spec.gpu_file, spec.gpu_bytes, spec.gpu_sha256)
-        if spec.fp16_file is None or spec.fp16_sha256 is None:
+            further = spec.gpu
+        elif spec.fp16 is None:
             raise BackendUnavailableError(f"no fp16 version of {spec.name}; TensorRT makes its own")
-        return self._beside(spec.fp16_file, spec.fp16_bytes, spec.fp16_sha256)
-
-    def _beside(self, file: str, size_bytes: int | None, sha256: str) -> ResolvedModel:
-        """Another file of the same model, checked."""
-        path = self.path.with_name(file)
-        cache.check_file(path, size_bytes=size_bytes, sha256=sha256)
-        return replace(self, path=path, sha256=sha256)
+        else:
+            further = spec.fp16
+        if further is None:
+            return self
+        path = self.path.with_name(further.name)
+        cache.check_file(path, size_bytes=further.bytes, sha256=further.sha256)
+        return replace(self, path=path, sha256=further.sha256)
 
 
 @functools.cache
@@ -164,7 +159,23 @@ def catalog() -> Mapping[str, ModelSpec]:
         tables = tomllib.loads(_CATALOG.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
         raise ModelError(f"the model catalogue cannot be read: {exc}", path=_CATALOG) from exc
-    return {name: _parse(name, table, "the model catalogue") for name, table in tables.items()}
+    return {
+        name: replace(
+            _parse(name, table, "the model catalogue"),
+            url=table.get("url"),
+            bytes=table.get("bytes"),
+            sha256=table.get("sha256"),
+            fp16=_further(table, "fp16"),
+            gpu=_further(table, "gpu"),
+        )
+        for name, table in tables.items()
+    }
+
+
+def _further(table: Mapping[str, Any], kind: str) -> ModelFile | None:
+    if f"{kind}_file" not in table:
+        return None
+    return ModelFile(*(table[f"{kind}_{key}"] for key in ("file", "bytes", "sha256")))
 
 
 def find_spec(name: str) -> ModelSpec:
@@ -207,13 +218,11 @@ def check_files(spec: ModelSpec) -> None:
         ModelIntegrityError: A file is not what the catalogue says.
     """
     path = spec_path(spec)
-    for file, size_bytes, sha256 in (
-        (spec.file, spec.bytes, spec.sha256),
-        (spec.fp16_file, spec.fp16_bytes, spec.fp16_sha256),
-        (spec.gpu_file, spec.gpu_bytes, spec.gpu_sha256),
-    ):
-        if file is not None:
-            cache.check_file(path.with_name(file), size_bytes=size_bytes, sha256=sha256 or "")
+    cache.check_file(path, size_bytes=spec.bytes, sha256=spec.sha256 or "")
+    for further in filter(None, (spec.fp16, spec.gpu)):
+        cache.check_file(
+            path.with_name(further.name), size_bytes=further.bytes, sha256=further.sha256
+        )
 
 
 def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> ResolvedModel:
@@ -256,8 +265,7 @@ def _read_sidecar(path: Path) -> ModelSpec:
         ) from None
     except (OSError, ValueError) as exc:
         raise ConfigError(f"{sidecar}: {exc}", path=sidecar) from exc
-    described = {**table, "file": path.name, **dict.fromkeys(_CATALOG_ONLY)}
-    spec = _parse(path.stem, described, str(sidecar))
+    spec = _parse(path.stem, {**table, "file": path.name}, str(sidecar))
     if spec.family == "single-shot" and not (spec.width and spec.height):
         raise ConfigError(f"{sidecar}: [input] needs width and height", path=sidecar)
     return spec
@@ -278,7 +286,6 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
         description=reader.text(table, "description", ""),
         family=reader.choice(table, "family", _FAMILIES),
         file=reader.text(table, "file"),
-        **{key: table.get(key) for key in _CATALOG_ONLY},
         licence=reader.text(table, "licence", "unknown"),
         source=reader.text(table, "source", ""),
         input=reader.text(image, "name"),

@@ -125,7 +125,7 @@ class Mask:
     values: NDArray[np.float32]
     """(h, w) in [0, 1]."""
     provider: str
-    """As the session tells it."""
+    """As the session reports it."""
     ms_per_frame: float
     """One frame at a time, from host memory to host memory."""
 

@@ -80,49 +80,23 @@ def test_models_path_not_pulled(run: Run) -> None:
     assert "bgsoft models pull rvm-mobilenetv3" in outcome.error_line
 
 
-def test_models_unknown(run: Run) -> None:
-    outcome = run("models", "path", "selfie-genral")
-    assert outcome.code == 2
-    assert "did you mean selfie-general?" in outcome.error_line
-
-
-def test_models_verify(run: Run) -> None:
-    outcome = run("models", "verify")
-    assert outcome.code == 0
-    assert "rvm-mobilenetv3   not pulled" in outcome.out.splitlines()
-    assert outcome.out.count(" ok ") == len(catalog.catalog()) - 2
-
-
-def test_models_verify_finds_a_damaged_file(run: Run) -> None:
-    spec = catalog.find_spec("rvm-mobilenetv3")
-    path = catalog.spec_path(spec)
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"half of it")
-    outcome = run("models", "verify")
-    assert outcome.code == 4
-    assert "rvm-mobilenetv3" in outcome.error_line
-    assert "FAILED" in outcome.out
-
-
-def test_a_damaged_file_for_gpus_is_found(
+def test_doctor_finds_a_damaged_file(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = catalog.find_spec("face-mesh")
+    pulled, mesh = (catalog.find_spec(name) for name in ("rvm-mobilenetv3", "face-mesh"))
+    path = catalog.spec_path(pulled)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"half of it")
+    assert run("doctor").code == 0
     copy = tmp_path / "data"
-    shutil.copytree(catalog.spec_path(spec).parent, copy)
-    (copy / str(spec.gpu_file)).write_bytes(b"half of it")
+    shutil.copytree(catalog.spec_path(mesh).parent, copy)
+    assert mesh.gpu is not None
+    (copy / mesh.gpu.name).write_bytes(b"half of it")
     monkeypatch.setattr(catalog, "_EMBEDDED", copy)
-    outcome = run("models", "verify")
+    outcome = run("doctor")
     assert outcome.code == 4
-    assert outcome.error_line.endswith("not as the catalogue says: face-mesh")
-    assert f"{spec.gpu_file} is damaged" in outcome.out
-    bad = [check for check in doctor._check_models() if not check.ok]
-    assert [check.name for check in bad] == ["face-mesh"]
-    assert f"{spec.gpu_file} is damaged" in str(bad[0].reason)
-
-
-def test_models_verify_of_a_named_model_that_is_not_here(run: Run) -> None:
-    assert run("models", "verify", "rvm-mobilenetv3").code == 4
+    assert f"{path} is damaged" in outcome.out
+    assert f"{mesh.gpu.name} is damaged" in outcome.error_line
 
 
 def test_pull_embedded_is_nothing(run: Run) -> None:
@@ -195,32 +169,31 @@ def test_doctor_json(run: Run) -> None:
     assert set(report["stages"]) == {"decode", "infer", "composite", "encode"}
     assert report["encoders"]["libx264"] is True
     assert report["problems"] == []
-    assert all(model["ok"] for model in report["models"])
+    assert report["models"]["selfie-general"] is None
     assert report["cpu_count"] >= 1
     assert all("cpu" in report["findings"][stage] for stage in report["stages"])
     assert any("NVENC" in part for part in report["never_run"])
 
 
-def test_doctor_without_a_runtime(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = doctor._package
-    monkeypatch.setattr(
-        doctor, "_package", lambda n: (None, None) if n == "onnxruntime" else whole(n)
-    )
-    outcome = run("doctor")
-    assert outcome.code == 4
-    assert "onnxruntime is missing: pip install '.[cpu]'" in outcome.error_line
-
-
-def test_doctor_with_a_package_that_does_not_load(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("package", "found", "words"),
+    [
+        ("onnxruntime", (None, None), "onnxruntime is missing: pip install '.[cpu]'"),
+        ("cv2", ("9", "ImportError: libGL.so"), "cv2 does not load: ImportError: libGL.so"),
+    ],
+)
+def test_doctor_without_a_package(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    package: str,
+    found: tuple[str | None, str | None],
+    words: str,
 ) -> None:
     whole = doctor._package
-    monkeypatch.setattr(
-        doctor, "_package", lambda n: ("9", "ImportError: libGL.so") if n == "cv2" else whole(n)
-    )
+    monkeypatch.setattr(doctor, "_package", lambda n: found if n == package else whole(n))
     outcome = run("doctor")
     assert outcome.code == 4
-    assert "cv2 does not load: ImportError: libGL.so" in outcome.error_line
+    assert words in outcome.error_line
 
 
 def test_doctor_tells_whether_the_gpu_would_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

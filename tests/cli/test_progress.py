@@ -10,12 +10,7 @@ import pytest
 
 from bgsoft.cli.console import Console, rich_console
 from bgsoft.cli.progress import (
-    JsonView,
     PlainView,
-    ProgressKind,
-    ProgressView,
-    RichView,
-    make_view,
 )
 from bgsoft.config import EffectConfig, EffectKind, MatteConfig, RenderConfig
 from bgsoft.report import Event, Progress
@@ -141,14 +136,6 @@ def test_a_render_that_fails_at_once_prints_only_its_error(
     view.event(Event(kind="notice", message="later"))
     lines = capsys.readouterr().err.splitlines()
     assert (lines[0], lines[-1]) == ("fallback: on the CPU", "notice: later")
-
-
-def test_view_kinds() -> None:
-    console = Console()
-    assert isinstance(make_view(ProgressKind.RICH, console), RichView)
-    assert type(make_view(ProgressKind.AUTO, console)) is PlainView  # no terminal in tests
-    assert type(make_view(ProgressKind.RICH, console, quiet=True)) is ProgressView
-    assert isinstance(make_view(ProgressKind.JSON, console, quiet=True), JsonView)
 
 
 def test_events_that_nobody_told_come_with_the_summary(

@@ -18,7 +18,6 @@ from tests.golden.test_models import (
     expected,
     golden,  # noqa: F401 - a fixture
     model_input,
-    model_path,
     outputs_of,
     session,
 )
@@ -37,11 +36,6 @@ def results(images: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
     model = ort.InferenceSession(PATH, options, providers=["CPUExecutionProvider"])
     names = outputs_of(NAME)
     return dict(zip(names, model.run(names, {"image": images}), strict=True))
-
-
-def weights(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    """The published weights: what the file stores as float16."""
-    return {t.name: t for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT16}
 
 
 def test_results_match_mediapipe(golden: Arrays) -> None:  # noqa: F811
@@ -65,31 +59,6 @@ def test_results_are_those_of_the_file_for_the_cpu(seed: int, golden: Arrays) ->
             np.testing.assert_allclose(
                 found[output], values, rtol=0, atol=CLOSE[output], err_msg=output
             )
-
-
-def test_only_prelu_is_written_otherwise() -> None:
-    plain, gpu = onnx.load(model_path(NAME)).graph, onnx.load(PATH).graph
-    plain_kinds, gpu_kinds = ([n.op_type for n in graph.node] for graph in (plain, gpu))
-    count = gpu_kinds.count("PRelu")
-    assert count == plain_kinds.count("Relu") == 23
-    assert "PRelu" not in plain_kinds
-    assert "Relu" not in gpu_kinds
-    assert plain_kinds.count("Conv") - gpu_kinds.count("Conv") == 2 * count
-    assert plain_kinds.count("Add") - gpu_kinds.count("Add") == count
-    for side in ("input", "output"):
-        assert list(getattr(plain, side)) == list(getattr(gpu, side))
-
-    stored = weights(gpu)
-    assert {name: t.raw_data for name, t in stored.items()} == {
-        name: t.raw_data for name, t in weights(plain).items()
-    }
-    casts = {n.output[0]: n.input[0] for n in gpu.node if n.op_type == "Cast"}
-    assert set(casts.values()) == set(stored)
-    for node in gpu.node:
-        if node.op_type == "PRelu":
-            channels, *rest = stored[casts[node.input[1]]].dims
-            assert channels > 1
-            assert rest == [1, 1]
 
 
 def test_the_catalogue_agrees_with_the_file() -> None:

@@ -1,4 +1,4 @@
-"""Every combination of backends renders the same film, and copies no more than it must."""
+"""Every combination of backends renders the same video, and copies no more than it must."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def reference(
 
 
 @pytest.mark.parametrize(("decode", "infer", "composite"), COMBINATIONS)
-def test_all_make_the_same_film(
+def test_all_make_the_same_video(
     gpu: Any,
     clip: tuple[ClipSpec, Path],
     reference: list[DecodedFrame],
@@ -129,7 +129,7 @@ def test_an_all_gpu_picture_path_keeps_frames_on_the_device(
     assert report.d2h_bytes - frame_bytes(spec) < SMALL_BYTES
 
 
-def test_half_precision_renders_the_same_film(
+def test_half_precision_renders_the_same_video(
     gpu: Any, clip: tuple[ClipSpec, Path], reference: list[DecodedFrame], tmp_path: Path
 ) -> None:
     _, shown = render(clip[1], tmp_path / "half.mp4", "auto", "cuda", "auto", precision="fp16")

@@ -98,7 +98,7 @@ def test_parts(
     assert all(np.array_equal(a[1], b[1]) for a, b in zip(got, want, strict=True))
 
 
-def test_damaged_packets_do_not_end_the_film(device: Any, tmp_path: Path) -> None:
+def test_damaged_packets_do_not_end_the_video(device: Any, tmp_path: Path) -> None:
     path = tmp_path / "damaged.mkv"
     options = {"preset": "veryfast", "threads": "1", "bf": "2", "g": "12"}
     spec = VideoSpec(times=regular_times(48), width=256, height=192, options=options)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from av.video.frame import VideoFrame
 
-from bgsoft.compare.compare import Limits, compare
+from bgsoft.compare.compare import compare
 from bgsoft.compare.pictures import Region, compare_pictures
 from bgsoft.compare.tables import write_comparison_plot
 from bgsoft.compare.vmaf import find_ffmpeg
@@ -145,43 +145,6 @@ def test_vmaf_of_a_region_ignores_the_rest(a: Path, b: Path, mask: Path) -> None
     assert same is not None
     assert scores[Region.BACKGROUND] == same
     assert scores[Region.FOREGROUND] != same
-
-
-def test_without_vmaf_the_rest_is_measured(
-    a: Path, b: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def nothing() -> None:
-        raise BackendUnavailableError("no ffmpeg found: pip install '.[quality]'")
-
-    monkeypatch.setattr("bgsoft.compare.compare.find_ffmpeg", nothing)
-    result = compare(a, b)
-    assert result.pictures is not None
-    assert result.pictures.vmaf_reason == "no ffmpeg found: pip install '.[quality]'"
-    assert result.pictures.statistic("vmaf", "y") is None
-    assert result.pictures.statistic("psnr", "y") is not None
-    with pytest.raises(BackendUnavailableError, match=r"--min-vmaf: no ffmpeg found"):
-        compare(a, b, limits=Limits(vmaf=90))
-
-
-@pytest.mark.parametrize(
-    ("limits", "missed"),
-    [
-        (Limits(psnr_db=30), 0),
-        (Limits(psnr_db=60), 1),
-        (Limits(ssim=0.5), 0),
-        (Limits(ssim=1.0), 1),
-        (Limits(psnr_db=60, ssim=1.0), 2),
-    ],
-)
-def test_limits(a: Path, b: Path, limits: Limits, missed: int) -> None:
-    assert len(compare(a, b, vmaf=False, limits=limits).failures) == missed
-    assert compare(a, a, vmaf=False, limits=limits).failures == []
-
-
-@pytest.mark.parametrize("value", [-1.0, 101.0, math.nan])
-def test_senseless_limits(value: float) -> None:
-    with pytest.raises(ConfigError, match="--min-vmaf must be between 0 and 100"):
-        Limits(vmaf=value)
 
 
 def test_json_has_no_infinities(a: Path, b: Path, tmp_path: Path) -> None:

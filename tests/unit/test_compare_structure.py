@@ -168,7 +168,7 @@ def test_dispositions(write: Write) -> None:
     assert "hearing_impaired" in found["dispositions"]
 
 
-def test_attachments_covers_and_films_that_are_missing(tmp_path: Path, write: Write) -> None:
+def test_attachments_covers_and_videos_that_are_missing(tmp_path: Path, write: Write) -> None:
     cover = write("cover.mp4", cover=True)
     ffmpeg("-i", cover, "-map", "0:v:1", "-c", "copy", "-f", "image2", tmp_path / "cover.jpg")
     a, b = tmp_path / "a.mkv", tmp_path / "b.mkv"
@@ -190,14 +190,6 @@ def test_keys_of_a_file_s_own_are_compared(write: Write) -> None:
     options = {"movflags": "use_metadata_tags"}
     a = write("a.mp4", metadata={"title": "a film", "mood": "blue"}, options=options)
     assert failed(run(a, write("b.mp4"))) == {"file tags": "mood missing in B"}
-
-
-def test_other_size_is_told_and_fails(write: Write) -> None:
-    result = compare(write("a.mp4"), write(video=replace(VIDEO, width=64)), vmaf=False)
-    assert result.pictures is None
-    assert "A is 96x72 and B 64x72" in str(result.pictures_reason)
-    assert len(result.failures) == 1
-    assert "picture size" in failed(result)
 
 
 def test_baked_in_rotation_passes(write: Write) -> None:

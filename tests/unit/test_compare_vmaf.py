@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -104,19 +103,3 @@ def test_without_ffmpeg_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(vmaf, "ffmpeg_executables", lambda: [without])
     with pytest.raises(BackendUnavailableError, match="has no libvmaf"):
         find_ffmpeg()
-
-
-@needs_vmaf
-def test_the_users_stdin_is_left_alone() -> None:
-    code = (
-        "import sys; from bgsoft.compare import vmaf\n"
-        "import numpy as np\n"
-        "p = (np.zeros((64, 64), np.uint8),) + (np.zeros((32, 32), np.uint8),) * 2\n"
-        "with vmaf.VmafScorer(vmaf.find_ffmpeg(), 64, 64, 8) as s:\n"
-        "    s.push(p, p); assert len(s.finish()) == 1\n"
-        "print(sys.stdin.read())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], input="the next file", capture_output=True, text=True
-    )
-    assert done.stdout == "the next file\n", done.stderr

@@ -349,7 +349,7 @@ def test_colour_is_written_into_stream_and_container(
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("codec", CODERS)
-def test_films_of_few_frames(tmp_path: Path, codec: str, count: int) -> None:
+def test_videos_of_few_frames(tmp_path: Path, codec: str, count: int) -> None:
     path = tmp_path / "out.mp4"
     mux(path, codec, coded(codec, count), PTS[:count])
     seconds = [frame.seconds for frame in read_back(path)]

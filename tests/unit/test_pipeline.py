@@ -121,37 +121,6 @@ def test_an_error_in_a_held_frame_stops_the_run(at: int) -> None:
     assert alive_stage_threads() == []
 
 
-@pytest.mark.parametrize("where", ["decode", "encode"])
-def test_an_error_elsewhere_drops_what_is_held(where: str) -> None:
-    def fail(frame: Frame) -> None:
-        if frame.index == 7:
-            raise InferenceError("broken", pts=7)
-
-    error = DecodeError("broken", pts=7) if where == "decode" else None
-    decoder = FakeDecoder(list(range(20)), error)
-    stage, sink = FakeStage(held=8), FakeSink(fail if where == "encode" else None)
-    with pytest.raises((DecodeError, InferenceError), match="broken"):
-        build(decoder, stage, sink, slots=10).run()
-    assert not sink.finished
-    assert alive_stage_threads() == []
-
-
-def test_cancelling_stops_a_run_that_holds_frames() -> None:
-    cancel = threading.Event()
-
-    def stop(frame: Frame) -> None:
-        if frame.index == 3:
-            cancel.set()
-        time.sleep(0.005)
-
-    stage, sink = FakeStage(held=8), FakeSink(stop)
-    with pytest.raises(RenderCancelledError):
-        build(FakeDecoder(list(range(100_000))), stage, sink, slots=10, cancel=cancel).run()
-    assert not stage.flushed
-    assert not sink.finished
-    assert alive_stage_threads() == []
-
-
 def test_a_frame_that_the_stage_keeps_fails_the_run() -> None:
     class Forgetful(FakeStage):
         def flush(self) -> list[Frame]:
@@ -182,8 +151,9 @@ def test_a_slow_sink_bounds_the_frames_under_way() -> None:
     assert ring.in_use == 0
 
 
+@pytest.mark.parametrize("held", [0, 8])
 @pytest.mark.parametrize("where", ["decode", "picture", "encode"])
-def test_the_first_error_stops_all_threads_and_names_its_stage(where: str) -> None:
+def test_the_first_error_stops_all_threads_and_names_its_stage(where: str, held: int) -> None:
     def fail(frame: Frame) -> None:
         if frame.index == 7:
             raise InferenceError("broken", pts=frame.pts)
@@ -192,10 +162,10 @@ def test_the_first_error_stops_all_threads_and_names_its_stage(where: str) -> No
         list(range(10 if where == "decode" else 1000)),
         error=DecodeError("broken", pts=9) if where == "decode" else None,
     )
-    stage = FakeStage(fail if where == "picture" else None)
+    stage = FakeStage(fail if where == "picture" else None, held=held)
     sink = FakeSink(fail if where == "encode" else None)
     with pytest.raises((DecodeError, InferenceError), match="broken") as caught:
-        build(decoder, stage, sink).run()
+        build(decoder, stage, sink, slots=4 + held).run()
     assert caught.value.stage == where
     assert caught.value.pts == (9 if where == "decode" else 7)
     assert alive_stage_threads() == []
@@ -255,7 +225,8 @@ def test_a_slow_render_has_not_stalled() -> None:
     assert not pipeline.stuck
 
 
-def test_cancelling_stops_the_run() -> None:
+@pytest.mark.parametrize("held", [0, 8])
+def test_cancelling_stops_the_run(held: int) -> None:
     cancel = threading.Event()
 
     def stop(frame: Frame) -> None:
@@ -263,9 +234,11 @@ def test_cancelling_stops_the_run() -> None:
             cancel.set()
         time.sleep(0.005)
 
-    sink = FakeSink(stop)
+    stage, sink = FakeStage(held=held), FakeSink(stop)
+    decoder = FakeDecoder(list(range(100_000)))
     with pytest.raises(RenderCancelledError):
-        build(FakeDecoder(list(range(100_000))), FakeStage(), sink, cancel=cancel).run()
+        build(decoder, stage, sink, slots=4 + held, cancel=cancel).run()
+    assert not stage.flushed
     assert not sink.finished
     assert alive_stage_threads() == []
 

@@ -16,7 +16,7 @@ from bgsoft.config import Codec, EffectConfig, EffectKind, Precision
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import BackendUnavailableError, VerificationError
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Proxy
-from bgsoft.models.catalog import ModelSpec, find_spec, resolve
+from bgsoft.models.catalog import ModelSpec, find_spec
 from bgsoft.selftest import checks, stages
 from bgsoft.selftest.checks import Checks, try_candidates
 from bgsoft.selftest.clips import CLIPS, TIME_BASE, ClipSpec, draw_frame, write_clip
@@ -27,7 +27,6 @@ from bgsoft.selftest.stages import (
     difference,
     encode_frames,
     lowest_psnr_db,
-    run_model,
 )
 
 
@@ -70,14 +69,6 @@ def test_the_worst_frame_counts() -> None:
     assert lowest_psnr_db(reference, reference) == np.inf
     worse = lowest_psnr_db([shown(0), shown(40, luma=10)], reference)
     assert worse == pytest.approx(20 * np.log10(255))
-
-
-@pytest.mark.parametrize("name", ["selfie-general", "selfie-landscape"])
-def test_models_see_the_figure(name: str) -> None:
-    mask = run_model(resolve(name), draw_frame(7, 1280, 720), runs=2)
-    assert mask.provider == "CPUExecutionProvider"
-    assert 0.02 < (mask.values > 0.5).mean() < 0.9
-    assert mask.ms_per_frame > 0
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))

@@ -90,21 +90,6 @@ def test_rows(script: ModuleType, error: Exception, status: str, detail: str) ->
     assert (row.status, row.detail) == (status, detail)
 
 
-def test_a_provider_that_is_there_and_does_not_load_fails_its_rows(
-    main: Main, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run_model(_model: Any, _frame: Any, backend: str = "cpu", *_: Any, **__: Any) -> Any:
-        raise BackendUnavailableError(f"{backend} does not load", stage="infer")
-
-    monkeypatch.setattr(Checks, "need", lambda *_: None)
-    monkeypatch.setattr(checks, "run_model", run_model)
-    code, result = main("--only", "inference")
-    assert code == 1
-    details = {row["detail"] for row in result["rows"] if row["status"] == "FAIL"}
-    assert {"tensorrt does not load", "cuda does not load"} <= details
-    assert result["counts"]["skip"] == 0
-
-
 def test_what_the_gpu_says_it_lacks_is_skipped(main: Main, monkeypatch: pytest.MonkeyPatch) -> None:
     def encoder_caps(_gpu: int, codec: str) -> dict[str, int]:
         raise BackendUnavailableError(f"NVENC: none for {codec}")
@@ -123,21 +108,6 @@ def test_a_gpu_that_is_named_has_to_be_there(main: Main) -> None:
     with pytest.raises(SystemExit) as ended:
         main("--gpu", "5")
     assert ended.value.code == 4
-
-
-def test_a_comparison_that_breaks_fails_its_row(
-    main: Main, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> Any:
-        raise RuntimeError("lost")
-        yield
-
-    monkeypatch.setattr(Checks, "need", lambda *_: None)
-    monkeypatch.setattr(Checks, "device", None)
-    monkeypatch.setattr(parity, "measure_parity", broken)
-    code, result = main("--only", "parity")
-    assert code == 1
-    assert [row["detail"] for row in result["rows"]] == ["RuntimeError: lost"]
 
 
 def test_comparisons_are_judged_one_by_one(main: Main, monkeypatch: pytest.MonkeyPatch) -> None:
