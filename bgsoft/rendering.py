@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 import time
 from array import array
@@ -295,6 +296,10 @@ class _Render:
             if data is not None and data.kept is not None:
                 exc.add_note(f"the faces of the first {data.frames} frames are in {data.kept}")
             raise
+        finally:
+            device = sys.modules.get("bgsoft.cuda.device")
+            if device is not None and not _abandoned:
+                device.free_unused()
 
     def _run(
         self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import cupy
@@ -116,6 +116,17 @@ class CudaDevice:
         self._device.use()
         with stream:
             yield
+
+
+def free_unused() -> None:
+    """Give back the memory of arrays that are gone.
+
+    CuPy keeps it for each stream apart, and a render's streams end with it: the next render would
+    not find it.
+    """
+    with suppress(cupy.cuda.runtime.CUDARuntimeError):  # a context that has failed keeps it
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.get_default_pinned_memory_pool().free_all_blocks()
 
 
 def pinned_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
