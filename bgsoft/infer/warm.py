@@ -124,7 +124,7 @@ class LastingThread:
 StageThread = threading.Thread | LastingThread
 
 _warm: WarmNetworks | None = None
-_streams: dict[int, Any] = {}
+_streams: dict[tuple[int, int], Any] = {}
 
 
 def keep_warm() -> None:
@@ -148,8 +148,15 @@ def daemon_thread(target: Callable[[], None], name: str) -> threading.Thread:
     return threading.Thread(target=target, name=name, daemon=True)
 
 
-def network_stream(device: CudaDevice) -> Any:
-    """The CuPy stream for the networks of a render. Those that are kept stay on theirs."""
+def network_stream(device: CudaDevice, number: int = 0) -> Any:
+    """A CuPy stream for networks of a render. Those that are kept stay on theirs.
+
+    Args:
+        device: The GPU.
+        number: Tells the streams of one render apart.
+    """
     if _warm is None:
         return device.new_stream()
-    return _streams.setdefault(device.number, device.new_stream())
+    if (device.number, number) not in _streams:
+        _streams[device.number, number] = device.new_stream()
+    return _streams[device.number, number]

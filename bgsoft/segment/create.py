@@ -208,7 +208,7 @@ def create_device_segmenter(
     turns = looks is Looks.STANDARD
     # Where looks take turns, few frames of a batch have a whole one: they are run alone, the two
     # models' beside each other.
-    size, apart = (1, device.new_stream()) if turns else (batch, None)
+    size, apart = (1, network_stream(device, 1)) if turns else (batch, None)
     with Parts() as parts:
         making = parts.begin(f"model {beside}", partial(make, other, size, size))
         making_whole = None
