@@ -21,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
@@ -68,7 +69,7 @@ class _Shared:
     token: str
     cwd: Path
     """What relative paths start from."""
-    inputs: Sequence[Path]
+    inputs: Sequence[str | Path]
 
     def problem(self) -> str | None:
         """Why this process's node cannot be used."""
@@ -87,7 +88,7 @@ class _Shared:
             os.chdir(self.cwd)
         except OSError:
             return f"does not see {self.cwd}, the folder in which this program runs"
-        unseen = next((path for path in self.inputs if not path.exists()), None)
+        unseen = next((path for path in self.inputs if not Path(path).exists()), None)
         return None if unseen is None else f"does not see {unseen}"
 
 
@@ -157,6 +158,28 @@ class _Actor:
     deadline: float = float("inf")
 
 
+def check_address(address: str) -> None:
+    """Fail early where there is no cluster: Ray itself would wait for minutes, and print a page.
+
+    Raises:
+        ConfigError: It is no address.
+        BackendUnavailableError: Ray is missing, or no cluster answers.
+    """
+    if find_spec("ray") is None:
+        raise BackendUnavailableError("Ray is missing: pip install '.[ray]'")
+    if address == LOCAL:
+        return
+    parts = _ADDRESS.fullmatch(address)
+    if parts is None:
+        raise ConfigError(f"{address} is no address of a Ray cluster: HOST:PORT or ray://HOST:PORT")
+    try:
+        with socket.create_connection((parts["host"], int(parts["port"])), _CONNECT_SECONDS):
+            return
+    except (OSError, OverflowError) as exc:
+        text = f"no Ray cluster answers at {address}: {exc}"
+        raise BackendUnavailableError(text) from exc
+
+
 class RayExecutor(Closing):
     """An executor (:class:`bgsoft.jobs.task.Executor`) of workers on a Ray cluster.
 
@@ -188,7 +211,7 @@ class RayExecutor(Closing):
         address: str,
         *,
         folder: Path,
-        inputs: Sequence[Path] = (),
+        inputs: Sequence[str | Path] = (),
         tasks: int | None = None,
         workers: int | None = None,
         threads: int | None = None,
@@ -211,7 +234,9 @@ class RayExecutor(Closing):
         self._scratch: TemporaryDirectory[str] | None = None
         try:
             self._connect(address)
-            self._gpu_share, self._threads = self._share(gpu_share, threads, 1 if workers else CORES_A_TASK)
+            self._gpu_share, self._threads = self._share(
+                gpu_share, threads, 1 if workers else CORES_A_TASK
+            )
             write_whole(marker, "mark for the cluster's nodes", token)
             self._look()
         except BaseException:
@@ -272,10 +297,7 @@ class RayExecutor(Closing):
             self._scratch = None
 
     def _connect(self, address: str) -> None:
-        try:
-            ray: Any = import_module("ray")
-        except ModuleNotFoundError as exc:
-            raise BackendUnavailableError("Ray is missing: pip install '.[ray]'") from exc
+        check_address(address)
         # Older ones warn of what they will no longer do, and what is not needed here.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         options: dict[str, Any] = {}
@@ -293,8 +315,7 @@ class RayExecutor(Closing):
                 "object_store_memory": _STORE_BYTES,
                 "_temp_dir": self._scratch.name,
             }
-        else:
-            _check_answers(address)
+        ray: Any = import_module("ray")
         before = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
@@ -309,9 +330,7 @@ class RayExecutor(Closing):
         # not (2.60).
         ray._private.worker._worker_logs_enabled = False
 
-    def _share(
-        self, gpu_share: float | None, threads: int | None, least: int
-    ) -> tuple[float, int]:
+    def _share(self, gpu_share: float | None, threads: int | None, least: int) -> tuple[float, int]:
         """What a task reserves: a part of a GPU, and cores, at least so many where there are."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         if gpu_share is None:
@@ -442,19 +461,6 @@ def _slots(resources: dict[str, float], threads: int, gpu_share: float) -> int:
     if gpu_share > 0:
         slots = min(slots, int(resources.get("GPU", 0)) * int(1 / gpu_share))
     return slots
-
-
-def _check_answers(address: str) -> None:
-    """Ray itself would wait for minutes, and print a page."""
-    parts = _ADDRESS.fullmatch(address)
-    if parts is None:
-        raise ConfigError(f"{address} is no address of a Ray cluster: HOST:PORT or ray://HOST:PORT")
-    try:
-        with socket.create_connection((parts["host"], int(parts["port"])), _CONNECT_SECONDS):
-            return
-    except (OSError, OverflowError) as exc:
-        text = f"no Ray cluster answers at {address}: {exc}"
-        raise BackendUnavailableError(text) from exc
 
 
 def _last_line(exc: Exception) -> str:

@@ -251,7 +251,7 @@ def test_a_folder_that_cannot_be_written_to(ray_address: str, tmp_path: Path) ->
 def test_without_ray_the_command_that_installs_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr("bgsoft.jobs.ray.find_spec", {"ray": None}.__getitem__)
     with pytest.raises(BackendUnavailableError, match=r"Ray is missing: pip install '\.\[ray\]'"):
         RayExecutor(LOCAL, folder=tmp_path)
 
