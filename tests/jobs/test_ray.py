@@ -62,7 +62,7 @@ def test_a_killed_node_costs_no_task_and_no_output_twice(
 ) -> None:
     lost, _ = (nodes.add(num_cpus=2) for _ in range(2))
     out = tmp_path / "out"
-    with Driver(RayExecutor(nodes.address, folder=tmp_path)) as driver:
+    with Driver(RayExecutor(nodes.address, folder=tmp_path, threads=1)) as driver:
         tasks = {driver.submit(Append(out, str(i))) for i in range(12)}
         updates: list[Update] = []
         killed: set[object] = set()
