@@ -58,6 +58,8 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=720)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", default="1,2,3,4", help="numbers to try, beside the default")
+    parser.add_argument("--ray", default="", help="numbers of jobs to try on a Ray cluster")
+    parser.add_argument("--address", default="local", help="of that cluster")
     parser.add_argument("--xargs", action="store_true", help="also four renders at a time")
     options = parser.parse_args()
     one = f'{BGSOFT} render -q "$1" "$TARGET/${{1##*/}}"'
@@ -69,6 +71,10 @@ def main() -> None:
     }
     for jobs in filter(None, options.jobs.split(",")):
         ways[f"batch --jobs {jobs}"] = shell(f'{BGSOFT} batch -q --jobs {jobs} "$SOURCE" "$TARGET"')
+    for jobs in filter(None, options.ray.split(",")):
+        ways[f"ray --jobs {jobs}"] = shell(
+            f'{BGSOFT} batch -q --ray {options.address} --jobs {jobs} "$SOURCE" "$TARGET"'
+        )
     if options.xargs:
         ways["xargs -P4"] = shell(
             f"printf '%s\\0' \"$SOURCE\"/* | xargs -0 -P4 -I@ bash -c '{one}' - @"

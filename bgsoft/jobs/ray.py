@@ -320,7 +320,8 @@ class RayExecutor(Closing):
         try:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
         except Exception as exc:
-            text = f"no way into the Ray cluster at {address}: {shorten(str(exc), 300)}"
+            token = "if it asks for a token, set RAY_AUTH_MODE=token"
+            text = f"no way into the Ray cluster at {address} ({token}): {shorten(str(exc), 300)}"
             raise BackendUnavailableError(text) from exc
         finally:
             if threading.current_thread() is threading.main_thread():
