@@ -11,6 +11,9 @@ from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
 from bgsoft.workers import usable_cores
 
+_LEAST_BY_CORES = 2
+"""On two cores: while one file begins or ends, the other keeps them busy."""
+
 
 def read_gpus(text: str | None) -> list[int]:
     """The GPUs that ``--gpu 0,1`` names; none where it is not given.
@@ -36,7 +39,8 @@ def read_gpus(text: str | None) -> list[int]:
 
 def default_workers(config: BackendConfig, gpus: Sequence[int]) -> int:
     """Files at a time, where nobody has said how many."""
-    by_cores = max(1, usable_cores() // CORES_A_TASK)
+    cores = usable_cores()
+    by_cores = min(cores, max(_LEAST_BY_CORES, cores // CORES_A_TASK))
     if not may_use_gpu(config) or driver_problem(0) is not None:
         return by_cores
     return min(by_cores, TASKS_A_GPU * max(1, len(gpus)))

@@ -15,7 +15,6 @@ _files = partial(flags.option, panel="Files")
 _work = partial(flags.option, panel="Work")
 _OWN = ("gpu", "report")
 """Settings of a render that are something else here."""
-_MOST_JOBS = 256
 _EPILOG = (
     "IN is a file, a folder (searched to the bottom, its tree is kept) or a quoted pattern."
     " --matte-out, --face-data and --trace take names like --name does: '{stem}-matte.mkv'."
@@ -75,12 +74,12 @@ def batch(
     jobs: Annotated[
         int | None,
         _work(
-            "Files at a time. [default: one for two cores; with GPUs two for each]",
+            "Files at a time. [default: 2, or half the cores; with GPUs two for each]",
             "--jobs",
             "-j",
             metavar="N",
             min=1,
-            max=_MOST_JOBS,
+            max=256,
         ),
     ] = None,
     gpu: Annotated[
@@ -147,18 +146,18 @@ def batch(
     from bgsoft.batch.job import Planner
     from bgsoft.batch.run import Batch, agree
     from bgsoft.batch.state import STATE_NAME, State
+    from bgsoft.batch.watch import FolderWatch
     from bgsoft.batch.workers import default_workers, read_gpus
     from bgsoft.cli.batch_view import make_batch_view
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import ExitCode, one_line
     from bgsoft.cli.progress import ProgressKind
     from bgsoft.cli.signals import StopSignals
-    from bgsoft.config import BackendConfig
     from bgsoft.errors import ConfigError, OpenError
     from bgsoft.infer.providers import require_runtime
     from bgsoft.jobs.driver import Driver
     from bgsoft.jobs.pool import Pool
-    from bgsoft.jobs.ray import RayExecutor
+    from bgsoft.jobs.ray import RayExecutor, check_address
     from bgsoft.jobs.task import Executor
     from bgsoft.options import parse_choice, parse_seconds, settings_from_options
     from bgsoft.outputs import check_target, made_folders
@@ -172,21 +171,23 @@ def batch(
         if limit is not None and limit <= 0:
             raise ConfigError(f"--timeout must be more than 0 seconds, not {limit:g}")
         given = settings_from_options(settings, from_text=True)
+        if ray is None and gpu_share is not None:
+            raise ConfigError("--gpu-share needs --ray")
+        if ray is not None and gpu is not None:
+            raise ConfigError("--gpu counts this machine's GPUs: with --ray there is --gpu-share")
         gpus = read_gpus(gpu)
         if gpus:
             given.setdefault("backends", {})["gpu"] = gpus[0]  # each worker has its own
-        if ray is None and gpu_share is not None:
-            raise ConfigError("--gpu-share needs --ray")
-        if ray is not None and gpus:
-            raise ConfigError("--gpu counts this machine's GPUs: with --ray there is --gpu-share")
         require_runtime()
+        if ray is not None:
+            check_address(ray)
         *sources, last = paths
         for each in lists or ():
             sources += read_list(each)
         folder = Path(last)
         if not sources:
             raise ConfigError("nothing to render: IN is missing before OUT_DIR")
-        found = list(find(sources, leave_out=folder))
+        found = [] if watch else list(find(sources, leave_out=folder))
         if not found and not watch:
             raise OpenError(f"no videos in {', '.join(sources)}")
         if report is not None:
@@ -200,16 +201,20 @@ def batch(
             name=name,
             preset=preset,
             flags=given,
-            numbers={each.input: each.number for each in state.entries.values() if resume},
+            numbers=state.numbers if resume or watch else {},
         )
-        plan = planner.plan(found)
-        left = agree(plan, state, folder, resume=resume)
-        backends = plan[0].config.backends if plan else BackendConfig()
-        workers = jobs or (default_workers(backends, gpus) if ray is None else _MOST_JOBS)
-        if not watch:
-            workers = max(1, min(workers, len(left)))
+        left, more = [], None
+        if watch:
+            watched = FolderWatch(sources, leave_out=folder, tell=console.err)
+            more = partial(planner.plan_each, stack.enter_context(watched).whole, console.err)
+        else:
+            left = agree(planner.plan(found), state, folder, resume=resume)
+        backends = planner.backends
         executor: Executor
         if ray is None:
+            workers = jobs or default_workers(backends, gpus)
+            if not watch:
+                workers = max(1, min(workers, len(left)))
             executor = Pool(workers, gpus=gpus, shared=[state.lock])
         else:
             if gpu_share is None and all(getattr(backends, stage) == "cpu" for stage in STAGES):
@@ -217,8 +222,9 @@ def batch(
             executor = RayExecutor(
                 ray,
                 folder=folder,
-                inputs=sorted({job.config.input.parent for job in left}),
-                workers=workers,
+                inputs=sources if watch else sorted({job.config.input.parent for job in left}),
+                tasks=None if watch else len(left),
+                workers=jobs,
                 threads=backends.threads or None,
                 gpu_share=gpu_share,
                 notice=view.notice,
@@ -231,6 +237,7 @@ def batch(
             view=view,
             stop=stop.cancel,
             describe=one_line,
+            more=more,
         ).run()
         if report is not None:
             summary.write_json(report)

@@ -21,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
@@ -52,6 +53,8 @@ _LOOK_SECONDS = 2.0
 """How often nodes that have joined are looked for."""
 _PATIENCE_SECONDS = 60.0
 """How long a cluster may be without any node."""
+_MANY = 10_000
+_THREADS = range(1, 257)
 _STORE_BYTES = 100 * 2**20
 """Ray's memory for large objects, of which there are none here; it takes no less than 75 MiB."""
 
@@ -66,7 +69,7 @@ class _Shared:
     token: str
     cwd: Path
     """What relative paths start from."""
-    inputs: Sequence[Path]
+    inputs: Sequence[str | Path]
 
     def problem(self) -> str | None:
         """Why this process's node cannot be used."""
@@ -85,7 +88,7 @@ class _Shared:
             os.chdir(self.cwd)
         except OSError:
             return f"does not see {self.cwd}, the folder in which this program runs"
-        unseen = next((path for path in self.inputs if not path.exists()), None)
+        unseen = next((path for path in self.inputs if not Path(path).exists()), None)
         return None if unseen is None else f"does not see {unseen}"
 
 
@@ -155,6 +158,28 @@ class _Actor:
     deadline: float = float("inf")
 
 
+def check_address(address: str) -> None:
+    """Fail early where there is no cluster: Ray itself would wait for minutes, and print a page.
+
+    Raises:
+        ConfigError: It is no address.
+        BackendUnavailableError: Ray is missing, or no cluster answers.
+    """
+    if find_spec("ray") is None:
+        raise BackendUnavailableError("Ray is missing: pip install '.[ray]'")
+    if address == LOCAL:
+        return
+    parts = _ADDRESS.fullmatch(address)
+    if parts is None:
+        raise ConfigError(f"{address} is no address of a Ray cluster: HOST:PORT or ray://HOST:PORT")
+    try:
+        with socket.create_connection((parts["host"], int(parts["port"])), _CONNECT_SECONDS):
+            return
+    except (OSError, OverflowError) as exc:
+        text = f"no Ray cluster answers at {address}: {exc}"
+        raise BackendUnavailableError(text) from exc
+
+
 class RayExecutor(Closing):
     """An executor (:class:`bgsoft.jobs.task.Executor`) of workers on a Ray cluster.
 
@@ -167,9 +192,9 @@ class RayExecutor(Closing):
             outside; ``local``: a cluster on this machine, which ends with the executor.
         folder: Where the tasks write to.
         inputs: What they read: files or folders.
-        workers: Most tasks at a time; None: as many as the nodes have room for.
-        threads: Cores that a task reserves and plans for; None: two, and more where the workers
-            are fewer than that leaves room for.
+        tasks: How many there will be; None: nobody knows.
+        workers: Most tasks at a time; None: as many as have two cores each.
+        threads: Cores that a task reserves and plans for; None: as many as that leaves.
         gpu_share: The part of a GPU that a task reserves, up to 1; 0: it sees no GPU. None: a half,
             where the cluster has GPUs.
         notice: Called with a line about each node that cannot be used.
@@ -186,13 +211,14 @@ class RayExecutor(Closing):
         address: str,
         *,
         folder: Path,
-        inputs: Sequence[Path] = (),
+        inputs: Sequence[str | Path] = (),
+        tasks: int | None = None,
         workers: int | None = None,
         threads: int | None = None,
         gpu_share: float | None = None,
         notice: Callable[[str], None] = lambda _line: None,
     ) -> None:
-        self._most = workers
+        self._most = min(tasks or _MANY, workers or _MANY)
         self._notice = notice
         self._actors: list[_Actor] = []
         self._unusable: dict[str, str] = {}
@@ -208,7 +234,9 @@ class RayExecutor(Closing):
         self._scratch: TemporaryDirectory[str] | None = None
         try:
             self._connect(address)
-            self._gpu_share, self._threads = self._share(gpu_share, threads)
+            self._gpu_share, self._threads = self._share(
+                gpu_share, threads, 1 if workers else CORES_A_TASK
+            )
             write_whole(marker, "mark for the cluster's nodes", token)
             self._look()
         except BaseException:
@@ -269,10 +297,7 @@ class RayExecutor(Closing):
             self._scratch = None
 
     def _connect(self, address: str) -> None:
-        try:
-            ray: Any = import_module("ray")
-        except ModuleNotFoundError as exc:
-            raise BackendUnavailableError("Ray is missing: pip install '.[ray]'") from exc
+        check_address(address)
         # Older ones warn of what they will no longer do, and what is not needed here.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         options: dict[str, Any] = {}
@@ -290,13 +315,13 @@ class RayExecutor(Closing):
                 "object_store_memory": _STORE_BYTES,
                 "_temp_dir": self._scratch.name,
             }
-        else:
-            _check_answers(address)
+        ray: Any = import_module("ray")
         before = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
         except Exception as exc:
-            text = f"no way into the Ray cluster at {address}: {shorten(str(exc), 300)}"
+            token = "if it asks for a token, set RAY_AUTH_MODE=token"
+            text = f"no way into the Ray cluster at {address} ({token}): {shorten(str(exc), 300)}"
             raise BackendUnavailableError(text) from exc
         finally:
             if threading.current_thread() is threading.main_thread():
@@ -306,19 +331,16 @@ class RayExecutor(Closing):
         # not (2.60).
         ray._private.worker._worker_logs_enabled = False
 
-    def _share(self, gpu_share: float | None, threads: int | None) -> tuple[float, int]:
-        """What a task reserves."""
+    def _share(self, gpu_share: float | None, threads: int | None, least: int) -> tuple[float, int]:
+        """What a task reserves: a part of a GPU, and cores, at least so many where there are."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         if gpu_share is None:
             gpu_share = 1 / TASKS_A_GPU if any(node.get("GPU", 0) >= 1 for node in nodes) else 0.0
         if threads is None:
-            useful = [node for node in nodes if gpu_share == 0 or node.get("GPU", 0) >= 1]
-            cores = [int(node.get("CPU", 0)) for node in useful] or [0]
-            tasks = sum(cores) // CORES_A_TASK
-            if gpu_share > 0:
-                tasks = min(tasks, sum(_tasks_of_gpus(node, gpu_share) for node in useful))
-            tasks = max(1, min(tasks, self._most or tasks))
-            threads = max(1, min(sum(cores) // tasks, max(cores)))
+            room = [sum(_slots(node, cores, gpu_share) for node in nodes) for cores in _THREADS]
+            tasks = max(1, min(self._most, room[_THREADS.index(least)]))
+            fitting = [cores for cores, slots in zip(_THREADS, room, strict=True) if slots >= tasks]
+            threads = max(fitting, default=1)
         return gpu_share, threads
 
     def _look(self) -> None:
@@ -328,10 +350,10 @@ class RayExecutor(Closing):
         hosts: dict[str, str] = {}
         for node in self._ray.nodes():
             if node["Alive"] and node["NodeID"] not in self._unusable:
-                room[node["NodeID"]] = self._slots(node["Resources"])
+                room[node["NodeID"]] = _slots(node["Resources"], self._threads, self._gpu_share)
                 hosts[node["NodeID"]] = f"{node['NodeManagerHostname']} ({node['NodeName']})"
         room.subtract(actor.node for actor in self._actors)
-        while room and (self._most is None or len(self._actors) < self._most):
+        while room and len(self._actors) < self._most:
             ((node_id, slots),) = room.most_common(1)
             if slots <= 0:
                 break
@@ -341,12 +363,6 @@ class RayExecutor(Closing):
             self._manned_at = now
         elif self._unusable or now - self._manned_at > _PATIENCE_SECONDS:
             raise BackendUnavailableError(self._why_nobody())
-
-    def _slots(self, resources: dict[str, float]) -> int:
-        slots = int(resources.get("CPU", 0) // self._threads)
-        if self._gpu_share > 0:
-            slots = min(slots, _tasks_of_gpus(resources, self._gpu_share))
-        return slots
 
     def _why_nobody(self) -> str:
         if self._unusable:
@@ -440,21 +456,12 @@ class RayExecutor(Closing):
             self._updates.append(Finished(actor.task_id, error=WorkerDiedError(reason)))
 
 
-def _tasks_of_gpus(resources: dict[str, float], share: float) -> int:
-    return int(resources.get("GPU", 0)) * int(1 / share)
-
-
-def _check_answers(address: str) -> None:
-    """Ray itself would wait for minutes, and print a page."""
-    parts = _ADDRESS.fullmatch(address)
-    if parts is None:
-        raise ConfigError(f"{address} is no address of a Ray cluster: HOST:PORT or ray://HOST:PORT")
-    try:
-        with socket.create_connection((parts["host"], int(parts["port"])), _CONNECT_SECONDS):
-            return
-    except (OSError, OverflowError) as exc:
-        text = f"no Ray cluster answers at {address}: {exc}"
-        raise BackendUnavailableError(text) from exc
+def _slots(resources: dict[str, float], threads: int, gpu_share: float) -> int:
+    """How many tasks a node has room for."""
+    slots = int(resources.get("CPU", 0)) // threads
+    if gpu_share > 0:
+        slots = min(slots, int(resources.get("GPU", 0)) * int(1 / gpu_share))
+    return slots
 
 
 def _last_line(exc: Exception) -> str:

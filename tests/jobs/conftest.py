@@ -46,8 +46,10 @@ class Nodes:
         unwarned(lambda: self._cluster.remove_node(node, allow_graceful=False))
 
     def clear(self) -> None:
+        """Remove all nodes; returns when the cluster knows."""
         for node in list(self._cluster.worker_nodes):
             self.remove(node)
+        unwarned(self._cluster.wait_for_nodes)
 
     def close(self) -> None:
         unwarned(self._cluster.shutdown)

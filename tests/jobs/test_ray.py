@@ -5,6 +5,7 @@ That tasks run there as in processes of this machine is tested beside those.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 import bgsoft.jobs.ray
+from bgsoft.batch.state import STATE_NAME
 from bgsoft.errors import BackendUnavailableError, ConfigError, OutputError, WorkerDiedError
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.ray import LOCAL, RayExecutor
@@ -26,6 +28,9 @@ from bgsoft.jobs.task import Finished, Retrying, TaskContext, Told, Update
 from tests.jobs.conftest import Nodes
 from tests.jobs.tasks import Here, Wait
 from tests.jobs.test_pool import SECONDS, collect, ends, first_told, wait_until_gone
+from tests.outside import shown_by_ffmpeg
+
+SAMPLE = Path(__file__).parents[2] / "samples/person.mp4"
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ def test_a_killed_node_costs_no_task_and_no_output_twice(
 ) -> None:
     lost, _ = (nodes.add(num_cpus=2) for _ in range(2))
     out = tmp_path / "out"
-    with Driver(RayExecutor(nodes.address, folder=tmp_path)) as driver:
+    with Driver(RayExecutor(nodes.address, folder=tmp_path, threads=1)) as driver:
         tasks = {driver.submit(Append(out, str(i))) for i in range(12)}
         updates: list[Update] = []
         killed: set[object] = set()
@@ -101,14 +106,11 @@ def test_a_node_that_joins_is_used(nodes: Nodes, tmp_path: Path) -> None:
         poll_until(executor, idle=4)
 
 
-def test_shares_of_gpus_are_dealt_out(
-    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shares_of_gpus_are_dealt_out(nodes: Nodes, tmp_path: Path) -> None:
     nodes.add(num_cpus=8)
     nodes.add(num_cpus=7, num_gpus=2)
     seen = []
-    options: dict[str, Any] = {"folder": tmp_path, "threads": 2}
-    with RayExecutor(nodes.address, gpu_share=0.5, **options) as executor:
+    with RayExecutor(nodes.address, folder=tmp_path) as executor:
         for _ in range(5):
             executor.submit(Here())
         until = time.monotonic() + SECONDS
@@ -117,9 +119,31 @@ def test_shares_of_gpus_are_dealt_out(
             seen += [u.message for u in executor.poll(1.0) if isinstance(u, Told)]
         assert executor.poll(2.0) == []
     assert sorted(seen) in ([(0, gpu, 2) for gpu in gpus] for gpus in ("001", "011"))
-    with RayExecutor(nodes.address, workers=1, **options) as executor:
+    with RayExecutor(nodes.address, folder=tmp_path, workers=1, gpu_share=0.0) as executor:
         executor.submit(Here())
-        assert first_told(executor).message == (None, "", 2)
+        assert first_told(executor).message == (None, "", 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "idle", "threads"),
+    [
+        ({}, 3, 2),
+        ({"tasks": 1}, 1, 4),
+        ({"tasks": 9}, 3, 2),
+        ({"workers": 2}, 2, 2),
+        ({"workers": 9}, 6, 1),
+        ({"threads": 1}, 6, 1),
+    ],
+)
+def test_cores_are_dealt_out(
+    nodes: Nodes, tmp_path: Path, options: dict[str, Any], idle: int, threads: int
+) -> None:
+    nodes.add(num_cpus=4)
+    nodes.add(num_cpus=2)
+    with RayExecutor(nodes.address, folder=tmp_path, **options) as executor:
+        poll_until(executor, idle=idle)
+        executor.submit(Here())
+        assert first_told(executor).message == (None, "", threads)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +251,7 @@ def test_a_folder_that_cannot_be_written_to(ray_address: str, tmp_path: Path) ->
 def test_without_ray_the_command_that_installs_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr("bgsoft.jobs.ray.find_spec", {"ray": None}.__getitem__)
     with pytest.raises(BackendUnavailableError, match=r"Ray is missing: pip install '\.\[ray\]'"):
         RayExecutor(LOCAL, folder=tmp_path)
 
@@ -283,3 +307,43 @@ def test_nothing_outlives_a_local_cluster(tmp_path: Path, is_killed: bool) -> No
         assert (tmp_path / "cancelled").exists()
         assert list(folder.iterdir()) == []
         assert not Path(scratch).exists()
+
+
+def test_a_batch_goes_on_when_a_node_is_killed(nodes: Nodes, tmp_path: Path) -> None:
+    lost, _ = (nodes.add(num_cpus=2) for _ in range(2))
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    for number in range(4):
+        shutil.copy(SAMPLE, source / f"{number}.mp4")
+    (source / "broken.mp4").write_bytes(b"no video")
+    command = [sys.executable, "-m", "bgsoft", "batch", "--progress", "json", "--threads", "1"]
+    with subprocess.Popen(
+        [*command, "--ray", nodes.address, "in", "out"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=tmp_path,
+    ) as batch:
+        assert batch.stdout is not None
+        said = []
+        killed: list[int] = []
+        for line in batch.stdout:
+            said.append(json.loads(line))
+            if said[-1]["type"] == "progress" and not killed:
+                running = {int(each["worker"].split()[-1]) for each in said if "worker" in each}
+                killed = [pid for pid in running if parent_of(pid) == raylet_of(lost)]
+                if killed:
+                    for pid in (raylet_of(lost), *killed):
+                        os.kill(pid, signal.SIGKILL)
+        assert batch.stderr is not None
+        errors = batch.stderr.read()
+    assert killed
+    assert errors == "bgsoft: error: 1 of 5 files failed\n"
+    assert batch.returncode == 1
+    assert any(each["type"] == "retry" for each in said)
+    done = [Path(each["output"]).name for each in said if each["type"] == "done"]
+    assert sorted(done) == ["0.mp4", "1.mp4", "2.mp4", "3.mp4"]
+    shown = shown_by_ffmpeg(SAMPLE)
+    assert all(shown_by_ffmpeg(out / name) == shown for name in done)
+    assert {path.name for path in out.iterdir()} == {*done, STATE_NAME}
