@@ -49,6 +49,7 @@ from bgsoft.decode.reader import NOT_SEEKABLE
 from bgsoft.decode.stream import wanted_pts
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
+from bgsoft.media.splice import FORWARD_SECONDS
 from bgsoft.models.catalog import read_spec
 from bgsoft.pipeline.picture import BACKGROUND_RENEWAL, RENEWAL
 from bgsoft.segment.families import FAMILIES
@@ -156,11 +157,12 @@ def read_frames(config: RenderConfig, info: VideoInfo) -> Frames | str:
     first, end = wanted_pts(info, settings)
     start = info.start_pts or 0
     low = start if first is None else max(first, start)
+    leap = FORWARD_SECONDS / info.time_base
     pts, keys = array("q"), array("q")
     clock: int | None = None
     for packet in read_packets(info.path, info.stream_index):
         if packet.dts is not None:
-            if clock is not None and packet.dts < clock:
+            if clock is not None and not 0 <= packet.dts - clock < leap:
                 return "its clock is restarted midway"
             clock = packet.dts
         if packet.is_discard:
