@@ -36,7 +36,6 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,8 +66,9 @@ _SETTLED = 1e-3
 """What is left of earlier masks when they have faded: less than a step of 8 bits."""
 _MOST_LEAD = BACKGROUND_RENEWAL + 4 * RENEWAL
 _RECURRENT_LEAD = BACKGROUND_RENEWAL + RENEWAL
-_DECODING_COST = 0.15
-"""Of a frame that is decoded on the way to a part, as a share of one that is rendered."""
+_DECODING_COST, _LEAD_COST = 0.15, 0.5
+"""Of a frame that is decoded on the way to a part, and of one that leads up to it, as a share of
+one that is rendered."""
 _WORKER_BYTES, _WORKER_BYTES_PER_PIXEL = 350e6, 100
 """Memory that a worker takes: 550 MB at 1080p."""
 _MEMORY_SHARE = 0.8
@@ -226,22 +226,39 @@ def divide(frames: Frames, count: int, lead: int) -> list[Part] | str:
 
 
 def _beginnings(frames: Frames, count: int, lead: int) -> list[int]:
-    """Indices at which parts but the first begin: about evenly, and soon after a key frame."""
+    """Indices at which parts but the first begin, so that the dearest part is as cheap as can be.
+
+    There may be fewer than asked for, where more would not help.
+    """
     total = len(frames.pts)
     possible = range(lead, total - RENEWAL, RENEWAL)
+    before = {0: 0.0} | {at: _cost_before(frames, at, lead) for at in possible}
+
+    def within(limit: float) -> list[int] | None:
+        """The fewest parts that cost up to this each; None: there are none."""
+        begins = [0]
+        while (last := begins[-1]) + limit < total + before[last]:
+            reach = int(last + limit - before[last])
+            after = possible[: bisect_right(possible, reach)]
+            if not after or after[-1] <= last:
+                return None
+            begins.append(after[-1])
+        return begins[1:]
+
+    low, high = 0, total
     chosen: list[int] = []
-    for number in range(1, count):
-        ideal = total * number / count
-        after = chosen[-1] + RENEWAL if chosen else lead
-        near = [at for at in possible if at >= after and abs(at - ideal) <= 2 * RENEWAL]
-        if near:
-            chosen.append(min(near, key=lambda at: _cost(frames, at, ideal, lead)))
+    while high - low > 1:
+        limit = (low + high) // 2
+        found = within(limit)
+        if found is not None and len(found) < count:
+            high, chosen = limit, found
+        else:
+            low = limit
     return chosen
 
 
-def _cost(frames: Frames, begin: int, ideal: float, lead: int) -> float:
-    """What it costs to begin a part here, in rendered frames."""
-    pts: Sequence[int] = frames.pts
-    key = bisect_right(frames.keys, pts[begin - lead]) - 1
-    on_the_way = begin - lead - (bisect_left(pts, frames.keys[key]) if key >= 0 else 0)
-    return abs(begin - ideal) + _DECODING_COST * on_the_way
+def _cost_before(frames: Frames, begin: int, lead: int) -> float:
+    """What it costs to come to where a part begins, in rendered frames."""
+    key = bisect_right(frames.keys, frames.pts[begin - lead]) - 1
+    first = bisect_left(frames.pts, frames.keys[key]) if key >= 0 else 0
+    return _LEAD_COST * lead + _DECODING_COST * (begin - lead - first)
