@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.errors import OutputError
-from bgsoft.models.cache import cache_root
+from bgsoft.models.cache import cache_root, locked
 from bgsoft.outputs import write_whole
 
 _WRITING = threading.Lock()
@@ -50,17 +50,19 @@ class Facts:
     def put(self, name: str, value: Any, *, lasting: bool = True) -> None:
         """Note a fact: anything that JSON can hold, but None.
 
-        Where it is to outlive this process, of two processes at once the later one's facts stay.
+        Processes that note facts at the same time wait for each other.
         """
         self._known[name] = value
         if not lasting:
             return
         with _WRITING, contextlib.suppress(OSError, OutputError):
-            file, path = _read(), _path()
-            facts = self._kept(file) | {name: value}
-            entry = {"circumstances": self._circumstances, "facts": facts}
+            path = _path()
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, "facts", json.dumps(file | {self._subject: entry}))
+            with locked(path.with_suffix(".lock")):
+                file = _read()
+                facts = self._kept(file) | {name: value}
+                entry = {"circumstances": self._circumstances, "facts": facts}
+                write_whole(path, "facts", json.dumps(file | {self._subject: entry}))
 
 
 def _path() -> Path:

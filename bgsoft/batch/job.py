@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,9 @@ class Planner:
         flags: As for :func:`bgsoft.presets.build_config`; those that name a file beside the output
             are templates.
         numbers: Those of files that have one already.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -95,6 +98,8 @@ class Planner:
         self._numbers = dict(numbers)
         self._taken: dict[Path, Path] = {}
         """What is written → the input it comes from."""
+        # What is wrong for every file is better said before the first.
+        self.backends = self._config(Found(Path("in.mp4"), Path()), 1).backends
 
     def plan(self, found: Iterable[Found]) -> list[BatchJob]:
         """The jobs for these files, without those that others of them are rendered to.
@@ -104,27 +109,43 @@ class Planner:
                 wrong.
         """
         jobs = [self._job(each) for each in found]
-        written = {job.config.output.absolute() for job in jobs}
+        written = self._taken.keys() | {job.config.output.absolute() for job in jobs}
         jobs = [job for job in jobs if job.config.input.absolute() not in written]
         for job in jobs:
             self._check_names(job.config)
         return jobs
 
+    def plan_each(
+        self, find: Callable[[], Iterable[Found]], tell: Callable[[str], None]
+    ) -> list[BatchJob]:
+        """The jobs for what is found now; a file that is none is reported, and left out."""
+        jobs = []
+        for found in find():
+            try:
+                jobs += self.plan([found])
+            except ConfigError as exc:
+                tell(f"{found.path}: left out: {exc}")
+        return jobs
+
     def _job(self, found: Found) -> BatchJob:
         path = found.path.absolute()
         number = self._numbers.setdefault(path, 1 + max(self._numbers.values(), default=0))
+        config = self._config(found, number)
+        if _same_file(found.path, config.output):
+            raise ConfigError(
+                f"{config.output} would replace its input: name another folder, or the outputs"
+                " otherwise (--name '{stem}-soft{suffix}')"
+            )
+        return BatchJob(config, number)
+
+    def _config(self, found: Found, number: int) -> RenderConfig:
         beside = {
             key: self._folder / expand(template, found, number)
             for key, template in self._beside.items()
         }
-        output = self._folder / expand(self._name, found, number)
-        if _same_file(found.path, output):
-            raise ConfigError(
-                f"{output} would replace its input: name another folder, or the outputs otherwise"
-                " (--name '{stem}-soft{suffix}')"
-            )
         flags: dict[str, Any] = {**self._flags, TOP: {**self._flags[TOP], **beside}}
-        return BatchJob(build_config(found.path, output, preset=self._preset, flags=flags), number)
+        output = self._folder / expand(self._name, found, number)
+        return build_config(found.path, output, preset=self._preset, flags=flags)
 
     def _check_names(self, config: RenderConfig) -> None:
         for path in filter(None, (*config.videos, config.face_data, config.trace)):

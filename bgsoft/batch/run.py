@@ -6,9 +6,9 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class BatchView:
         """So many files, of which some need no work."""
 
     def more(self, count: int) -> None:
-        """Further files were found."""
+        """So many further files were found."""
 
     def started(self, job: BatchJob, worker: str) -> None:
         """A worker has begun a file."""
@@ -137,18 +137,13 @@ def agree(jobs: Sequence[BatchJob], state: State, folder: Path, *, resume: bool)
     left: list[BatchJob] = []
     existing: list[Path] = []
     for job in jobs:
-        entry = _entry(job, folder)
-        before = known.get(entry.output)
-        if resume and before is not None and _is_done(before, entry, job.config.output):
-            entry = before
-            entry.state = FileState.SKIPPED if before.state is FileState.SKIPPED else FileState.DONE
-        elif job.config.skip_existing and job.config.output.exists():
-            entry.state = FileState.SKIPPED
-        else:
-            left.append(job)
-            if job.config.output.exists() and not job.config.overwrite:
-                existing.append(job.config.output)
+        entry = compared(job, known if resume else {}, folder)
         entries.append(entry)
+        if entry.state.is_settled:
+            continue
+        left.append(job)
+        if job.config.output.exists() and not job.config.overwrite:
+            existing.append(job.config.output)
     if existing:
         files = "1 output exists" if len(existing) == 1 else f"{len(existing)} outputs exist"
         raise OutputError(
@@ -156,6 +151,26 @@ def agree(jobs: Sequence[BatchJob], state: State, folder: Path, *, resume: bool)
         )
     state.begin(entries)
     return left
+
+
+def compared(job: BatchJob, known: Mapping[Path, Entry], folder: Path) -> Entry:
+    """The entry of a job, settled where there is nothing to do.
+
+    Args:
+        job: What is wanted.
+        known: What earlier runs have left.
+        folder: The output folder.
+    """
+    entry = _entry(job, folder)
+    before = known.get(entry.output)
+    if before is not None and before.state is FileState.RUNNING:
+        _clean_up(job)
+    if before is not None and _is_done(before, entry, job.config.output):
+        skipped = before.state is FileState.SKIPPED
+        return replace(before, state=FileState.SKIPPED if skipped else FileState.DONE)
+    if job.config.skip_existing and job.config.output.exists():
+        entry.state = FileState.SKIPPED
+    return entry
 
 
 def _entry(job: BatchJob, folder: Path) -> Entry:
@@ -202,7 +217,7 @@ class Batch:
         view: Is told what happens.
         stop: Set where it is to stop.
         describe: What to say about an error, in one line.
-        more: Asked now and then for further jobs, with entries of their own; None: there are none.
+        more: Asked now and then for further jobs, until it is stopped; None: there are none.
     """
 
     def __init__(
@@ -265,12 +280,13 @@ class Batch:
         if self._more is None or time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
-        jobs = self._more()
-        for job in jobs:
-            self._save(_entry(job, self._folder))
-        self._waiting.extend(jobs)
-        if jobs:
-            self._view.more(len(jobs))
+        for job in self._more():
+            entry = compared(job, self._state.entries, self._folder)
+            if entry.state.is_settled:
+                continue
+            self._save(entry)
+            self._waiting.append(job)
+            self._view.more(1)
 
     def _begin(self) -> None:
         while self._waiting and self._driver.idle and self._summary.full is None:

@@ -133,6 +133,11 @@ class State(Closing):
                 entry.state = FileState(entry.state)
                 self.entries[entry.output] = entry
 
+    @property
+    def numbers(self) -> dict[Path, int]:
+        """Input → its number."""
+        return {entry.input: entry.number for entry in self.entries.values()}
+
     def begin(self, entries: Iterable[Entry]) -> None:
         """Keep these entries, and no others.
 

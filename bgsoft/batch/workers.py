@@ -11,6 +11,8 @@ from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.workers import usable_cores
 
 _CORES_A_FILE = 2
+_LEAST_BY_CORES = 2
+"""On two cores: while one file begins or ends, the other keeps them busy."""
 _FILES_A_GPU = 2
 """One leaves the GPU idle while a file begins and ends."""
 
@@ -39,7 +41,8 @@ def read_gpus(text: str | None) -> list[int]:
 
 def default_workers(config: BackendConfig, gpus: Sequence[int]) -> int:
     """Files at a time, where nobody has said how many."""
-    by_cores = max(1, usable_cores() // _CORES_A_FILE)
+    cores = usable_cores()
+    by_cores = min(cores, max(_LEAST_BY_CORES, cores // _CORES_A_FILE))
     if not may_use_gpu(config) or driver_problem(0) is not None:
         return by_cores
     return min(by_cores, _FILES_A_GPU * max(1, len(gpus)))

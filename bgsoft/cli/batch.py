@@ -73,7 +73,7 @@ def batch(
     jobs: Annotated[
         int | None,
         _work(
-            "Files at a time. [default: one for two cores; with GPUs two for each]",
+            "Files at a time. [default: 2, or half the cores; with GPUs two for each]",
             "--jobs",
             "-j",
             metavar="N",
@@ -126,13 +126,13 @@ def batch(
     from bgsoft.batch.job import Planner
     from bgsoft.batch.run import Batch, agree
     from bgsoft.batch.state import STATE_NAME, State
+    from bgsoft.batch.watch import FolderWatch
     from bgsoft.batch.workers import default_workers, read_gpus
     from bgsoft.cli.batch_view import make_batch_view
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import ExitCode, one_line
     from bgsoft.cli.progress import ProgressKind
     from bgsoft.cli.signals import StopSignals
-    from bgsoft.config import BackendConfig
     from bgsoft.errors import ConfigError, OpenError
     from bgsoft.infer.providers import require_runtime
     from bgsoft.jobs.driver import Driver
@@ -159,7 +159,7 @@ def batch(
         folder = Path(last)
         if not sources:
             raise ConfigError("nothing to render: IN is missing before OUT_DIR")
-        found = list(find(sources, leave_out=folder))
+        found = [] if watch else list(find(sources, leave_out=folder))
         if not found and not watch:
             raise OpenError(f"no videos in {', '.join(sources)}")
         if report is not None:
@@ -173,13 +173,15 @@ def batch(
             name=name,
             preset=preset,
             flags=given,
-            numbers={each.input: each.number for each in state.entries.values() if resume},
+            numbers=state.numbers if resume or watch else {},
         )
-        plan = planner.plan(found)
-        left = agree(plan, state, folder, resume=resume)
-        backends = plan[0].config.backends if plan else BackendConfig()
-        workers = jobs or default_workers(backends, gpus)
-        if not watch:
+        workers = jobs or default_workers(planner.backends, gpus)
+        left, more = [], None
+        if watch:
+            watched = FolderWatch(sources, leave_out=folder, tell=console.err)
+            more = partial(planner.plan_each, stack.enter_context(watched).whole, console.err)
+        else:
+            left = agree(planner.plan(found), state, folder, resume=resume)
             workers = max(1, min(workers, len(left)))
         pool = Pool(workers, gpus=gpus, shared=[state.lock])
         summary = Batch(
@@ -190,6 +192,7 @@ def batch(
             view=view,
             stop=stop.cancel,
             describe=one_line,
+            more=more,
         ).run()
         if report is not None:
             summary.write_json(report)

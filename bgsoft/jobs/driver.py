@@ -25,6 +25,8 @@ from bgsoft.report import Progress
 STALL_SECONDS = 900.0
 """A render watches its own stages; this is for what stands still around it, and leaves time for a
 TensorRT engine to be built."""
+_AWAKE_SECONDS = 5.0
+"""What may lie between two looks beside the waiting itself."""
 _WORTH_ANOTHER_TRY = (WorkerDiedError, StallError, MemoryError)
 
 
@@ -89,6 +91,10 @@ class Driver(Closing):
         self._roots: dict[int, _Root] = {}
         self._ids = count()
         self._updates: list[Update] = []
+        self._polled = time.monotonic()
+        self._now = 0.0
+        """Seconds that this process has been awake: one that was stopped for an hour, with its
+        workers, has not waited for them."""
 
     @property
     def idle(self) -> int:
@@ -115,6 +121,9 @@ class Driver(Closing):
                 self._listen(job, update.message)
             elif isinstance(update, Finished):
                 self._finish(update.task_id, job, update)
+        now = time.monotonic()
+        self._now += min(now - self._polled, timeout + _AWAKE_SECONDS)
+        self._polled = now
         self._watch()
         self._feed()
         updates, self._updates = self._updates, []
@@ -128,13 +137,13 @@ class Driver(Closing):
         while self._queue and self._executor.idle > 0:
             job = self._queue.popleft()
             task_id = self._executor.submit(job.task)
-            job.news_at = time.monotonic()
+            job.news_at = self._now
             job.frames = -1
             self._running[task_id] = job
             self._roots[job.root].running.add(task_id)
 
     def _start(self, job: _Job, update: Started) -> None:
-        job.news_at = time.monotonic()
+        job.news_at = self._now
         root = self._roots[job.root]
         if root.started_at is None:
             root.started_at = job.news_at
@@ -142,7 +151,7 @@ class Driver(Closing):
 
     def _listen(self, job: _Job, message: object) -> None:
         if not isinstance(message, Progress) or message.frames > job.frames:
-            job.news_at = time.monotonic()
+            job.news_at = self._now
         if isinstance(message, Progress):
             job.frames = message.frames
         self._updates.append(Told(job.root, message, job.part))
@@ -206,7 +215,7 @@ class Driver(Closing):
         self._updates.append(Finished(root, result, error, traceback))
 
     def _watch(self) -> None:
-        now = time.monotonic()
+        now = self._now
         if self._timeout is not None:
             for number, root in list(self._roots.items()):
                 if root.started_at is not None and now - root.started_at > self._timeout:

@@ -1,0 +1,128 @@
+"""Watches folders for videos that are put into them, and takes those that are whole."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import importlib.util
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bgsoft.batch.find import Found, find
+from bgsoft.closing import Closing
+from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError
+
+_STILL_SECONDS = 2.0
+"""A file that has not changed for so long may be whole."""
+_SCAN_SECONDS = 60.0
+"""The folders are looked through this often, whatever the system has said."""
+
+
+class FolderWatch(Closing):
+    """What is whole in some sources, each file once for every time that it is written.
+
+    Args:
+        sources: As for :func:`bgsoft.batch.find.find`; folders among them are watched.
+        leave_out: The folder of the outputs.
+        tell: Takes a line about what cannot be looked at.
+
+    Raises:
+        ConfigError: There is no folder among them.
+        BackendUnavailableError: The library that watches is missing.
+    """
+
+    def __init__(
+        self, sources: Sequence[str], *, leave_out: Path, tell: Callable[[str], None]
+    ) -> None:
+        self._sources = sources
+        self._leave_out = leave_out
+        self._tell = tell
+        folders = [source for source in sources if Path(source).is_dir()]
+        if not folders:
+            raise ConfigError("--watch needs a folder to watch")
+        if importlib.util.find_spec("watchfiles") is None:
+            raise BackendUnavailableError("--watch needs watchfiles: pip install '.[watch]'")
+        self._changed = threading.Event()
+        self._changed.set()
+        self._stop = threading.Event()
+        self._scanned = 0.0
+        self._waiting: dict[Path, tuple[Found, tuple[int, int], float]] = {}
+        """File → what was found, its size and time of change, and since when."""
+        self._taken: dict[Path, tuple[int, int]] = {}
+        self._thread = threading.Thread(target=self._listen, args=folders, daemon=True)
+        self._thread.start()
+
+    def whole(self) -> list[Found]:
+        """What has become whole since the last call; returns at once."""
+        now = time.monotonic()
+        if self._changed.is_set() or now - self._scanned > _SCAN_SECONDS:
+            self._changed.clear()
+            self._scanned = now
+            self._scan()
+        ready = []
+        for path, (found, seen, since) in list(self._waiting.items()):
+            stamp = _stamp(path)
+            if stamp is None:
+                del self._waiting[path]
+            elif stamp != seen:
+                self._waiting[path] = (found, stamp, now)
+            elif now - since >= _STILL_SECONDS and not is_being_written(path):
+                del self._waiting[path]
+                self._taken[path] = stamp
+                ready.append(found)
+        return ready
+
+    def _scan(self) -> None:
+        now = time.monotonic()
+        try:
+            for found in find(self._sources, leave_out=self._leave_out):
+                path, stamp = found.path, _stamp(found.path)
+                if stamp is not None and self._taken.get(path) != stamp:
+                    self._waiting.setdefault(path, (found, stamp, now))
+        except BgsoftError as exc:
+            self._tell(str(exc))
+
+    def _listen(self, *folders: str) -> None:
+        from watchfiles import watch
+
+        try:
+            for _changes in watch(*folders, stop_event=self._stop, debounce=500):
+                self._changed.set()
+        except OSError as exc:
+            if not self._stop.is_set():
+                self._tell(f"cannot watch any more: {exc}; looking every {_SCAN_SECONDS:.0f} s")
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether any process has a file open for writing, as far as the system tells.
+
+    It grants a lease for reading only where none has. It knows of this machine's processes alone,
+    and grants none on other people's files.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as exc:
+        return exc.errno == errno.EAGAIN
+    finally:
+        os.close(descriptor)
+    return False

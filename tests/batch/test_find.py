@@ -1,0 +1,183 @@
+"""What a batch takes, and under which names it writes."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bgsoft.batch.find import Found, find, read_list
+from bgsoft.batch.job import Planner
+from bgsoft.batch.names import expand
+from bgsoft.batch.watch import is_being_written
+from bgsoft.errors import ConfigError, OpenError
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    top = tmp_path / "in"
+    for name in (
+        *("b.mp4", "a.MOV", "notes.txt", ".hidden.mp4", "no ending"),
+        *("2024/may/c.mkv", "2024/d [1].avi", ".trash/e.mp4", "out/f.mp4"),
+    ):
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    return top
+
+
+def names(top: Path, *sources: str) -> list[tuple[str, str]]:
+    found = find(sources, leave_out=top / "out")
+    return [(str(each.path.relative_to(top)), str(each.folder)) for each in found]
+
+
+def test_a_folder_is_searched_to_the_bottom(tree: Path) -> None:
+    assert names(tree, str(tree)) == [
+        ("a.MOV", "."),
+        ("b.mp4", "."),
+        ("2024/d [1].avi", "2024"),
+        ("2024/may/c.mkv", "2024/may"),
+    ]
+
+
+def test_patterns_files_and_folders_together_each_file_once(tree: Path) -> None:
+    sources = (f"{tree}/**/*.mkv", str(tree / "2024"), str(tree / "notes.txt"))
+    assert names(tree, *sources) == [
+        ("2024/may/c.mkv", "."),
+        ("2024/d [1].avi", "."),
+        ("notes.txt", "."),
+    ]
+
+
+def test_a_name_with_brackets_is_no_pattern(tree: Path) -> None:
+    assert names(tree, str(tree / "2024" / "d [1].avi")) == [("2024/d [1].avi", ".")]
+
+
+@pytest.mark.parametrize("source", ["gone.mp4", "gone/*.mp4"])
+def test_what_is_not_there_is_an_error(tmp_path: Path, source: str) -> None:
+    with pytest.raises(OpenError, match="gone"):
+        list(find([str(tmp_path / source)], leave_out=tmp_path / "out"))
+
+
+@pytest.mark.parametrize("data", [b"a.mp4\n\nb \xff.mp4\r\n", b"a.mp4\0b \xff.mp4\0"])
+@pytest.mark.parametrize("standard", [False, True])
+def test_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, standard: bool
+) -> None:
+    (tmp_path / "list").write_bytes(data)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    read = read_list("-" if standard else str(tmp_path / "list"))
+    assert read == ["a.mp4", os.fsdecode(b"b \xff.mp4")]
+
+
+def test_a_list_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the list"):
+        read_list(str(tmp_path / "gone"))
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{stem}{suffix}", "may/holiday.mp4"),
+        ("{stem}-soft.mkv", "may/holiday-soft.mkv"),
+        ("{index:03}.mp4", "may/007.mp4"),
+        ("{parent}-{stem}.mp4", "may-holiday.mp4"),
+        ("all/{stem}.mp4", "may/all/holiday.mp4"),
+        ("{{{stem}}}.mp4", "may/{holiday}.mp4"),
+    ],
+)
+def test_templates(template: str, name: str) -> None:
+    assert expand(template, Found(Path("x/may/holiday.mp4"), Path("may")), 7) == Path(name)
+
+
+def test_a_kind_that_is_not_written_becomes_matroska() -> None:
+    assert expand("{stem}{suffix}", Found(Path("a.wmv"), Path()), 1) == Path("a.mkv")
+    assert expand("{stem}{suffix}", Found(Path("a.MOV"), Path()), 1) == Path("a.MOV")
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{stm}.mp4", "{stem.__class__}.mp4", "{stem", "{}.mp4", "../{stem}.mp4", "/tmp/a.mp4", "."],
+)
+def test_bad_templates(template: str) -> None:
+    with pytest.raises(ConfigError):
+        expand(template, Found(Path("a.mp4"), Path()), 1)
+
+
+def planner(folder: Path, **changes: Any) -> Planner:
+    values: dict[str, Any] = {
+        "name": "{stem}{suffix}",
+        "preset": "soft",
+        "flags": {},
+        "numbers": {},
+    }
+    return Planner(folder, **{**values, **changes})
+
+
+def test_two_files_of_one_name_are_an_error_before_any_work(tmp_path: Path) -> None:
+    found = [Found(Path("x/a.mp4"), Path()), Found(Path("y/a.mp4"), Path())]
+    with pytest.raises(ConfigError, match=r"x/a.mp4 and y/a.mp4 would both become .*a.mp4"):
+        planner(tmp_path).plan(found)
+    flags = {"": {"matte_out": Path("matte.mkv")}}
+    with pytest.raises(ConfigError, match=r"matte.mkv"):
+        planner(tmp_path, name="{index}.mp4", flags=flags).plan(found)
+
+
+def test_files_beside_the_output_have_names_of_their_own(tmp_path: Path) -> None:
+    flags = {"": {"matte_out": Path("{stem}-matte.mkv"), "trace": Path("t/{index}.json")}}
+    (job,) = planner(tmp_path, flags=flags).plan([Found(Path("x/a.mp4"), Path("x"))])
+    assert job.config.matte_out == tmp_path / "x" / "a-matte.mkv"
+    assert job.config.trace == tmp_path / "x" / "t" / "1.json"
+
+
+def test_outputs_are_no_inputs(tmp_path: Path) -> None:
+    """Of a second run over a folder that holds both."""
+    found = [Found(tmp_path / name, Path()) for name in ("a-soft.mp4", "a.mp4")]
+    jobs = planner(tmp_path, name="{stem}-soft{suffix}").plan(found)
+    assert [job.config.input.name for job in jobs] == ["a.mp4"]
+
+
+def test_an_input_is_never_its_own_output(tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").write_bytes(b"x")
+    with pytest.raises(ConfigError, match="would replace its input"):
+        planner(tmp_path).plan([Found(tmp_path / "a.mp4", Path())])
+
+
+def test_numbers_stay_when_files_are_added(tmp_path: Path) -> None:
+    old = Path("b.mp4").absolute()
+    jobs = planner(tmp_path, numbers={old: 1}).plan(
+        [Found(Path("a.mp4"), Path()), Found(Path("b.mp4"), Path())]
+    )
+    assert {job.config.input.name: job.number for job in jobs} == {"a.mp4": 2, "b.mp4": 1}
+
+
+def test_a_wrong_setting_is_an_error_before_any_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="unknown preset"):
+        planner(tmp_path, preset="nonesuch")
+
+
+def test_the_fingerprint_is_that_of_what_is_seen(tmp_path: Path) -> None:
+    def fingerprint(**flags: Any) -> str:
+        (job,) = planner(tmp_path, flags=flags).plan([Found(Path("a.mp4"), Path())])
+        return job.fingerprint
+
+    plain = fingerprint()
+    assert fingerprint(backends={"threads": 3}) == plain
+    assert fingerprint(**{"": {"overwrite": True}}) == plain
+    assert fingerprint(matte={"feather_pct": 3.0}) != plain
+    assert fingerprint(**{"": {"start_seconds": 3.0}}) != plain
+
+
+def test_a_file_that_is_open_for_writing_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    with path.open("wb") as file:
+        file.write(b"x")
+        file.flush()
+        assert is_being_written(path)
+    assert not is_being_written(path)
+    with path.open("rb"):
+        assert not is_being_written(path)

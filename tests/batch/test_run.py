@@ -1,0 +1,186 @@
+"""The loop over a batch's files, with an executor whose workers only exist in the test."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bgsoft.batch.find import Found
+from bgsoft.batch.job import BatchJob, Planner
+from bgsoft.batch.run import Batch, BatchView, Summary, _together, agree
+from bgsoft.batch.state import FileState, State
+from bgsoft.errors import DecodeError, DiskFullError, StallError
+from bgsoft.jobs.driver import Driver
+from bgsoft.jobs.task import Finished, Started, Task, Update
+from bgsoft.report import Progress, RenderReport
+
+Render = Callable[[BatchJob], object]
+
+
+class FakeExecutor:
+    """Finishes one task a poll, with what ``render`` returns or raises."""
+
+    def __init__(self, workers: int, render: Render) -> None:
+        self._workers = workers
+        self._render = render
+        self._tasks: deque[tuple[int, BatchJob]] = deque()
+        self.submitted: list[str] = []
+        self.closed = False
+
+    @property
+    def idle(self) -> int:
+        return self._workers - len(self._tasks)
+
+    def submit(self, task: Task) -> int:
+        assert isinstance(task, BatchJob)
+        self._tasks.append((len(self.submitted), task))
+        self.submitted.append(task.config.input.stem)
+        return len(self.submitted) - 1
+
+    def poll(self, timeout: float) -> list[Update]:
+        if not self._tasks:
+            return []
+        task_id, job = self._tasks.popleft()
+        try:
+            end = Finished(task_id, self._render(job))
+        except Exception as exc:
+            end = Finished(task_id, error=exc)
+        return [Started(task_id, "fake"), end]
+
+    def kill(self, task_id: int, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def done(job: BatchJob) -> RenderReport:
+    job.config.output.write_bytes(b"video")
+    return RenderReport(
+        bgsoft_version="0",
+        input=str(job.config.input),
+        output=str(job.config.output),
+        frames_encoded=10,
+        settings={},
+        peak_rss_bytes=1,
+    )
+
+
+class Run:
+    """A batch of files a, b, c, …"""
+
+    def __init__(self, top: Path, files: str = "abcdef", workers: int = 2) -> None:
+        self.folder = top / "out"
+        self.folder.mkdir(exist_ok=True)
+        self._files, self._workers = files, workers
+        self.stop = threading.Event()
+        self.view = BatchView()
+
+    def __call__(self, render: Render, *, resume: bool = False) -> Summary:
+        planner = Planner(self.folder, name="{stem}{suffix}", preset="soft", flags={}, numbers={})
+        jobs = planner.plan(Found(Path(f"{name}.mp4"), Path()) for name in self._files)
+        self.executor = FakeExecutor(self._workers, render)
+        with State(self.folder) as state:
+            summary = Batch(
+                agree(jobs, state, self.folder, resume=resume),
+                Driver(self.executor),
+                state,
+                self.folder,
+                view=self.view,
+                stop=self.stop,
+                describe=str,
+            ).run()
+        assert self.executor.closed
+        return summary
+
+
+def test_a_file_that_fails_ends_nothing(tmp_path: Path) -> None:
+    def render(job: BatchJob) -> RenderReport:
+        if job.config.input.stem in "bd":
+            raise DecodeError("broken")
+        return done(job)
+
+    summary = Run(tmp_path)(render)
+    assert [entry.reason for entry in summary.failed] == ["broken", "broken"]
+    assert [str(entry.output) for entry in summary.failed] == ["b.mp4", "d.mp4"]
+    assert (summary.rendered, summary.frames, summary.left) == (4, 40, 0)
+
+
+def test_a_full_disk_stops_new_files_and_keeps_them_for_later(tmp_path: Path) -> None:
+    def render(job: BatchJob) -> RenderReport:
+        if job.config.input.stem == "b":
+            raise DiskFullError("disk full")
+        return done(job)
+
+    run = Run(tmp_path)
+    summary = run(render)
+    assert run.executor.submitted == ["a", "b", "c"]  # c was running
+    assert str(summary.full) == "disk full"
+    assert (summary.rendered, summary.left, summary.failed) == (2, 4, [])
+    assert run(done, resume=True).rendered == 4
+    assert run.executor.submitted == ["b", "d", "e", "f"]
+
+
+def test_a_stage_that_stands_still_is_tried_again_and_then_reported(tmp_path: Path) -> None:
+    def render(job: BatchJob) -> RenderReport:
+        raise StallError("no frame", stage="encode")
+
+    run = Run(tmp_path, "a")
+    (entry,) = run(render).failed
+    assert run.executor.submitted == ["a", "a"]
+    assert (entry.attempts, entry.reason) == (2, "no frame")
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_what_runs_when_it_is_stopped_is_left_for_later(tmp_path: Path, published: bool) -> None:
+    """Unless its output was whole, and only the word of it came too late."""
+    run = Run(tmp_path, workers=1)
+
+    def render(job: BatchJob) -> RenderReport:
+        if job.config.input.stem == "a":
+            return done(job)
+        run.stop.set()
+        if published:
+            done(job)
+        raise AssertionError("never asked")
+
+    class Deaf(FakeExecutor):
+        def poll(self, timeout: float) -> list[Update]:
+            return [] if len(self.submitted) > 1 and self._hang() else super().poll(timeout)
+
+        def _hang(self) -> bool:
+            try:
+                self._render(self._tasks[0][1])
+            except AssertionError:
+                return True
+            return False
+
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(f"{__name__}.FakeExecutor", Deaf)
+    summary = run(render)
+    monkey.undo()
+    states = [entry.state for entry in summary.entries]
+    second = FileState.DONE if published else FileState.WAITING
+    assert states == [FileState.DONE, second, *[FileState.WAITING] * 4]
+    assert summary.stopped
+    run.stop.clear()
+    assert run(done, resume=True).left == 0
+
+
+@pytest.mark.parametrize(("totals", "total"), [((10, 20), 30), ((10, None), None)])
+def test_the_parts_of_a_file_are_shown_as_one(
+    totals: tuple[int | None, ...], total: int | None
+) -> None:
+    parts = [
+        Progress(
+            frames=4, total=each, elapsed_seconds=1.0, fps=2.0, eta_seconds=at, load={"encode": 1}
+        )
+        for at, each in enumerate(totals)
+    ]
+    shown = _together(parts)
+    assert (shown.frames, shown.total, shown.fps, shown.eta_seconds) == (8, total, 4.0, 1)
+    assert _together(parts[:1]) is parts[0]

@@ -1,0 +1,245 @@
+"""``bgsoft batch`` as a whole, over folders of small videos."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bgsoft.batch.state import STATE_NAME
+from tests.batch.kill import batch_command, frames_of, kill_and_resume
+from tests.synthetic import VideoSpec, regular_times, truncate, write_video
+
+from .conftest import Run
+
+FRAMES = 12
+
+
+def make(path: Path, frames: int = FRAMES) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_video(path, VideoSpec(times=regular_times(frames)))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Good files in a tree, and broken ones among them."""
+    top = tmp_path_factory.mktemp("in")
+    make(top / "a.mp4")
+    make(top / "deep" / "er" / "b.mkv")
+    (top / "empty.mp4").touch()
+    truncate(make(top / "cut.mp4", 60), 0.4)
+    (top / "text.mov").write_text("no video")
+    (top / "readme.txt").write_text("not taken")
+    make(top / "z.mp4")
+    return top
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def test_a_folder_with_broken_files_in_it(run: Run, source: Path, tmp_path: Path) -> None:
+    target, report = tmp_path / "new" / "out", tmp_path / "report.json"
+    outcome = run("batch", source, target, "--report", report)
+    assert outcome.code == 1
+    assert outcome.out == ""
+    assert files(target) == [STATE_NAME, "a.mp4", "deep/er/b.mkv", "z.mp4"]
+    for name in ("a.mp4", "deep/er/b.mkv", "z.mp4"):
+        assert frames_of(target / name) == FRAMES
+    lines = outcome.err.splitlines()
+    assert len([line for line in lines if line.startswith("[")]) == 6
+    assert [line.split(": ")[0] for line in lines[-4:-1]] == ["failed"] * 3
+    assert lines[-1] == "bgsoft: error: 3 of 6 files failed"
+    for name in ("empty.mp4", "cut.mp4", "text.mov"):
+        assert sum(name in line for line in lines[-4:-1]) == 1
+    told = json.loads(report.read_text())
+    assert told["counts"] == {"waiting": 0, "running": 0, "done": 3, "skipped": 0, "failed": 3}
+    assert told["frames"] == 3 * FRAMES
+    states = {Path(each["input"]).name: each for each in told["files"]}
+    assert states["a.mp4"]["report"]["frames_encoded"] == FRAMES
+    assert states["empty.mp4"]["reason"].endswith("is empty (0 bytes)")
+
+    (source / "text.mov").unlink()
+    before = (target / "a.mp4").stat().st_mtime_ns
+    again = run("batch", source, target, "--resume", "--progress", "json")
+    assert again.code == 1
+    told = [json.loads(line) for line in again.out.splitlines()]
+    assert told[0] == {"type": "begin", "files": 5, "settled": 3}
+    assert [each["type"] for each in told].count("failed") == 2
+    assert told[-1]["counts"]["done"] == 3
+    assert (target / "a.mp4").stat().st_mtime_ns == before
+
+
+def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make(tmp_path / "in" / f"{name}.mp4")
+    target = tmp_path / "out"
+    outcome = run(
+        *("batch", tmp_path / "in", target, "--name", "{index:02}-{stem}.mkv", "--duration", "0.2"),
+        *("--matte-out", "{stem}-matte.mkv", "--codec", "ffv1", "--jobs", 1, "-q"),
+    )
+    assert (outcome.code, outcome.err) == (0, "")
+    names = ["01-a.mkv", "02-b.mkv", "a-matte.mkv", "b-matte.mkv"]
+    assert files(target) == [STATE_NAME, *names]
+    assert [frames_of(target / name) for name in names] == [5] * 4
+    skipped = run(
+        "batch",
+        tmp_path / "in",
+        target,
+        "--name",
+        "{index:02}-{stem}.mkv",
+        "-q",
+        "--skip-existing",
+        "--jobs",
+        1,
+    )
+    assert (skipped.code, skipped.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (["{in}"], 2, "IN is missing"),
+        (["{in}/gone", "{out}"], 3, "no such file or folder"),
+        (["{in}/nothing", "{out}"], 3, "no videos in"),
+        (["{in}", "{out}", "--preset", "nonesuch"], 2, "unknown preset"),
+        (["{in}", "{out}", "--gpu", "one"], 2, "--gpu must be numbers"),
+        (["{in}", "{out}", "--gpu", "0,0"], 2, "twice"),
+        (["{in}", "{out}", "--timeout", "-1"], 2, "--timeout"),
+        (["{in}", "{out}", "--name", "same.mp4"], 2, "would both become"),
+        (["{in}", "{in}"], 2, "would replace its input"),
+        (["{in}", "{out}", "--skip-existing", "-y"], 2, "exclude each other"),
+        (["{in}/a.mp4", "{out}", "--watch"], 2, "needs a folder"),
+        (["{in}", "{in}/a.mp4/out"], 5, "cannot make the folder"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_made(
+    run: Run, tmp_path: Path, argv: list[str], code: int, words: str
+) -> None:
+    source = tmp_path / "in"
+    (source / "nothing").mkdir(parents=True)
+    for name in ("a.mp4", "b.mp4"):
+        (source / name).write_bytes(b"x")
+    outcome = run(
+        "batch", *(each.format(**{"in": source, "out": tmp_path / "out"}) for each in argv)
+    )
+    assert outcome.code == code
+    assert words in outcome.error_line
+    assert files(tmp_path) == ["in/a.mp4", "in/b.mp4"]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A batch with one file done and more to do."""
+    make(tmp_path / "in" / "0.mp4")
+    for number in range(1, 4):
+        make(tmp_path / "in" / f"{number}.mp4", 3000)
+    command = batch_command(tmp_path / "in", tmp_path / "out", "--jobs", "2")
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    until = time.monotonic() + 60
+    while not (tmp_path / "out" / "0.mp4").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_soon_and_leaves_what_resume_needs(
+    running: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
+) -> None:
+    """As Ctrl-C does: it reaches the workers, too."""
+    started = time.monotonic()
+    os.killpg(running.pid, number) if number is signal.SIGINT else running.send_signal(number)
+    _, err = running.communicate(timeout=60)
+    assert time.monotonic() - started < 30  # rather than the minute that is left
+    word, code = ("interrupted", 130) if number is signal.SIGINT else ("terminated", 143)
+    assert running.returncode == code
+    assert err == f"bgsoft: error: {word}; 3 of 4 files are left: go on with --resume\n"
+    assert files(tmp_path / "out") == [STATE_NAME, "0.mp4"]
+
+
+def test_a_worker_that_is_killed_costs_a_try(
+    running: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    assert len(children) == 2
+    for child in children:
+        os.kill(int(child), signal.SIGKILL)
+    time.sleep(0.5)
+    os.killpg(running.pid, signal.SIGINT)
+    running.communicate(timeout=60)
+    assert running.returncode == 130
+    again = subprocess.run(
+        [*batch_command(tmp_path / "in", tmp_path / "out"), "--duration", "0.2"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert again.returncode == 5  # 0.mp4 is there, with other settings
+    assert files(tmp_path / "out") == [STATE_NAME, "0.mp4"]
+
+
+def test_a_file_that_takes_too_long_is_given_up(run: Run, tmp_path: Path) -> None:
+    make(tmp_path / "in" / "long.mp4", 3000)
+    outcome = run("batch", tmp_path / "in", tmp_path / "out", "--timeout", "0.5")
+    assert outcome.code == 1
+    assert "not done after 0.5 s" in outcome.err
+    assert files(tmp_path / "out") == [STATE_NAME]
+
+
+def test_killed_at_random_it_ends_with_every_file_whole(tmp_path: Path) -> None:
+    """``scripts/kill_batch.py`` does it for longer."""
+    for number in range(6):
+        make(tmp_path / "in" / f"d{number % 2}" / f"{number}.mp4", 250)
+    (tmp_path / "out").mkdir()
+    killed = kill_and_resume(
+        tmp_path / "in", tmp_path / "out", 250, kills=4, longest_seconds=2.0, seed=3
+    )
+    assert killed > 0
+
+
+def test_watching_takes_what_is_whole(tmp_path: Path) -> None:
+    pytest.importorskip("watchfiles")
+    source, target = tmp_path / "in", tmp_path / "out"
+    first = make(source / "first.mp4")
+    command = [sys.executable, "-m", "bgsoft", "batch", str(source), str(target), "--watch", "-q"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(target / "first.mp4")
+        data = first.read_bytes()
+        with (source / "second.mp4").open("wb") as file:
+            for at in range(0, len(data), len(data) // 4):
+                file.write(data[at : at + len(data) // 4])
+                file.flush()
+                time.sleep(1.0)
+        (tmp_path / "moved.mp4").write_bytes(data)
+        (source / "sub").mkdir()
+        (tmp_path / "moved.mp4").rename(source / "sub" / "moved.mp4")
+        wait_for(target / "second.mp4")
+        wait_for(target / "sub" / "moved.mp4")
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "bgsoft: error: interrupted; 0 of 3 files are left: go on with --resume\n"
+    assert files(target) == [STATE_NAME, "first.mp4", "second.mp4", "sub/moved.mp4"]
+    assert frames_of(target / "second.mp4") == FRAMES
+
+
+def wait_for(path: Path) -> None:
+    until = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < until, path
+        time.sleep(0.05)

@@ -1,0 +1,67 @@
+"""``bgsoft render`` in the loops that people write, several at a time, from an empty cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.batch.kill import frames_of
+from tests.synthetic import VideoSpec, regular_times, write_video
+
+FRAMES = 6
+RENDER = 'bgsoft render "$1" "out/${1##*/}" --skip-existing'
+LOOPS = {
+    "while": 'while read -r f; do set -- "$f"; ' + RENDER + " || bad=1; done < list",
+    "xargs": "xargs -P4 -I@ bash -c '" + RENDER + "' - @ < list || bad=1",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    for number in (1, 2, 4):
+        spec = VideoSpec(times=regular_times(FRAMES))
+        write_video(tmp_path / "in" / f"{number} clip.mp4", spec)
+    (tmp_path / "in" / "3 broken.mp4").write_bytes(b"no video")
+    names = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "in").iterdir())
+    (tmp_path / "list").write_text("".join(f"{name}\n" for name in names))
+    return tmp_path
+
+
+def run(loop: str, folder: Path) -> tuple[int, list[str]]:
+    path = Path(__file__).parents[2]
+    script = f'bgsoft() {{ "{sys.executable}" -m bgsoft "$@"; }}; export -f bgsoft; {LOOPS[loop]}'
+    done = subprocess.run(
+        ["bash", "-c", script + "; exit ${bad:-0}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(path), "BGSOFT_CACHE": str(folder / "cache")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == ""
+    return done.returncode, sorted(done.stderr.splitlines())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_every_file_has_a_line_and_one_that_fails_stops_nothing(loop: str, folder: Path) -> None:
+    code, lines = run(loop, folder)
+    assert code == 1
+    lines = [line for line in lines if "notice: made the folder out" not in line]
+    lines = [line for line in lines if ": fallback: " not in line]
+    assert [line.split(":")[0] for line in lines] == [
+        "bgsoft",
+        *(f"out/{number} clip.mp4" for number in (1, 2, 4)),
+    ]
+    assert "3 broken.mp4" in lines[0]
+    names = sorted(path.name for path in (folder / "out").iterdir())
+    assert names == [f"{number} clip.mp4" for number in (1, 2, 4)]
+    assert [frames_of(folder / "out" / name) for name in names] == [FRAMES] * 3
+    code, lines = run(loop, folder)
+    assert code == 1
+    assert [line.endswith(": exists, skipped") for line in lines] == [False, True, True, True]
