@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,19 @@ def test_a_task_plans_and_renders_what_needs_no_parts(clip: Path, tmp_path: Path
 def test_a_short_video_is_not_divided_by_itself(clip: Path, tmp_path: Path) -> None:
     config = settings(clip, tmp_path / "out.mp4", threads=16, **LOOK)
     assert plan_render(config) == Whole()
+
+
+def test_a_batch_divides_its_files_where_that_is_asked_for(clip: Path, tmp_path: Path) -> None:
+    source, target, saved = tmp_path / "in", tmp_path / "out", tmp_path / "report.json"
+    source.mkdir()
+    (source / "long.mkv").symlink_to(clip)
+    times = regular_times(12)
+    write_video(source / "short.mkv", VideoSpec(times=times, options={"preset": "ultrafast"}))
+    command = [sys.executable, "-m", "bgsoft", "batch", str(source), str(target), "--jobs", "2"]
+    flags = ["--chunks", "2", "--face", "off", "--matte", "fast", "--report", str(saved)]
+    done = subprocess.run(command + flags, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    reports = [file["report"] for file in json.loads(saved.read_text())["files"]]
+    assert [len(report["parts"]) for report in reports] == [2, 0]
+    assert [report["frames_encoded"] for report in reports] == [FRAMES, 12]
+    assert not [path for path in target.iterdir() if path.name.endswith(".chunks")]
