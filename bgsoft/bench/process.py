@@ -137,6 +137,7 @@ def run_render(config: RenderConfig, folder: Path, *extra: str) -> Run:
     command = [
         *(sys.executable, "-m", "bgsoft", "render", str(config.input), str(config.output)),
         *("--preset", str(preset), "-y", "-q", "--progress", "none", "--report", str(report)),
+        *("--chunks", "1"),  # in parts, times to a first frame say nothing
         *extra,
     ]
     if config.duration_seconds is not None:

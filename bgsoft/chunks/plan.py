@@ -69,8 +69,8 @@ _RECURRENT_LEAD = BACKGROUND_RENEWAL + RENEWAL
 _DECODING_COST, _LEAD_COST = 0.15, 0.5
 """Of a frame that is decoded on the way to a part, and of one that leads up to it, as a share of
 one that is rendered."""
-_WORKER_BYTES, _WORKER_BYTES_PER_PIXEL = 350e6, 100
-"""Memory that a worker takes: 550 MB at 1080p."""
+_WORKER_BYTES, _WORKER_BYTES_ON_GPU, _WORKER_BYTES_PER_PIXEL = 350e6, 2.5e9, 100
+"""Memory that a worker takes: 550 MB at 1080p. CUDA's libraries want more."""
 _MEMORY_SHARE = 0.8
 
 
@@ -94,8 +94,9 @@ def workers_for(config: RenderConfig, info: VideoInfo) -> int:
     if _on_gpu(config):
         workers = min(workers, _WORKERS_PER_GPU)
     pixels = info.format.width * info.format.height
-    room = _free_bytes() * _MEMORY_SHARE / (_WORKER_BYTES + _WORKER_BYTES_PER_PIXEL * pixels)
-    return max(1, min(workers, int(room)))
+    least = _WORKER_BYTES_ON_GPU if _on_gpu(config) else _WORKER_BYTES
+    room = _free_bytes() * _MEMORY_SHARE / (least + _WORKER_BYTES_PER_PIXEL * pixels)
+    return max(1, int(min(workers, room)))
 
 
 def _on_gpu(config: RenderConfig) -> bool:
