@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from bgsoft import errors
     from bgsoft.api import render
+    from bgsoft.chunks.run import render_config
     from bgsoft.config import RenderConfig
     from bgsoft.errors import BgsoftError
-    from bgsoft.rendering import render_config
     from bgsoft.report import Event, Progress, RenderReport
 
 _HOME = {
@@ -41,7 +41,7 @@ _HOME = {
     "RenderConfig": ("bgsoft.config", "RenderConfig"),
     "RenderReport": ("bgsoft.report", "RenderReport"),
     "render": ("bgsoft.api", "render"),
-    "render_config": ("bgsoft.rendering", "render_config"),
+    "render_config": ("bgsoft.chunks.run", "render_config"),
 }
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from bgsoft import config
+from bgsoft.chunks.run import render_config
 from bgsoft.errors import BgsoftError
 from bgsoft.options import OPTIONS, in_keywords, settings_from_options
 from bgsoft.presets import DEFAULT_PRESET, build_config
-from bgsoft.rendering import render_config
 from bgsoft.report import Event, Progress, RenderReport
 
 FilePath: TypeAlias = str | PathLike[str]
@@ -146,8 +146,8 @@ def render(
         overwrite: Replace OUT, and what is written beside it, where that exists.
         skip_existing: Do nothing, successfully, if OUT exists.
         report: Write what was done, how fast and by what, as JSON.
-        chunks: Render a long video in this many parts side by side, and join them; auto does so
-            where it pays. A render in parts that was interrupted goes on where it was. [default:
+        chunks: Render a long video in up to this many parts side by side, and join them; auto does
+            so where it pays. A render in parts that was interrupted goes on where it was. [default:
             auto]
         trace: Write what each thread and GPU stream did when; open it in ui.perfetto.dev.
         on_progress: Called about ten times a second, from the calling thread.
@@ -160,7 +160,7 @@ def render(
 
     Raises:
         ConfigError: A value is out of range, or fits neither input nor output.
-        BgsoftError: As :func:`bgsoft.rendering.render_config`.
+        BgsoftError: As :func:`bgsoft.chunks.run.render_config`.
     """
     given = {name: value for name, value in locals().items() if name in OPTIONS}
     try:

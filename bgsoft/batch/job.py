@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ _NO_PART_OF_THE_RESULT = (
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """A file to render. A task for an executor; returns the RenderReport."""
+    """A file to render. A task for an executor; leads to the RenderReport."""
 
     config: RenderConfig
     number: int
@@ -40,20 +40,11 @@ class BatchJob:
         return str(self.config.input)
 
     def run(self, context: TaskContext) -> object:
-        from bgsoft.rendering import render_config
+        from bgsoft.chunks.tasks import PlanRender
 
-        own = self.config.backends
-        backends = replace(
-            own,
-            threads=own.threads or context.threads,
-            gpu=own.gpu if context.gpu is None else context.gpu,
-        )
-        return render_config(
-            replace(self.config, backends=backends),
-            on_progress=context.tell,
-            on_event=context.tell,
-            cancel=context.cancel,
-        )
+        # The files fill the machine: one is divided only where that was asked for.
+        workers = 1 if self.config.chunks is None else None
+        return PlanRender(self.config, workers).run(context)
 
     @property
     def fingerprint(self) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from bgsoft import __version__
 from bgsoft.batch.job import BatchJob
 from bgsoft.batch.state import Entry, FileState, State, signature
+from bgsoft.chunks.run import after_failure
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, RenderCancelledError
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Retrying, Started, Told
@@ -245,7 +246,7 @@ class Batch:
         self._more = more
         self._looked_at = 0.0
         self._running: dict[int, _Running] = {}
-        self._failed: list[BatchJob] = []
+        self._failed: list[tuple[BatchJob, BaseException]] = []
         self._folders = ExitStack()
         self._started = time.perf_counter()
         self._summary = Summary(0.0, [])
@@ -347,7 +348,8 @@ class Batch:
         self, job: BatchJob, entry: Entry, error: BaseException, traceback: str | None
     ) -> None:
         _clean_up(job)
-        self._failed.append(job)
+        after_failure(job.config, error)
+        self._failed.append((job, error))
         entry.state, entry.reason = FileState.FAILED, self._describe(error)
         self._save(entry)
         self._view.failed(job, error, traceback)
@@ -368,8 +370,9 @@ class Batch:
                 entry.state = FileState.DONE
                 self._save(entry)
         self._running.clear()
-        for job in self._failed:
-            _clean_up(job)  # of those that ran out of time, the worker may have lived on a moment
+        for job, error in self._failed:  # of some the worker may have lived on a moment
+            _clean_up(job)
+            after_failure(job.config, error)
 
     def _save(self, entry: Entry) -> None:
         try:

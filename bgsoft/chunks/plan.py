@@ -36,7 +36,6 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +48,7 @@ from bgsoft.decode.reader import NOT_SEEKABLE
 from bgsoft.decode.stream import wanted_pts
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
+from bgsoft.media.splice import FORWARD_SECONDS
 from bgsoft.models.catalog import read_spec
 from bgsoft.pipeline.picture import BACKGROUND_RENEWAL, RENEWAL
 from bgsoft.segment.families import FAMILIES
@@ -66,10 +66,11 @@ _SETTLED = 1e-3
 """What is left of earlier masks when they have faded: less than a step of 8 bits."""
 _MOST_LEAD = BACKGROUND_RENEWAL + 4 * RENEWAL
 _RECURRENT_LEAD = BACKGROUND_RENEWAL + RENEWAL
-_DECODING_COST = 0.15
-"""Of a frame that is decoded on the way to a part, as a share of one that is rendered."""
-_WORKER_BYTES, _WORKER_BYTES_PER_PIXEL = 350e6, 100
-"""Memory that a worker takes: 550 MB at 1080p."""
+_DECODING_COST, _LEAD_COST = 0.15, 0.5
+"""Of a frame that is decoded on the way to a part, and of one that leads up to it, as a share of
+one that is rendered."""
+_WORKER_BYTES, _WORKER_BYTES_ON_GPU, _WORKER_BYTES_PER_PIXEL = 350e6, 2.5e9, 100
+"""Memory that a worker takes: 550 MB at 1080p. CUDA's libraries want more."""
 _MEMORY_SHARE = 0.8
 
 
@@ -93,8 +94,9 @@ def workers_for(config: RenderConfig, info: VideoInfo) -> int:
     if _on_gpu(config):
         workers = min(workers, _WORKERS_PER_GPU)
     pixels = info.format.width * info.format.height
-    room = _free_bytes() * _MEMORY_SHARE / (_WORKER_BYTES + _WORKER_BYTES_PER_PIXEL * pixels)
-    return max(1, min(workers, int(room)))
+    least = _WORKER_BYTES_ON_GPU if _on_gpu(config) else _WORKER_BYTES
+    room = _free_bytes() * _MEMORY_SHARE / (least + _WORKER_BYTES_PER_PIXEL * pixels)
+    return max(1, int(min(workers, room)))
 
 
 def _on_gpu(config: RenderConfig) -> bool:
@@ -156,11 +158,12 @@ def read_frames(config: RenderConfig, info: VideoInfo) -> Frames | str:
     first, end = wanted_pts(info, settings)
     start = info.start_pts or 0
     low = start if first is None else max(first, start)
+    leap = FORWARD_SECONDS / info.time_base
     pts, keys = array("q"), array("q")
     clock: int | None = None
     for packet in read_packets(info.path, info.stream_index):
         if packet.dts is not None:
-            if clock is not None and packet.dts < clock:
+            if clock is not None and not 0 <= packet.dts - clock < leap:
                 return "its clock is restarted midway"
             clock = packet.dts
         if packet.is_discard:
@@ -224,22 +227,39 @@ def divide(frames: Frames, count: int, lead: int) -> list[Part] | str:
 
 
 def _beginnings(frames: Frames, count: int, lead: int) -> list[int]:
-    """Indices at which parts but the first begin: about evenly, and soon after a key frame."""
+    """Indices at which parts but the first begin, so that the dearest part is as cheap as can be.
+
+    There may be fewer than asked for, where more would not help.
+    """
     total = len(frames.pts)
     possible = range(lead, total - RENEWAL, RENEWAL)
+    before = {0: 0.0} | {at: _cost_before(frames, at, lead) for at in possible}
+
+    def within(limit: float) -> list[int] | None:
+        """The fewest parts that cost up to this each; None: there are none."""
+        begins = [0]
+        while (last := begins[-1]) + limit < total + before[last]:
+            reach = int(last + limit - before[last])
+            after = possible[: bisect_right(possible, reach)]
+            if not after or after[-1] <= last:
+                return None
+            begins.append(after[-1])
+        return begins[1:]
+
+    low, high = 0, total
     chosen: list[int] = []
-    for number in range(1, count):
-        ideal = total * number / count
-        after = chosen[-1] + RENEWAL if chosen else lead
-        near = [at for at in possible if at >= after and abs(at - ideal) <= 2 * RENEWAL]
-        if near:
-            chosen.append(min(near, key=lambda at: _cost(frames, at, ideal, lead)))
+    while high - low > 1:
+        limit = (low + high) // 2
+        found = within(limit)
+        if found is not None and len(found) < count:
+            high, chosen = limit, found
+        else:
+            low = limit
     return chosen
 
 
-def _cost(frames: Frames, begin: int, ideal: float, lead: int) -> float:
-    """What it costs to begin a part here, in rendered frames."""
-    pts: Sequence[int] = frames.pts
-    key = bisect_right(frames.keys, pts[begin - lead]) - 1
-    on_the_way = begin - lead - (bisect_left(pts, frames.keys[key]) if key >= 0 else 0)
-    return abs(begin - ideal) + _DECODING_COST * on_the_way
+def _cost_before(frames: Frames, begin: int, lead: int) -> float:
+    """What it costs to come to where a part begins, in rendered frames."""
+    key = bisect_right(frames.keys, frames.pts[begin - lead]) - 1
+    first = bisect_left(frames.pts, frames.keys[key]) if key >= 0 else 0
+    return _LEAD_COST * lead + _DECODING_COST * (begin - lead - first)

@@ -120,18 +120,32 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
     return Plan(config, tuple(parts), workers, started)
 
 
-def render(
+def render_config(
     config: RenderConfig,
     *,
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> RenderReport:
-    """Render one video as :func:`bgsoft.rendering.render_config` does, in parts where that pays.
+    """Render one video by settings that are already made, in parts where that pays.
 
     Finished parts are kept where it is stopped: the same call goes on from there.
+
+    Args:
+        config: What to do.
+        on_progress: Called about ten times a second, from the calling thread.
+        on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
+            never from two at a time.
+        cancel: Set it, from any thread, to stop the render.
+
+    Returns:
+        What was done.
+
+    Raises:
+        BgsoftError: As :func:`bgsoft.rendering.render_config`; or WorkerDiedError, where a process
+            that renders a part was killed twice.
     """
-    from bgsoft.rendering import render_config
+    from bgsoft.rendering import render_config as render_whole
 
     try:
         plan = plan_render(config)
@@ -141,7 +155,7 @@ def render(
         plan = Whole()  # which fails in the same way, in its own order
     if isinstance(plan, Whole):
         more = {"events": plan.notices} if plan.notices else {}
-        return render_config(
+        return render_whole(
             config, on_progress=on_progress, on_event=on_event, cancel=cancel, **more
         )
     folder = WorkFolder(config.output)

@@ -54,7 +54,7 @@ class RenderWhole:
     def run(self, context: TaskContext) -> object:
         from bgsoft.rendering import render_config
 
-        threads = context.threads if self.threads is None else self.threads
+        threads = self.threads or self.config.backends.threads or context.threads
         config = replace(_placed(self.config, context, threads), chunks=1)
         return render_config(
             config,

@@ -84,7 +84,7 @@ def render(
                 number = cuda_number(config.backends.gpu or 0)
                 early.begin("CUDA context", partial(open_context, number))
             with span("imports for the input"):
-                from bgsoft.chunks.run import render as render_config
+                from bgsoft.chunks.run import render_config
             view.start(config)
             try:
                 result = render_config(

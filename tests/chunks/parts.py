@@ -34,7 +34,7 @@ def settings(
 ) -> RenderConfig:
     """The settings of a render, by keywords as :func:`bgsoft.render` takes them."""
     flags = settings_from_options(given, from_text=False)
-    return build_config(source, target, preset=None, flags=flags)
+    return build_config(source, target, preset=preset, flags=flags)
 
 
 def context(tell: Callable[[object], None] = lambda _message: None) -> TaskContext:

@@ -28,7 +28,7 @@ LOOK: dict[str, Any] = {"effect": "dim", "strength": 30.0, "face": "off", "matte
 SECONDS = 60
 
 
-def make_clip(path: Path, frames: int = 72) -> Path:
+def make_clip(path: Path, frames: int = 112) -> Path:
     options = {"preset": "ultrafast", "crf": "12", "g": "12", "threads": "1"}
     video = VideoSpec(times=regular_times(frames), options=options)
     return write_movie(path, video, [SoundSpec(seconds=frames / 25)])
