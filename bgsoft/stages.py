@@ -407,7 +407,12 @@ class StageBuilder:
                 reducer = CudaReducer(format, batch)
                 scenes = CudaSceneProbe(format, batch)
                 matte = create_cuda_matte_stage(
-                    config.matte, format, device, batch, from_alpha=from_alpha
+                    config.matte,
+                    format,
+                    device,
+                    batch,
+                    from_alpha=from_alpha,
+                    fine=config.effect.kind in _FINE_EDGES,
                 )
                 compositor = CudaCompositor(config.effect, format, device, began)
             chosen = choosing.result()

@@ -11,13 +11,14 @@ differences from the first choice, photograph by photograph. Three kinds of inpu
 
 * Photographs with masks of the same stem (255 = person; a mask of another size is resized), each
   as a clip of three equal frames, the last of which counts. *IoU* (mean and 10th percentile) and
-  *boundary F* at half opacity: one-pixel edges may lie 0.5 % of the diagonal apart. *error*: mean
-  absolute error of alpha.
+  *boundary F* at half opacity: one-pixel edges, the picture's rim included, may lie 0.5 % of the
+  diagonal apart, rounded up to whole pixels. *error*: mean absolute error of alpha.
 * The same people cut out, moving before a drawn room (``scripts/matte_truth.py``), so that alpha
   is known. Of the whole frame, as Rhemann et al. define them (CVPR 2009): *SAD* in thousands,
   *MSE* in thousandths, *gradient* (sigma 1.4) and *connectivity* (steps of 0.1) in thousands.
   *edge color*: over green (``--effect color``), mean distance of R'G'B' from the true composite
-  where true alpha is 0.05 to 0.95, in code values.
+  where true alpha is 0.05 to 0.95, in code values. *unsteady*: what alpha changes from frame to
+  frame beyond what the truth does, summed and divided by the length of the contour, so in pixels.
 * Clips from a fixed camera, whose mattes nobody knows. *flicker*: what opacity differs from the
   mean of the frames before and after, where the picture does not move much, and *jitter*: what it
   changes from frame to frame where the picture stands still; both summed and divided by the length
@@ -89,6 +90,7 @@ TRUTHS = (
     Column("gradient", digits=2),
     Column("connectivity", digits=2),
     Column("edge color", digits=1),
+    Column("unsteady"),
 )
 CLIPS = (
     Column("flicker"),
@@ -180,18 +182,20 @@ def read_clip(path: Path) -> list[Image]:
         return [frame.to_ndarray(format="bgr24") for frame in container.decode(video=0)]
 
 
-def edge_of(person: Image) -> Image:
-    """One-pixel inner edge of a 0/1 plane."""
-    inside = cv2.erode(person, np.ones((3, 3), np.uint8), borderType=cv2.BORDER_REPLICATE)
+def edge_of(person: Image, border: int = 1) -> Image:
+    """One-pixel inner edge of a 0/1 plane, beyond whose rim everything is ``border``."""
+    kernel = np.ones((3, 3), np.uint8)
+    outside = {"borderType": cv2.BORDER_CONSTANT, "borderValue": border}
+    inside = cv2.erode(person, kernel, **outside)
     return np.asarray(person > inside, np.uint8)
 
 
 def boundary_f(found: Image, truth: Image) -> float:
     """F measure of two 0/1 planes' edges."""
-    edges = edge_of(found), edge_of(truth)
+    edges = edge_of(found, 0), edge_of(truth, 0)
     if not (edges[0].any() and edges[1].any()):
         return float(edges[0].any() == edges[1].any())
-    tolerance = EDGE_TOLERANCE * float(np.hypot(*truth.shape))
+    tolerance = np.ceil(EDGE_TOLERANCE * float(np.hypot(*truth.shape)))
     near = [cv2.distanceTransform(1 - edge, cv2.DIST_L2, 5) <= tolerance for edge in edges]
     precision = float(near[1][edges[0] > 0].mean())
     recall = float(near[0][edges[1] > 0].mean())
@@ -257,7 +261,8 @@ def measure_truths(
                 )
                 names = (column.name for column in TRUTHS)
                 colors = edge_color(read_clip(keyed), shown, alphas)
-                table.add(choice, dict(zip(names, (*figures, colors), strict=True)))
+                figures = (*figures, colors, unsteadiness(mattes, alphas))
+                table.add(choice, dict(zip(names, figures, strict=True)))
     return table
 
 
@@ -307,6 +312,13 @@ def edge_color(found: Sequence[Image], wanted: Sequence[Image], alphas: Sequence
         difference = picture[band].astype(np.float32) - truth[band]
         errors.append(np.linalg.norm(difference, axis=1))
     return float(np.concatenate(errors).mean())
+
+
+def unsteadiness(alphas: Sequence[Image], truths: Sequence[Image]) -> float:
+    """Change of the error from frame to frame, in pixels of contour."""
+    errors = [alpha - truth for alpha, truth in zip(alphas, truths, strict=True)]
+    change = sum(float(np.abs(now - before).sum()) for before, now in pairwise(errors))
+    return change / sum(np.count_nonzero(edge_of(binary(truth))) for truth in truths[1:])
 
 
 def measure_clips(

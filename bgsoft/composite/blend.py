@@ -58,7 +58,7 @@ class Blender:
     """Blends backgrounds into frames of one format.
 
     A blended sample is at most one code value off the exact ``α·frame + (1 − α)·background`` at 8
-    bit, and the nearest code value at 10 bit. Chroma takes the mean α of its 2×2 luma samples.
+    bit, and the nearest code value at 10 bit.
 
     Args:
         format: Format of every frame.
@@ -67,9 +67,10 @@ class Blender:
     """
 
     def __init__(self, format: FrameFormat, *, keeps_partial: bool = False) -> None:
-        self._kept = np.empty(format.luma_shape, np.uint8) if keeps_partial else None
         rows, columns, _ = format.chroma_shape
-        self._mean_alpha = np.empty((rows, columns), np.uint8)
+        self._kept: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None
+        if keeps_partial:
+            self._kept = np.empty(format.luma_shape, np.uint8), np.empty((rows, columns), np.uint8)
         self._pair_alpha = np.empty((rows, columns, 2), np.uint8)
         self._band = max(1, min(_BAND_SAMPLES // (2 * columns), format.height))
         self._mix = _mix_8bit if format.layout is PixelLayout.NV12 else _mix_10bit
@@ -78,37 +79,39 @@ class Blender:
             np.empty(self._band * 2 * columns, format.dtype) for _ in range(temporaries)
         ]
 
-    def blend(self, frame: Frame, alpha: NDArray[np.uint8], background: Background) -> None:
+    def blend(
+        self,
+        frame: Frame,
+        alpha: NDArray[np.uint8],
+        chroma_alpha: NDArray[np.uint8],
+        background: Background,
+    ) -> None:
         """Blend ``background`` into ``frame``.
 
         Args:
             frame: Luma and chroma are overwritten, except where alpha is 255.
             alpha: (H, W) uint8, 255 = frame.
+            chroma_alpha: (⌈H/2⌉, ⌈W/2⌉) uint8: its mean over 2×2 samples.
             background: The background of this frame.
         """
         if self._kept is not None:
-            cv2.threshold(alpha, 0, 255, cv2.THRESH_BINARY, dst=self._kept)
-            alpha = self._kept
+            kept, kept_pairs = self._kept
+            cv2.threshold(alpha, 0, 255, cv2.THRESH_BINARY, dst=kept)
+            halve(kept, kept_pairs)  # a pair of which any is kept has a mean above 0
+            cv2.threshold(kept_pairs, 0, 255, cv2.THRESH_BINARY, dst=kept_pairs)
+            alpha, chroma_alpha = self._kept
         luma, chroma = background.planes()
         self._blend_plane(frame.luma, luma, alpha)
         # Cb and Cr side by side, each with the alpha of its pair.
-        rows = chroma.shape[0]
-        pairs = self._chroma_alpha(alpha)
-        self._blend_plane(frame.chroma.reshape(rows, -1), chroma.reshape(rows, -1), pairs)
+        rows, pairs = len(chroma), self._pair_alpha
+        cv2.merge((chroma_alpha, chroma_alpha), pairs)
+        flat = (plane.reshape(rows, -1) for plane in (frame.chroma, chroma, pairs))
+        self._blend_plane(*flat)
 
     def _blend_plane(self, samples: Samples, other: Samples, alpha: NDArray[np.uint8]) -> None:
         for start in range(0, len(samples), self._band):
             band = slice(start, start + self._band)
             self._mix(samples[band], other[band], alpha[band], self._scratch)
-
-    def _chroma_alpha(self, alpha: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Mean alpha of 2×2 samples, or 255 if any is kept, each twice: (⌈H/2⌉, 2·⌈W/2⌉)."""
-        mean, pairs = self._mean_alpha, self._pair_alpha
-        halve(alpha, mean)
-        if self._kept is not None:
-            cv2.threshold(mean, 0, 255, cv2.THRESH_BINARY, dst=mean)
-        cv2.merge((mean, mean), pairs)
-        return pairs.reshape(len(pairs), -1)
 
 
 def _mix_8bit(

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
+
+from bgsoft.analysis.cpu import halve
 from bgsoft.composite.base import check_planes
 from bgsoft.composite.blend import Background, Blender
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
@@ -47,6 +50,7 @@ class CpuCompositor:
             Blender(format, keeps_partial=effect.kind is EffectKind.ALPHA)
             for _ in self._backgrounds
         ]
+        self._chroma_alphas = [np.empty(format.chroma_shape[:2], np.uint8) for _ in self._blenders]
         self._foregrounds = [
             ForegroundColor(format) for _ in self._backgrounds if effect.kind in REPLACING
         ]
@@ -67,9 +71,11 @@ class CpuCompositor:
         self._backgrounds[lane].prepare(frame, matte, reduced)
 
     def _blend(self, lane: int, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+        chroma_alpha = self._chroma_alphas[lane]
+        halve(matte.alpha, chroma_alpha)
         if self._foregrounds:
-            self._foregrounds[lane].restore(frame, matte, reduced)
-        self._blenders[lane].blend(frame, matte.alpha, self._backgrounds[lane])
+            self._foregrounds[lane].restore(frame, matte, chroma_alpha, reduced)
+        self._blenders[lane].blend(frame, matte.alpha, chroma_alpha, self._backgrounds[lane])
 
     def renew(self) -> None:
         for background in self._backgrounds:

@@ -61,22 +61,23 @@ class ForegroundColor:
             self._levels.append(_Level(rows, columns))
         self._luma = _Band(format, format.luma_shape, 1 / (2 * factor))
         self._chroma = _Band(format, format.chroma_shape[:2], 1 / factor)
-        self._chroma_alpha = np.empty(format.chroma_shape[:2], np.uint8)
 
-    def restore(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def restore(
+        self, frame: Frame, matte: Matte, chroma_alpha: NDArray[np.uint8], reduced: Proxy
+    ) -> None:
         """Give every sample with an alpha of 1 to 254 its foreground's colour.
 
         Args:
             frame: Luma and chroma are overwritten.
-            matte: Its matte; chroma takes the mean alpha of 2×2 luma samples.
+            matte: Its matte.
+            chroma_alpha: (⌈H/2⌉, ⌈W/2⌉) uint8: its mean alpha over 2×2 samples.
             reduced: The frame on the analysis grid.
         """
         estimate = cache(partial(self._estimate, matte, reduced))
-        halve(matte.alpha, self._chroma_alpha)
         pairs = frame.chroma.reshape(-1, 2)
         for band, alpha, planes in (
             (self._luma, matte.alpha, {0: frame.luma.reshape(-1)}),
-            (self._chroma, self._chroma_alpha, {1: pairs[:, 0], 2: pairs[:, 1]}),
+            (self._chroma, chroma_alpha, {1: pairs[:, 0], 2: pairs[:, 1]}),
         ):
             for edge in band.edges(alpha):
                 for index, plane in planes.items():

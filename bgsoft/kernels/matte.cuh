@@ -30,6 +30,25 @@ __device__ __forceinline__ int reflect(int index, int size)
     return index;
 }
 
+// Solves the symmetric 3 x 3 system [d0 c01 c02; c01 d1 c12; c02 c12 d2] f = y: L*D*L^T
+// factorisation, forward and back substitution.
+__device__ __forceinline__ void solve(
+    float d0, float c01, float c02, float d1, float c12, float d2, float* y)
+{
+    float l10 = c01 / d0, l20 = c02 / d0;
+    d1 -= l10 * c01;
+    c12 -= l10 * c02;
+    float l21 = c12 / d1;
+    d2 -= l20 * c02;
+    d2 -= l21 * c12;
+    y[1] -= l10 * y[0];
+    y[2] -= l20 * y[0];
+    y[2] -= l21 * y[1];
+    y[2] /= d2;
+    y[1] = y[1] / d1 - l21 * y[2];
+    y[0] = y[0] / d0 - l10 * y[1] - l20 * y[2];
+}
+
 __device__ __forceinline__ int to_byte(float value)
 {
     return clamp_int(__float2int_rn(value), 0, 255);

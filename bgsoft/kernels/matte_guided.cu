@@ -60,34 +60,24 @@ extern "C" __global__ void fit_guided(
                 s22 += g2 * g2;
             }
         long long n = side * side;
-        float y0 = (float)(n * a0 - (long long)sa * s0) * unit;
-        float y1 = (float)(n * a1 - (long long)sa * s1) * unit;
-        float y2 = (float)(n * a2 - (long long)sa * s2) * unit;
+        float y[3] = {
+            (float)(n * a0 - (long long)sa * s0) * unit,
+            (float)(n * a1 - (long long)sa * s1) * unit,
+            (float)(n * a2 - (long long)sa * s2) * unit,
+        };
         float d0 = (float)(n * s00 - (long long)s0 * s0) * unit + epsilon;
         float c01 = (float)(n * s01 - (long long)s0 * s1) * unit;
         float c02 = (float)(n * s02 - (long long)s0 * s2) * unit;
         float d1 = (float)(n * s11 - (long long)s1 * s1) * unit + epsilon;
         float c12 = (float)(n * s12 - (long long)s1 * s2) * unit;
         float d2 = (float)(n * s22 - (long long)s2 * s2) * unit + epsilon;
-        // L*D*L^T factorisation, forward and back substitution.
-        float l10 = c01 / d0, l20 = c02 / d0;
-        d1 -= l10 * c01;
-        c12 -= l10 * c02;
-        float l21 = c12 / d1;
-        d2 -= l20 * c02;
-        d2 -= l21 * c12;
-        y1 -= l10 * y0;
-        y2 -= l20 * y0;
-        y2 -= l21 * y1;
-        y2 /= d2;
-        y1 = y1 / d1 - l21 * y2;
-        y0 = y0 / d0 - l10 * y1 - l20 * y2;
+        solve(d0, c01, c02, d1, c12, d2, y);
         float mean = 1.0f / (count * 255.0f);
         float rest = (float)sa * mean;
-        rest -= y0 * ((float)s0 * mean);
-        rest -= y1 * ((float)s1 * mean);
-        rest -= y2 * ((float)s2 * mean);
-        fits[fy][fx] = make_float4(y0, y1, y2, rest);
+        rest -= y[0] * ((float)s0 * mean);
+        rest -= y[1] * ((float)s1 * mean);
+        rest -= y[2] * ((float)s2 * mean);
+        fits[fy][fx] = make_float4(y[0], y[1], y[2], rest);
     }
     __syncthreads();
     int x = left + threadIdx.x, y = top + threadIdx.y;

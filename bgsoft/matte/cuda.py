@@ -1,7 +1,8 @@
 """Mattes on a CUDA device; reference: :mod:`bgsoft.matte.cpu`.
 
 A frame of the soft matte with a mask takes 12 launches at the default settings (one more for P010,
-one for an expansion, four or five for a feather), none of which the host waits for. What the host
+one for an expansion, four or five for a feather; six where the edge is fitted on the frame), none
+of which the host waits for. What the host
 decides from pixel values is decided by flags on the device here.
 
 For the same input alpha is within 2 of 255 of the reference's nearly everywhere: the guided filter
@@ -23,6 +24,7 @@ from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.base import DirectMatte, MatteStage
 from bgsoft.matte.cuda_edge import CudaEdgeFitter, cuda_contour_steps
+from bgsoft.matte.cuda_fine import CudaFineEdge
 from bgsoft.matte.cuda_mask import CudaGridState, CudaIslandFilter, CudaMaskFilter
 from bgsoft.matte.cuda_obs import CudaObsMatte
 from bgsoft.matte.plan import MattePlan, frame_contour
@@ -40,13 +42,14 @@ def create_cuda_matte_stage(
     batch: int = 1,
     *,
     from_alpha: bool = False,
+    fine: bool = False,
 ) -> MatteStage:
     """The same as :func:`bgsoft.matte.cpu.create_matte_stage`, for ``batch`` frames at a time."""
     if config.style is MatteStyle.OBS:
         return CudaObsMatte(config, format, device, batch)
     if from_alpha:
         return CudaDirectMatte(config, format, batch)
-    return CudaSoftMatte(config, format, batch)
+    return CudaSoftMatte(config, format, batch, fine=fine)
 
 
 class CudaSoftMatte(MatteStage):
@@ -58,17 +61,21 @@ class CudaSoftMatte(MatteStage):
         config: What to do; steps that are off cost nothing.
         format: Geometry of all frames.
         batch: Frames at a time.
+        fine: Fit the edge on the frame itself.
     """
 
-    def __init__(self, config: MatteConfig, format: FrameFormat, batch: int = 1) -> None:
-        plan = MattePlan.of(config, format)
+    def __init__(
+        self, config: MatteConfig, format: FrameFormat, batch: int = 1, *, fine: bool = False
+    ) -> None:
+        plan = MattePlan.of(config, format, fine=fine)
         self._format = format
         shape, factor = plan.shape, plan.factor
         self._state = state = CudaGridState(shape)
         self._mask_filter = CudaMaskFilter(plan, state)
         self._islands = CudaIslandFilter(plan.islands, state) if plan.islands else None
         self._refits = plan.guided is not None
-        self._steps = cuda_contour_steps(plan.contour)
+        self._fine = CudaFineEdge(plan, plan.fine) if plan.fine else None
+        self._steps = [] if plan.fine else cuda_contour_steps(plan.contour)
         # The fitter's result, then one plane for each step.
         self._planes = [cupy.empty(shape, np.uint8) for _ in range(len(self._steps) + 1)]
         self._made = [cupy.empty(shape, np.uint8) for _ in range(batch)]
@@ -122,11 +129,15 @@ class CudaSoftMatte(MatteStage):
             ):
                 step.apply(source, target)
         result, alpha = self._planes[-1], frame.planes.alpha
-        wide = self._format.width % _STORE == 0 and alpha.data.ptr % _STORE == 0
-        last = (result, alpha, self._state.flags, self._shift, *self._frame_sizes, np.int32(wide))
+        target = alpha if self._fine is None else self._fine.enlarged
+        wide = self._format.width % _STORE == 0 and target.data.ptr % _STORE == 0
+        last = (result, target, self._state.flags, self._shift, *self._frame_sizes, np.int32(wide))
         self._enlarge(self._frame_grid, BLOCK, last)
-        # The steps go on in the same planes with the next frame.
-        _copy(result, made)
+        if self._fine is not None:
+            self._fine.apply(frame, made)
+        else:
+            # The steps go on in the same planes with the next frame.
+            _copy(result, made)
         return Matte(alpha=alpha, reduced=made, held=held)
 
     def _picture(self, grid: Proxy) -> tuple[Array, Array]:

@@ -28,8 +28,8 @@ from bgsoft.matte.plan import (
     SmoothPlan,
 )
 
-_BLOCK_ROWS = 16
-"""Rows of the grid that a block of ``evaluate_smooth`` makes."""
+EVALUATED_ROWS = 16
+"""Rows that a block of ``evaluate_smooth`` makes."""
 
 
 class CudaEdgeFitter:
@@ -57,7 +57,7 @@ class CudaEdgeFitter:
             weights, curve = _smoothing(plan.smooth)
         self._fitted_luma = cupy.zeros(state.shape, np.uint8)
         self._evaluate = kernel("matte_guided", "evaluate_smooth")
-        self._grid = (-(-columns // BLOCK[0]), -(-rows // _BLOCK_ROWS), 1)
+        self._grid = (-(-columns // BLOCK[0]), -(-rows // EVALUATED_ROWS), 1)
         self._before = (state.coarse, state.fits)
         self._after: tuple[Any, ...] = (
             *(self._fitted_luma, out, state.flags, np.int32(self._guides)),

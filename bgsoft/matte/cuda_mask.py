@@ -17,7 +17,9 @@ from bgsoft.frame import Array
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.plan import IslandPlan, MattePlan, half_shape, half_widths
 
-_FLAG_COUNT = 10
+FLAG_COUNT = 10
+FLAG_BOX = slice(4, 8)
+"""Left, top, right and lower end of what is not flat."""
 _FRESH, _PERSON_EXCEEDS, _BACKGROUND_EXCEEDS = 0, 2, 3
 """Places in the flags, as in ``bgsoft/kernels/matte.cuh``; the others are the kernels' own."""
 
@@ -37,7 +39,7 @@ class CudaGridState:
         self.half = half = half_shape(shape)
         self.half_grid = blocks(half[1], half[0])
         """Thread blocks that cover the half grid."""
-        self.flags = cupy.zeros(_FLAG_COUNT, np.int32)
+        self.flags = cupy.zeros(FLAG_COUNT, np.int32)
         self._fresh = self.flags[_FRESH : _FRESH + 1]
         self.coarse = cupy.empty(shape, np.uint8)
         """(gh, gw): clean opacity, before the edge is fitted."""

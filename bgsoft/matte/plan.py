@@ -44,6 +44,9 @@ deviation of 1.8 code values of 8 bits, just above the noise that is left in a c
 _STEEPEN = 2.0
 """Slope applied to the guided filter's result around one half: it leaves a faint rim as wide as its
 windows beside an edge that it has found."""
+_FINE_STEEPEN = 1.5
+"""The same on the frame, where windows are less coarse. With 2, edges of people who move before a
+room, in 360 lines, were further from the truth (gradient error 7.8 against 7.1)."""
 _SMOOTH_SIGMA = 2.4
 """Gaussian at smooth = 1; it grows with the square of smooth."""
 _EDGE_WIDTH = 4.0
@@ -171,12 +174,16 @@ class GuidedPlan:
     """Of the windows' centres, in cells of half the plane: 1 or 2."""
     epsilon: float = _EPSILON
     steepen: float = _STEEPEN
-    offset: float = 127.5 * (1.0 - _STEEPEN)
-    """Added after steepening."""
 
     @classmethod
     def of(cls, shape: Shape, spacing: int = 1) -> Self:
-        return cls(shape, max(1, round(_GUIDED_RADIUS * min(shape) / (270 * spacing))), spacing)
+        radius = max(1, round(_GUIDED_RADIUS * min(shape) / (270 * spacing)))
+        return cls(shape, radius, spacing, steepen=_STEEPEN if spacing == 1 else _FINE_STEEPEN)
+
+    @property
+    def offset(self) -> float:
+        """Added after steepening: one half stays."""
+        return 127.5 * (1.0 - self.steepen)
 
     @property
     def margin(self) -> int:
@@ -316,7 +323,10 @@ class MattePlan:
     contour: list[ContourPlan]
     """What moves the edge on purpose, in order; on the frame, where that is where it is fitted."""
     fine: GuidedPlan | None
-    """Fit of the edge on the frame, in place of that on the grid."""
+    """Fit of the edge on the frame, in place of that on the grid: where people get another
+    background. For 34 portraits before drawn rooms, in 720 lines, the mean squared error of alpha
+    near the edge is 8 % less by it, that of its gradient 14 %, and the composite over black 6 to
+    8 %; it takes 4 ms of one core at 1080p."""
 
     @classmethod
     def of(cls, config: MatteConfig, format: FrameFormat, *, fine: bool = False) -> Self:

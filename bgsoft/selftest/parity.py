@@ -110,9 +110,16 @@ class HostSide:
         return tensor
 
     def matte_stage(
-        self, config: MatteConfig, format: FrameFormat, batch: int = 1, *, from_alpha: bool = False
+        self,
+        config: MatteConfig,
+        format: FrameFormat,
+        batch: int = 1,
+        *,
+        from_alpha: bool = False,
+        fine: bool = False,
     ) -> MatteStage:
-        return create_matte_stage(config, format, Workers(batch), from_alpha=from_alpha)
+        workers = Workers(batch)
+        return create_matte_stage(config, format, workers, from_alpha=from_alpha, fine=fine)
 
     def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor:
         return CpuCompositor(config, format)
@@ -152,11 +159,19 @@ class CudaSide(HostSide):
         return tensor[0]
 
     def matte_stage(
-        self, config: MatteConfig, format: FrameFormat, batch: int = 1, *, from_alpha: bool = False
+        self,
+        config: MatteConfig,
+        format: FrameFormat,
+        batch: int = 1,
+        *,
+        from_alpha: bool = False,
+        fine: bool = False,
     ) -> MatteStage:
         from bgsoft.matte.cuda import create_cuda_matte_stage
 
-        return create_cuda_matte_stage(config, format, self._device, batch, from_alpha=from_alpha)
+        return create_cuda_matte_stage(
+            config, format, self._device, batch, from_alpha=from_alpha, fine=fine
+        )
 
     def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor:
         from bgsoft.composite.cuda import CudaCompositor
@@ -190,7 +205,8 @@ def measure_parity(
         yield _tensor(ours, frames[0], spec)
         masks = [_mask(index) for index in range(len(frames))]
         edge = MatteConfig(expand_pct=0.3, feather_pct=1.0)
-        yield compare_mattes(ours, edge, frames, masks)
+        for fine in (False, True):
+            yield compare_mattes(ours, edge, frames, masks, fine=fine)
         matte = _matte_of(masks[0], frames[0].format)
         for effect in EFFECTS:
             yield compare_composites(ours, effect, frames[0], matte)
@@ -261,6 +277,7 @@ def compare_mattes(
     batch: int = 1,
     cuts: Sequence[int] = (),
     from_alpha: bool = False,
+    fine: bool = False,
 ) -> Parity:
     """Make mattes on a side and on the CPU.
 
@@ -272,10 +289,13 @@ def compare_mattes(
         batch: Frames at a time.
         cuts: Frames that begin a new scene, each the first of a batch.
         from_alpha: The masks are mattes of the frame's size.
+        fine: The edge is fitted on the frame.
     """
     format = frames[0].format
     sides = (ours, _REFERENCE)
-    stages = [side.matte_stage(config, format, batch, from_alpha=from_alpha) for side in sides]
+    stages = [
+        side.matte_stage(config, format, batch, from_alpha=from_alpha, fine=fine) for side in sides
+    ]
     reducers = [side.reducer(format, batch) for side in sides]
     differences: list[NDArray[np.float64]] = []
     ok = True
@@ -299,7 +319,7 @@ def compare_mattes(
     tolerance = f"max {_MATTE_CODES} of 255 but for {_MATTE_SHARE:.1%}"
     if from_alpha:
         tolerance = f"max {_direct_codes(config)} of 255"
-    name = f"matte, {format.bit_depth} bits"
+    name = f"{'fine ' if fine else ''}matte, {format.bit_depth} bits"
     return _result(name, np.concatenate(differences), tolerance, ok)
 
 

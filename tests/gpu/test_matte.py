@@ -75,6 +75,7 @@ def check(
     cuts: tuple[int, ...] = (),
     frames: int = 4,
     mask_shape: tuple[int, int] | None = None,
+    fine: bool = False,
 ) -> None:
     """Compare the mattes of a moving person."""
     rng = np.random.default_rng(31)
@@ -82,13 +83,15 @@ def check(
     if mask_shape is not None:
         scene = [(frame, cv2.resize(mask, mask_shape[::-1])) for frame, mask in scene]
     masks = [None if index in held else mask for index, (_, mask) in enumerate(scene)]
-    found = compare_mattes(CudaSide(gpu), config, [frame for frame, _ in scene], masks, cuts=cuts)
+    pictures = [frame for frame, _ in scene]
+    found = compare_mattes(CudaSide(gpu), config, pictures, masks, cuts=cuts, fine=fine)
     assert found.ok, found
 
 
 @pytest.mark.parametrize("settings", SOFT_SETTINGS, ids=str)
-def test_soft(gpu: Any, settings: dict[str, Any]) -> None:
-    check(gpu, MatteConfig(**settings), frame_format((1280, 720)), held=(3,))
+@pytest.mark.parametrize("fine", [False, True])
+def test_soft(gpu: Any, settings: dict[str, Any], fine: bool) -> None:
+    check(gpu, MatteConfig(**settings), frame_format((1280, 720)), held=(3,), fine=fine)
 
 
 @pytest.mark.parametrize("settings", [{}, {"expand_pct": 1.0, "feather_pct": 3.0}])
@@ -96,10 +99,11 @@ def test_soft(gpu: Any, settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "size", [(1, 1), (2, 3), (65, 47), (641, 359), (1027, 579), (514, 515), (333, 700)]
 )
+@pytest.mark.parametrize("fine", [False, True])
 def test_soft_at_any_size(
-    gpu: Any, size: tuple[int, int], layout: PixelLayout, settings: dict[str, Any]
+    gpu: Any, size: tuple[int, int], layout: PixelLayout, settings: dict[str, Any], fine: bool
 ) -> None:
-    check(gpu, MatteConfig(**settings), frame_format(size, layout), held=(2,))
+    check(gpu, MatteConfig(**settings), frame_format(size, layout), held=(2,), fine=fine)
 
 
 @pytest.mark.parametrize("size", [(1280, 720), (641, 359), (65, 47)])
@@ -108,13 +112,15 @@ def test_masks_of_the_grids_own_size(gpu: Any, size: tuple[int, int]) -> None:
     check(gpu, MatteConfig(), format, held=(2,), mask_shape=grid_shape(*size))
 
 
-def test_soft_at_2160_lines(gpu: Any) -> None:
-    check(gpu, MatteConfig(), frame_format((3840, 2160)), frames=2)
+@pytest.mark.parametrize("fine", [False, True])
+def test_soft_at_2160_lines(gpu: Any, fine: bool) -> None:
+    check(gpu, MatteConfig(), frame_format((3840, 2160)), frames=2, fine=fine)
 
 
-def test_cuts_and_held_frames(gpu: Any) -> None:
+@pytest.mark.parametrize("fine", [False, True])
+def test_cuts_and_held_frames(gpu: Any, fine: bool) -> None:
     format = frame_format((1280, 720))
-    check(gpu, MatteConfig(), format, held=(1, 2, 5), cuts=(3,), frames=7)
+    check(gpu, MatteConfig(), format, held=(1, 2, 5), cuts=(3,), frames=7, fine=fine)
 
 
 @pytest.mark.parametrize(

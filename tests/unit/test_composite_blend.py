@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bgsoft.analysis.cpu import halve
 from bgsoft.composite.blend import Background, Blender
 from bgsoft.frame import Frame, PixelLayout
 from tests.pictures import Array, chroma_alpha, copy_frame, frame_format, random_frame
@@ -35,7 +36,9 @@ def reference(samples: Array, other: Array, alpha: Array) -> Array:
 
 def blend(frame: Frame, alpha: Array, other: Frame) -> Frame:
     result = copy_frame(frame)
-    Blender(frame.format).blend(result, alpha, plate_of(other))
+    chroma_alpha = np.empty(frame.format.chroma_shape[:2], np.uint8)
+    halve(alpha, chroma_alpha)
+    Blender(frame.format).blend(result, alpha, chroma_alpha, plate_of(other))
     return result
 
 

@@ -122,13 +122,13 @@ def test_a_fine_edge_is_as_wide_as_the_pictures() -> None:
     truth = (x < 620) | (strands & (y < 300))
     frame = blank_frame(width, height, luma=np.where(truth, 60, 190))
     at = (np.arange(256) + 0.5) * width / 256
-    mask = np.clip(0.5 - (at - 622) / 20, 0, 1).astype(np.float32)[None, :].repeat(256, axis=0)
+    mask = np.clip(0.5 - (at - 620) / 20, 0, 1).astype(np.float32)[None, :].repeat(256, axis=0)
     coarse, fine = (run(mask, frame=frame, fine=fine) / 255 for fine in (False, True))
     flat = np.s_[400:700]
     widths = [((alpha > 0.05) & (alpha < 0.95))[flat].sum() / 300 for alpha in (coarse, fine)]
     assert widths[1] <= 1 < 3 <= widths[0]
     errors = [np.abs(alpha - truth)[20:280].mean() for alpha in (coarse, fine)]
-    assert errors[1] < 0.8 * errors[0]
+    assert errors[1] < 0.9 * errors[0]
 
 
 def test_a_fine_edge_is_that_of_the_matte_on_the_grid_too() -> None:

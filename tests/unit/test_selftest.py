@@ -98,7 +98,7 @@ def parities(ours: Any, **options: Any) -> list[Parity]:
 
 def test_a_side_agrees_with_itself() -> None:
     found = parities(HostSide())
-    assert len(found) == 2 * (3 + len(EFFECTS))
+    assert len(found) == 2 * (4 + len(EFFECTS))
     assert len({parity.name for parity in found}) == len(found)
     assert all(parity.ok and parity.max_difference == 0 for parity in found)
 
@@ -131,7 +131,7 @@ class FaultySide(HostSide):
 
     def matte_stage(self, config: Any, format: FrameFormat, *more: Any, **options: Any) -> Any:
         matter = super().matte_stage(config, format, *more, **options)
-        if self._fault != "matte":
+        if self._fault != ("fine matte" if options["fine"] else "matte"):
             return matter
 
         class Softer:
@@ -150,7 +150,7 @@ class FaultySide(HostSide):
 
 
 @pytest.mark.parametrize(
-    "fault", ["reduce", "preprocess", "matte", "composite blur", "composite dim"]
+    "fault", ["reduce", "preprocess", "matte", "fine matte", "composite blur", "composite dim"]
 )
 def test_a_fault_is_found_where_it_is(fault: str) -> None:
     wrong = [parity.name for parity in parities(FaultySide(fault)) if not parity.ok]
