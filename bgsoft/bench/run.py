@@ -13,16 +13,13 @@ from bgsoft import __version__
 from bgsoft.backends import chosen_gpu
 from bgsoft.bench import baseline as baselines
 from bgsoft.bench.phases import measure_phases
-from bgsoft.config import Codec, RenderConfig
-from bgsoft.errors import UnsupportedFormatError
+from bgsoft.config import RenderConfig
 from bgsoft.machine import hardware
-from bgsoft.media.containers import container_for
 from bgsoft.media.probe import probe
 from bgsoft.presets import Layer, build_config
 from bgsoft.selftest.clips import ClipSpec, write_clip
 from bgsoft.workers import usable_cores
 
-_CODEC_SUFFIXES = {Codec.PRORES: ".mov", Codec.FFV1: ".mkv", Codec.VP9: ".webm"}
 _DRAWN = ClipSpec(
     name="drawn.mp4",
     width=1280,
@@ -109,16 +106,10 @@ def run_bench(
 def _config(
     source: Path, folder: Path, preset: str, flags: Layer, seconds: float | None
 ) -> RenderConfig:
-    """The render's settings, with an output that can hold them."""
-    codec = flags.get("encode", {}).get("codec", Codec.AUTO)
-    suffix = _CODEC_SUFFIXES.get(codec, source.suffix.lower())
-    try:
-        container_for(folder / f"out{suffix}")
-    except UnsupportedFormatError:
-        suffix = ".mp4"
+    """The render's settings; Matroska holds every codec."""
     config = build_config(
         source.absolute(),
-        folder / f"out{suffix}",
+        folder / "out.mkv",
         preset=preset,
         flags=flags,
         duration_seconds=seconds,
