@@ -6,11 +6,11 @@ import dataclasses
 import importlib
 import importlib.util
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from bgsoft.backends import Candidate, probe_all
 from bgsoft.cuda.driver import driver_version
@@ -19,6 +19,7 @@ from bgsoft.infer.providers import runtime_clash
 from bgsoft.machine import (
     LIBRARIES,
     GpuInfo,
+    attempt,
     gpu_info,
     installed_version,
     library_versions,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from bgsoft.selftest.checks import Finding
     from bgsoft.selftest.parity import Parity
 
-
-T = TypeVar("T")
 
 ENCODERS = ("libx264", "libx265", "libsvtav1", "libvpx-vp9", "prores_ks", "ffv1")
 """The encoders that bgsoft's codecs stand for on the CPU."""
@@ -111,14 +110,14 @@ def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
 
         report.execution_providers = [*map(str, onnxruntime.get_available_providers())]
     if _on_cuda(report):
-        report.gpu = _attempt(lambda: gpu_info(gpu), None)
+        report.gpu = attempt(lambda: gpu_info(gpu))
     if self_test and usable.issuperset(_REQUIRED):
         _self_test(report, gpu)
     obstacle: str | None = None
     if report.findings and _on_cuda(report):
         report.parity, obstacle = _parity(gpu)
     if report.gpu is not None and "PyNvVideoCodec" in usable:
-        report.video_engines = _attempt(lambda: video_engines(gpu), {})
+        report.video_engines = attempt(lambda: video_engines(gpu)) or {}
     report.problems = _problems(report)
     report.gpu_problems = _gpu_problems(report.stages, report.parity, obstacle)
     return report
@@ -126,14 +125,6 @@ def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
 
 def _on_cuda(report: DoctorReport) -> bool:
     return any(c.name == "cuda" and c.available for c in report.stages["composite"])
-
-
-def _attempt(question: Callable[[], T], otherwise: T) -> T:
-    """The answer, or something else where a vendor's library fails: the rest is still worth it."""
-    try:
-        return question()
-    except Exception:
-        return otherwise
 
 
 def _self_test(report: DoctorReport, gpu: int) -> None:

@@ -11,12 +11,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bgsoft import __version__
 from bgsoft.cuda.driver import driver_problem, driver_version
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.workers import usable_cores
+
+T = TypeVar("T")
 
 LIBRARIES = {
     "av": ("av",),
@@ -142,17 +144,17 @@ def gpu_info(gpu: int) -> GpuInfo:
         driver=driver_version(),
         driver_cuda=_cuda_version(runtime.driverGetVersion()),
         runtime=_cuda_version(runtime.runtimeGetVersion()),
-        nvrtc=_quiet(lambda: ".".join(map(str, cupy.cuda.nvrtc.getVersion()))),
-        cudnn=_quiet(_cudnn_version),
-        tensorrt=_quiet(_tensorrt_version),
+        nvrtc=attempt(lambda: ".".join(map(str, cupy.cuda.nvrtc.getVersion()))),
+        cudnn=attempt(_cudnn_version),
+        tensorrt=attempt(_tensorrt_version),
     )
 
 
-def _quiet(question: Callable[[], str]) -> str | None:
-    """The answer, or None where the library or what is asked of it is missing."""
+def attempt(question: Callable[[], T]) -> T | None:
+    """The answer; None where a vendor's library fails, which must not end a report."""
     try:
         return question()
-    except Exception:  # a missing figure must not hide the others
+    except Exception:
         return None
 
 

@@ -61,7 +61,7 @@ _FLOORS = {
 
 
 @dataclass(slots=True)
-class _Row:
+class Row:
     """A phase or transcode, with its runs so far."""
 
     run: Callable[[RenderConfig], Run]
@@ -97,7 +97,7 @@ class _Row:
         return {key: statistics.median(row[key] for row in rows) for key in (rows or [{}])[0]}
 
 
-def _configs(config: RenderConfig, phase: Phase) -> list[RenderConfig]:
+def phase_configs(config: RenderConfig, phase: Phase) -> list[RenderConfig]:
     """A phase's settings, for each of its inference backends."""
     encode = config.encode
     speed = encode.speed or ""
@@ -126,8 +126,8 @@ def _configs(config: RenderConfig, phase: Phase) -> list[RenderConfig]:
 
 
 def in_turns(
-    rows: Sequence[_Row], rounds: int, log: Callable[[str], None]
-) -> Iterator[tuple[bool, _Row]]:
+    rows: Sequence[Row], rounds: int, log: Callable[[str], None]
+) -> Iterator[tuple[bool, Row]]:
     """Every row once a round, every other round backwards; a round to warm up goes before.
 
     A machine that slows down or speeds up meanwhile does so for all rows alike, and no row always
@@ -163,14 +163,14 @@ def measure_phases(
     """
     suffix = config.output.suffix
     phases = [
-        _Row(
+        Row(
             lambda made: run_render(made, folder),
-            _configs(replace(config, output=folder / f"phase{number}{suffix}"), phase),
+            phase_configs(replace(config, output=folder / f"phase{number}{suffix}"), phase),
         )
         for number, phase in enumerate(PHASES)
     ]
     outputs = [row.configs[0].output for row in phases]
-    transcodes = _transcode_rows(config, info, folder)
+    transcodes = transcode_rows(config, info, folder)
     for counts, row in in_turns([*phases, *transcodes.values()], rounds, log):
         row.take(keep=counts)
     results = [_phase_result(number, row, cores) for number, row in enumerate(phases)]
@@ -189,7 +189,7 @@ def measure_phases(
     }
 
 
-def _phase_result(number: int, row: _Row, cores: int) -> dict[str, Any]:
+def _phase_result(number: int, row: Row, cores: int) -> dict[str, Any]:
     runs = row.runs
     report = runs[-1].report if runs else {}
     vram = [run.report["peak_vram_bytes"] for run in runs if run.report["peak_vram_bytes"]]
@@ -242,10 +242,10 @@ def _compare(
             result["ssim"] = None if ssim is None else ssim.mean
 
 
-def _transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict[str, _Row]:
+def transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict[str, Row]:
     """Parts of a render, and plain transcodes by ffmpeg."""
     rows = {
-        name: _Row(partial(_render_part, part, folder), _configs(config, phase))
+        name: Row(partial(_render_part, part, folder), phase_configs(config, phase))
         for name, (part, phase) in _FLOORS.items()
     }
     executable = (ffmpeg_executables() or [""])[-1]  # the user's own rather than the extra's
@@ -261,9 +261,9 @@ def _transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict
     }
     for label, (decoding, problem) in ways.items():
         run = partial(_ffmpeg_transcode, executable, info, folder, decoding)
-        rows[label] = _Row(run, _configs(config, _ALL_CPU))
+        rows[label] = Row(run, phase_configs(config, _ALL_CPU))
         if problem is not None:
-            rows[label] = _Row(run, [], [problem])
+            rows[label] = Row(run, [], [problem])
     return rows
 
 
@@ -310,7 +310,7 @@ def _ffmpeg_transcode(
     return Run(frames=int(counts[-1]), wall_s=wall, cpu_s=cpu, report={})
 
 
-def _transcode_result(name: str, row: _Row, best: dict[str, Any] | None) -> dict[str, Any]:
+def _transcode_result(name: str, row: Row, best: dict[str, Any] | None) -> dict[str, Any]:
     whole = row.median(lambda run: run.run_fps)
     steady = [run.fps for run in row.runs if run.report]
     return {

@@ -15,24 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bgsoft.cli.exitcodes import ExitCode
+from bgsoft.cli.exitcodes import ExitCode, error_of
 from bgsoft.config import RenderConfig
-from bgsoft.errors import (
-    BackendUnavailableError,
-    BgsoftError,
-    ConfigError,
-    OpenError,
-    OutputError,
-)
 from bgsoft.options import SECTIONS
 from bgsoft.presets import Preset, as_toml
 
-_ERRORS: dict[int, type[BgsoftError]] = {
-    ExitCode.USAGE: ConfigError,
-    ExitCode.INPUT: OpenError,
-    ExitCode.UNAVAILABLE: BackendUnavailableError,
-    ExitCode.OUTPUT: OutputError,
-}
 _STOPPED = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, -signal.SIGINT, -signal.SIGTERM)
 
 
@@ -115,7 +102,7 @@ def run_process(command: Sequence[str]) -> tuple[float, float, str]:
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         text = lines[-1] if lines else f"exit code {done.returncode}"
-        raise _ERRORS.get(done.returncode, BgsoftError)(text.removeprefix("bgsoft: error: "))
+        raise error_of(done.returncode)(text.removeprefix("bgsoft: error: "))
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return wall, cpu, done.stdout
 

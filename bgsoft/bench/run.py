@@ -13,29 +13,15 @@ from bgsoft import __version__
 from bgsoft.backends import chosen_gpu
 from bgsoft.bench import baseline as baselines
 from bgsoft.bench.phases import measure_phases
-from bgsoft.config import Codec, RenderConfig
-from bgsoft.errors import UnsupportedFormatError
+from bgsoft.config import RenderConfig
+from bgsoft.errors import ConfigError
 from bgsoft.machine import hardware
-from bgsoft.media.containers import container_for
 from bgsoft.media.probe import probe
 from bgsoft.presets import Layer, build_config
-from bgsoft.selftest.clips import ClipSpec, write_clip
 from bgsoft.workers import usable_cores
 
-_CODEC_SUFFIXES = {Codec.PRORES: ".mov", Codec.FFV1: ".mkv", Codec.VP9: ".webm"}
-_DRAWN = ClipSpec(
-    name="drawn.mp4",
-    width=1280,
-    height=720,
-    frames=100,
-    options={"preset": "veryfast", "crf": "20"},
-)
-
-
-def sample_path() -> Path | None:
-    """The sample clip of a checkout; None in an installed package, which comes without it."""
-    path = Path(__file__).parents[2] / "samples" / "person.mp4"
-    return path if path.is_file() else None
+_SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
+"""In a checkout; an installed package comes without it."""
 
 
 def run_bench(
@@ -52,7 +38,7 @@ def run_bench(
     """Measure a clip.
 
     Args:
-        source: The clip; None: the sample, or where there is none, a drawn one.
+        source: The clip; None: the sample.
         preset: Of the renders.
         flags: Settings of the renders, over those of the preset.
         seconds: Of video in each render; a shorter clip is rendered whole.
@@ -65,14 +51,16 @@ def run_bench(
         The results: plain JSON types under stable names.
 
     Raises:
-        ConfigError: A setting, or the baseline, is wrong.
+        ConfigError: A setting, or the baseline, is wrong; or there is no sample.
         BgsoftError: The clip cannot be read, or a render failed.
     """
     before = None if baseline is None else baselines.load(baseline)
+    if source is None and not _SAMPLE.is_file():
+        raise ConfigError("bench needs a video: the sample does not come with the package")
+    path = source or _SAMPLE
+    info = probe(path)
     with tempfile.TemporaryDirectory(prefix="bgsoft-bench-") as name:
         folder = Path(name)
-        path = source or sample_path() or write_clip(folder, _DRAWN)
-        info = probe(path)
         whole = info.duration_seconds is not None and info.duration_seconds <= seconds
         config = _config(path, folder, preset, flags, None if whole else seconds)
         results: dict[str, Any] = {
@@ -109,16 +97,10 @@ def run_bench(
 def _config(
     source: Path, folder: Path, preset: str, flags: Layer, seconds: float | None
 ) -> RenderConfig:
-    """The render's settings, with an output that can hold them."""
-    codec = flags.get("encode", {}).get("codec", Codec.AUTO)
-    suffix = _CODEC_SUFFIXES.get(codec, source.suffix.lower())
-    try:
-        container_for(folder / f"out{suffix}")
-    except UnsupportedFormatError:
-        suffix = ".mp4"
+    """The render's settings; Matroska holds every codec."""
     config = build_config(
         source.absolute(),
-        folder / f"out{suffix}",
+        folder / "out.mkv",
         preset=preset,
         flags=flags,
         duration_seconds=seconds,

@@ -36,7 +36,9 @@ def bench(
     input: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[IN]", help="Video to measure on; without it, a sample clip.", readable=False
+            metavar="[IN]",
+            help="Video to measure on; in a checkout by default the sample.",
+            readable=False,
         ),
     ] = None,
     json_file: Annotated[

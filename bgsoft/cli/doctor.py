@@ -18,24 +18,15 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON for programs.", show_default=False)
-    ] = False,
+    as_json: Annotated[bool, flags.option("Print JSON for programs.", "--json")] = False,
     gpu: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="Which GPU to look at. [default: the first]",
-            show_default=False,
-        ),
+        flags.option("Which GPU to look at. [default: the first]", metavar="N", min=0),
     ] = None,
     require_gpu: Annotated[
         bool,
-        typer.Option(
-            "--require-gpu",
-            help="Let the exit code say whether every stage works on the GPU.",
-            show_default=False,
+        flags.option(
+            "Let the exit code say whether every stage works on the GPU.", "--require-gpu"
         ),
     ] = False,
 ) -> int:

@@ -60,6 +60,11 @@ def exit_code(exc: BaseException) -> ExitCode:
     return ExitCode.RENDER_FAILED
 
 
+def error_of(code: int) -> type[BaseException]:
+    """The kind of error that a process of this program has ended with, by its exit code."""
+    return next((kind for kind, each in _CODES if each == code), BgsoftError)
+
+
 def one_line(exc: BaseException) -> str:
     """An exception for the user, in one line."""
     text = " ".join(str(exc).split())

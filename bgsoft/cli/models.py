@@ -69,10 +69,7 @@ def path(name: _Name) -> int:
 
 def pull(
     name: _Name,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Accept the model's licence.", show_default=False),
-    ] = False,
+    yes: Annotated[bool, flags.option("Accept the model's licence.", "--yes")] = False,
 ) -> int:
     """Fetch a model into the cache and check it."""
     from bgsoft.cli.console import Console

@@ -51,23 +51,28 @@ def test_a_bench_measures_everything(run: Run, clip: Path, tmp_path: Path) -> No
     assert "renders: round 1 of 1" in outcome.err
 
 
-def test_without_a_sample_a_clip_is_drawn(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(bench_run, "sample_path", lambda: None)
+def test_settings_reach_the_renders(run: Run, monkeypatch: pytest.MonkeyPatch, clip: Path) -> None:
     given: list[Any] = []
 
-    def measure(config: Any, info: Any, *_: Any, **__: Any) -> dict[str, Any]:
-        given.append((config, info))
+    def measure(config: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        given.append(config)
         return {"phases": [], "transcodes": [], "bottleneck": None}
 
     monkeypatch.setattr(bench_run, "measure_phases", measure)
-    outcome = run("bench", "--seconds", "1", "--effect", "dim", "--threads", "2", "--face", "off")
-    assert outcome.code == 0, outcome.err
-    ((config, info),) = given
-    assert (info.format.width, info.format.height) == (1280, 720)
-    assert config.duration_seconds == 1.0
-    assert (config.effect.kind, config.backends.threads, config.face.mode) == ("dim", 2, "off")
+    flags = ("--seconds", "0.5", "--effect", "dim", "--threads", "2", "--face", "off")
+    assert run("bench", clip, *flags).code == 0
+    (config,) = given
+    assert (config.duration_seconds, config.backends.threads) == (0.5, 2)
+    assert (config.effect.kind, config.face.mode) == ("dim", "off")
+
+
+def test_without_a_sample_a_video_is_asked_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench_run, "_SAMPLE", tmp_path / "none.mp4")
+    outcome = run("bench")
+    assert outcome.code == 2
+    assert "bench needs a video" in outcome.error_line
 
 
 @pytest.fixture

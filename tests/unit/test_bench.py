@@ -52,10 +52,10 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
         return a_run()
 
     def transcodes(*_: Any) -> dict[str, Any]:
-        return {"ffmpeg 9": phases._Row(lambda _config: replace(a_run(), report={}), [CONFIG])}
+        return {"ffmpeg 9": phases.Row(lambda _config: replace(a_run(), report={}), [CONFIG])}
 
     monkeypatch.setattr(phases, "run_render", fake)
-    monkeypatch.setattr(phases, "_transcode_rows", transcodes)
+    monkeypatch.setattr(phases, "transcode_rows", transcodes)
     info = probe(write_clip(tmp_path, SPEC))
     clip = {"name": "$a$ 🎬.mp4", "frames": 401, "width": 128, "height": 96, "codec": "h264"}
     return {
@@ -77,7 +77,7 @@ def test_a_row_takes_the_next_backend_where_one_is_missing() -> None:
             raise BackendUnavailableError("no library")
         return a_run()
 
-    row = phases._Row(fake, phases._configs(CONFIG, phases.PHASES[1]))
+    row = phases.Row(fake, phases.phase_configs(CONFIG, phases.PHASES[1]))
     row.take(keep=True)
     row.take(keep=True)
     assert asked == ["tensorrt", "cuda", "cuda"]
@@ -86,7 +86,7 @@ def test_a_row_takes_the_next_backend_where_one_is_missing() -> None:
 
 def test_rows_take_turns_in_both_directions() -> None:
     logged: list[str] = []
-    one, other = (phases._Row(lambda _config: a_run(), []) for _ in range(2))
+    one, other = (phases.Row(lambda _config: a_run(), []) for _ in range(2))
     order = [
         (counts, row is one) for counts, row in phases.in_turns([one, other], 2, logged.append)
     ]
@@ -101,7 +101,7 @@ def test_phases_add_one_stage_after_another() -> None:
         CONFIG.output,
         flags={"backends": {"batch": 4, "precision": Precision.FP16}, "encode": {"speed": "P5"}},
     )
-    made = [phases._configs(config, phase)[0] for phase in phases.PHASES]
+    made = [phases.phase_configs(config, phase)[0] for phase in phases.PHASES]
     assert [c.backends.infer for c in made] == [InferBackend.CPU] + [InferBackend.TENSORRT] * 4
     assert [c.backends.decode for c in made] == ["cpu", "cpu", "nvdec", "nvdec", "nvdec"]
     assert [c.backends.composite for c in made] == ["cpu", "cpu", "cpu", "cuda", "cuda"]
@@ -122,7 +122,7 @@ def test_the_likeness_of_a_phase_is_what_compare_says(
         return a_run()
 
     monkeypatch.setattr(phases, "run_render", fake)
-    monkeypatch.setattr(phases, "_transcode_rows", lambda *_: {})
+    monkeypatch.setattr(phases, "transcode_rows", lambda *_: {})
     monkeypatch.setattr(phases, "PHASES", phases.PHASES[:2])
     found = phases.measure_phases(CONFIG, probe(clip), tmp_path, rounds=1, cores=2, log=print)
     pictures = compare(clip, rough, vmaf=False).pictures
