@@ -20,6 +20,7 @@ from bgsoft.errors import (
     WorkerDiedError,
 )
 from bgsoft.jobs.driver import Driver
+from bgsoft.jobs.environment import worker_environment
 from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.task import Finished, Followup, Retrying, TaskContext, Told
 from bgsoft.jobs.worker import TaskError
@@ -215,7 +216,10 @@ class _Run:
         cores = plan.config.backends.threads or usable_cores()
         workers = min(plan.workers, len(plan.parts))
         with ExitStack() as stack:
-            pool = Pool(workers, threads=max(1, cores // workers))
+            environment = stack.enter_context(
+                worker_environment(plan.config.backends, workers, 0, self._notice)
+            )
+            pool = Pool(workers, threads=max(1, cores // workers), environment=environment)
             driver = stack.enter_context(Driver(pool))
             driver.submit(_Planned(plan.config.input.name, plan.followup(threads=cores)))
             while True:
@@ -235,6 +239,9 @@ class _Run:
             self._tell(update.message)
         elif isinstance(update.message, Progress):
             self._progress.update(update.part, update.message)
+
+    def _notice(self, text: str) -> None:
+        self._tell(Event(kind="notice", message=text))
 
     def _tell(self, event: Event) -> None:
         """Report an event, unless another part has."""

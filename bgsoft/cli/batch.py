@@ -160,6 +160,7 @@ def batch(
     from bgsoft.errors import ConfigError, OpenError
     from bgsoft.infer.providers import require_runtime
     from bgsoft.jobs.driver import Driver
+    from bgsoft.jobs.environment import worker_environment
     from bgsoft.jobs.pool import Pool
     from bgsoft.jobs.ray import RayExecutor, check_address
     from bgsoft.jobs.task import Executor
@@ -219,7 +220,10 @@ def batch(
             workers = jobs or default_workers(backends, gpus)
             if not watch:
                 workers = max(1, min(workers, len(left)))
-            executor = Pool(workers, gpus=gpus, shared=[state.lock])
+            environment = stack.enter_context(
+                worker_environment(backends, workers, len(gpus), view.notice)
+            )
+            executor = Pool(workers, gpus=gpus, shared=[state.lock], environment=environment)
         else:
             if gpu_share is None and all(getattr(backends, stage) == "cpu" for stage in STAGES):
                 gpu_share = 0.0
