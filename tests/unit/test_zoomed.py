@@ -388,7 +388,7 @@ def test_a_figure_that_no_whole_look_shows_is_searched_for(looks: Looks) -> None
             np.testing.assert_array_equal(mask, same)
     # Of the whole picture the person is a quarter.
     assert all(0.2 < share(mask) < 0.3 for mask in one)
-    assert all(share(mask) < 0.1 for mask in segment(frames, Looks.FAST, 1))
+    assert not any(0.2 < share(mask) < 0.3 for mask in segment(frames, Looks.FAST, 1))
 
 
 @pytest.mark.parametrize("looks", [Looks.STANDARD, Looks.BEST])
