@@ -40,8 +40,12 @@ _PERSON, _EXTENT, _FAINT = 0.5, 0.3, 0.4
 """From where on the mean of the whole looks shows a person; from where on either of them shows what
 else belongs to it; and from where on either does alone, if nobody else is to be seen: one of the
 models finds many a small figure, and an arm or a head, that the other misses."""
+_SURE = 0.8
+"""What counts as much as that in a look at a part of the frame where nobody may be."""
 _LEAST_PERSON = 0.002
 """Share of the frame of the smallest region that is looked at closely."""
+_TILE = 0.4, 0.56
+"""Parts of the frame's longer and shorter side of a tile; three by two of them cover it."""
 _MARGIN = 0.125
 """Of the box's side, added at each end: people move until the next whole look, and the model wants
 to see what is beside them."""
@@ -124,6 +128,17 @@ def find_box(person: Cells, either: Cells, grid: tuple[int, int]) -> Box | None:
     return Box(left, top, right, bottom)
 
 
+def tiles(grid: tuple[int, int]) -> list[Box]:
+    """Where to look closely for somebody whom no look at the whole frame shows."""
+    shares, counts = (_TILE[::-1], (2, 3)) if grid[1] >= grid[0] else (_TILE, (3, 2))
+    spans = []
+    for side, share, count in zip(grid, shares, counts, strict=True):
+        length = max(1, round(share * side))
+        starts = (round(at * (side - length) / (count - 1)) for at in range(count))
+        spans.append([(start, start + length) for start in starts])
+    return [Box(left, top, right, bottom) for top, bottom in spans[0] for left, right in spans[1]]
+
+
 def _steadied(box: Box | None, before: Box | None) -> Box | None:
     """The box before, where all edges lie near its own."""
     if box is None or before is None:
@@ -202,7 +217,7 @@ class Rotation:
     """
 
     def __init__(self, grid: tuple[int, int], *, turns: bool) -> None:
-        self._grid = grid
+        self.grid = grid
         self._turns = turns
         self.reset()
 
@@ -214,6 +229,7 @@ class Rotation:
         self._newest = GENERAL
         self._box: Box | None = None
         self._seen: Cells | None = None
+        self._scan: Cells | None = None
 
     def due(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
         """The whole looks that the next frames have in any case.
@@ -287,6 +303,40 @@ class Rotation:
             changed[rows, box.left // CELL : -(-box.right // CELL)] = False
         return int(np.count_nonzero(changed)) > _NEWCOMER_SHARE * changed.size
 
+    def wants_scan(self, index: int, luma: Cells) -> bool:
+        """Whether to look for people in parts of the next frame; its looks have been taken in.
+
+        Where no look shows anybody for sure, on the first frame of a scene, and once in a while.
+
+        Args:
+            index: The frame's place in the video.
+            luma: Cells of the frame.
+        """
+        if not (self._last is None or self.wants_mask(index)):
+            return False
+        self._scan = None
+        person, either = self._people(luma)
+        return not len(_regions(either > _EXTENT, person > _PERSON))
+
+    def scanned(self, people: Cells) -> None:
+        """Take in what was found in the parts of the next frame.
+
+        Args:
+            people: Cells.
+        """
+        self._scan = people * np.float32(_PERSON / _SURE)
+
+    def look_at(self, box: Box, luma: Cells) -> Recipe:
+        """A recipe of hardly anything but the close look."""
+        return Recipe(luma, self._both, ((0.0, 0.0), (_LEAST_WEIGHT, _LEAST_WEIGHT)), box)
+
+    @property
+    def _both(self) -> tuple[Look, Look]:
+        general, landscape = self._looks
+        if general is None or landscape is None:
+            raise ValueError("the first frame of a scene has both whole looks")
+        return general, landscape
+
     def next(self, index: int, luma: Cells) -> Recipe:
         """How the next frame's mask is made; all its whole looks have been taken in.
 
@@ -294,30 +344,30 @@ class Rotation:
             index: The frame's place in the video.
             luma: Cells of the frame; part of what is returned.
         """
-        general, landscape = self._looks
-        if general is None or landscape is None:
-            raise ValueError("the first frame of a scene has both whole looks")
-        looks = (general, landscape)
-        limits = [(0.0, 1.0), (0.0, 1.0)]
-        limits[self._newest] = (_LEAST_WEIGHT, 1.0)
         if self._since == 0:
-            self._box = _steadied(self._find_box(luma, looks, limits), self._box)
+            self._box = _steadied(find_box(*self._people(luma), self.grid), self._box)
+        limits = self._limits
         self._last = index
         self._since += 1
-        if self._box is not None and self._box.shape == self._grid:
+        if self._box is not None and self._box.shape == self.grid:
             # The close look is a fresh whole one of the same model.
             limits[GENERAL] = (0.0, 0.0)
-        return Recipe(luma, looks, (limits[0], limits[1]), self._box)
+        return Recipe(luma, self._both, (limits[0], limits[1]), self._box)
 
-    def _find_box(
-        self, luma: Cells, looks: tuple[Look, Look], limits: Sequence[tuple[float, float]]
-    ) -> Box | None:
-        weights = [
-            look_weight(look.luma, luma, limit) for look, limit in zip(looks, limits, strict=True)
-        ]
-        people = [weight * look.person for weight, look in zip(weights, looks, strict=True)]
-        mean = (people[0] + people[1]) / (weights[0] + weights[1])
-        either = np.maximum(people[0], people[1])
-        if self._seen is not None:
-            mean, either = (np.maximum(each, self._seen) for each in (mean, either))
-        return find_box(mean, either, self._grid)
+    @property
+    def _limits(self) -> list[tuple[float, float]]:
+        limits = [(0.0, 1.0), (0.0, 1.0)]
+        limits[self._newest] = (_LEAST_WEIGHT, 1.0)
+        return limits
+
+    def _people(self, luma: Cells) -> tuple[Cells, Cells]:
+        """The mean and the maximum of what is known."""
+        pairs = list(zip(self._both, self._limits, strict=True))
+        weights = [look_weight(look.luma, luma, limits) for look, limits in pairs]
+        people = [weight * look.person for weight, (look, _) in zip(weights, pairs, strict=True)]
+        mean: Cells = (people[0] + people[1]) / (weights[0] + weights[1])
+        either: Cells = np.maximum(people[0], people[1])
+        for other in (self._seen, self._scan):
+            if other is not None:
+                mean, either = np.maximum(mean, other), np.maximum(either, other)
+        return mean, either

@@ -10,7 +10,8 @@ still, and where it moves the close look, which every frame has, counts alone. W
 (:mod:`bgsoft.segment.rotation`) decides frame after frame; all looks that are known beforehand are
 taken side by side, so the masks are the same for any number of frames at a time. What the masks
 themselves show, which tells better than the whole looks where people are, is fed back once in a
-while only: until then, close looks need not wait for each other.
+while only: until then, close looks need not wait for each other. As often, where nobody is to be
+seen for sure, close looks at parts of the frame search it for small figures.
 
 On a device, what is decided waits for what the whole looks have shown. So those that are due in any
 case are begun as soon as there are frames, before it is known whether a scene ends among them; and
@@ -24,9 +25,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from bgsoft.frame import Array, Frame, Proxy
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Cells, Recipe, Rotation
+from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Cells, Recipe, Rotation, tiles
 
 
 class Looker(Protocol):
@@ -215,6 +218,8 @@ class ZoomedSegmenter(Segmenter):
                         rotation.looked(network, slot, luma, person)
                 if not begun.due[index] and rotation.wants_look(luma):
                     self._look_again(index, frames, grids, luma)
+                if rotation.wants_scan(frames[index].index, luma):
+                    rotation.scanned(self._scan(index, start, frames, luma))
                 recipes.append(rotation.next(frames[index].index, luma))
             close = self._look_closely(frames[start:stop], recipes)
             masks += self._side.blend(start, recipes, close)
@@ -248,6 +253,20 @@ class ZoomedSegmenter(Segmenter):
         ((_, slot, mask),) = self._look_whole(GENERAL, [index], frames, grids)
         (person,) = self._side.read([mask])()
         self._rotation.looked(GENERAL, slot, luma, person)
+
+    def _scan(self, index: int, start: int, frames: Sequence[Frame], luma: Cells) -> Cells:
+        """What close looks at all parts of a frame show; masks from ``start`` on come later."""
+        side, rotation = self._side, self._rotation
+        boxes, most = tiles(rotation.grid), len(frames) - start
+        found: list[Cells] = []
+        for first in range(0, len(boxes), most):
+            part = boxes[first : first + most]
+            shown = [frames[index]] * len(part)
+            close = self._look(self._close, shown, side.crops(shown, part))
+            recipes = [rotation.look_at(box, luma) for box in part]
+            found += [cells.copy() for cells in side.read(side.blend(start, recipes, close))()]
+        people: Cells = np.max(found, axis=0)
+        return people
 
     def _look_closely(
         self, frames: Sequence[Frame], recipes: Sequence[Recipe]

@@ -19,6 +19,9 @@ from bgsoft.workers import Workers
 
 _WEIGHT = 2.0
 """Of the close look, against 1 of each whole one; where the box is the frame, 1, too."""
+_SMALL, _MOST_WEIGHT = 0.1, 8.0
+"""Share of the frame below which a box's close look counts the more, the smaller it is, up to this
+much: of small figures the whole looks see nothing, and that is no evidence."""
 
 
 def is_halved(shape: tuple[int, int], model: tuple[int, int]) -> bool:
@@ -44,7 +47,10 @@ def resize_mask(mask: NDArray[np.float32], out: NDArray[np.float32]) -> None:
 
 def close_weight(box: Box, grid: tuple[int, int]) -> float:
     """Of a close look, where it has faded in."""
-    return 1.0 if box.shape == grid else _WEIGHT
+    if box.shape == grid:
+        return 1.0
+    share = box.shape[0] * box.shape[1] / (grid[0] * grid[1])
+    return min(_MOST_WEIGHT, _WEIGHT * max(1.0, _SMALL / share))
 
 
 @lru_cache(maxsize=64)

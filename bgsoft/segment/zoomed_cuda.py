@@ -79,9 +79,9 @@ class CudaZoomSide(ZoomSide):
         self._halves = CudaGrids(format, 2, batch)
         self._kept = cupy.zeros((2, self.slots, *shape), np.float32)
         self._masks = cupy.empty((batch, *shape), np.float32)
-        # The luma of the frames at hand; two looks each, and a mask that is fed back; and one for
-        # what is read alone.
-        self._cells = cupy.empty((3 * batch + 2, *cells), np.float32)
+        # The luma of the frames at hand; two looks each, and a mask that is fed back; and a mask
+        # each for what is read later.
+        self._cells = cupy.empty((4 * batch + 1, *cells), np.float32)
         self._cells_host = pinned_array(self._cells.shape, np.float32)
         self._kept_lumas = cupy.zeros((2, self.slots, *cells), np.float32)
         self._stream = stream
@@ -123,7 +123,7 @@ class CudaZoomSide(ZoomSide):
     def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
         stream = cupy.cuda.get_current_stream()
         stream.wait_event(self._joined)
-        # What is read alone does not touch the luma of the frames at hand.
+        # What is read later does not touch the luma of the frames at hand.
         first = 0 if lumas else len(self._cells) - len(masks)
         count = lumas + len(masks)
         for index, mask in enumerate(masks, first + lumas):

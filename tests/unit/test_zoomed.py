@@ -31,6 +31,7 @@ from bgsoft.segment.rotation import (
     cell_shape,
     find_box,
     look_weight,
+    tiles,
 )
 from bgsoft.segment.single import SingleShotSegmenter
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
@@ -149,6 +150,42 @@ def test_masks_are_fed_back() -> None:
     box = rotation.next(8, cells(100)).box
     assert box is not None
     assert (box.top, box.left) == (0, 70)
+
+
+def test_the_frame_is_searched_where_nobody_is_seen() -> None:
+    rotation = Rotation(GRID, turns=True)
+
+    def look(mask: Cells) -> None:
+        for network in (GENERAL, LANDSCAPE):
+            rotation.looked(network, 0, cells(100), mask)
+
+    look(person())
+    assert not rotation.wants_scan(0, cells(100))
+    look(cells())
+    assert rotation.wants_scan(0, cells(100))
+    figure = slice(30, 34), slice(10, 13)
+    rotation.scanned(0.6 * person(*figure))
+    assert rotation.next(0, cells(100)).box is None, "not sure enough"
+    assert not rotation.wants_scan(1, cells(100))
+    assert not rotation.wants_scan(4, cells(100))
+    look(cells())
+    assert rotation.wants_scan(8, cells(100))
+    rotation.scanned(0.9 * person(*figure))
+    box = rotation.next(8, cells(100)).box
+    assert box == box_of(person(*figure))
+    # Until the next search, looks that miss the figure change nothing.
+    look(cells())
+    assert rotation.next(12, cells(100)).box == box
+
+
+@pytest.mark.parametrize("grid", [(160, 240), (240, 160), (135, 240), (1, 1)])
+def test_tiles_cover_the_frame(grid: tuple[int, int]) -> None:
+    seen = np.zeros(grid, bool)
+    for tile in tiles(grid):
+        seen[tile.top : tile.bottom, tile.left : tile.right] = True
+        assert 0 <= tile.top < tile.bottom <= grid[0]
+        assert 0 <= tile.left < tile.right <= grid[1]
+    assert seen.all()
 
 
 def test_the_box_is_steady() -> None:
@@ -327,6 +364,31 @@ def test_masks_are_the_same_for_any_batch(looks: Looks) -> None:
         np.testing.assert_array_equal(mask, same)
     # A new scene begins as a render does.
     np.testing.assert_array_equal(segment(frames[10:], looks, 2)[0], one[10])
+
+
+@pytest.mark.parametrize("looks", [Looks.STANDARD, Looks.BEST])
+def test_a_figure_that_no_whole_look_shows_is_searched_for(looks: Looks) -> None:
+    frames = []
+    for index, image in enumerate(shown(10)):
+        height, width = image.shape[0] // 10, image.shape[1] // 10
+        place = np.s_[5 * height : 6 * height, 3 * width : 4 * width]
+        far = np.full_like(image, 90)
+        far[place] = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+        frames.append(frame_of(far, index))
+
+    def share(mask: np.ndarray[Any, Any]) -> float:
+        """Of the figure's picture; hardly any but in it."""
+        found = cv2.resize(mask, image.shape[1::-1]) > 0.5
+        assert found.sum() <= 1.05 * found[place].sum()
+        return float(found[place].mean())
+
+    one, *others = (segment(frames, looks, batch) for batch in (1, 4, 8))
+    for masks in others:
+        for mask, same in zip(masks, one, strict=True):
+            np.testing.assert_array_equal(mask, same)
+    # Of the whole picture the person is a quarter.
+    assert all(0.2 < share(mask) < 0.3 for mask in one)
+    assert not any(0.2 < share(mask) < 0.3 for mask in segment(frames, Looks.FAST, 1))
 
 
 @pytest.mark.parametrize("looks", [Looks.STANDARD, Looks.BEST])
