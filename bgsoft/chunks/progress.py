@@ -24,6 +24,8 @@ class PartsProgress:
         self._lengths = lengths
         self._callback = callback
         self._latest: dict[int, Progress] = {}
+        self._known = 0
+        """Frames of parts that were finished before."""
         self._started = time.perf_counter()
         self._history: deque[tuple[float, int]] = deque([(self._started, 0)])
 
@@ -34,14 +36,16 @@ class PartsProgress:
         if part is None:
             self._callback(progress)
             return
+        if part not in self._latest and progress.frames == progress.total:
+            self._known += progress.frames
         self._latest[part] = progress
         now = time.perf_counter()
         frames, total = sum(p.frames for p in self._latest.values()), sum(self._lengths)
-        self._history.append((now, frames))
+        self._history.append((now, frames - self._known))
         while len(self._history) > 2 and now - self._history[1][0] >= _WINDOW_SECONDS:
             self._history.popleft()
         since, before = self._history[0]
-        fps = (frames - before) / (now - since) if now > since else 0.0
+        fps = (frames - self._known - before) / (now - since) if now > since else 0.0
         running = [p for p in self._latest.values() if p.total is None or p.frames < p.total]
         load = {
             stage: sum(p.load.get(stage, 0.0) for p in running) / len(running)

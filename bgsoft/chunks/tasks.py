@@ -10,7 +10,7 @@ from bgsoft.chunks.folder import WorkFolder
 from bgsoft.config import RenderConfig
 from bgsoft.errors import BgsoftError, OutputError
 from bgsoft.jobs.task import Followup, Task, TaskContext
-from bgsoft.report import Event
+from bgsoft.report import Event, Progress
 
 if TYPE_CHECKING:
     from bgsoft.chunks.part import Part
@@ -89,6 +89,17 @@ class RenderPart:
         folder = WorkFolder(config.output)
         with folder.used():
             if folder.finished(self.number) is not None:
+                length = self.part.length
+                context.tell(
+                    Progress(
+                        frames=length,
+                        total=length,
+                        elapsed_seconds=0.0,
+                        fps=0.0,
+                        eta_seconds=0.0,
+                        load={},
+                    )
+                )
                 return True
             files = [
                 folder.video(self.number, target, index)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import bgsoft
+from bgsoft.chunks.progress import PartsProgress
 from bgsoft.chunks.run import Whole, plan_render
 from bgsoft.chunks.tasks import PlanRender
 from bgsoft.errors import ConfigError, OutputError
@@ -101,3 +102,23 @@ def test_a_batch_divides_its_files_where_that_is_asked_for(clip: Path, tmp_path:
     assert [len(report["parts"]) for report in reports] == [2, 0]
     assert [report["frames_encoded"] for report in reports] == [FRAMES, 12]
     assert not [path for path in target.iterdir() if path.name.endswith(".chunks")]
+
+
+def test_parts_that_were_finished_before_count_as_done_and_not_as_fast() -> None:
+    seen: list[Progress] = []
+    meter = PartsProgress([100, 50], seen.append)
+
+    def progress(frames: int, total: int) -> Progress:
+        load = {"encode": 0.5}
+        return Progress(
+            frames=frames, total=total, elapsed_seconds=1, fps=1, eta_seconds=1, load=load
+        )
+
+    meter.update(0, progress(100, 100))
+    assert (seen[-1].frames, seen[-1].total, seen[-1].fps) == (100, 150, 0.0)
+    meter.update(1, progress(10, 50))
+    assert seen[-1].frames == 110
+    assert seen[-1].fps > 0
+    assert seen[-1].load == {"encode": 0.5}
+    meter.update(None, progress(3, 150))
+    assert seen[-1].frames == 3  # rendered whole after all
