@@ -35,6 +35,7 @@ from bgsoft.chunks.plan import divide, lead_frames, read_frames
 from bgsoft.config import RenderConfig
 from bgsoft.decode.base import PtsRange
 from bgsoft.jobs.driver import Driver
+from bgsoft.jobs.environment import worker_environment
 from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.task import Finished, TaskContext
 from bgsoft.media.probe import probe
@@ -63,7 +64,10 @@ def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
     whole = [PtsRange(None, None, 0)]
     parts = divide(frames, chunks, lead_frames(config) or 0)
     ranges = whole if chunks == 1 or isinstance(parts, str) else [part.frames for part in parts]
-    with Driver(Pool(len(ranges), gpus=gpus)) as driver:
+    with (
+        worker_environment(config.backends, len(ranges), len(gpus), print) as environment,
+        Driver(Pool(len(ranges), gpus=gpus, environment=environment)) as driver,
+    ):
         for each in ranges:
             driver.submit(ThrownAway(config, each))
         made = []
