@@ -3,7 +3,7 @@
 What is decided from them is decided on the host (:mod:`bgsoft.segment.rotation`), so that both
 sides decide alike: it reads 30 to 60 kB a frame. They are sent for when a batch begins, so that as
 a rule they have come with what else the host waits for; it waits once more where the mask is fed
-back midway, and for each frame in which somebody may have come in.
+back midway or the frame is searched, and for each frame in which somebody may have come in.
 """
 
 from __future__ import annotations
