@@ -44,9 +44,9 @@ class Scene:
     frames: list[list[Plane]]
     """Luma, Cb, Cr of each frame."""
     person: list[Mask]
-    """Where alpha is one."""
+    """Where alpha is one, far enough inside that it is with edges fitted on the grid, too."""
     room: list[Mask]
-    """Where alpha is zero, two pixels from where it is not."""
+    """Where alpha is zero, as far outside."""
 
     @property
     def step(self) -> int:
@@ -70,14 +70,14 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     bgsoft.render(clip, folder / "matte.mkv", effect="matte", **settings)
     alphas = [luma for luma, *_ in pictures(folder / "matte.mkv")]
     assert alphas[0].dtype == np.uint8
-    near = np.ones((5, 5), np.uint8)
+    near = np.ones((17, 17), np.uint8)
     return Scene(
         clip=clip,
         mirrored=mirrored,
         settings=settings,
         bits=8 if pixels == "yuv420p" else 10,
         frames=pictures(clip),
-        person=[alpha == 235 for alpha in alphas],
+        person=[cv2.erode((alpha == 235).astype(np.uint8), near) > 0 for alpha in alphas],
         room=[cv2.erode((alpha == 16).astype(np.uint8), near) > 0 for alpha in alphas],
     )
 
