@@ -117,4 +117,4 @@ def test_comparisons_are_judged_one_by_one(main: Main, monkeypatch: pytest.Monke
     monkeypatch.setattr(parity, "CudaSide", lambda _device: parity.HostSide())
     code, result = main("--only", "parity")
     assert code == 0
-    assert result["counts"]["pass"] == 2 * (3 + len(parity.EFFECTS))
+    assert result["counts"]["pass"] == 2 * (4 + len(parity.EFFECTS))
