@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
@@ -32,8 +33,8 @@ class Nodes:
             "num_cpus": 0,
             "object_store_memory": _STORE_BYTES,
             "include_dashboard": False,
-            # A node is lost after 2 s of silence rather than 15.
-            "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 3},
+            # A node is lost after 5 s of silence rather than 15.
+            "_system_config": {"health_check_period_ms": 1000, "health_check_failure_threshold": 5},
         }
         self._cluster = unwarned(lambda: Cluster(initialize_head=True, head_node_args=head))
         self.address = str(self._cluster.address)
@@ -48,8 +49,8 @@ class Nodes:
     def clear(self) -> None:
         """Remove all nodes; returns when the cluster knows."""
         for node in list(self._cluster.worker_nodes):
-            self.remove(node)
-        unwarned(self._cluster.wait_for_nodes)
+            unwarned(partial(self._cluster.remove_node, node, allow_graceful=True))
+        unwarned(partial(self._cluster.wait_for_nodes, timeout=60))
 
     def close(self) -> None:
         unwarned(self._cluster.shutdown)
