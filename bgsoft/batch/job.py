@@ -15,6 +15,7 @@ from bgsoft.batch.names import expand
 from bgsoft.config import RenderConfig
 from bgsoft.errors import ConfigError
 from bgsoft.jobs.task import TaskContext
+from bgsoft.media.containers import container_for
 from bgsoft.options import TOP
 from bgsoft.presets import Layer, build_config
 
@@ -69,6 +70,7 @@ class Planner:
 
     Raises:
         ConfigError: A setting is wrong.
+        UnsupportedFormatError: The names' ending stands for no video that can be written.
     """
 
     def __init__(
@@ -136,7 +138,10 @@ class Planner:
         }
         flags: dict[str, Any] = {**self._flags, TOP: {**self._flags[TOP], **beside}}
         output = self._folder / expand(self._name, found, number)
-        return build_config(found.path, output, preset=self._preset, flags=flags)
+        config = build_config(found.path, output, preset=self._preset, flags=flags)
+        for path in config.videos:
+            container_for(path)
+        return config
 
     def _check_names(self, config: RenderConfig) -> None:
         for path in filter(None, (*config.videos, config.face_data, config.trace)):

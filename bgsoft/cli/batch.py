@@ -57,13 +57,17 @@ def batch(
     ] = "{stem}{suffix}",
     resume: Annotated[
         bool,
-        _files("Go on with the batch that was begun in OUT_DIR; what failed is tried again."),
+        _files(
+            "Go on with the batch that was begun in OUT_DIR; what failed is tried again.",
+            "--resume",
+        ),
     ] = False,
     watch: Annotated[
         bool,
         _files(
             "Go on and take what is put into the folders IN, once it is whole, until Ctrl-C"
-            " (pip install '.[watch]')."
+            " (pip install '.[watch]').",
+            "--watch",
         ),
     ] = False,
     report: Annotated[

@@ -20,7 +20,7 @@ from bgsoft.pipeline.stall import StallWatch
 
 _POLL_SECONDS = 0.05
 """How often the calling thread looks for cancellation and reports progress."""
-_LEAVE_SECONDS = 5.0
+_LEAVE_SECONDS = 3.0
 """How long a thread may take to end what it is doing, once the run has failed."""
 
 

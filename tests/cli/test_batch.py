@@ -114,6 +114,7 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
         (["{in}", "{out}", "--gpu", "0,0"], 2, "twice"),
         (["{in}", "{out}", "--timeout", "-1"], 2, "--timeout"),
         (["{in}", "{out}", "--name", "same.mp4"], 2, "would both become"),
+        (["{in}", "{out}", "--name", "{{stem}}.xyz"], 2, "no video container"),
         (["{in}", "{in}"], 2, "would replace its input"),
         (["{in}", "{out}", "--skip-existing", "-y"], 2, "exclude each other"),
         (["{in}/a.mp4", "{out}", "--watch"], 2, "needs a folder"),

@@ -51,7 +51,7 @@ def start(where: str, *argv: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("where", ["decode", "composite", "encode"])
+@pytest.mark.parametrize("where", ["decode", "composite"])
 def test_the_stage_that_stands_still_is_named(tmp_path: Path, where: str) -> None:
     process = start(where, str(tmp_path / "new" / "out.mp4"), "--stall", "1")
     _, err = process.communicate(timeout=60)
