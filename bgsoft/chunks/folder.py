@@ -154,6 +154,12 @@ class WorkFolder:
             return sum(path.stem.isdigit() for path in self.path.glob("*.json"))
         return 0
 
+    def remove_unused(self) -> None:
+        """Remove what a stopped render has left, unless another one works with it now."""
+        if self.path.exists():
+            with suppress(OSError, OutputError), self._lock(fcntl.LOCK_EX):
+                self.remove()
+
     def remove(self) -> None:
         """Remove it with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)

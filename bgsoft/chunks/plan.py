@@ -66,6 +66,8 @@ _SETTLED = 1e-3
 """What is left of earlier masks when they have faded: less than a step of 8 bits."""
 _MOST_LEAD = BACKGROUND_RENEWAL + 4 * RENEWAL
 _RECURRENT_LEAD = BACKGROUND_RENEWAL + RENEWAL
+"""rvm-mobilenetv3 begun in the middle of a clip has alphas 45 dB from those it has when begun
+before; after 32 frames it is 58 dB, after 160 frames 68 dB."""
 _DECODING_COST, _LEAD_COST = 0.15, 0.5
 """Of a frame that is decoded on the way to a part, and of one that leads up to it, as a share of
 one that is rendered."""

@@ -80,7 +80,8 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
     if count == 1 or (config.skip_existing and config.output.exists()):
         return Whole()
     cores = config.backends.threads or usable_cores()
-    if count is None and (workers == 1 or cores < _LEAST_CORES):
+    begun = WorkFolder(config.output).path.exists()
+    if count is None and not begun and (workers == 1 or cores < _LEAST_CORES):
         return Whole()
     from bgsoft.chunks import plan
     from bgsoft.media.containers import container_for
@@ -91,7 +92,7 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
     info = probe(config.input)
     if workers is None:
         workers = plan.workers_for(config, info)
-    if count is None and not plan.pays(config, info, workers):
+    if count is None and not begun and not plan.pays(config, info, workers):
         return Whole()
     against = plan.reason_against(config, info)
     parts: list[Part] | str = []
@@ -100,7 +101,7 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
         if isinstance(frames, str):
             parts = frames
         else:
-            wanted = plan.parts_for(config, len(frames.pts), workers)
+            wanted = max(plan.parts_for(config, len(frames.pts), workers), 1 + begun)
             parts = plan.divide(frames, wanted, plan.lead_frames(config) or 0)
         against = parts if isinstance(parts, str) else None
     if against is not None:
@@ -156,9 +157,11 @@ def render_config(
         plan = Whole()  # which fails in the same way, in its own order
     if isinstance(plan, Whole):
         more = {"events": plan.notices} if plan.notices else {}
-        return render_whole(
+        report = render_whole(
             config, on_progress=on_progress, on_event=on_event, cancel=cancel, **more
         )
+        WorkFolder(config.output).remove_unused()
+        return report
     folder = WorkFolder(config.output)
     with folder.used():
         try:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import bgsoft
 from bgsoft.chunks import folder as folders
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.run import Plan, after_failure, plan_render
@@ -122,6 +123,15 @@ class TestParts:
         note = after_failure(config, error)
         assert folder.path.exists() is kept
         assert (note is not None and str(folder.path) in note) is kept
+
+    def test_what_was_begun_is_finished_where_nothing_is_said(self, config: RenderConfig) -> None:
+        planned(config).tasks[0].run(context())
+        assert isinstance(plan_render(replace(config, chunks=None)), Plan)
+
+    def test_a_whole_render_leaves_no_parts_of_a_stopped_one(self, config: RenderConfig) -> None:
+        planned(config).tasks[0].run(context())
+        bgsoft.render_config(replace(config, chunks=1))
+        assert sorted(path.name for path in config.output.parent.iterdir()) == ["in.mp4", "out.mkv"]
 
     def test_nothing_is_left_where_no_part_was_finished(self, config: RenderConfig) -> None:
         planned(config)
