@@ -127,6 +127,8 @@ class FaceFinder(Closing):
         """Look at the frame, and once more from near at what is not followed yet."""
         found = merge(looks.detections(views, _MIN_FIRST_SCORE))
         known, lost = self._tracker.match(found)
+        if self._tracker.is_fresh:
+            known = {}
         unknown = [row for row in range(len(found)) if row not in known][: self._settings.max_faces]
         # What the last frame had and the detector does not see is looked for from near, too.
         boxes = [*found.boxes[unknown].tolist(), *lost]

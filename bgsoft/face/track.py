@@ -233,6 +233,11 @@ class Tracker:
         """
         self._frames = 0
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the next frame is the first since a reset or a renewal."""
+        return self._frames == 0
+
     def match(self, found: Detections) -> tuple[dict[int, int], list[Box]]:
         """Which detection belongs to which track: largest overlap first.
 
@@ -260,7 +265,8 @@ class Tracker:
             track.detected = False
         if found is not None:
             self._take(found)
-        looks = self._frames % self._rest_every == 0
+        # A face that is first found now is looked at in the next frame, too: so are known ones.
+        looks = self._frames < 2 or self._frames % self._rest_every == 0
         self._frames += 1
         return [track for track in self.tracks if looks or not track.may_rest]
 
@@ -278,7 +284,7 @@ class Tracker:
             track.detected = True
             track.detection_score = max(track.detection_score, float(found.scores[row]))
             roi = roi_from_box(found.boxes[row], found.keypoints[row])
-            if self._frames == 0:
+            if self.is_fresh:
                 track.renew(roi)
             elif track.misses:
                 track.roi = roi
