@@ -36,13 +36,14 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bgsoft.backends import may_use_gpu
 from bgsoft.chunks.part import Part
 from bgsoft.config import FaceMode, RenderConfig
-from bgsoft.cuda.driver import cuda_number, driver_problem
+from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.reader import NOT_SEEKABLE
 from bgsoft.decode.stream import wanted_pts
@@ -94,11 +95,18 @@ def workers_for(config: RenderConfig, info: VideoInfo) -> int:
     cores = config.backends.threads or usable_cores()
     workers = max(1, cores // _CORES_PER_WORKER)
     if _on_gpu(config):
-        workers = min(workers, _WORKERS_PER_GPU)
+        workers = min(workers, _WORKERS_PER_GPU * max(1, len(gpus_for(config))))
     pixels = info.format.width * info.format.height
     least = _WORKER_BYTES_ON_GPU if _on_gpu(config) else _WORKER_BYTES
     room = _free_bytes() * _MEMORY_SHARE / (least + _WORKER_BYTES_PER_PIXEL * pixels)
     return max(1, int(min(workers, room)))
+
+
+def gpus_for(config: RenderConfig) -> Sequence[int]:
+    """The GPUs that parts are dealt over: all, where there are several and none is named."""
+    count = gpu_count()
+    several = count > 1 and config.backends.gpu is None and may_use_gpu(config.backends)
+    return range(count) if several else ()
 
 
 def _on_gpu(config: RenderConfig) -> bool:

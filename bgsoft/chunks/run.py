@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -53,6 +53,8 @@ class Plan:
     config: RenderConfig
     parts: tuple[Part, ...]
     workers: int
+    gpus: Sequence[int]
+    """GPUs to deal the parts over; none: they use the one that the settings name."""
     started: float
 
     def followup(self, threads: int | None = None) -> Followup:
@@ -119,7 +121,7 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
         for path in config.videos:
             AtomicOutput(path, overwrite=config.overwrite, inputs=inputs_of(config)).close()
         parts = folder.prepare(config, parts)
-    return Plan(config, tuple(parts), workers, started)
+    return Plan(config, tuple(parts), workers, plan.gpus_for(config), started)
 
 
 def render_config(
@@ -220,9 +222,10 @@ class _Run:
         workers = min(plan.workers, len(plan.parts))
         with ExitStack() as stack:
             environment = stack.enter_context(
-                worker_environment(plan.config.backends, workers, 0, self._notice)
+                worker_environment(plan.config.backends, workers, len(plan.gpus), self._notice)
             )
-            pool = Pool(workers, threads=max(1, cores // workers), environment=environment)
+            threads = max(1, cores // workers)
+            pool = Pool(workers, threads=threads, gpus=plan.gpus, environment=environment)
             driver = stack.enter_context(Driver(pool))
             driver.submit(_Planned(plan.config.input.name, plan.followup(threads=cores)))
             while True:

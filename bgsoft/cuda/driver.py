@@ -55,13 +55,29 @@ def shown_number(number: int) -> int:
     return number if _only is None else _only
 
 
-@functools.cache
 def driver_problem(gpu: int) -> str | None:
     """Why no work can be put on a CUDA device, or None where the driver offers it.
 
     Args:
         gpu: CUDA device number.
     """
+    count = _count_gpus()
+    if isinstance(count, str):
+        return count
+    if gpu >= count:
+        return f"there is no GPU {gpu}: this machine has {count}"
+    return None
+
+
+def gpu_count() -> int:
+    """How many GPUs the driver offers."""
+    count = _count_gpus()
+    return 0 if isinstance(count, str) else count
+
+
+@functools.cache
+def _count_gpus() -> int | str:
+    """How many there are, or why there is none."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -72,11 +88,7 @@ def driver_problem(gpu: int) -> str | None:
         return NO_GPU
     if started != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return "the NVIDIA driver does not start"
-    if count.value == 0:
-        return NO_GPU
-    if gpu >= count.value:
-        return f"there is no GPU {gpu}: this machine has {count.value}"
-    return None
+    return count.value or NO_GPU
 
 
 def open_context(gpu: int) -> None:
