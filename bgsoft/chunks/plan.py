@@ -58,10 +58,13 @@ from bgsoft.workers import usable_cores
 _MOST_FRAMES, _MOST_FRAMES_ON_GPU = 24 * RENEWAL, 192 * RENEWAL
 """Of a part where their number is left to us: what a kill costs at most. A GPU is ten times as
 fast, and starts more slowly."""
-_LEAST_FRAMES, _LEAST_FRAMES_ON_GPU = 2 * RENEWAL, 16 * RENEWAL
+_LEAST_FRAMES, _LEAST_FRAMES_ON_GPU = RENEWAL, 16 * RENEWAL
 """The same: for less, starting a process does not pay."""
-_CORES_PER_WORKER = 2
-"""On 16 cores eight processes render 165 frames/s of 1080p, one renders 85."""
+_LEAST_PARTS = 4
+"""Of so many frames that a video has to have."""
+_CORES_PER_WORKER = 1
+_THREADS_PER_CORE = 2
+"""Of all workers together: those that are left at the end have more cores."""
 _WORKERS_PER_GPU = 4
 _SETTLED = 1e-3
 """What is left of earlier masks when they have faded: less than a step of 8 bits."""
@@ -100,6 +103,12 @@ def workers_for(config: RenderConfig, info: VideoInfo) -> int:
     least = _WORKER_BYTES_ON_GPU if _on_gpu(config) else _WORKER_BYTES
     room = _free_bytes() * _MEMORY_SHARE / (least + _WORKER_BYTES_PER_PIXEL * pixels)
     return max(1, int(min(workers, room)))
+
+
+def threads_for(config: RenderConfig, workers: int) -> int:
+    """Cores that each of several workers plans for."""
+    cores = config.backends.threads or usable_cores()
+    return max(1, _THREADS_PER_CORE * cores // workers)
 
 
 def gpus_for(config: RenderConfig) -> Sequence[int]:
@@ -141,7 +150,8 @@ def pays(config: RenderConfig, info: VideoInfo, workers: int) -> bool:
     count = info.estimated_frames or 0
     if config.duration_seconds is not None:
         count = min(count, round(config.duration_seconds * info.frame_rate))
-    enough = count >= 2 * (_LEAST_FRAMES_ON_GPU if _on_gpu(config) else _LEAST_FRAMES)
+    least = _LEAST_FRAMES_ON_GPU if _on_gpu(config) else _LEAST_FRAMES
+    enough = count >= _LEAST_PARTS * least
     return workers > 1 and enough and config.trace is None
 
 

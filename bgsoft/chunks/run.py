@@ -53,6 +53,8 @@ class Plan:
     config: RenderConfig
     parts: tuple[Part, ...]
     workers: int
+    threads: int
+    """Cores that each of them plans for."""
     gpus: Sequence[int]
     """GPUs to deal the parts over; none: they use the one that the settings name."""
     started: float
@@ -121,7 +123,9 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
         for path in config.videos:
             AtomicOutput(path, overwrite=config.overwrite, inputs=inputs_of(config)).close()
         parts = folder.prepare(config, parts)
-    return Plan(config, tuple(parts), workers, plan.gpus_for(config), started)
+    workers = min(workers, len(parts))
+    threads = plan.threads_for(config, workers)
+    return Plan(config, tuple(parts), workers, threads, plan.gpus_for(config), started)
 
 
 def render_config(
@@ -219,13 +223,12 @@ class _Run:
     def run(self) -> RenderReport:
         plan = self._plan
         cores = plan.config.backends.threads or usable_cores()
-        workers = min(plan.workers, len(plan.parts))
+        backends, workers, gpus = plan.config.backends, plan.workers, plan.gpus
         with ExitStack() as stack:
             environment = stack.enter_context(
-                worker_environment(plan.config.backends, workers, len(plan.gpus), self._notice)
+                worker_environment(backends, workers, len(gpus), self._notice)
             )
-            threads = max(1, cores // workers)
-            pool = Pool(workers, threads=threads, gpus=plan.gpus, environment=environment)
+            pool = Pool(workers, threads=plan.threads, gpus=gpus, environment=environment)
             driver = stack.enter_context(Driver(pool))
             driver.submit(_Planned(plan.config.input.name, plan.followup(threads=cores)))
             while True:
