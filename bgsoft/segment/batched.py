@@ -89,6 +89,12 @@ def _output(network: Network, spec: ModelSpec) -> Array:
     return channels
 
 
+_limited = cupy.ElementwiseKernel(
+    "T raw", "float32 mask", "mask = raw > T(0) ? min(float(raw), 1.0f) : 0.0f", "limit_mask"
+)
+"""NaN is greater than nothing, so it becomes 0."""
+
+
 def to_masks(raw: Array, spec: ModelSpec, masks: Array) -> None:
     """Turn (n, C, h, w) raw outputs into (n, h, w) masks in [0, 1]."""
     person = raw[:, spec.output_channel]
@@ -97,6 +103,4 @@ def to_masks(raw: Array, spec: ModelSpec, masks: Array) -> None:
     elif spec.activation == "softmax":
         shifted = cupy.exp(raw - raw.max(axis=1, keepdims=True))
         person = shifted[:, spec.output_channel] / shifted.sum(axis=1)
-    cupy.copyto(masks, person, casting="unsafe")
-    cupy.nan_to_num(masks, copy=False)
-    cupy.clip(masks, 0.0, 1.0, out=masks)
+    _limited(person, masks)
