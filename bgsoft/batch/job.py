@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -35,10 +36,6 @@ class BatchJob:
     config: RenderConfig
     number: int
     """From 1, in the order in which files were found first."""
-
-    @property
-    def label(self) -> str:
-        return str(self.config.input)
 
     def run(self, context: TaskContext) -> object:
         from bgsoft.chunks.tasks import PlanRender
@@ -124,7 +121,13 @@ class Planner:
         path = found.path.absolute()
         number = self._numbers.setdefault(path, 1 + max(self._numbers.values(), default=0))
         config = self._config(found, number)
-        if _same_file(found.path, config.output):
+        try:
+            same = found.path.samefile(config.output)
+        except OSError as exc:
+            if exc.errno == errno.ENAMETOOLONG:
+                raise ConfigError(f"{config.output}: {exc.strerror}: see --name") from exc
+            same = False
+        if same:
             raise ConfigError(
                 f"{config.output} would replace its input: name another folder, or the outputs"
                 " otherwise (--name '{stem}-soft{suffix}')"
@@ -150,10 +153,3 @@ class Planner:
                 raise ConfigError(
                     f"{other} and {config.input} would both become {path}: see --name"
                 )
-
-
-def _same_file(path: Path, other: Path) -> bool:
-    try:
-        return path.samefile(other)
-    except OSError:
-        return False

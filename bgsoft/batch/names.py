@@ -46,7 +46,7 @@ def expand(template: str, found: Found, index: int) -> Path:
             near = did_you_mean(unknown, FIELDS)
             raise ConfigError(f"unknown field {{{unknown}}} in the name {template!r}{near}")
         name = Path(template.format_map(values))
-    except (ValueError, IndexError, AttributeError) as exc:
+    except (ValueError, LookupError, AttributeError) as exc:
         raise ConfigError(f"malformed name {template!r}: {exc}") from exc
     path = name if "parent" in used else found.folder / name
     if path.is_absolute() or ".." in path.parts or not path.name:

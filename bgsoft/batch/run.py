@@ -28,7 +28,7 @@ _LOOK_SECONDS = 1.0
 
 
 class BatchView:
-    """Is told what happens; this one does nothing with it. Called from one thread."""
+    """Shows what happens; this one shows nothing. Called from one thread."""
 
     def begin(self, total: int, settled: int) -> None:
         """So many files, of which some need no work."""
@@ -218,7 +218,7 @@ class Batch:
         driver: Where it is done; closed at the end.
         state: Holds an entry for every job.
         folder: The output folder.
-        view: Is told what happens.
+        view: Shows what happens.
         stop: Set where it is to stop.
         describe: What to say about an error, in one line.
         more: Asked now and then for further jobs, until it is stopped; None: there are none.
@@ -245,6 +245,8 @@ class Batch:
         self._describe = describe
         self._more = more
         self._looked_at = 0.0
+        self._rewritten: list[BatchJob] = []
+        """Files that were written anew while they were rendered."""
         self._running: dict[int, _Running] = {}
         self._failed: list[tuple[BatchJob, BaseException]] = []
         self._folders = ExitStack()
@@ -274,23 +276,31 @@ class Batch:
             finally:
                 self._driver.close()
                 self._give_up()
-        summary.stopped = self._stop.is_set()
-        summary.seconds = time.perf_counter() - self._started
-        summary.entries = sorted(self._state.entries.values(), key=lambda entry: entry.number)
-        self._view.end(summary)
+                summary.stopped = self._stop.is_set()
+                summary.seconds = time.perf_counter() - self._started
+                summary.entries = sorted(entries, key=lambda entry: entry.number)
+                self._view.end(summary)
         return summary
 
     def _look(self) -> None:
         if self._more is None or time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
-        for job in self._more():
+        found, self._rewritten = [*self._rewritten, *self._more()], []
+        running = {running.job.config.output for running in self._running.values()}
+        waiting = {job.config.output for job in self._waiting}
+        for job in found:
+            if job.config.output in running:
+                self._rewritten.append(job)
+                continue
             entry = compared(job, self._state.entries, self._folder)
             if entry.state.is_settled:
                 continue
             self._save(entry)
-            self._waiting.append(job)
-            self._view.more(1)
+            if job.config.output not in waiting:
+                self._waiting.append(job)
+                waiting.add(job.config.output)
+                self._view.more(1)
 
     def _begin(self) -> None:
         while self._waiting and self._driver.idle and self._summary.full is None:
@@ -331,7 +341,7 @@ class Batch:
             elif isinstance(update.error, DiskFullError):
                 self._summary.full = update.error
                 self._put_back(job, entry)
-            elif isinstance(update.error, RenderCancelledError):
+            elif isinstance(update.error, RenderCancelledError) and self._stop.is_set():
                 self._put_back(job, entry)
             else:
                 self._fail(job, entry, update.error, update.traceback)

@@ -159,7 +159,7 @@ def batch(
     from bgsoft.cli.signals import StopSignals
     from bgsoft.errors import ConfigError, OpenError
     from bgsoft.infer.providers import require_runtime
-    from bgsoft.jobs.driver import Driver
+    from bgsoft.jobs.driver import STALL_SECONDS, Driver
     from bgsoft.jobs.environment import worker_environment
     from bgsoft.jobs.pool import Pool
     from bgsoft.jobs.ray import RayExecutor, check_address
@@ -216,7 +216,7 @@ def batch(
             left = agree(planner.plan(found), state, folder, resume=resume)
         backends = planner.backends
         executor: Executor
-        if ray is None:
+        if ray is None or not (left or watch):
             workers = jobs or default_workers(backends, gpus)
             if not watch:
                 workers = max(1, min(workers, len(left)))
@@ -237,9 +237,12 @@ def batch(
                 gpu_share=gpu_share,
                 notice=view.notice,
             )
+        stall = backends.stall_seconds
+        if stall is not None:  # the render itself notices first, and knows where
+            stall = max(STALL_SECONDS, 2 * stall)
         summary = Batch(
             left,
-            Driver(executor, retries=retries, timeout_seconds=limit),
+            Driver(executor, retries=retries, timeout_seconds=limit, stall_seconds=stall),
             state,
             folder,
             view=view,

@@ -89,14 +89,14 @@ class PlainBatchView(QuietBatchView):
 
     def event(self, job: BatchJob, event: Event) -> None:
         if self._verbose:
-            self._say(f"{job.label}: {event_text(event)}")
+            self._say(f"{job.config.input}: {event_text(event)}")
         elif event.kind == "fallback" and event.message not in self._fallbacks:
             # The same for every file: once is enough.
             self._fallbacks.add(event.message)
             self._say(event_text(event))
 
     def retrying(self, job: BatchJob, error: BaseException) -> None:
-        self._say(f"{job.label}: tried again: {one_line(error)}")
+        self._say(f"{job.config.input}: tried again: {one_line(error)}")
 
     def done(self, job: BatchJob, report: RenderReport) -> None:
         self._say(f"{self._next()} {summary_line(report)}")
@@ -172,7 +172,7 @@ class LiveBatchView(PlainBatchView):
 
         grid = Table.grid(padding=(0, 2))
         for job, progress in self._running.items():
-            name = Text(job.label[-_NAME_CELLS:], no_wrap=True)
+            name = Text(str(job.config.input)[-_NAME_CELLS:], no_wrap=True)
             if progress is None:
                 grid.add_row(name, Text(""), Text("begins", style="dim"))
                 continue

@@ -71,7 +71,7 @@ class Driver(Closing):
             memory. Other errors would come again.
         timeout_seconds: How long a task may take from its start, with all that it leads to and its
             retries; None: as long as it likes.
-        stall_seconds: How long a task may go without anything new to tell.
+        stall_seconds: How long a task may go without reporting anything new; None: any time.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Driver(Closing):
         *,
         retries: int = 1,
         timeout_seconds: float | None = None,
-        stall_seconds: float = STALL_SECONDS,
+        stall_seconds: float | None = STALL_SECONDS,
     ) -> None:
         self._executor = executor
         self._retries = retries
@@ -221,6 +221,8 @@ class Driver(Closing):
                 if root.started_at is not None and now - root.started_at > self._timeout:
                     text = f"not done after {self._timeout:g} s"
                     self._end(number, error=WorkerDiedError(text))
+        if self._stall is None:
+            return
         for task_id, job in self._running.items():
             if now - job.news_at > self._stall:
                 job.news_at = now

@@ -144,7 +144,7 @@ class Pool(Closing):
                 self._bury(worker)
                 continue
             if isinstance(message, Leaving):
-                worker.end("")
+                worker.end(worker.reason)
             elif worker.reason:
                 continue  # it is being ended: the reason is what counts
             else:
@@ -220,9 +220,9 @@ def _ending(code: int) -> str:
     """How a process ended, by its exit code."""
     if code >= 0:
         return f"ended with exit code {code}"
-    number = signal.Signals(-code)
-    if number is signal.SIGKILL:
+    number = -code
+    if number == signal.SIGKILL:
         return "was killed (SIGKILL; the system may have run out of memory)"
-    if number in _CRASHES:
-        return f"crashed ({number.name})"
-    return f"was ended by {number.name}"
+    named = number in set(signal.Signals)  # most real-time signals have no name
+    name = signal.Signals(number).name if named else f"signal {number}"
+    return f"crashed ({name})" if number in _CRASHES else f"was ended by {name}"

@@ -31,11 +31,6 @@ class TaskContext:
 class Task(Protocol):
     """A piece of work for a worker process. Picklable, small, and without state."""
 
-    @property
-    def label(self) -> str:
-        """What to call it in messages, e.g. ``holiday.mp4`` or ``holiday.mp4 [3/8]``."""
-        ...
-
     def run(self, context: TaskContext) -> object:
         """Do it. The result is picklable; it may be a :class:`Followup`.
 
