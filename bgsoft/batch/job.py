@@ -15,7 +15,7 @@ from bgsoft.batch.find import Found
 from bgsoft.batch.names import expand
 from bgsoft.config import RenderConfig
 from bgsoft.errors import ConfigError
-from bgsoft.jobs.task import TaskContext
+from bgsoft.jobs.task import Followup, TaskContext
 from bgsoft.media.containers import container_for
 from bgsoft.options import TOP
 from bgsoft.presets import Layer, build_config
@@ -30,6 +30,13 @@ _NO_PART_OF_THE_RESULT = (
 
 
 @dataclass(frozen=True, slots=True)
+class Divided:
+    """A job's message: it is rendered in parts of so many frames each."""
+
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BatchJob:
     """A file to render. A task for an executor; leads to the RenderReport."""
 
@@ -38,11 +45,15 @@ class BatchJob:
     """From 1, in the order in which files were found first."""
 
     def run(self, context: TaskContext) -> object:
-        from bgsoft.chunks.tasks import PlanRender
+        from bgsoft.chunks.tasks import PlanRender, RenderPart
 
         # The files fill the machine: one is divided only where that was asked for.
         workers = 1 if self.config.chunks is None else None
-        return PlanRender(self.config, workers).run(context)
+        result = PlanRender(self.config, workers).run(context)
+        if isinstance(result, Followup):
+            parts = [task.part for task in result.tasks if isinstance(task, RenderPart)]
+            context.tell(Divided(tuple(part.length for part in parts)))
+        return result
 
     @property
     def fingerprint(self) -> str:

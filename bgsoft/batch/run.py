@@ -8,13 +8,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bgsoft import __version__
-from bgsoft.batch.job import BatchJob
+from bgsoft.batch.job import BatchJob, Divided
 from bgsoft.batch.state import Entry, FileState, State, signature
+from bgsoft.chunks.progress import PartsProgress
 from bgsoft.chunks.run import after_failure
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, RenderCancelledError
 from bgsoft.jobs.driver import Driver
@@ -207,7 +209,7 @@ def _is_done(before: Entry, now: Entry, output: Path) -> bool:
 class _Running:
     job: BatchJob
     entry: Entry
-    parts: dict[int | None, Progress] = field(default_factory=dict)
+    progress: PartsProgress
 
 
 class Batch:
@@ -315,7 +317,11 @@ class Batch:
             entry.before = signature(job.config.output)
             entry.attempts, entry.started_at = 1, time.time()
             self._save(entry)
-            self._running[self._driver.submit(job)] = _Running(job, entry)
+            task_id = self._driver.submit(job)
+            self._running[task_id] = _Running(job, entry, self._progress(job))
+
+    def _progress(self, job: BatchJob, lengths: Sequence[int] = ()) -> PartsProgress:
+        return PartsProgress(lengths, partial(self._view.progress, job))
 
     def _take(self, update: Started | Told | Retrying | Finished) -> None:
         running = self._running[update.task_id]
@@ -324,8 +330,9 @@ class Batch:
             self._view.started(job, update.worker)
         elif isinstance(update, Told):
             if isinstance(update.message, Progress):
-                running.parts[update.part] = update.message
-                self._view.progress(job, _together(list(running.parts.values())))
+                running.progress.update(update.part, update.message)
+            elif isinstance(update.message, Divided):
+                running.progress = self._progress(job, update.message.lengths)
             elif isinstance(update.message, Event):
                 self._view.event(job, update.message)
         elif isinstance(update, Retrying):
@@ -395,18 +402,3 @@ def _clean_up(job: BatchJob) -> None:
     """Remove what a worker that was killed has left behind."""
     for path in job.config.videos:
         remove_leftovers(path)
-
-
-def _together(parts: Sequence[Progress]) -> Progress:
-    """The progress of a file that is rendered in several parts side by side."""
-    if len(parts) == 1:
-        return parts[0]
-    totals = [part.total for part in parts if part.total is not None]
-    return Progress(
-        frames=sum(part.frames for part in parts),
-        total=sum(totals) if len(totals) == len(parts) else None,
-        elapsed_seconds=max(part.elapsed_seconds for part in parts),
-        fps=sum(part.fps for part in parts),
-        eta_seconds=max((part.eta_seconds or 0.0 for part in parts), default=None),
-        load={},
-    )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +22,6 @@ from bgsoft.cli.progress import (
     start_live,
     summary_line,
 )
-from bgsoft.errors import ConfigError
 from bgsoft.report import Event, Progress, RenderReport
 
 if TYPE_CHECKING:
@@ -37,20 +34,11 @@ _BAR_CELLS = 16
 
 
 def make_batch_view(kind: ProgressKind, console: Console, quiet: bool, verbose: bool) -> BatchView:
-    """The view for a choice of ``--progress``.
-
-    Raises:
-        ConfigError: It contradicts ``--quiet``.
-    """
-    if quiet and kind in (ProgressKind.RICH, ProgressKind.PLAIN):
-        raise ConfigError(f"--quiet and --progress {kind} exclude each other")
+    """The view for what :func:`bgsoft.cli.progress.read_progress` gave."""
     if kind is ProgressKind.JSON:
         return JsonBatchView(console)
     if quiet or kind is ProgressKind.NONE:
         return QuietBatchView(console)
-    if kind is ProgressKind.AUTO:
-        live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        kind = ProgressKind.RICH if live else ProgressKind.PLAIN
     make = LiveBatchView if kind is ProgressKind.RICH else PlainBatchView
     return make(console, verbose=verbose)
 

@@ -19,7 +19,7 @@ class TaskContext:
 
     tell: Callable[[object], None]
     """Sends a picklable message to the parent: a :class:`bgsoft.report.Progress`, an
-    :class:`bgsoft.report.Event`. May be called from any thread."""
+    :class:`bgsoft.report.Event`, or one of the task's own. May be called from any thread."""
     cancel: threading.Event
     """Set where the task is to stop."""
     threads: int

@@ -6,12 +6,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bgsoft.batch.find import Found
-from bgsoft.batch.job import BatchJob, Planner
-from bgsoft.batch.run import Batch, BatchView, Summary, _together, agree
+from bgsoft.batch.job import BatchJob, Divided, Planner
+from bgsoft.batch.run import Batch, BatchView, Summary, agree
 from bgsoft.batch.state import FileState, State
 from bgsoft.errors import (
     BackendUnavailableError,
@@ -21,8 +22,9 @@ from bgsoft.errors import (
     StallError,
 )
 from bgsoft.jobs.driver import Driver
-from bgsoft.jobs.task import Finished, Started, Task, Update
+from bgsoft.jobs.task import Finished, Followup, Started, Task, Told, Update
 from bgsoft.report import Progress, RenderReport
+from tests.jobs.tasks import Pair, Square, progress
 
 Render = Callable[[BatchJob], object]
 
@@ -33,7 +35,7 @@ class FakeExecutor:
     def __init__(self, workers: int, render: Render) -> None:
         self._workers = workers
         self._render = render
-        self._tasks: deque[tuple[int, BatchJob]] = deque()
+        self._tasks: deque[tuple[int, Any]] = deque()
         self.submitted: list[str] = []
         self.closed = False
 
@@ -42,9 +44,8 @@ class FakeExecutor:
         return self._workers - len(self._tasks)
 
     def submit(self, task: Task) -> int:
-        assert isinstance(task, BatchJob)
         self._tasks.append((len(self.submitted), task))
-        self.submitted.append(task.config.input.stem)
+        self.submitted.append(task.config.input.stem if isinstance(task, BatchJob) else "part")
         return len(self.submitted) - 1
 
     def poll(self, timeout: float) -> list[Update]:
@@ -251,16 +252,28 @@ def test_a_watched_file_is_rendered_once_at_a_time(
     assert "".join(run.executor.submitted) == rendered
 
 
-@pytest.mark.parametrize(("totals", "total"), [((10, 20), 30), ((10, None), None)])
-def test_the_parts_of_a_file_are_shown_as_one(
-    totals: tuple[int | None, ...], total: int | None
-) -> None:
-    parts = [
-        Progress(
-            frames=4, total=each, elapsed_seconds=1.0, fps=2.0, eta_seconds=at, load={"encode": 1}
-        )
-        for at, each in enumerate(totals)
-    ]
-    shown = _together(parts)
-    assert (shown.frames, shown.total, shown.fps, shown.eta_seconds) == (8, total, 4.0, 1)
-    assert _together(parts[:1]) is parts[0]
+def test_the_parts_of_a_file_are_shown_as_one(tmp_path: Path) -> None:
+    """Whose total is known before all of them have begun."""
+
+    class Divides(FakeExecutor):
+        def poll(self, timeout: float) -> list[Update]:
+            if not self._tasks:
+                return []
+            task_id, task = self._tasks.popleft()
+            if isinstance(task, Square):
+                return [Told(task_id, progress(task.value)), Finished(task_id, True)]
+            if isinstance(task, Pair):
+                return [Finished(task_id, self._render(job))]
+            parts = Followup((Square(4), Square(20)), Pair())
+            return [Told(task_id, Divided((10, 30))), Finished(task_id, parts)]
+
+    class View(BatchView):
+        def progress(self, job: BatchJob, progress: Progress) -> None:
+            shown.append((progress.frames, progress.total))
+
+    shown: list[tuple[int, int | None]] = []
+    run = Run(tmp_path, "a", workers=1, executor=Divides)
+    run.view = View()
+    (job,) = run.jobs("a")
+    assert run(done).rendered == 1
+    assert shown == [(4, 40), (24, 40)]
