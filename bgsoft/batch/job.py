@@ -26,7 +26,7 @@ _NO_PART_OF_THE_RESULT = (
     *("input", "output", "preset", "overwrite", "skip_existing", "report", "trace"),
     *("backends", "chunks"),
 )
-"""Settings that the same pictures are made with."""
+"""Settings that do not change the pictures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Planner:
         self._numbers = dict(numbers)
         self._taken: dict[Path, Path] = {}
         """What is written → the input it comes from."""
-        # What is wrong for every file is better said before the first.
+        # A setting that is wrong for every file is reported before the first.
         self.backends = self._config(Found(Path("in.mp4"), Path()), 1).backends
 
     def plan(self, found: Iterable[Found]) -> list[BatchJob]:

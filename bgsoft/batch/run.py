@@ -128,7 +128,7 @@ def agree(jobs: Sequence[BatchJob], state: State, folder: Path, *, resume: bool)
         The jobs that are left to do.
 
     Raises:
-        ConfigError: An earlier batch is not finished, and it was not said what to do about it.
+        ConfigError: An earlier batch is not finished, and no flag says whether to go on with it.
         OutputError: Outputs exist that are neither finished nor to be replaced or left.
     """
     known = state.entries
@@ -222,7 +222,7 @@ class Batch:
         folder: The output folder.
         view: Shows what happens.
         stop: Set where it is to stop.
-        describe: What to say about an error, in one line.
+        describe: Makes one line of an error.
         more: Asked now and then for further jobs, until it is stopped; None: there are none.
     """
 
@@ -383,7 +383,7 @@ class Batch:
             job, entry = running.job, running.entry
             if signature(job.config.output) in ("", entry.before):
                 self._put_back(job, entry)
-            else:  # it was finished, and could not say so any more
+            else:  # it was finished, but its report did not arrive
                 entry.state = FileState.DONE
                 self._save(entry)
         self._running.clear()

@@ -44,7 +44,7 @@ def make_batch_view(kind: ProgressKind, console: Console, quiet: bool, verbose: 
 
 
 class QuietBatchView(BatchView):
-    """Says what failed, at the end."""
+    """Prints what failed, at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -182,7 +182,7 @@ class LiveBatchView(PlainBatchView):
 
 
 def _named(path: Path, reason: str) -> str:
-    """A reason that says which file it is about."""
+    """A reason, with the name of the file where it lacks it."""
     return reason if path.name in reason else f"{path}: {reason}"
 
 

@@ -158,7 +158,7 @@ def network_stream(device: CudaDevice, number: int = 0) -> Any:
 
     Args:
         device: The GPU.
-        number: Tells the streams of one render apart.
+        number: Of the stream within one render.
     """
     if _warm is None:
         return device.new_stream()

@@ -125,7 +125,7 @@ class Pool(Closing):
         return _Worker(settings, self._environment, self._shared)
 
     def _listen(self, timeout: float) -> None:
-        """Take what the workers say, and notice their deaths."""
+        """Receive the workers' messages, and notice workers that have died."""
         workers = {w.connection: w for w in self._workers if w is not None}
         now = time.monotonic()
         for worker in workers.values():
@@ -168,8 +168,8 @@ class _Worker:
     ) -> None:
         self.connection, theirs = Pipe()
         program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
-        # Ctrl-C reaches every process of a terminal, and a closed one ends them: the parent hears
-        # of both, too, and sees to its workers.
+        # Ctrl-C and a closed terminal send a signal to every process of that terminal. The parent
+        # gets it, too, and ends its workers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
         try:
             self.process = subprocess.Popen(
@@ -212,7 +212,7 @@ class _Worker:
             return self.process.wait()
 
     def _send(self, message: object) -> None:
-        with suppress(OSError):  # it has died: reading says so
+        with suppress(OSError):  # it has died, which reading from it will show
             self.connection.send(message)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 CORES_A_TASK = 2
-"""For each, where there are enough tasks and nobody has said how many run at a time."""
+"""Cores for each task, unless the number of tasks at a time is given."""
 TASKS_A_GPU = 2
-"""One leaves the GPU idle while it begins and ends."""
+"""Tasks at a time on each GPU: one alone would leave it idle while it begins and ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
