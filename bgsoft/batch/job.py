@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,7 @@ from bgsoft.batch.find import Found
 from bgsoft.batch.names import expand
 from bgsoft.config import RenderConfig
 from bgsoft.errors import ConfigError
-from bgsoft.jobs.task import TaskContext
+from bgsoft.jobs.task import Followup, TaskContext
 from bgsoft.media.containers import container_for
 from bgsoft.options import TOP
 from bgsoft.presets import Layer, build_config
@@ -25,7 +26,14 @@ _NO_PART_OF_THE_RESULT = (
     *("input", "output", "preset", "overwrite", "skip_existing", "report", "trace"),
     *("backends", "chunks"),
 )
-"""Settings that the same pictures are made with."""
+"""Settings that do not change the pictures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A job's message: it is rendered in parts of so many frames each."""
+
+    lengths: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +44,16 @@ class BatchJob:
     number: int
     """From 1, in the order in which files were found first."""
 
-    @property
-    def label(self) -> str:
-        return str(self.config.input)
-
     def run(self, context: TaskContext) -> object:
-        from bgsoft.chunks.tasks import PlanRender
+        from bgsoft.chunks.tasks import PlanRender, RenderPart
 
         # The files fill the machine: one is divided only where that was asked for.
         workers = 1 if self.config.chunks is None else None
-        return PlanRender(self.config, workers).run(context)
+        result = PlanRender(self.config, workers).run(context)
+        if isinstance(result, Followup):
+            parts = [task.part for task in result.tasks if isinstance(task, RenderPart)]
+            context.tell(Divided(tuple(part.length for part in parts)))
+        return result
 
     @property
     def fingerprint(self) -> str:
@@ -91,7 +99,7 @@ class Planner:
         self._numbers = dict(numbers)
         self._taken: dict[Path, Path] = {}
         """What is written → the input it comes from."""
-        # What is wrong for every file is better said before the first.
+        # A setting that is wrong for every file is reported before the first.
         self.backends = self._config(Found(Path("in.mp4"), Path()), 1).backends
 
     def plan(self, found: Iterable[Found]) -> list[BatchJob]:
@@ -124,7 +132,13 @@ class Planner:
         path = found.path.absolute()
         number = self._numbers.setdefault(path, 1 + max(self._numbers.values(), default=0))
         config = self._config(found, number)
-        if _same_file(found.path, config.output):
+        try:
+            same = found.path.samefile(config.output)
+        except OSError as exc:
+            if exc.errno == errno.ENAMETOOLONG:
+                raise ConfigError(f"{config.output}: {exc.strerror}: see --name") from exc
+            same = False
+        if same:
             raise ConfigError(
                 f"{config.output} would replace its input: name another folder, or the outputs"
                 " otherwise (--name '{stem}-soft{suffix}')"
@@ -150,10 +164,3 @@ class Planner:
                 raise ConfigError(
                     f"{other} and {config.input} would both become {path}: see --name"
                 )
-
-
-def _same_file(path: Path, other: Path) -> bool:
-    try:
-        return path.samefile(other)
-    except OSError:
-        return False

@@ -10,15 +10,6 @@ from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.suggest import did_you_mean
 
-DEFAULT_NAME = "{stem}{suffix}"
-FIELDS = {
-    "stem": "the input's name without its ending",
-    "suffix": "its ending; .mkv where bgsoft does not write that kind",
-    "parent": "its folder inside the one that was given",
-    "index": "its number from 1, e.g. {index:03}",
-}
-"""What a template may hold, and what it stands for."""
-
 
 def expand(template: str, found: Found, index: int) -> Path:
     """A name for one input, relative to the output folder.
@@ -26,7 +17,9 @@ def expand(template: str, found: Found, index: int) -> Path:
     The tree of the input folder is kept, except where the template places ``{parent}`` itself.
 
     Args:
-        template: May hold :data:`FIELDS`.
+        template: May hold ``{stem}``, the input's name without its ending; ``{suffix}``, its
+            ending, or ``.mkv`` where bgsoft does not write that kind; ``{parent}``, its folder
+            inside the one that was given; ``{index}``, its number, e.g. ``{index:03}``.
         found: The input.
         index: Its number.
 
@@ -41,12 +34,12 @@ def expand(template: str, found: Found, index: int) -> Path:
     }
     try:
         used = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
-        unknown = min(used - FIELDS.keys(), default=None)
+        unknown = min(used - values.keys(), default=None)
         if unknown is not None:
-            near = did_you_mean(unknown, FIELDS)
+            near = did_you_mean(unknown, values)
             raise ConfigError(f"unknown field {{{unknown}}} in the name {template!r}{near}")
         name = Path(template.format_map(values))
-    except (ValueError, IndexError, AttributeError) as exc:
+    except (ValueError, LookupError, AttributeError) as exc:
         raise ConfigError(f"malformed name {template!r}: {exc}") from exc
     path = name if "parent" in used else found.folder / name
     if path.is_absolute() or ".." in path.parts or not path.name:

@@ -8,13 +8,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bgsoft import __version__
-from bgsoft.batch.job import BatchJob
+from bgsoft.batch.job import BatchJob, Divided
 from bgsoft.batch.state import Entry, FileState, State, signature
+from bgsoft.chunks.progress import PartsProgress
 from bgsoft.chunks.run import after_failure
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, RenderCancelledError
 from bgsoft.jobs.driver import Driver
@@ -28,7 +30,7 @@ _LOOK_SECONDS = 1.0
 
 
 class BatchView:
-    """Is told what happens; this one does nothing with it. Called from one thread."""
+    """Shows what happens; this one shows nothing. Called from one thread."""
 
     def begin(self, total: int, settled: int) -> None:
         """So many files, of which some need no work."""
@@ -126,7 +128,7 @@ def agree(jobs: Sequence[BatchJob], state: State, folder: Path, *, resume: bool)
         The jobs that are left to do.
 
     Raises:
-        ConfigError: An earlier batch is not finished, and it was not said what to do about it.
+        ConfigError: An earlier batch is not finished, and no flag says whether to go on with it.
         OutputError: Outputs exist that are neither finished nor to be replaced or left.
     """
     known = state.entries
@@ -207,7 +209,7 @@ def _is_done(before: Entry, now: Entry, output: Path) -> bool:
 class _Running:
     job: BatchJob
     entry: Entry
-    parts: dict[int | None, Progress] = field(default_factory=dict)
+    progress: PartsProgress
 
 
 class Batch:
@@ -218,9 +220,9 @@ class Batch:
         driver: Where it is done; closed at the end.
         state: Holds an entry for every job.
         folder: The output folder.
-        view: Is told what happens.
+        view: Shows what happens.
         stop: Set where it is to stop.
-        describe: What to say about an error, in one line.
+        describe: Makes one line of an error.
         more: Asked now and then for further jobs, until it is stopped; None: there are none.
     """
 
@@ -245,6 +247,8 @@ class Batch:
         self._describe = describe
         self._more = more
         self._looked_at = 0.0
+        self._rewritten: list[BatchJob] = []
+        """Files that were written anew while they were rendered."""
         self._running: dict[int, _Running] = {}
         self._failed: list[tuple[BatchJob, BaseException]] = []
         self._folders = ExitStack()
@@ -274,23 +278,31 @@ class Batch:
             finally:
                 self._driver.close()
                 self._give_up()
-        summary.stopped = self._stop.is_set()
-        summary.seconds = time.perf_counter() - self._started
-        summary.entries = sorted(self._state.entries.values(), key=lambda entry: entry.number)
-        self._view.end(summary)
+                summary.stopped = self._stop.is_set()
+                summary.seconds = time.perf_counter() - self._started
+                summary.entries = sorted(entries, key=lambda entry: entry.number)
+                self._view.end(summary)
         return summary
 
     def _look(self) -> None:
         if self._more is None or time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
-        for job in self._more():
+        found, self._rewritten = [*self._rewritten, *self._more()], []
+        running = {running.job.config.output for running in self._running.values()}
+        waiting = {job.config.output for job in self._waiting}
+        for job in found:
+            if job.config.output in running:
+                self._rewritten.append(job)
+                continue
             entry = compared(job, self._state.entries, self._folder)
             if entry.state.is_settled:
                 continue
             self._save(entry)
-            self._waiting.append(job)
-            self._view.more(1)
+            if job.config.output not in waiting:
+                self._waiting.append(job)
+                waiting.add(job.config.output)
+                self._view.more(1)
 
     def _begin(self) -> None:
         while self._waiting and self._driver.idle and self._summary.full is None:
@@ -305,7 +317,11 @@ class Batch:
             entry.before = signature(job.config.output)
             entry.attempts, entry.started_at = 1, time.time()
             self._save(entry)
-            self._running[self._driver.submit(job)] = _Running(job, entry)
+            task_id = self._driver.submit(job)
+            self._running[task_id] = _Running(job, entry, self._progress(job))
+
+    def _progress(self, job: BatchJob, lengths: Sequence[int] = ()) -> PartsProgress:
+        return PartsProgress(lengths, partial(self._view.progress, job))
 
     def _take(self, update: Started | Told | Retrying | Finished) -> None:
         running = self._running[update.task_id]
@@ -314,8 +330,9 @@ class Batch:
             self._view.started(job, update.worker)
         elif isinstance(update, Told):
             if isinstance(update.message, Progress):
-                running.parts[update.part] = update.message
-                self._view.progress(job, _together(list(running.parts.values())))
+                running.progress.update(update.part, update.message)
+            elif isinstance(update.message, Divided):
+                running.progress = self._progress(job, update.message.lengths)
             elif isinstance(update.message, Event):
                 self._view.event(job, update.message)
         elif isinstance(update, Retrying):
@@ -331,7 +348,7 @@ class Batch:
             elif isinstance(update.error, DiskFullError):
                 self._summary.full = update.error
                 self._put_back(job, entry)
-            elif isinstance(update.error, RenderCancelledError):
+            elif isinstance(update.error, RenderCancelledError) and self._stop.is_set():
                 self._put_back(job, entry)
             else:
                 self._fail(job, entry, update.error, update.traceback)
@@ -366,7 +383,7 @@ class Batch:
             job, entry = running.job, running.entry
             if signature(job.config.output) in ("", entry.before):
                 self._put_back(job, entry)
-            else:  # it was finished, and could not say so any more
+            else:  # it was finished, but its report did not arrive
                 entry.state = FileState.DONE
                 self._save(entry)
         self._running.clear()
@@ -385,18 +402,3 @@ def _clean_up(job: BatchJob) -> None:
     """Remove what a worker that was killed has left behind."""
     for path in job.config.videos:
         remove_leftovers(path)
-
-
-def _together(parts: Sequence[Progress]) -> Progress:
-    """The progress of a file that is rendered in several parts side by side."""
-    if len(parts) == 1:
-        return parts[0]
-    totals = [part.total for part in parts if part.total is not None]
-    return Progress(
-        frames=sum(part.frames for part in parts),
-        total=sum(totals) if len(totals) == len(parts) else None,
-        elapsed_seconds=max(part.elapsed_seconds for part in parts),
-        fps=sum(part.fps for part in parts),
-        eta_seconds=max((part.eta_seconds or 0.0 for part in parts), default=None),
-        load={},
-    )

@@ -186,7 +186,7 @@ class State(Closing):
 
 
 def signature(path: Path) -> str:
-    """Tells one file at a path from another; empty: there is none."""
+    """Identifies the file that is at a path now; empty: there is none."""
     try:
         found = path.stat()
     except OSError:

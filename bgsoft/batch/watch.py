@@ -1,4 +1,4 @@
-"""Watches folders for videos that are put into them, and takes those that are whole."""
+"""Watches folders for new videos, and takes them once they are completely written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError
 _STILL_SECONDS = 2.0
 """A file that has not changed for so long may be whole."""
 _SCAN_SECONDS = 60.0
-"""The folders are looked through this often, whatever the system has said."""
+"""The folders are searched this often even where the system reports no change."""
 
 
 class FolderWatch(Closing):
@@ -109,7 +109,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def is_being_written(path: Path) -> bool:
-    """Whether any process has a file open for writing, as far as the system tells.
+    """Whether any process has a file open for writing, as far as the system knows.
 
     It grants a lease for reading only where none has. It knows of this machine's processes alone,
     and grants none on other people's files.

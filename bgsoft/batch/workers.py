@@ -38,7 +38,7 @@ def read_gpus(text: str | None) -> list[int]:
 
 
 def default_workers(config: BackendConfig, gpus: Sequence[int]) -> int:
-    """Files at a time, where nobody has said how many."""
+    """Files at a time, unless ``--jobs`` is given."""
     cores = usable_cores()
     by_cores = min(cores, max(_LEAST_BY_CORES, cores // CORES_A_TASK))
     if not may_use_gpu(config) or driver_problem(0) is not None:

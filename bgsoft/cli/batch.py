@@ -121,14 +121,7 @@ def batch(
         _work("Give a file up after so long: seconds or HH:MM:SS.", metavar="TIME"),
     ] = None,
     preset: flags.Preset = "soft",
-    progress: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|rich|plain|json|none",
-            help="auto: a live table on a terminal, else a line a file; json: one object a line on"
-            " stdout.",
-        ),
-    ] = "auto",
+    progress: flags.Progress = "auto",
     quiet: flags.Quiet = False,
     verbose: Annotated[
         bool,
@@ -155,23 +148,21 @@ def batch(
     from bgsoft.cli.batch_view import make_batch_view
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import ExitCode, one_line
-    from bgsoft.cli.progress import ProgressKind
+    from bgsoft.cli.progress import read_progress
     from bgsoft.cli.signals import StopSignals
     from bgsoft.errors import ConfigError, OpenError
     from bgsoft.infer.providers import require_runtime
-    from bgsoft.jobs.driver import Driver
+    from bgsoft.jobs.driver import STALL_SECONDS, Driver
     from bgsoft.jobs.environment import worker_environment
     from bgsoft.jobs.pool import Pool
     from bgsoft.jobs.ray import RayExecutor, check_address
     from bgsoft.jobs.task import Executor
-    from bgsoft.options import parse_choice, parse_seconds, settings_from_options
+    from bgsoft.options import parse_seconds, settings_from_options
     from bgsoft.outputs import check_target, made_folders
 
     console = Console()
     with traceback_on_error(verbose), ExitStack() as stack:
-        view = make_batch_view(
-            parse_choice(ProgressKind, progress, "--progress"), console, quiet, verbose
-        )
+        view = make_batch_view(read_progress(progress, quiet), console, quiet, verbose)
         limit = None if timeout is None else parse_seconds(timeout, "--timeout")
         if limit is not None and limit <= 0:
             raise ConfigError(f"--timeout must be more than 0 seconds, not {limit:g}")
@@ -216,7 +207,7 @@ def batch(
             left = agree(planner.plan(found), state, folder, resume=resume)
         backends = planner.backends
         executor: Executor
-        if ray is None:
+        if ray is None or not (left or watch):
             workers = jobs or default_workers(backends, gpus)
             if not watch:
                 workers = max(1, min(workers, len(left)))
@@ -237,9 +228,12 @@ def batch(
                 gpu_share=gpu_share,
                 notice=view.notice,
             )
+        stall = backends.stall_seconds
+        if stall is not None:  # the render itself notices first, and knows where
+            stall = max(STALL_SECONDS, 2 * stall)
         summary = Batch(
             left,
-            Driver(executor, retries=retries, timeout_seconds=limit),
+            Driver(executor, retries=retries, timeout_seconds=limit, stall_seconds=stall),
             state,
             folder,
             view=view,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +22,6 @@ from bgsoft.cli.progress import (
     start_live,
     summary_line,
 )
-from bgsoft.errors import ConfigError
 from bgsoft.report import Event, Progress, RenderReport
 
 if TYPE_CHECKING:
@@ -37,26 +34,17 @@ _BAR_CELLS = 16
 
 
 def make_batch_view(kind: ProgressKind, console: Console, quiet: bool, verbose: bool) -> BatchView:
-    """The view for a choice of ``--progress``.
-
-    Raises:
-        ConfigError: It contradicts ``--quiet``.
-    """
-    if quiet and kind in (ProgressKind.RICH, ProgressKind.PLAIN):
-        raise ConfigError(f"--quiet and --progress {kind} exclude each other")
+    """The view for what :func:`bgsoft.cli.progress.read_progress` gave."""
     if kind is ProgressKind.JSON:
         return JsonBatchView(console)
     if quiet or kind is ProgressKind.NONE:
         return QuietBatchView(console)
-    if kind is ProgressKind.AUTO:
-        live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        kind = ProgressKind.RICH if live else ProgressKind.PLAIN
     make = LiveBatchView if kind is ProgressKind.RICH else PlainBatchView
     return make(console, verbose=verbose)
 
 
 class QuietBatchView(BatchView):
-    """Says what failed, at the end."""
+    """Prints what failed, at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -89,14 +77,14 @@ class PlainBatchView(QuietBatchView):
 
     def event(self, job: BatchJob, event: Event) -> None:
         if self._verbose:
-            self._say(f"{job.label}: {event_text(event)}")
+            self._say(f"{job.config.input}: {event_text(event)}")
         elif event.kind == "fallback" and event.message not in self._fallbacks:
             # The same for every file: once is enough.
             self._fallbacks.add(event.message)
             self._say(event_text(event))
 
     def retrying(self, job: BatchJob, error: BaseException) -> None:
-        self._say(f"{job.label}: tried again: {one_line(error)}")
+        self._say(f"{job.config.input}: tried again: {one_line(error)}")
 
     def done(self, job: BatchJob, report: RenderReport) -> None:
         self._say(f"{self._next()} {summary_line(report)}")
@@ -172,7 +160,7 @@ class LiveBatchView(PlainBatchView):
 
         grid = Table.grid(padding=(0, 2))
         for job, progress in self._running.items():
-            name = Text(job.label[-_NAME_CELLS:], no_wrap=True)
+            name = Text(str(job.config.input)[-_NAME_CELLS:], no_wrap=True)
             if progress is None:
                 grid.add_row(name, Text(""), Text("begins", style="dim"))
                 continue
@@ -194,7 +182,7 @@ class LiveBatchView(PlainBatchView):
 
 
 def _named(path: Path, reason: str) -> str:
-    """A reason that says which file it is about."""
+    """A reason, with the name of the file where it lacks it."""
     return reason if path.name in reason else f"{path}: {reason}"
 
 

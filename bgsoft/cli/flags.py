@@ -72,6 +72,13 @@ Preset = Annotated[
         help="Start from these settings (see: bgsoft presets list); other flags win over it.",
     ),
 ]
+Progress = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|rich|plain|json|none",
+        help="auto: live on a terminal, else plain lines; json: one object a line on stdout.",
+    ),
+]
 Quiet = Annotated[bool, option("Only print errors.", "--quiet", "-q")]
 
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from bgsoft.cli.console import Console, rich_console
 from bgsoft.cli.exitcodes import ExitCode, one_line
 from bgsoft.config import DEFAULT_STRENGTH_PCT, LENGTH_EFFECTS, EffectKind, RenderConfig
+from bgsoft.errors import ConfigError
+from bgsoft.options import parse_choice
 from bgsoft.report import Event, Progress, RenderReport
 
 if TYPE_CHECKING:
@@ -40,17 +42,29 @@ class ProgressKind(StrEnum):
     NONE = "none"
 
 
+def read_progress(text: str, quiet: bool) -> ProgressKind:
+    """What ``--progress`` asks for; ``auto`` is decided.
+
+    Raises:
+        ConfigError: It is unknown, or contradicts ``--quiet``.
+    """
+    kind = parse_choice(ProgressKind, text, "--progress")
+    if quiet and kind in (ProgressKind.RICH, ProgressKind.PLAIN):
+        raise ConfigError(f"--quiet and --progress {kind} exclude each other")
+    if kind is not ProgressKind.AUTO:
+        return kind
+    live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return ProgressKind.RICH if live else ProgressKind.PLAIN
+
+
 def make_view(
     kind: ProgressKind, console: Console, *, quiet: bool = False, verbose: bool = False
 ) -> ProgressView:
-    """The view for a choice of ``--progress``."""
+    """The view for what :func:`read_progress` gave."""
     if kind is ProgressKind.JSON:
         return JsonView(console)
     if quiet:
         return ProgressView()
-    if kind is ProgressKind.AUTO:
-        live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        kind = ProgressKind.RICH if live else ProgressKind.PLAIN
     if kind is ProgressKind.RICH:
         return RichView(console, verbose=verbose)
     return PlainView(console, verbose=verbose, lines=kind is ProgressKind.PLAIN)

@@ -38,14 +38,7 @@ def render(
         ),
     ],
     preset: flags.Preset = "soft",
-    progress: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|rich|plain|json|none",
-            help="auto: a live bar on a terminal, else plain lines; json: one object a line on"
-            " stdout.",
-        ),
-    ] = "auto",
+    progress: flags.Progress = "auto",
     quiet: flags.Quiet = False,
     verbose: Annotated[
         bool,
@@ -60,19 +53,17 @@ def render(
     from bgsoft.backends import may_use_gpu
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.exitcodes import exit_code
-    from bgsoft.cli.progress import ProgressKind, make_view
+    from bgsoft.cli.progress import make_view, read_progress
     from bgsoft.cli.signals import StopSignals
     from bgsoft.cuda.driver import cuda_number, open_context, show_only
-    from bgsoft.errors import ConfigError, RenderCancelledError
-    from bgsoft.options import parse_choice, settings_from_options
+    from bgsoft.errors import RenderCancelledError
+    from bgsoft.options import settings_from_options
     from bgsoft.presets import build_config
     from bgsoft.startup import Parts, logged, span
 
     console = Console()
     with traceback_on_error(verbose):
-        kind = parse_choice(ProgressKind, progress, "--progress")
-        if quiet and kind in (ProgressKind.RICH, ProgressKind.PLAIN):
-            raise ConfigError(f"--quiet and --progress {kind} exclude each other")
+        kind = read_progress(progress, quiet)
         given = settings_from_options(settings, from_text=True)
         config = build_config(input, output, preset=preset, flags=given)
         if config.backends.gpu is not None:

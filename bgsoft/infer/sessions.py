@@ -168,10 +168,15 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
     """
     folder = cache_folder() / "engines" / key
     building = folder.with_suffix(".building")
+
+    def on_wait() -> None:
+        if not folder.exists():
+            tell("another process is building the TensorRT engine: waiting for it")
+
     with ExitStack() as stack:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locked(folder.with_suffix(".lock")))
+            stack.enter_context(locked(folder.with_suffix(".lock"), on_wait))
             if folder.exists():
                 try:
                     return load(_options(folder))

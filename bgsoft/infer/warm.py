@@ -84,8 +84,10 @@ class LastingThread:
 
     ONNX Runtime keeps a CUDA graph and the memory of cuDNN and cuBLAS for each thread that runs a
     network, and does not free them with the thread. Its methods are :class:`threading.Thread`'s.
+    The thread has a call's name while it runs it: so one that is stuck can be found.
     """
 
+    _IDLE = "idle networks"
     _calls: queue.SimpleQueue[LastingThread] = queue.SimpleQueue()
     _server: threading.Thread | None = None
 
@@ -101,7 +103,7 @@ class LastingThread:
     def start(self) -> None:
         cls = LastingThread
         if cls._server is None:
-            cls._server = threading.Thread(target=cls._serve, name=self._name, daemon=True)
+            cls._server = daemon_thread(cls._serve, cls._IDLE)
             cls._server.start()
         cls._calls.put(self)
 
@@ -109,9 +111,12 @@ class LastingThread:
     def _serve(cls) -> None:
         while True:
             call = cls._calls.get()
+            thread = threading.current_thread()
+            thread.name = call._name
             try:
                 call._target()
             finally:
+                thread.name = cls._IDLE
                 call._done.set()
 
     def join(self, timeout: float | None = None) -> None:
@@ -153,7 +158,7 @@ def network_stream(device: CudaDevice, number: int = 0) -> Any:
 
     Args:
         device: The GPU.
-        number: Tells the streams of one render apart.
+        number: Of the stream within one render.
     """
     if _warm is None:
         return device.new_stream()

@@ -1,4 +1,4 @@
-"""Feeds an executor: follows up tasks that lead to others, tries again, and watches the time."""
+"""Runs tasks on an executor: with their followups, retries and time limits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from bgsoft.jobs.task import (
 from bgsoft.report import Progress
 
 STALL_SECONDS = 900.0
-"""A render watches its own stages; this is for what stands still around it, and leaves time for a
-TensorRT engine to be built."""
+"""A render watches its own stages. This limit is for what hangs outside of them; it is long enough
+to build a TensorRT engine."""
 _AWAKE_SECONDS = 5.0
-"""What may lie between two looks beside the waiting itself."""
+"""Most time between two polls, beside the waiting itself, that counts as awake."""
 _WORTH_ANOTHER_TRY = (WorkerDiedError, StallError, MemoryError)
 
 
@@ -71,7 +71,7 @@ class Driver(Closing):
             memory. Other errors would come again.
         timeout_seconds: How long a task may take from its start, with all that it leads to and its
             retries; None: as long as it likes.
-        stall_seconds: How long a task may go without anything new to tell.
+        stall_seconds: How long a task may go without reporting anything new; None: any time.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Driver(Closing):
         *,
         retries: int = 1,
         timeout_seconds: float | None = None,
-        stall_seconds: float = STALL_SECONDS,
+        stall_seconds: float | None = STALL_SECONDS,
     ) -> None:
         self._executor = executor
         self._retries = retries
@@ -93,8 +93,8 @@ class Driver(Closing):
         self._updates: list[Update] = []
         self._polled = time.monotonic()
         self._now = 0.0
-        """Seconds that this process has been awake: one that was stopped for an hour, with its
-        workers, has not waited for them."""
+        """Seconds that this process has been awake. Time for which it and its workers were
+        suspended does not count."""
 
     @property
     def idle(self) -> int:
@@ -221,6 +221,8 @@ class Driver(Closing):
                 if root.started_at is not None and now - root.started_at > self._timeout:
                     text = f"not done after {self._timeout:g} s"
                     self._end(number, error=WorkerDiedError(text))
+        if self._stall is None:
+            return
         for task_id, job in self._running.items():
             if now - job.news_at > self._stall:
                 job.news_at = now

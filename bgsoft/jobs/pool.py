@@ -125,7 +125,7 @@ class Pool(Closing):
         return _Worker(settings, self._environment, self._shared)
 
     def _listen(self, timeout: float) -> None:
-        """Take what the workers say, and notice their deaths."""
+        """Receive the workers' messages, and notice workers that have died."""
         workers = {w.connection: w for w in self._workers if w is not None}
         now = time.monotonic()
         for worker in workers.values():
@@ -144,7 +144,7 @@ class Pool(Closing):
                 self._bury(worker)
                 continue
             if isinstance(message, Leaving):
-                worker.end("")
+                worker.end(worker.reason)
             elif worker.reason:
                 continue  # it is being ended: the reason is what counts
             else:
@@ -168,8 +168,8 @@ class _Worker:
     ) -> None:
         self.connection, theirs = Pipe()
         program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
-        # Ctrl-C reaches every process of a terminal, and a closed one ends them: the parent hears
-        # of both, too, and sees to its workers.
+        # Ctrl-C and a closed terminal send a signal to every process of that terminal. The parent
+        # gets it, too, and ends its workers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
         try:
             self.process = subprocess.Popen(
@@ -212,7 +212,7 @@ class _Worker:
             return self.process.wait()
 
     def _send(self, message: object) -> None:
-        with suppress(OSError):  # it has died: reading says so
+        with suppress(OSError):  # it has died, which reading from it will show
             self.connection.send(message)
 
 
@@ -220,9 +220,9 @@ def _ending(code: int) -> str:
     """How a process ended, by its exit code."""
     if code >= 0:
         return f"ended with exit code {code}"
-    number = signal.Signals(-code)
-    if number is signal.SIGKILL:
+    number = -code
+    if number == signal.SIGKILL:
         return "was killed (SIGKILL; the system may have run out of memory)"
-    if number in _CRASHES:
-        return f"crashed ({number.name})"
-    return f"was ended by {number.name}"
+    named = number in set(signal.Signals)  # most real-time signals have no name
+    name = signal.Signals(number).name if named else f"signal {number}"
+    return f"crashed ({name})" if number in _CRASHES else f"was ended by {name}"

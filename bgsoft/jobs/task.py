@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 CORES_A_TASK = 2
-"""For each, where there are enough tasks and nobody has said how many run at a time."""
+"""Cores for each task, unless the number of tasks at a time is given."""
 TASKS_A_GPU = 2
-"""One leaves the GPU idle while it begins and ends."""
+"""Tasks at a time on each GPU: one alone would leave it idle while it begins and ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class TaskContext:
 
     tell: Callable[[object], None]
     """Sends a picklable message to the parent: a :class:`bgsoft.report.Progress`, an
-    :class:`bgsoft.report.Event`. May be called from any thread."""
+    :class:`bgsoft.report.Event`, or one of the task's own. May be called from any thread."""
     cancel: threading.Event
     """Set where the task is to stop."""
     threads: int
@@ -30,11 +30,6 @@ class TaskContext:
 
 class Task(Protocol):
     """A piece of work for a worker process. Picklable, small, and without state."""
-
-    @property
-    def label(self) -> str:
-        """What to call it in messages, e.g. ``holiday.mp4`` or ``holiday.mp4 [3/8]``."""
-        ...
 
     def run(self, context: TaskContext) -> object:
         """Do it. The result is picklable; it may be a :class:`Followup`.

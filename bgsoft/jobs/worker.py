@@ -33,7 +33,7 @@ _PROGRESS_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What a worker is told once, before its first task."""
+    """What a worker receives once, before its first task."""
 
     threads: int
     gpu: int | None
@@ -43,7 +43,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Said by a worker before it reports its last task: it ends after that."""
+    """Sent by a worker before the end of its last task: its process ends after that."""
 
 
 class TaskError(Exception):
@@ -51,7 +51,7 @@ class TaskError(Exception):
 
 
 def main(descriptor: int) -> NoReturn:
-    """Work until the other end of the socket is closed, or says that it is time to leave."""
+    """Run tasks until the parent closes the socket, or sends None."""
     # As for the command line: see there.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     connection = Connection(descriptor)
@@ -128,7 +128,7 @@ def give_back_memory() -> None:
 
 
 def thinned(tell: Callable[[object], None]) -> Callable[[object], None]:
-    """``tell`` for a task's messages, with only so much of its progress as people can read."""
+    """``tell`` with most progress messages left out: a few a second are enough to read."""
     last = 0.0
 
     def told(message: object) -> None:
@@ -167,7 +167,7 @@ def leaves(error: BaseException | None) -> bool:
 
 
 def _sendable(exc: Exception) -> Exception:
-    """An exception that says the same, and can be pickled there and back."""
+    """The exception, or one with the same text where it cannot be pickled."""
     fault = None if isinstance(exc, RenderCancelledError) else context_fault()
     if fault is not None:
         return WorkerDiedError(f"{exc} ({fault})", stage=getattr(exc, "stage", None))

@@ -8,7 +8,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from bgsoft.errors import ModelDownloadError, ModelError, ModelIntegrityError
 from bgsoft.outputs import replacing
@@ -143,8 +142,17 @@ def _fetch(
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[Any]:
-    """Hold an exclusive lock; the system frees it when a process dies, so it never goes stale."""
+def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold an exclusive lock; the system frees it when a process dies, so it never goes stale.
+
+    Args:
+        path: A file for the lock alone.
+        on_wait: Called where another process holds it.
+    """
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

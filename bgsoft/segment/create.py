@@ -45,7 +45,7 @@ def create_host_segmenter(
 ) -> Segmenter:
     """The segmenter for frames on the host; see :func:`make_host_driver`.
 
-    ``looks`` says how thoroughly embedded models look, alone or beside one that makes mattes.
+    ``looks`` is how thoroughly embedded models look, alone or beside one that makes mattes.
     """
 
     def make(each: NetworkLoader) -> Driver:
@@ -114,10 +114,10 @@ def make_host_driver(
         format: Format of the frames.
         workers: A lane for each frame of a batch.
         device: Where the model runs, unless on the CPU.
-        on_event: Told of retries and of the CPU taking over.
+        on_event: Called for retries, and where the CPU takes over.
 
     Raises:
-        ModelError: The model is not what its contract says.
+        ModelError: The model does not match its contract.
         BackendUnavailableError: It does not run there.
     """
     spec = loader.model.spec
@@ -162,11 +162,11 @@ def create_device_segmenter(
         batch: Frames at a time.
         device: Where the frames are.
         stream: CuPy stream of all work.
-        on_event: Told of retries and of the CPU taking over.
+        on_event: Called for retries, and where the CPU takes over.
         looks: How thoroughly embedded models look.
 
     Raises:
-        ModelError: The model is not what its contract says.
+        ModelError: The model does not match its contract.
         BackendUnavailableError: It does not run there.
     """
 

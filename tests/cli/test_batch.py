@@ -115,6 +115,8 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
         (["{in}", "{out}", "--timeout", "-1"], 2, "--timeout"),
         (["{in}", "{out}", "--name", "same.mp4"], 2, "would both become"),
         (["{in}", "{out}", "--name", "{{stem}}.xyz"], 2, "no video container"),
+        (["{in}", "{out}", "--name", "{{index:{{stem}}}}.mp4"], 2, "malformed name"),
+        (["{in}", "{out}", "--name", "{{stem:_<300}}.mp4"], 2, "name too long"),
         (["{in}", "{in}"], 2, "would replace its input"),
         (["{in}", "{out}", "--skip-existing", "-y"], 2, "exclude each other"),
         (["{in}/a.mp4", "{out}", "--watch"], 2, "needs a folder"),

@@ -26,7 +26,6 @@ class Echo:
     """Returns its value and where it was."""
 
     value: object
-    label: str = "echo"
 
     def run(self, context: TaskContext) -> object:
         return {"value": self.value, "pid": os.getpid()}
@@ -35,8 +34,6 @@ class Echo:
 @dataclass(frozen=True)
 class Here:
     """Says what its worker was given, and waits to be cancelled."""
-
-    label: str = "here"
 
     def run(self, context: TaskContext) -> object:
         context.tell((context.gpu, os.environ.get("CUDA_VISIBLE_DEVICES"), context.threads))
@@ -47,7 +44,6 @@ class Here:
 @dataclass(frozen=True)
 class Say:
     messages: tuple[object, ...]
-    label: str = "say"
 
     def run(self, context: TaskContext) -> object:
         for message in self.messages:
@@ -58,20 +54,21 @@ class Say:
 @dataclass(frozen=True)
 class Fail:
     error: BaseException
-    label: str = "fail"
 
     def run(self, context: TaskContext) -> object:
         raise self.error
+
+
+def leave_a_stage_behind() -> None:
+    threading.Thread(target=time.sleep, args=(60,), daemon=True, name="bgsoft-encode").start()
 
 
 @dataclass(frozen=True)
 class Stick:
     """Fails, and leaves a stage of a render behind."""
 
-    label: str = "stick"
-
     def run(self, context: TaskContext) -> object:
-        threading.Thread(target=time.sleep, args=(60,), daemon=True, name="bgsoft-encode").start()
+        leave_a_stage_behind()
         raise StallError("no frame", stage="encode")
 
 
@@ -84,8 +81,6 @@ class AwkwardError(Exception):
 
 @dataclass(frozen=True)
 class Awkward:
-    label: str = "awkward"
-
     def run(self, context: TaskContext) -> object:
         raise AwkwardError(5, "odd")
 
@@ -97,7 +92,6 @@ class Die:
     number: int = signal.SIGKILL
     marks: Path | None = None
     times: int = 1
-    label: str = "die"
 
     def run(self, context: TaskContext) -> object:
         if self.marks is not None:
@@ -113,7 +107,6 @@ class Die:
 @dataclass(frozen=True)
 class Exit:
     code: int
-    label: str = "exit"
 
     def run(self, context: TaskContext) -> object:
         os._exit(self.code)
@@ -125,13 +118,16 @@ class Wait:
 
     mark: Path | None = None
     stubborn: bool = False
-    label: str = "wait"
+    stuck: bool = False
+    """Whether one of its stages is."""
 
     def run(self, context: TaskContext) -> object:
         context.tell(os.getpid())
         while self.stubborn:
             time.sleep(0.1)
         context.cancel.wait()
+        if self.stuck:
+            leave_a_stage_behind()
         if self.mark is not None:
             self.mark.touch()
         raise DecodeError("cancelled")
@@ -140,8 +136,6 @@ class Wait:
 @dataclass(frozen=True)
 class Crawl:
     """Tells of the same frame again and again."""
-
-    label: str = "crawl"
 
     def run(self, context: TaskContext) -> object:
         while not context.cancel.wait(0.05):
@@ -152,7 +146,6 @@ class Crawl:
 @dataclass(frozen=True)
 class Square:
     value: int
-    label: str = "square"
 
     def run(self, context: TaskContext) -> object:
         context.tell(f"squaring {self.value}")
@@ -163,7 +156,6 @@ class Square:
 class Sum:
     given: tuple[Any, ...] = ()
     again: bool = False
-    label: str = "sum"
 
     def run(self, context: TaskContext) -> object:
         total = sum(self.given)
@@ -176,7 +168,6 @@ class Sum:
 @dataclass(frozen=True)
 class Plan:
     followup: Followup
-    label: str = "plan"
 
     def run(self, context: TaskContext) -> object:
         return self.followup
@@ -187,7 +178,6 @@ class Pair:
     """Gives back the results that it is given."""
 
     given: tuple[object, ...] = ()
-    label: str = "pair"
 
     def run(self, context: TaskContext) -> object:
         return list(self.given)

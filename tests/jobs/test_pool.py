@@ -148,6 +148,7 @@ def test_an_exception_that_cannot_be_sent_comes_as_text(pool: Executor) -> None:
         (Die(signal.SIGKILL), "was killed (SIGKILL; the system may have run out of memory)"),
         (Die(signal.SIGSEGV), "crashed (SIGSEGV)"),
         (Die(signal.SIGTERM), "was ended by SIGTERM"),
+        (Die(signal.SIGRTMIN + 1), f"was ended by signal {signal.SIGRTMIN + 1}"),
         (Exit(3), "ended with exit code 3"),
     ],
 )
@@ -172,13 +173,15 @@ def test_a_worker_with_a_stuck_thread_is_replaced(pool: Executor) -> None:
     assert found[first].result["pid"] != found[last].result["pid"]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
+@pytest.mark.parametrize(
+    ("stubborn", "stuck"), [(False, False), (True, False), (False, True)], ids=str
+)
 def test_kill_ends_a_task_and_lets_it_clean_up(
-    pool: Executor, tmp_path: Path, stubborn: bool
+    pool: Executor, tmp_path: Path, stubborn: bool, stuck: bool
 ) -> None:
     mark = tmp_path / "cleaned up"
     killed, waiting, other = (
-        pool.submit(task) for task in (Wait(mark, stubborn), Echo(1), Echo(2))
+        pool.submit(task) for task in (Wait(mark, stubborn, stuck), Echo(1), Echo(2))
     )
     pid = first_told(pool).message
     pool.kill(waiting, "not wanted")
@@ -260,7 +263,7 @@ def test_the_error_of_a_task_that_cannot_be_loaded(pool: Executor) -> None:
 
     module = types.ModuleType("only_here")
     sys.modules["only_here"] = module
-    task = type("Local", (), {"__module__": "only_here", "label": "x"})
+    task = type("Local", (), {"__module__": "only_here"})
     module.Local = task  # type: ignore[attr-defined]
     try:
         pool.submit(task())

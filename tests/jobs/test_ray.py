@@ -39,7 +39,6 @@ class Append:
 
     path: Path
     line: str
-    label: str = "append"
 
     def run(self, context: TaskContext) -> object:
         context.tell(os.getpid())

@@ -3,6 +3,8 @@ from __future__ import annotations
 import hashlib
 import http.server
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -249,15 +251,17 @@ def test_pull_into_an_unusable_cache(server: Server, tmp_path: Path) -> None:
     assert server.requests == 0
 
 
-def test_parallel_pulls_fetch_once(server: Server, cache_folder: Path) -> None:
-    path = cache_folder / "model.onnx"
-    results: list[bool] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(pull(url(server), path))) for _ in range(4)
+def test_processes_that_pull_one_model_fetch_it_once(server: Server, cache_folder: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from bgsoft.models.cache import pull\n"
+        "url, path, size, sha256 = sys.argv[1:]\n"
+        "print(pull(url, Path(path), size_bytes=int(size), sha256=sha256))"
+    )
+    values = [url(server), str(cache_folder / "model.onnx"), str(len(CONTENT)), SHA256]
+    pulls = [
+        subprocess.Popen([sys.executable, "-c", code, *values], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == [False, False, False, True]
+    results = [pull.communicate(timeout=60)[0].strip() for pull in pulls]
+    assert sorted(results) == ["False", "False", "True"]
     assert server.requests == 1

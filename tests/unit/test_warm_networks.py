@@ -7,9 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from bgsoft.errors import InferenceError
+from bgsoft.errors import DecodeError, InferenceError
 from bgsoft.infer.base import Network
 from bgsoft.infer.warm import LastingThread, WarmNetworks
+from bgsoft.jobs.worker import leaves
 
 
 class _Loaded(Network):
@@ -79,3 +80,14 @@ def test_all_calls_run_in_one_thread_that_lasts() -> None:
         assert not call.is_alive()
     assert len(set(seen)) == 1
     assert seen[0] == calls[0].ident != threading.get_ident()
+
+
+def test_a_process_is_of_use_after_an_error_unless_a_call_is_stuck() -> None:
+    ended, going = threading.Event(), threading.Event()
+    call = LastingThread(lambda: (going.set(), ended.wait(60)), "bgsoft-picture")
+    call.start()
+    assert going.wait(10)
+    assert leaves(DecodeError("broken"))
+    ended.set()
+    call.join(10)
+    assert not leaves(DecodeError("broken"))
