@@ -19,7 +19,7 @@ from bgsoft.errors import (
     StallError,
     WorkerDiedError,
 )
-from bgsoft.jobs.driver import Driver
+from bgsoft.jobs.driver import Driver, stall_limit
 from bgsoft.jobs.environment import worker_environment
 from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.task import Finished, Followup, Retrying, TaskContext, Told
@@ -229,7 +229,9 @@ class _Run:
                 worker_environment(backends, workers, len(gpus), self._notice)
             )
             pool = Pool(workers, threads=plan.threads, gpus=gpus, environment=environment)
-            driver = stack.enter_context(Driver(pool))
+            driver = stack.enter_context(
+                Driver(pool, stall_seconds=stall_limit(backends.stall_seconds))
+            )
             driver.submit(_Planned(plan.config.input.name, plan.followup(threads=cores)))
             while True:
                 if self._cancel.is_set():

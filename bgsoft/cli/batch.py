@@ -152,7 +152,7 @@ def batch(
     from bgsoft.cli.signals import StopSignals
     from bgsoft.errors import ConfigError, OpenError
     from bgsoft.infer.providers import require_runtime
-    from bgsoft.jobs.driver import STALL_SECONDS, Driver
+    from bgsoft.jobs.driver import Driver, stall_limit
     from bgsoft.jobs.environment import worker_environment
     from bgsoft.jobs.pool import Pool
     from bgsoft.jobs.ray import RayExecutor, check_address
@@ -228,9 +228,7 @@ def batch(
                 gpu_share=gpu_share,
                 notice=view.notice,
             )
-        stall = backends.stall_seconds
-        if stall is not None:  # the render itself notices first, and knows where
-            stall = max(STALL_SECONDS, 2 * stall)
+        stall = stall_limit(backends.stall_seconds)
         summary = Batch(
             left,
             Driver(executor, retries=retries, timeout_seconds=limit, stall_seconds=stall),

@@ -62,6 +62,14 @@ class _Root:
     """Ids that the executor gave."""
 
 
+def stall_limit(render_seconds: float | None) -> float | None:
+    """How long a task may go without news, by a render's own limit; None: any time.
+
+    The render is to notice first: it knows where it stands still.
+    """
+    return None if render_seconds is None else max(STALL_SECONDS, 2 * render_seconds)
+
+
 class Driver(Closing):
     """Runs tasks, and all that they lead to, on an executor. Used from one thread.
 
