@@ -1,6 +1,7 @@
 // Guided filter on half the frame, with windows at every second cell; evaluate_smooth of
 // matte_guided.cu puts the result on the frame. Counterpart: GuidedFilter in bgsoft/matte/edge.py,
-// with a spacing of 2. All float32, as there; samples scaled to 0-1.
+// with a spacing of 2. All float32, as there; samples scaled to 0-1. Then what steadies the edge over
+// time; counterpart: bgsoft/matte/steady.py.
 
 #include "matte.cuh"
 
@@ -159,4 +160,56 @@ extern "C" __global__ void fine_terms(
     rest += (p00.z * w00 + p01.z * w01 + p10.z * w10 + p11.z * w11)
         * ((float)chroma[2 * at + 1] * (1.0f / 255.0f));
     out[at] = make_float2(p00.x * w00 + p01.x * w01 + p10.x * w10 + p11.x * w11, rest);
+}
+
+// How far the matte may stay behind, by what the mean of luma has changed over the window.
+//
+// luma: (rows, columns) uint8. sums: (rows, columns) uint16, window sums of the last picture;
+// replaced. reaches: 256 of them. reach: (rows, columns) uint8.
+extern "C" __global__ void steady_reach(
+    const u8* __restrict__ luma, u16* __restrict__ sums, const u8* __restrict__ reaches,
+    u8* __restrict__ reach, int radius, float luma_steps, int rows, int columns)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= columns || y >= rows)
+        return;
+    int sum = 0, at = y * columns + x;
+    for (int dy = -radius; dy <= radius; dy++)
+        for (int dx = -radius; dx <= radius; dx++)
+            sum += luma[reflect(y + dy, rows) * columns + reflect(x + dx, columns)];
+    reach[at] = reaches[to_byte((float)abs(sum - (int)sums[at]) * luma_steps)];
+    sums[at] = (u16)sum;
+}
+
+// Moves the matte towards the last one, no further than its reach. One thread a pixel.
+//
+// alpha, state: (height, width) uint8, replaced by the same. reach: (rows, columns), enlarged
+// bilinearly by 1 << shift. share: of the new matte. fresh: there is no last one.
+extern "C" __global__ void steady_alpha(
+    u8* __restrict__ alpha, u8* __restrict__ state, const u8* __restrict__ reach, int shift,
+    float share, int fresh, int rows, int columns, int height, int width)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height)
+        return;
+    size_t at = (size_t)y * width + x;
+    int now = alpha[at], value = now;
+    // What is clear or opaque stays so.
+    int room = min(now, 255 - now);
+    if (room > 0 && !fresh) {
+        // Positions in 1/2048 of a cell, as in enlarge_alpha.
+        int one = 2048 >> (shift + 1);
+        int position_y = (2 * y + 1) * one - 1024, position_x = (2 * x + 1) * one - 1024;
+        int y0 = position_y >> 11, wy = position_y & 2047;
+        int x0 = position_x >> 11, wx = position_x & 2047;
+        const u8* above = reach + max(y0, 0) * columns;
+        const u8* below = reach + min(y0 + 1, rows - 1) * columns;
+        int left = max(x0, 0), right = min(x0 + 1, columns - 1);
+        room = min(room, blend_u8(
+            above[left], above[right], below[left], below[right], 2048 - wx, wx, 2048 - wy, wy));
+        value = to_byte((float)state[at] * (1.0f - share) + (float)now * share);
+        value = clamp_int(value, now - room, now + room);
+        alpha[at] = (u8)value;
+    }
+    state[at] = (u8)value;
 }

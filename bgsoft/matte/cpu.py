@@ -3,8 +3,8 @@
 The soft matte's order: temporal smoothing of the raw mask, soft threshold, enlargement to the
 analysis grid, islands and holes, fit of the edge to the picture, contour smoothing, expansion,
 feather, enlargement to the frame. Where another background is put behind the people, the edge is
-fitted, expanded and feathered on the frame instead, at the end: a soft edge does not show before
-its own wall blurred, but looks like a haze before a white one.
+fitted, steadied over time, expanded and feathered on the frame instead, at the end: a soft edge
+does not show before its own wall blurred, but looks like a haze before a white one.
 
 The mask is smoothed over time before it is thresholded, because there a change still has its true
 size; after the threshold's steep step noise would look like movement. Islands go before the edge is
@@ -35,6 +35,7 @@ from bgsoft.matte.mask import (
 )
 from bgsoft.matte.obs import CpuObsMatte
 from bgsoft.matte.plan import STILL_VARIANCE, GuidedPlan, MattePlan, frame_contour
+from bgsoft.matte.steady import Steadier
 from bgsoft.workers import Workers
 
 _DEEP_TO_BYTE = 1.0 / 256.0
@@ -68,8 +69,9 @@ def create_matte_stage(
 class CpuSoftMatte(MatteStage):
     """Style soft, with NumPy and OpenCV. All buffers are made before the second frame.
 
-    Only the smoothing over time is done in order. Everything else is done side by side: what
-    comes before it for all frames of a batch, then what comes after it.
+    Only the smoothing over time is done in order, of the mask and of an edge that is fitted on the
+    frame. Everything else is done side by side: what comes before it for all frames of a batch,
+    then what comes after it.
 
     Where the mask is held while the picture moves on, the edge is fitted anew to the new picture
     (if ``refine`` is guided): the steps before the fit are skipped. Where the picture stands still
@@ -94,6 +96,7 @@ class CpuSoftMatte(MatteStage):
         temporal = TemporalFilter(plan.temporal)
         self._is_fine = plan.fine is not None
         self._refits = self._is_fine or plan.guided is not None
+        self._steadier = Steadier(plan) if self._is_fine and plan.temporal.floor < 1.0 else None
         self._workers = workers or Workers()
         self._lanes = [_Lane(plan, temporal) for _ in range(self._workers.lanes)]
         # What the next batch goes on from: the lane of the last mask, the picture last fitted, and
@@ -109,6 +112,12 @@ class CpuSoftMatte(MatteStage):
         self._workers.map(lambda index, *seen: lanes[index].see(*seen), masks, grids)
         self._follow(masks, lanes)
         self._workers.map(self._make, masks, frames, grids)
+        if self._steadier is not None:
+            for index, (lane, frame) in enumerate(zip(lanes, frames, strict=True)):
+                fresh = not self._has_mask and index == 0
+                self._steadier.apply(frame.planes.alpha, lane.luma, fresh=fresh)
+        if self._is_fine:
+            self._workers.map(lambda index, frame: lanes[index].finish(frame), frames)
         mattes: list[Matte] = []
         for mask, lane, frame in zip(masks, lanes, frames, strict=True):
             if lane.source is None:
@@ -235,7 +244,12 @@ class _Lane:
         """Write the matte into the frame's alpha plane."""
         self._to_frame.apply(self.matte, frame.planes.alpha)
         if self._fine is not None:
-            self._fine.apply(frame, self.matte)
+            self._fine.fit(frame)
+
+    def finish(self, frame: Frame) -> None:
+        """What is left to do where the edge is fitted on the frame, once it is steadied."""
+        if self._fine is not None:
+            self._fine.finish(frame.planes.alpha, self.matte)
 
     def _chroma8(self, grid: Proxy) -> Array:
         """The grid's chroma in 8 bits: (ch, cw, 2) uint8."""
@@ -260,14 +274,17 @@ class _FineEdge:
             shapes = format.luma_shape, format.chroma_shape
             self._eight_bits = np.empty(shapes[0], np.uint8), np.empty(shapes[1], np.uint8)
 
-    def apply(self, frame: Frame, reduced: Array) -> None:
-        """Fit the edge in the frame's alpha plane, and reduce that to the grid."""
+    def fit(self, frame: Frame) -> None:
+        """Fit the edge in the frame's alpha plane."""
         alpha, picture = frame.planes.alpha, (frame.luma, frame.chroma)
         if self._eight_bits is not None:
             for plane, small in zip(picture, self._eight_bits, strict=True):
                 cv2.convertScaleAbs(plane, dst=small, alpha=_DEEP_TO_BYTE)
             picture = self._eight_bits
         self._guided.apply(alpha, *picture)
+
+    def finish(self, alpha: Array, reduced: Array) -> None:
+        """Move the edge on purpose, and reduce the plane to the grid."""
         for step in self._steps:
             step.apply(alpha)
         self._reducer.reduce(alpha, reduced)

@@ -1,9 +1,9 @@
 """Mattes on a CUDA device; reference: :mod:`bgsoft.matte.cpu`.
 
 A frame of the soft matte with a mask takes 12 launches at the default settings (one more for P010,
-one for an expansion, four or five for a feather; six where the edge is fitted on the frame), none
-of which the host waits for. What the host
-decides from pixel values is decided by flags on the device here.
+one for an expansion, four or five for a feather; eight where the edge is fitted on the frame), none
+of which the host waits for. What the host decides from pixel values is decided by flags on the
+device here.
 
 For the same input alpha is within 2 of 255 of the reference's nearly everywhere: the guided filter
 sums in whole numbers here and in float32 there, everything else is the same arithmetic.
@@ -108,12 +108,16 @@ class CudaSoftMatte(MatteStage):
         self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
     ) -> list[Matte]:
         each = zip(masks, frames, grids, self._made, strict=False)
-        return [self._refine_one(*one) for one in each]
+        freshes = (not self._has_mask, *(False for _ in masks))
+        return [self._refine_one(*one, fresh) for one, fresh in zip(each, freshes, strict=False)]
 
-    def _refine_one(self, mask: Array | None, frame: Frame, grid: Proxy, made: Array) -> Matte:
+    def _refine_one(
+        self, mask: Array | None, frame: Frame, grid: Proxy, made: Array, fresh: bool
+    ) -> Matte:
         held = mask is None
-        if mask is not None or self._refits:
+        if mask is not None or self._refits or self._fine is not None:
             luma, chroma = self._picture(grid)
+        if mask is not None or self._refits:
             if mask is not None:
                 self._mask_filter.apply(mask, luma)
                 if self._islands is not None:
@@ -134,7 +138,7 @@ class CudaSoftMatte(MatteStage):
         last = (result, target, self._state.flags, self._shift, *self._frame_sizes, np.int32(wide))
         self._enlarge(self._frame_grid, BLOCK, last)
         if self._fine is not None:
-            self._fine.apply(frame, made)
+            self._fine.apply(frame, luma, made, fresh=fresh)
         else:
             # The steps go on in the same planes with the next frame.
             _copy(result, made)

@@ -1,6 +1,7 @@
 """The edge fitted on the frame itself, on a CUDA device.
 
-References: :class:`bgsoft.matte.edge.GuidedFilter` and what :mod:`bgsoft.matte.cpu` does after it.
+References: :class:`bgsoft.matte.edge.GuidedFilter`, :class:`bgsoft.matte.steady.Steadier` and what
+:mod:`bgsoft.matte.cpu` does after them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _THREADS = 256
 class CudaFineEdge:
     """Fits the edge of frames of one format, moves it, and reduces the matte to the grid.
 
-    Six launches, one more for P010, one for an expansion and four or five for a feather.
+    Eight launches, two less where nothing is smoothed over time, one more for P010, one for an
+    expansion and four or five for a feather.
 
     Args:
         plan: What to do.
@@ -37,6 +39,7 @@ class CudaFineEdge:
         fits = half_shape(half)
         self.enlarged = cupy.empty(shape, np.uint8)
         """(H, W): where the matte is enlarged to, before the fit."""
+        self._steadier = _Steadier(plan) if plan.temporal.floor < 1.0 else None
         self._steps = cuda_contour_steps(plan.contour)
         # The fit's result, then what the steps make of it; the last is the frame's own plane.
         self._planes = [cupy.empty(shape, np.uint8) for _ in self._steps]
@@ -79,12 +82,14 @@ class CudaFineEdge:
         self._reduce_grid = blocks(*plan.shape[::-1])
         self._sizes = tuple(map(np.int32, (*shape, *plan.shape)))
 
-    def apply(self, frame: Frame, reduced: Array) -> None:
+    def apply(self, frame: Frame, grid_luma: Array, reduced: Array, *, fresh: bool) -> None:
         """Write the frame's alpha plane from what is in :attr:`enlarged`, and its reduction.
 
         Args:
             frame: The frame, whose picture is read.
+            grid_luma: (gh, gw) uint8, the same on the grid.
             reduced: (gh, gw) uint8, overwritten.
+            fresh: Earlier frames don't count.
         """
         luma, chroma = frame.luma, frame.chroma
         if self._picture is not None:
@@ -100,7 +105,34 @@ class CudaFineEdge:
         planes = [*self._planes, frame.planes.alpha]
         args = (*self._before, luma, np.uint64(0), planes[0], *self._after)
         self._evaluate(self._evaluate_grid, BLOCK, args)
+        if self._steadier is not None:
+            self._steadier.apply(planes[0], grid_luma, fresh=fresh)
         for step, source, target in zip(self._steps, planes, planes[1:], strict=False):
             step.apply(source, target)
         alpha = frame.planes.alpha
         self._reduce(self._reduce_grid, BLOCK, (alpha, reduced, *self._sizes))
+
+
+class _Steadier:
+    """Averages mattes of the frame's size over time; two launches."""
+
+    def __init__(self, plan: MattePlan) -> None:
+        temporal, sizes = plan.temporal, tuple(map(np.int32, plan.shape))
+        shape = plan.format.luma_shape
+        reach = cupy.empty(plan.shape, np.uint8)
+        self._measure, self._blend = (
+            kernel("matte_fine", f"steady_{n}") for n in ("reach", "alpha")
+        )
+        self._measure_grid, self._blend_grid = blocks(*plan.shape[::-1]), blocks(*shape[::-1])
+        self._measure_args = (
+            *(cupy.zeros(plan.shape, np.uint16), cupy.asarray(temporal.reach), reach),
+            *(np.int32(temporal.window // 2), np.float32(temporal.luma_scale), *sizes),
+        )
+        shift, share = np.int32(plan.factor.bit_length() - 1), np.float32(temporal.floor)
+        self._before = (cupy.empty(shape, np.uint8), reach, shift, share)
+        self._sizes = (*sizes, *map(np.int32, shape))
+
+    def apply(self, alpha: Array, luma: Array, *, fresh: bool) -> None:
+        """See :meth:`bgsoft.matte.steady.Steadier.apply`."""
+        self._measure(self._measure_grid, BLOCK, (luma, *self._measure_args))
+        self._blend(self._blend_grid, BLOCK, (alpha, *self._before, np.int32(fresh), *self._sizes))

@@ -31,6 +31,9 @@ _LUMA_CHANGE = (1.0, 3.5)
 the window moves with an edge, while noise and fine texture cancel out in it."""
 _LUMA_STEPS = 32.0
 """Steps per code value in which that change is counted."""
+_HELD_CODES = 16.0
+"""By how much opacity, in 1/255, may stay behind what is fitted on the frame, where the picture
+stands still."""
 _SKIRT = 8.0
 """How far soft alpha may reach from the half-opaque contour."""
 _HYSTERESIS = 1.5
@@ -93,6 +96,12 @@ class TemporalPlan:
     """(256,) uint8: the same for each change of the mean of luma, in steps."""
     luma_scale: float
     """Steps that a difference of 1 of the window's sums of luma makes."""
+
+    @property
+    def reach(self) -> Array:
+        """(256,) uint8: how far a matte of the frame's size may stay behind, for each change of
+        the mean of luma, in steps."""
+        return np.rint(_HELD_CODES * (1.0 - self.luma_ramp / 255.0)).astype(np.uint8)
 
     @classmethod
     def of(cls, strength: float) -> Self:

@@ -49,9 +49,9 @@ _TILE = 0.4, 0.56
 _MARGIN = 0.125
 """Of the box's side, added at each end: people move until the next whole look, and the model wants
 to see what is beside them."""
-_STEADY = 0.06
+_STEADY = 0.08
 """Of the box's side: an edge that would move by less stays; another box is another picture to the
-model."""
+model. A margin is a tenth of it, so nobody is cut."""
 _WHOLE = 0.95
 """Share of the frame from which the box is the frame: a closer look would show nothing more."""
 _WHOLE_APART = 0.5

@@ -305,3 +305,24 @@ def test_results_go_to_the_same_arrays_every_time() -> None:
     assert planes[0] is planes[2]
     assert planes[1] is planes[3]
     assert not planes[3].any()
+
+
+def test_a_fine_edge_is_steady_where_the_picture_stands_still() -> None:
+    def changes(temporal: float, brighter: int) -> int:
+        """By how much opacity follows another mask, at most, in a picture that changes so."""
+        config = MatteConfig(temporal=temporal, threshold=None, smooth=0, min_area=0)
+        first, second = blank_frame(640, 480), blank_frame(640, 480)
+        second.luma[:] += np.uint8(brighter)
+        stage = create_matte_stage(config, first.format, fine=True)
+        alphas = []
+        for frame, opacity in ((first, 0.5), (second, 0.6)):
+            mask = np.full((480, 640), opacity, np.float32)
+            matte = stage.refine([mask], [frame], [reduce(frame)])[0]
+            alphas.append(matte.alpha.astype(int))
+        return int(np.abs(alphas[1] - alphas[0]).max())
+
+    moved = changes(0.7, 20)
+    assert moved >= 25
+    assert moved == changes(0, 0)
+    # The mask is smoothed first: its step of 26 codes becomes 8, of which the edge follows 2.
+    assert changes(0.7, 0) <= 3

@@ -190,7 +190,7 @@ def test_tiles_cover_the_frame(grid: tuple[int, int]) -> None:
 
 def test_the_box_is_steady() -> None:
     rotation = begun()
-    for mask, moved in ((person(slice(11, 31)), False), (person(slice(12, 32)), True)):
+    for mask, moved in ((person(slice(11, 31)), False), (person(slice(13, 33)), True)):
         rotation.looked(GENERAL, 1, cells(100), mask)
         rotation.looked(LANDSCAPE, 1, cells(100), mask)
         box = rotation.next(4, cells(100)).box
