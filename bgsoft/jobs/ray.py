@@ -19,7 +19,8 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
@@ -31,7 +32,15 @@ from typing import Any
 
 from bgsoft import __version__
 from bgsoft.closing import Closing
-from bgsoft.errors import BackendUnavailableError, ConfigError, WorkerDiedError
+from bgsoft.errors import (
+    BackendUnavailableError,
+    BgsoftError,
+    ConfigError,
+    RenderCancelledError,
+    WorkerDiedError,
+)
+from bgsoft.infer.warm import keep_warm
+from bgsoft.jobs.link import Home, Link, Look, Read, Request, Write, remove_abandoned
 from bgsoft.jobs.task import (
     CORES_A_TASK,
     TASKS_A_GPU,
@@ -46,6 +55,8 @@ from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving, leaves, perform, thinned
 from bgsoft.outputs import hidden_beside, write_whole
 from bgsoft.workers import usable_cores
 
+_News = Update | Leaving | Request
+
 LOCAL = "local"
 _ADDRESS = re.compile(r"(ray://)?\[?(?P<host>[^/]+?)\]?:(?P<port>\d+)")
 _CONNECT_SECONDS = 5.0
@@ -56,39 +67,39 @@ _PATIENCE_SECONDS = 60.0
 _MANY = 10_000
 _THREADS = range(1, 257)
 _STORE_BYTES = 100 * 2**20
-"""Ray's memory for large objects, of which there are none here; it takes no less than 75 MiB."""
+"""Ray's memory for large objects. Of a cluster on this machine, which sees all files, none are
+sent; it takes no less than 75 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Shared:
-    """What every node must have as this machine has it."""
+class _Wanted:
+    """What a node is asked for."""
 
     version: str
     marker: Path
     """A file in the folder that is written to."""
     token: str
-    cwd: Path
-    """What relative paths start from."""
-    inputs: Sequence[str | Path]
+    inputs: Sequence[Path] | None
+    """What it must see; None: nothing, and neither need it see the folder."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, where this process's node sees it and may write to it."""
+        folder = self.marker.parent
+        with suppress(OSError):
+            if self.marker.read_text(encoding="ascii") == self.token:
+                return folder if os.access(folder, os.W_OK | os.X_OK) else None
+        return None
 
     def problem(self) -> str | None:
         """Why this process's node cannot be used."""
         if self.version != __version__:
             return f"has bgsoft {__version__}, not {self.version}"
-        folder = self.marker.parent
-        try:
-            same = self.marker.read_text(encoding="ascii") == self.token
-        except OSError:
-            same = False
-        if not same:
-            return f"does not see the folder {folder}"
-        if not os.access(folder, os.W_OK | os.X_OK):
-            return f"may not write to the folder {folder}"
-        try:
-            os.chdir(self.cwd)
-        except OSError:
-            return f"does not see {self.cwd}, the folder in which this program runs"
-        unseen = next((path for path in self.inputs if not Path(path).exists()), None)
+        if self.inputs is None:
+            return None
+        if self.folder is None:
+            return f"does not see the folder {self.marker.parent}, or may not write to it"
+        unseen = next((path for path in self.inputs if not path.exists()), None)
         return None if unseen is None else f"does not see {unseen}"
 
 
@@ -101,21 +112,34 @@ class Worker:
         self._gpu = 0 if import_module("ray").get_gpu_ids() else None
         if self._gpu is None:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        self._news: SimpleQueue[Update | Leaving] = SimpleQueue()
+        self._news: SimpleQueue[_News] = SimpleQueue()
+        self._answers: SimpleQueue[object] = SimpleQueue()
         self._cancel = threading.Event()
         self._thread: threading.Thread | None = None
+        self._folder: Path | None = None
 
-    def greet(self, shared: bytes) -> str | None:
+    def greet(self, pickled: bytes) -> str | None:
         """Why its node cannot be used."""
-        found: _Shared = pickle.loads(shared)
-        return found.problem()
+        wanted: _Wanted = pickle.loads(pickled)
+        self._folder = wanted.folder
+        remove_abandoned()
+        keep_warm()
+        return wanted.problem()
 
-    def work(self, given: tuple[int, bytes] | None) -> list[Update | Leaving]:
-        """Begin a task, if one is given; wait for news of it."""
-        if given is not None:
-            self._news.put(Started(given[0], f"{socket.gethostname()}, pid {os.getpid()}"))
-            self._thread = threading.Thread(target=self._perform, args=given, daemon=True)
-            self._thread.start()
+    def begin(self, task_id: int, pickled: bytes) -> list[_News]:
+        """Begin a task, and wait for news of it."""
+        self._news.put(Started(task_id, f"{socket.gethostname()}, pid {os.getpid()}"))
+        self._thread = threading.Thread(target=self._perform, args=(task_id, pickled), daemon=True)
+        self._thread.start()
+        return self.news()
+
+    def answer(self, answer: object) -> list[_News]:
+        """Let the task have what it asked for, and wait for more news of it."""
+        self._answers.put(answer)
+        return self.news()
+
+    def news(self) -> list[_News]:
+        """Wait for news of the task."""
         news = [self._news.get()]
         while not self._news.empty():
             news.append(self._news.get())
@@ -124,20 +148,32 @@ class Worker:
     def cancel(self) -> None:
         """Have the task end; returns when it has, or has had the time."""
         self._cancel.set()
+        self._answers.put(RenderCancelledError("interrupted"))
         if self._thread is not None:
             self._thread.join(LEAVE_SECONDS)
 
     def _perform(self, task_id: int, pickled: bytes) -> None:
+        tell = thinned(lambda message: self._news.put(Told(task_id, message)))
         context = TaskContext(
-            tell=thinned(lambda message: self._news.put(Told(task_id, message))),
+            tell=tell,
             cancel=self._cancel,
             threads=self._threads,
             gpu=self._gpu,
+            link=Link(self._ask, tell, self._folder),
         )
         finished = perform(task_id, pickled, context)
         if leaves(finished.error):
             self._news.put(Leaving())
         self._news.put(finished)
+
+    def _ask(self, request: Request) -> object:
+        if self._cancel.is_set():
+            raise RenderCancelledError("interrupted")
+        self._news.put(request)
+        answer = self._answers.get()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 @dataclass(eq=False, slots=True)
@@ -153,6 +189,8 @@ class _Actor:
     is_leaving: bool = False
     """Of no more use after its task."""
     task_id: int | None = None
+    home: Home = field(default_factory=Home)
+    """Answers its task."""
     reason: str = ""
     """Why it is being ended."""
     deadline: float = float("inf")
@@ -183,15 +221,14 @@ def check_address(address: str) -> None:
 class RayExecutor(Closing):
     """An executor (:class:`bgsoft.jobs.task.Executor`) of workers on a Ray cluster.
 
-    Inputs and outputs are read and written by the nodes themselves, in folders that all of them
-    see under the same path as this machine. A node that does not, or that has another version of
-    bgsoft, is left alone.
+    A node that has another version of bgsoft is left alone. What one does not see of the files of
+    this machine, its tasks can have by :attr:`bgsoft.jobs.task.TaskContext.link`.
 
     Args:
         address: ``HOST:PORT``, where this machine is part of the cluster; ``ray://HOST:PORT``, from
             outside; ``local``: a cluster on this machine, which ends with the executor.
         folder: Where the tasks write to.
-        inputs: What they read: files or folders.
+        inputs: What every node must see, as well as the folder, to be used; None: nothing.
         tasks: How many there will be; None: nobody knows.
         workers: Most tasks at a time; None: as many as have two cores each.
         threads: Cores that a task reserves and plans for; None: as many as that leaves.
@@ -211,7 +248,7 @@ class RayExecutor(Closing):
         address: str,
         *,
         folder: Path,
-        inputs: Sequence[str | Path] = (),
+        inputs: Sequence[Path] | None = None,
         tasks: int | None = None,
         workers: int | None = None,
         threads: int | None = None,
@@ -227,9 +264,10 @@ class RayExecutor(Closing):
         self._updates: list[Update] = []
         self._looked_at = self._manned_at = -float("inf")
         token = secrets.token_hex(16)
-        marker = hidden_beside(folder.absolute() / "ray")
-        self._shared = pickle.dumps(_Shared(__version__, marker, token, Path.cwd(), inputs))
-        self._marker = marker
+        self._marker = hidden_beside(folder.resolve() / "ray")
+        if inputs is not None:
+            inputs = [path.absolute() for path in inputs]
+        self._wanted = pickle.dumps(_Wanted(__version__, self._marker, token, inputs))
         self._ray: Any = None
         self._scratch: TemporaryDirectory[str] | None = None
         try:
@@ -237,7 +275,7 @@ class RayExecutor(Closing):
             self._gpu_share, self._threads = self._share(
                 gpu_share, threads, 1 if workers else CORES_A_TASK
             )
-            write_whole(marker, "mark for the cluster's nodes", token)
+            write_whole(self._marker, "mark for the cluster's nodes", token)
             self._look()
         except BaseException:
             self.close()
@@ -288,6 +326,7 @@ class RayExecutor(Closing):
                 self._ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
             for actor in self._actors:
                 self._ray.kill(actor.handle)
+                actor.home.close()
             self._actors.clear()
             self._ray.shutdown()
             self._ray = None
@@ -379,7 +418,7 @@ class RayExecutor(Closing):
             scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id, soft=False),
         )
         handle = actor.remote(self._threads)
-        return _Actor(handle, node_id, host, call=handle.greet.remote(self._shared))
+        return _Actor(handle, node_id, host, call=handle.greet.remote(self._wanted))
 
     def _deal(self) -> None:
         """Give tasks to free workers."""
@@ -389,7 +428,7 @@ class RayExecutor(Closing):
             if actor.call is None:
                 given = self._queue.popleft()
                 actor.task_id = given[0]
-                actor.call = actor.handle.work.remote(given)
+                actor.call = actor.handle.begin.remote(*given)
 
     def _listen(self, timeout: float) -> None:
         """Take what a worker says, and notice deaths."""
@@ -411,22 +450,42 @@ class RayExecutor(Closing):
         except self._ray.exceptions.RayError as exc:
             self._lose(actor, exc)
             return
-        actor.call = None
         if actor.reason:
             self._drop(actor, actor.reason)
         elif not actor.is_fit:
-            actor.is_fit = said is None
+            actor.call, actor.is_fit = None, said is None
             if said is not None:
                 self._leave_alone(actor, said)
         else:
-            actor.is_leaving |= any(isinstance(news, Leaving) for news in said)
-            self._updates += [news for news in said if not isinstance(news, Leaving)]
-            if not isinstance(said[-1], Finished):
-                actor.call = actor.handle.work.remote(None)
+            self._take(actor, said)
+
+    def _take(self, actor: _Actor, said: list[_News]) -> None:
+        """Pass a worker's news on; hear more of its task, or end that."""
+        actor.call = None
+        for news in said:
+            if isinstance(news, Leaving):
+                actor.is_leaving = True
+            elif isinstance(news, Look | Read | Write):
+                actor.call = actor.handle.answer.remote(actor.home.answer(news))
+            elif isinstance(news, Finished):
+                self._finish(actor, news)
                 return
-            actor.task_id = None
-            if actor.is_leaving:
-                self._drop(actor, "")
+            else:
+                self._updates.append(news)
+        if actor.call is None:
+            actor.call = actor.handle.news.remote()
+
+    def _finish(self, actor: _Actor, finished: Finished) -> None:
+        with actor.home as home:
+            if finished.error is None:
+                try:
+                    home.commit()
+                except BgsoftError as exc:
+                    finished = Finished(finished.task_id, error=exc)
+        self._updates.append(finished)
+        actor.task_id, actor.home = None, Home()
+        if actor.is_leaving:
+            self._drop(actor, "")
 
     def _lose(self, actor: _Actor, exc: Exception) -> None:
         if actor.reason:
@@ -452,6 +511,7 @@ class RayExecutor(Closing):
         self._actors.remove(actor)
         self._looked_at = -float("inf")
         self._ray.kill(actor.handle)
+        actor.home.close()
         if actor.task_id is not None:
             self._updates.append(Finished(actor.task_id, error=WorkerDiedError(reason)))
 
