@@ -15,6 +15,7 @@ from typing import Any
 from bgsoft import __version__
 from bgsoft.batch.job import BatchJob
 from bgsoft.batch.state import Entry, FileState, State, signature
+from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.run import after_failure
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, RenderCancelledError
 from bgsoft.jobs.driver import Driver
@@ -341,6 +342,7 @@ class Batch:
         entry.report = json.dumps(report.to_dict(), default=str)
         self._summary.rendered += not report.skipped
         self._summary.frames += report.frames_encoded
+        WorkFolder(job.config.output).remove_unused()  # begun in parts, then rendered whole
         self._save(entry)
         self._view.done(job, report)
 
