@@ -19,43 +19,24 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from textwrap import shorten
 from typing import Any
 
 from bgsoft import __version__
 from bgsoft.closing import Closing
-from bgsoft.errors import (
-    BackendUnavailableError,
-    BgsoftError,
-    ConfigError,
-    RenderCancelledError,
-    WorkerDiedError,
-)
-from bgsoft.infer.warm import keep_warm
-from bgsoft.jobs.link import Home, Link, Look, Read, Request, Write, remove_abandoned
-from bgsoft.jobs.task import (
-    CORES_A_TASK,
-    TASKS_A_GPU,
-    Finished,
-    Started,
-    Task,
-    TaskContext,
-    Told,
-    Update,
-)
-from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving, leaves, perform, thinned
+from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError, WorkerDiedError
+from bgsoft.jobs.link import Home, Look, Read, Write
+from bgsoft.jobs.ray_worker import News, Wanted, Worker
+from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU, Finished, Task, Update
+from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving
 from bgsoft.outputs import hidden_beside, write_whole
 from bgsoft.workers import usable_cores
-
-_News = Update | Leaving | Request
 
 LOCAL = "local"
 _ADDRESS = re.compile(r"(ray://)?\[?(?P<host>[^/]+?)\]?:(?P<port>\d+)")
@@ -69,111 +50,6 @@ _THREADS = range(1, 257)
 _STORE_BYTES = 100 * 2**20
 """Ray's memory for large objects. Of a cluster on this machine, which sees all files, none are
 sent; it takes no less than 75 MiB."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What a node is asked for."""
-
-    version: str
-    marker: Path
-    """A file in the folder that is written to."""
-    token: str
-    inputs: Sequence[Path] | None
-    """What it must see; None: nothing, and neither need it see the folder."""
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder, where this process's node sees it and may write to it."""
-        folder = self.marker.parent
-        with suppress(OSError):
-            if self.marker.read_text(encoding="ascii") == self.token:
-                return folder if os.access(folder, os.W_OK | os.X_OK) else None
-        return None
-
-    def problem(self) -> str | None:
-        """Why this process's node cannot be used."""
-        if self.version != __version__:
-            return f"has bgsoft {__version__}, not {self.version}"
-        if self.inputs is None:
-            return None
-        if self.folder is None:
-            return f"does not see the folder {self.marker.parent}, or may not write to it"
-        unseen = next((path for path in self.inputs if not path.exists()), None)
-        return None if unseen is None else f"does not see {unseen}"
-
-
-class Worker:
-    """The actor: a process on a node. Imports, CUDA contexts and models stay from task to task."""
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        # Ray shows the GPU that was reserved as the only one, and all of them where none was.
-        self._gpu = 0 if import_module("ray").get_gpu_ids() else None
-        if self._gpu is None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        self._news: SimpleQueue[_News] = SimpleQueue()
-        self._answers: SimpleQueue[object] = SimpleQueue()
-        self._cancel = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._folder: Path | None = None
-
-    def greet(self, pickled: bytes) -> str | None:
-        """Why its node cannot be used."""
-        wanted: _Wanted = pickle.loads(pickled)
-        self._folder = wanted.folder
-        remove_abandoned()
-        keep_warm()
-        return wanted.problem()
-
-    def begin(self, task_id: int, pickled: bytes) -> list[_News]:
-        """Begin a task, and wait for news of it."""
-        self._news.put(Started(task_id, f"{socket.gethostname()}, pid {os.getpid()}"))
-        self._thread = threading.Thread(target=self._perform, args=(task_id, pickled), daemon=True)
-        self._thread.start()
-        return self.news()
-
-    def answer(self, answer: object) -> list[_News]:
-        """Let the task have what it asked for, and wait for more news of it."""
-        self._answers.put(answer)
-        return self.news()
-
-    def news(self) -> list[_News]:
-        """Wait for news of the task."""
-        news = [self._news.get()]
-        while not self._news.empty():
-            news.append(self._news.get())
-        return news
-
-    def cancel(self) -> None:
-        """Have the task end; returns when it has, or has had the time."""
-        self._cancel.set()
-        self._answers.put(RenderCancelledError("interrupted"))
-        if self._thread is not None:
-            self._thread.join(LEAVE_SECONDS)
-
-    def _perform(self, task_id: int, pickled: bytes) -> None:
-        tell = thinned(lambda message: self._news.put(Told(task_id, message)))
-        context = TaskContext(
-            tell=tell,
-            cancel=self._cancel,
-            threads=self._threads,
-            gpu=self._gpu,
-            link=Link(self._ask, tell, self._folder),
-        )
-        finished = perform(task_id, pickled, context)
-        if leaves(finished.error):
-            self._news.put(Leaving())
-        self._news.put(finished)
-
-    def _ask(self, request: Request) -> object:
-        if self._cancel.is_set():
-            raise RenderCancelledError("interrupted")
-        self._news.put(request)
-        answer = self._answers.get()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
 
 
 @dataclass(eq=False, slots=True)
@@ -267,7 +143,7 @@ class RayExecutor(Closing):
         self._marker = hidden_beside(folder.resolve() / "ray")
         if inputs is not None:
             inputs = [path.absolute() for path in inputs]
-        self._wanted = pickle.dumps(_Wanted(__version__, self._marker, token, inputs))
+        self._wanted = pickle.dumps(Wanted(__version__, self._marker, token, inputs))
         self._ray: Any = None
         self._scratch: TemporaryDirectory[str] | None = None
         try:
@@ -459,7 +335,7 @@ class RayExecutor(Closing):
         else:
             self._take(actor, said)
 
-    def _take(self, actor: _Actor, said: list[_News]) -> None:
+    def _take(self, actor: _Actor, said: list[News]) -> None:
         """Pass a worker's news on; hear more of its task, or end that."""
         actor.call = None
         for news in said:
