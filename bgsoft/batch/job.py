@@ -45,6 +45,10 @@ class BatchJob:
     """From 1, in the order in which files were found first."""
 
     def run(self, context: TaskContext) -> object:
+        if context.link is not None:
+            from bgsoft.batch.carry import render_elsewhere
+
+            return render_elsewhere(self.config, context.link, context)
         from bgsoft.chunks.tasks import PlanRender, RenderPart
 
         # The files fill the machine: one is divided only where that was asked for.
@@ -100,7 +104,8 @@ class Planner:
         self._taken: dict[Path, Path] = {}
         """What is written → the input it comes from."""
         # A setting that is wrong for every file is reported before the first.
-        self.backends = self._config(Found(Path("in.mp4"), Path()), 1).backends
+        self.settings = self._config(Found(Path("in.mp4"), Path()), 1)
+        """Those of every file."""
 
     def plan(self, found: Iterable[Found]) -> list[BatchJob]:
         """The jobs for these files, without those that others of them are rendered to.

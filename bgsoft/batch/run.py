@@ -16,6 +16,7 @@ from typing import Any
 from bgsoft import __version__
 from bgsoft.batch.job import BatchJob, Divided
 from bgsoft.batch.state import Entry, FileState, State, signature
+from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.progress import PartsProgress
 from bgsoft.chunks.run import after_failure
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, RenderCancelledError
@@ -358,6 +359,7 @@ class Batch:
         entry.report = json.dumps(report.to_dict(), default=str)
         self._summary.rendered += not report.skipped
         self._summary.frames += report.frames_encoded
+        WorkFolder(job.config.output).remove_unused()  # begun in parts, then rendered whole
         self._save(entry)
         self._view.done(job, report)
 

@@ -205,7 +205,7 @@ def batch(
             more = partial(planner.plan_each, stack.enter_context(watched).whole, console.err)
         else:
             left = agree(planner.plan(found), state, folder, resume=resume)
-        backends = planner.backends
+        backends = planner.settings.backends
         executor: Executor
         if ray is None or not (left or watch):
             workers = jobs or default_workers(backends, gpus)
@@ -218,11 +218,14 @@ def batch(
         else:
             if gpu_share is None and all(getattr(backends, stage) == "cpu" for stage in STAGES):
                 gpu_share = 0.0
+            parts = planner.settings.chunks or 1
+            read = sources if watch else sorted({job.config.input.parent for job in left})
             executor = RayExecutor(
                 ray,
                 folder=folder,
-                inputs=sources if watch else sorted({job.config.input.parent for job in left}),
-                tasks=None if watch else len(left),
+                # The parts of one video are rendered on several nodes, and joined on another.
+                inputs=[Path(each) for each in read] if parts > 1 else None,
+                tasks=None if watch else len(left) * parts,
                 workers=jobs,
                 threads=backends.threads or None,
                 gpu_share=gpu_share,

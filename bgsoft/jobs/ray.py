@@ -19,30 +19,22 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from textwrap import shorten
 from typing import Any
 
 from bgsoft import __version__
 from bgsoft.closing import Closing
-from bgsoft.errors import BackendUnavailableError, ConfigError, WorkerDiedError
-from bgsoft.jobs.task import (
-    CORES_A_TASK,
-    TASKS_A_GPU,
-    Finished,
-    Started,
-    Task,
-    TaskContext,
-    Told,
-    Update,
-)
-from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving, leaves, perform, thinned
+from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError, WorkerDiedError
+from bgsoft.jobs.link import Home, Look, Read, Write
+from bgsoft.jobs.ray_worker import News, Wanted, Worker
+from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU, Finished, Task, Update
+from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving
 from bgsoft.outputs import hidden_beside, write_whole
 from bgsoft.workers import usable_cores
 
@@ -56,88 +48,8 @@ _PATIENCE_SECONDS = 60.0
 _MANY = 10_000
 _THREADS = range(1, 257)
 _STORE_BYTES = 100 * 2**20
-"""Ray's memory for large objects, of which there are none here; it takes no less than 75 MiB."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """What every node must have as this machine has it."""
-
-    version: str
-    marker: Path
-    """A file in the folder that is written to."""
-    token: str
-    cwd: Path
-    """What relative paths start from."""
-    inputs: Sequence[str | Path]
-
-    def problem(self) -> str | None:
-        """Why this process's node cannot be used."""
-        if self.version != __version__:
-            return f"has bgsoft {__version__}, not {self.version}"
-        folder = self.marker.parent
-        try:
-            same = self.marker.read_text(encoding="ascii") == self.token
-        except OSError:
-            same = False
-        if not same:
-            return f"does not see the folder {folder}"
-        if not os.access(folder, os.W_OK | os.X_OK):
-            return f"may not write to the folder {folder}"
-        try:
-            os.chdir(self.cwd)
-        except OSError:
-            return f"does not see {self.cwd}, the folder in which this program runs"
-        unseen = next((path for path in self.inputs if not Path(path).exists()), None)
-        return None if unseen is None else f"does not see {unseen}"
-
-
-class Worker:
-    """The actor: a process on a node. Imports, CUDA contexts and models stay from task to task."""
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        # Ray shows the GPU that was reserved as the only one, and all of them where none was.
-        self._gpu = 0 if import_module("ray").get_gpu_ids() else None
-        if self._gpu is None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        self._news: SimpleQueue[Update | Leaving] = SimpleQueue()
-        self._cancel = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def greet(self, shared: bytes) -> str | None:
-        """Why its node cannot be used."""
-        found: _Shared = pickle.loads(shared)
-        return found.problem()
-
-    def work(self, given: tuple[int, bytes] | None) -> list[Update | Leaving]:
-        """Begin a task, if one is given; wait for news of it."""
-        if given is not None:
-            self._news.put(Started(given[0], f"{socket.gethostname()}, pid {os.getpid()}"))
-            self._thread = threading.Thread(target=self._perform, args=given, daemon=True)
-            self._thread.start()
-        news = [self._news.get()]
-        while not self._news.empty():
-            news.append(self._news.get())
-        return news
-
-    def cancel(self) -> None:
-        """Have the task end; returns when it has, or has had the time."""
-        self._cancel.set()
-        if self._thread is not None:
-            self._thread.join(LEAVE_SECONDS)
-
-    def _perform(self, task_id: int, pickled: bytes) -> None:
-        context = TaskContext(
-            tell=thinned(lambda message: self._news.put(Told(task_id, message))),
-            cancel=self._cancel,
-            threads=self._threads,
-            gpu=self._gpu,
-        )
-        finished = perform(task_id, pickled, context)
-        if leaves(finished.error):
-            self._news.put(Leaving())
-        self._news.put(finished)
+"""Ray's memory for large objects. Of a cluster on this machine, which sees all files, none are
+sent; it takes no less than 75 MiB."""
 
 
 @dataclass(eq=False, slots=True)
@@ -153,6 +65,8 @@ class _Actor:
     is_leaving: bool = False
     """Of no more use after its task."""
     task_id: int | None = None
+    home: Home = field(default_factory=Home)
+    """Answers its task."""
     reason: str = ""
     """Why it is being ended."""
     deadline: float = float("inf")
@@ -183,15 +97,14 @@ def check_address(address: str) -> None:
 class RayExecutor(Closing):
     """An executor (:class:`bgsoft.jobs.task.Executor`) of workers on a Ray cluster.
 
-    Inputs and outputs are read and written by the nodes themselves, in folders that all of them
-    see under the same path as this machine. A node that does not, or that has another version of
-    bgsoft, is left alone.
+    A node that has another version of bgsoft is left alone. What one does not see of the files of
+    this machine, its tasks can have by :attr:`bgsoft.jobs.task.TaskContext.link`.
 
     Args:
         address: ``HOST:PORT``, where this machine is part of the cluster; ``ray://HOST:PORT``, from
             outside; ``local``: a cluster on this machine, which ends with the executor.
         folder: Where the tasks write to.
-        inputs: What they read: files or folders.
+        inputs: What every node must see, as well as the folder, to be used; None: nothing.
         tasks: How many there will be; None: nobody knows.
         workers: Most tasks at a time; None: as many as have two cores each.
         threads: Cores that a task reserves and plans for; None: as many as that leaves.
@@ -211,7 +124,7 @@ class RayExecutor(Closing):
         address: str,
         *,
         folder: Path,
-        inputs: Sequence[str | Path] = (),
+        inputs: Sequence[Path] | None = None,
         tasks: int | None = None,
         workers: int | None = None,
         threads: int | None = None,
@@ -227,9 +140,10 @@ class RayExecutor(Closing):
         self._updates: list[Update] = []
         self._looked_at = self._manned_at = -float("inf")
         token = secrets.token_hex(16)
-        marker = hidden_beside(folder.absolute() / "ray")
-        self._shared = pickle.dumps(_Shared(__version__, marker, token, Path.cwd(), inputs))
-        self._marker = marker
+        self._marker = hidden_beside(folder.resolve() / "ray")
+        if inputs is not None:
+            inputs = [path.absolute() for path in inputs]
+        self._wanted = pickle.dumps(Wanted(__version__, self._marker, token, inputs))
         self._ray: Any = None
         self._scratch: TemporaryDirectory[str] | None = None
         try:
@@ -237,7 +151,7 @@ class RayExecutor(Closing):
             self._gpu_share, self._threads = self._share(
                 gpu_share, threads, 1 if workers else CORES_A_TASK
             )
-            write_whole(marker, "mark for the cluster's nodes", token)
+            write_whole(self._marker, "mark for the cluster's nodes", token)
             self._look()
         except BaseException:
             self.close()
@@ -288,6 +202,7 @@ class RayExecutor(Closing):
                 self._ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
             for actor in self._actors:
                 self._ray.kill(actor.handle)
+                actor.home.close()
             self._actors.clear()
             self._ray.shutdown()
             self._ray = None
@@ -379,7 +294,7 @@ class RayExecutor(Closing):
             scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id, soft=False),
         )
         handle = actor.remote(self._threads)
-        return _Actor(handle, node_id, host, call=handle.greet.remote(self._shared))
+        return _Actor(handle, node_id, host, call=handle.greet.remote(self._wanted))
 
     def _deal(self) -> None:
         """Give tasks to free workers."""
@@ -389,7 +304,7 @@ class RayExecutor(Closing):
             if actor.call is None:
                 given = self._queue.popleft()
                 actor.task_id = given[0]
-                actor.call = actor.handle.work.remote(given)
+                actor.call = actor.handle.begin.remote(*given)
 
     def _listen(self, timeout: float) -> None:
         """Take what a worker says, and notice deaths."""
@@ -411,22 +326,42 @@ class RayExecutor(Closing):
         except self._ray.exceptions.RayError as exc:
             self._lose(actor, exc)
             return
-        actor.call = None
         if actor.reason:
             self._drop(actor, actor.reason)
         elif not actor.is_fit:
-            actor.is_fit = said is None
+            actor.call, actor.is_fit = None, said is None
             if said is not None:
                 self._leave_alone(actor, said)
         else:
-            actor.is_leaving |= any(isinstance(news, Leaving) for news in said)
-            self._updates += [news for news in said if not isinstance(news, Leaving)]
-            if not isinstance(said[-1], Finished):
-                actor.call = actor.handle.work.remote(None)
+            self._take(actor, said)
+
+    def _take(self, actor: _Actor, said: list[News]) -> None:
+        """Pass a worker's news on; hear more of its task, or end that."""
+        actor.call = None
+        for news in said:
+            if isinstance(news, Leaving):
+                actor.is_leaving = True
+            elif isinstance(news, Look | Read | Write):
+                actor.call = actor.handle.answer.remote(actor.home.answer(news))
+            elif isinstance(news, Finished):
+                self._finish(actor, news)
                 return
-            actor.task_id = None
-            if actor.is_leaving:
-                self._drop(actor, "")
+            else:
+                self._updates.append(news)
+        if actor.call is None:
+            actor.call = actor.handle.news.remote()
+
+    def _finish(self, actor: _Actor, finished: Finished) -> None:
+        with actor.home as home:
+            if finished.error is None:
+                try:
+                    home.commit()
+                except BgsoftError as exc:
+                    finished = Finished(finished.task_id, error=exc)
+        self._updates.append(finished)
+        actor.task_id, actor.home = None, Home()
+        if actor.is_leaving:
+            self._drop(actor, "")
 
     def _lose(self, actor: _Actor, exc: Exception) -> None:
         if actor.reason:
@@ -452,6 +387,7 @@ class RayExecutor(Closing):
         self._actors.remove(actor)
         self._looked_at = -float("inf")
         self._ray.kill(actor.handle)
+        actor.home.close()
         if actor.task_id is not None:
             self._updates.append(Finished(actor.task_id, error=WorkerDiedError(reason)))
 

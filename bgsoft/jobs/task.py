@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from bgsoft.jobs.link import Link
 
 CORES_A_TASK = 2
 """Cores for each task, unless the number of tasks at a time is given."""
@@ -26,6 +29,8 @@ class TaskContext:
     """Cores to plan for; 0: all there are."""
     gpu: int | None
     """The GPU to use, where the executor deals several out; None: the settings' own."""
+    link: Link | None = None
+    """The way to files that this machine may not see; None: it is the one that sees them."""
 
 
 class Task(Protocol):

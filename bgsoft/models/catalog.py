@@ -196,12 +196,13 @@ def read_spec(name_or_path: str) -> ModelSpec:
     Raises:
         ConfigError: No such model or file, or a bad sidecar.
     """
-    if _is_path(name_or_path):
+    if is_model_file(name_or_path):
         return _read_sidecar(Path(name_or_path))
     return find_spec(name_or_path)
 
 
-def _is_path(name_or_path: str) -> bool:
+def is_model_file(name_or_path: str) -> bool:
+    """Whether it is a user's ONNX file, rather than a name in the catalogue."""
     return name_or_path.lower().endswith(".onnx")
 
 
@@ -234,7 +235,7 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
         ModelIntegrityError: The file is not what the catalogue says.
     """
     spec = read_spec(name_or_path)
-    path = Path(name_or_path) if _is_path(name_or_path) else spec_path(spec)
+    path = Path(name_or_path) if is_model_file(name_or_path) else spec_path(spec)
     families = families or SEGMENTATION_FAMILIES
     if spec.family not in families:
         raise ConfigError(

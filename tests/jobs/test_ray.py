@@ -12,11 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 
 import bgsoft.jobs.ray
@@ -28,7 +31,7 @@ from bgsoft.jobs.task import Finished, Retrying, TaskContext, Told, Update
 from tests.jobs.conftest import Nodes
 from tests.jobs.tasks import Here, Wait
 from tests.jobs.test_pool import SECONDS, collect, ends, first_told, wait_until_gone
-from tests.outside import shown_by_ffmpeg
+from tests.outside import ffmpeg, shown_by_ffmpeg
 
 SAMPLE = Path(__file__).parents[2] / "samples/person.mp4"
 
@@ -164,15 +167,16 @@ def test_nodes_that_see_another_folder_are_left_alone(
     ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    with RayExecutor(ray_address, folder=tmp_path, notice=said.append) as executor:
+    with RayExecutor(ray_address, folder=tmp_path, inputs=[], notice=said.append) as executor:
         (mark,) = tmp_path.iterdir()
         mark.write_text("of another folder")
         with pytest.raises(BackendUnavailableError, match="does not see the folder"):
             poll_until(executor, idle=2)
     (line,) = said
     host = socket.gethostname()
+    problem = f"does not see the folder {tmp_path}, or may not write to it"
     assert line.startswith(f"the node {host} (")
-    assert line.endswith(f") does not see the folder {tmp_path}; it is not used")
+    assert line.endswith(f") {problem}; it is not used")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -308,10 +312,18 @@ def test_nothing_outlives_a_local_cluster(tmp_path: Path, is_killed: bool) -> No
         assert not Path(scratch).exists()
 
 
-def test_a_batch_goes_on_when_a_node_is_killed(nodes: Nodes, tmp_path: Path) -> None:
-    lost, _ = (nodes.add(num_cpus=2) for _ in range(2))
+@pytest.mark.parametrize("is_blind", [False, True])
+def test_a_batch_goes_on_when_a_node_is_killed(
+    nodes: Nodes, tmp_path: Path, is_blind: bool
+) -> None:
     source, out = tmp_path / "in", tmp_path / "out"
     source.mkdir()
+    out.mkdir()
+    for _ in range(2):
+        if is_blind:
+            nodes.add_blind(source, out, num_cpus=2)
+        else:
+            nodes.add(num_cpus=2)
     for number in range(4):
         shutil.copy(SAMPLE, source / f"{number}.mp4")
     (source / "broken.mp4").write_bytes(b"no video")
@@ -331,10 +343,10 @@ def test_a_batch_goes_on_when_a_node_is_killed(nodes: Nodes, tmp_path: Path) -> 
             said.append(json.loads(line))
             if said[-1]["type"] == "progress" and not killed:
                 running = {int(each["worker"].split()[-1]) for each in said if "worker" in each}
-                killed = [pid for pid in running if parent_of(pid) == raylet_of(lost)]
-                if killed:
-                    for pid in (raylet_of(lost), *killed):
-                        os.kill(pid, signal.SIGKILL)
+                raylet = parent_of(next(iter(running)))
+                killed = [pid for pid in running if parent_of(pid) == raylet]
+                for pid in (raylet, *killed):
+                    os.kill(pid, signal.SIGKILL)
         assert batch.stderr is not None
         errors = batch.stderr.read()
     assert killed
@@ -346,3 +358,84 @@ def test_a_batch_goes_on_when_a_node_is_killed(nodes: Nodes, tmp_path: Path) -> 
     shown = shown_by_ffmpeg(SAMPLE)
     assert all(shown_by_ffmpeg(out / name) == shown for name in done)
     assert {path.name for path in out.iterdir()} == {*done, STATE_NAME}
+    with RayExecutor(nodes.address, folder=tmp_path, threads=1) as executor:
+        poll_until(executor, idle=2)  # new workers on a machine remove what killed ones have left
+        assert carried_folders() == []
+
+
+def carried_folders() -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob("bgsoft-carried-*"))
+
+
+def padded(video: Path, copy: Path, size_bytes: int) -> None:
+    """The same video, with a box after it that means nothing."""
+    shutil.copy(video, copy)
+    with copy.open("ab") as file:
+        file.write(size_bytes.to_bytes(4) + b"free")
+        file.truncate(file.tell() + size_bytes - 8)
+
+
+def batch_on(address: str, folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bgsoft", "batch", "--progress", "json", "--threads", "1"]
+    return subprocess.run(
+        [*command, "--ray", address, *flags],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=folder,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def said_by(batch: subprocess.CompletedProcess[str], kind: str) -> list[dict[str, Any]]:
+    said = map(json.loads, batch.stdout.splitlines())
+    return [each for each in said if each["type"] == kind]
+
+
+def test_a_node_without_the_files_is_sent_them(nodes: Nodes, tmp_path: Path) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    out.mkdir()
+    nodes.add_blind(source, out, num_cpus=2)
+    padded(SAMPLE, source / "big.mp4", 100 * 2**20)  # more than the nodes' stores hold
+    (source / "broken.mp4").write_bytes(b"no video")
+    background = source / "behind.png"
+    cv2.imwrite(str(background), np.full((8, 8, 3), 90, np.uint8))
+    batch = batch_on(
+        nodes.address,
+        tmp_path,
+        *("in/big.mp4", "in/broken.mp4", "out", "--report", "all.json"),
+        *("--background", "in/behind.png", "--matte-out", "{stem}-matte.mp4"),
+        *("--face-data", "{stem}.jsonl", "--trace", "{stem}-trace.json"),
+    )
+    assert batch.stderr == "bgsoft: error: 1 of 2 files failed\n"
+    (failed,) = said_by(batch, "failed")
+    assert "bgsoft-carried" not in batch.stdout + (tmp_path / "all.json").read_text()
+    assert failed["input"] == "in/broken.mp4"
+    shown = shown_by_ffmpeg(SAMPLE)
+    assert shown_by_ffmpeg(out / "big.mp4") == shown
+    assert shown_by_ffmpeg(out / "big-matte.mp4") == shown
+    faces = (out / "big.jsonl").read_text().splitlines()
+    assert len(faces) >= len(shown)
+    assert json.loads((out / "big-trace.json").read_text())["traceEvents"]
+    names = {"big.mp4", "big-matte.mp4", "big.jsonl", "big-trace.json", STATE_NAME}
+    assert {path.name for path in out.iterdir()} == names
+    assert carried_folders() == []
+
+
+def test_parts_of_a_video_need_files_that_all_nodes_see(nodes: Nodes, tmp_path: Path) -> None:
+    video, out = tmp_path / "in.mp4", tmp_path / "out"
+    ffmpeg("-i", SAMPLE, "-an", "-c:v", "libx264", "-g", "10", video)
+    out.mkdir()
+    nodes.add_blind(out, num_cpus=2)
+    batch = batch_on(nodes.address, tmp_path, "in.mp4", "out", "--chunks", "2")
+    assert batch.returncode == 4
+    assert f"does not see the folder {out}" in batch.stderr
+    nodes.add(num_cpus=2)
+    batch = batch_on(nodes.address, tmp_path, "in.mp4", "out", "--chunks", "2", "--resume")
+    assert batch.returncode == 0
+    assert f"does not see the folder {out}" in batch.stdout
+    assert "rendered whole" not in batch.stdout
+    assert shown_by_ffmpeg(out / "in.mp4") == shown_by_ffmpeg(video)
+    assert {path.name for path in out.iterdir()} == {"in.mp4", STATE_NAME}
