@@ -24,6 +24,7 @@ from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError, RenderCancelledError
 from bgsoft.face.data import FaceDataWriter, open_face_data
+from bgsoft.face.recorded import RecordedFaces
 from bgsoft.frame import Frame
 from bgsoft.infer.providers import require_runtime
 from bgsoft.machine import library_versions
@@ -36,11 +37,11 @@ from bgsoft.outputs import AtomicOutput, check_target, made_folders
 from bgsoft.pipeline.metrics import Metrics, ProgressMeter, peak_rss_bytes
 from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
 from bgsoft.pipeline.trace import TraceRecorder
-from bgsoft.report import Event, ModelReport, Progress, RenderReport, StageReport
+from bgsoft.report import AudioReport, Event, ModelReport, Progress, RenderReport, StageReport
 from bgsoft.startup import Parts, logged, process_start_ns, span
 
 if TYPE_CHECKING:
-    from bgsoft.pipeline.picture import PictureStages
+    from bgsoft.pipeline.picture import FaceSearch, PictureStages
     from bgsoft.stages import StageBuilder
 
 
@@ -104,7 +105,9 @@ def render_config(
 def render_part(
     config: RenderConfig,
     part: Part,
+    recorded: RecordedFaces | None = None,
     *,
+    finds: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
@@ -114,6 +117,8 @@ def render_part(
     Args:
         config: Its output is the part's; start and duration count no more.
         part: Which frames.
+        recorded: The video's faces; None: they are found.
+        finds: Only find faces, which are written as ``--face-data``, and write no video.
         on_progress: As :func:`render_config`.
         on_event: Likewise; what concerns frames outside the part is not reported.
         cancel: Likewise.
@@ -122,11 +127,12 @@ def render_part(
         BgsoftError: As :func:`render_config`.
     """
     require_runtime()
-    render = _Render(config, on_event, part)
+    render = _Render(config, on_event, part, recorded, finds=finds)
     report = render.run(on_progress, cancel)
     return PartResult(
         report=report,
         lead=render.lead,
+        kept=render.kept,
         packets=render.packets,
         corrupt_packets=render.corrupt_packets,
         irregular=render.irregular,
@@ -216,6 +222,8 @@ class _Sink:
         self._targets = targets
         self._stats = stats
         self._kept_from = kept_from
+        self.frames = 0
+        """Those that were taken."""
         self.concealed = 0
         """Damaged frames among those that were taken."""
         self.damage_before = 0
@@ -225,12 +233,13 @@ class _Sink:
         if self._kept_from is not None and frame.pts < self._kept_from:
             self.damage_before = self._stats.corrupt_packets
             return
+        self.frames += 1
         self.concealed += frame.concealed
         for target in self._targets:
             target.encoder.encode(frame)
 
     def finish(self) -> None:
-        if self._targets[0].encoder.frames == 0:
+        if self.frames == 0:
             raise ConfigError("no frame lies in the part that --start and --duration ask for")
         for target in self._targets:
             target.encoder.finish()
@@ -245,9 +254,15 @@ class _Render:
         config: RenderConfig,
         on_event: Callable[[Event], None] | None,
         part: Part | None = None,
+        recorded: RecordedFaces | None = None,
+        *,
+        finds: bool = False,
     ) -> None:
         self._config = config
         self._part = part
+        self._recorded = recorded
+        self._finds = finds
+        """Faces are found, and that is all."""
         self._listener = on_event
         self.lead: array[int] = array("q")
         self.packets: list[tuple[array[int], array[int]]] = []
@@ -255,6 +270,8 @@ class _Render:
         self.irregular: str | None = None
         self.face_seam: dict[str, Any] | None = None
         """As in :class:`PartResult`, once it has run."""
+        self.kept: array[int] = array("q")
+        """pts of the frames that were kept, in order; likewise."""
         self._recorder = None if config.trace is None else TraceRecorder()
         self._lock = threading.Lock()
         self._events: list[Event] = []
@@ -293,7 +310,7 @@ class _Render:
                 return self._run(on_progress, cancel)
         except BaseException as exc:
             data = self._face_data
-            if data is not None and data.kept is not None:
+            if data is not None and data.kept is not None and self._part is None:
                 exc.add_note(f"the faces of the first {data.frames} frames are in {data.kept}")
             raise
         finally:
@@ -314,7 +331,7 @@ class _Render:
             builder = building.result()
             stack.callback(builder.close)
             model = resolve(config.segment.model)
-            if part is None:
+            if part is None or config.face_data is not None:
                 self._open_others()
             for notice in info.notices:
                 self._tell("notice", notice, stage="decode")
@@ -333,12 +350,13 @@ class _Render:
                         self.report,
                         copy_tracks=part is None,
                     )
-                    for path in config.videos
+                    for path in ([] if self._finds else config.videos)
                 ]
         decoder, stages = decoding.result(), making.result()
         stack.callback(decoder.close)
         stack.callback(stages.close)
-        self._report_fallbacks(builder.choices)
+        if not self._finds:  # else whoever renders the part reports them
+            self._report_fallbacks(builder.choices)
         if cancel is not None and cancel.is_set():
             raise RenderCancelledError("interrupted")
         meter = ProgressMeter(
@@ -358,7 +376,7 @@ class _Render:
             sink=sink,
             ring=ring,
             metrics=self._metrics,
-            on_tick=lambda _frames: meter.tick(targets[0].encoder.frames),
+            on_tick=lambda _frames: meter.tick(sink.frames),
             cancel=cancel,
             stall_seconds=config.backends.stall_seconds,
         )
@@ -381,6 +399,7 @@ class _Render:
         for target in targets:
             check_pts(kept, sorted(target.muxer.video_pts), "written", "was written as")
             self.packets.append((target.muxer.video_pts, target.muxer.video_durations))
+        self.kept = kept
         self.irregular = _irregularity(decoder.stats, sink.damage_before)
         self.corrupt_packets = decoder.stats.corrupt_packets
         if self._face_data is not None:
@@ -390,8 +409,9 @@ class _Render:
         if self._face_data is not None:
             self._face_data.publish()
         meter.finish(len(kept))
+        audio = [track for target in targets for track in target.muxer.audio]
         report = self._report(
-            info, model, builder, targets[0], sink.concealed, result, kept, setup_seconds, watch
+            info, model, builder, audio, sink.concealed, result, kept, setup_seconds, watch
         )
         if builder.faces is not None:
             self.face_seam = builder.faces.seam()
@@ -431,19 +451,27 @@ class _Render:
 
     def _make_stages(
         self, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
-    ) -> PictureStages:
+    ) -> PictureStages | FaceSearch:
         part = self._part
         kept_from = None if part is None else part.kept_from
-        stages = builder.make_picture_stages(
-            self._config,
-            info,
-            model,
-            self._metrics,
-            self._scene_cut,
-            self._face_data,
-            kept_from=kept_from,
-            began=None if part is None else part.began * info.time_base,
-        )
+        stages: PictureStages | FaceSearch
+        if self._finds:
+            assert self._face_data is not None
+            stages = builder.make_face_search(
+                self._config, info, self._metrics, self._scene_cut, self._face_data
+            )
+        else:
+            stages = builder.make_picture_stages(
+                self._config,
+                info,
+                model,
+                self._metrics,
+                self._scene_cut,
+                self._face_data,
+                kept_from=kept_from,
+                began=None if part is None else part.began * info.time_base,
+                recorded=self._recorded,
+            )
         if builder.faces is not None:
             builder.faces.kept_from = kept_from
         return stages
@@ -456,6 +484,7 @@ class _Render:
                 config.face_data,
                 overwrite=config.overwrite,
                 others=[config.input, *config.videos],
+                exact=self._part is not None,
             )
         others = filter(None, (config.face_data, config.trace, config.report))
         self._files.enter_context(
@@ -498,7 +527,7 @@ class _Render:
         info: VideoInfo,
         model: ResolvedModel,
         builder: StageBuilder,
-        target: _Target,
+        audio: list[AudioReport],
         concealed: int,
         result: PipelineResult,
         kept: array[int],
@@ -534,7 +563,7 @@ class _Render:
             d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,
             faces=None if builder.faces is None else builder.faces.summary(),
             events=list(self._events),
-            audio=target.muxer.audio,
+            audio=audio,
             peak_rss_bytes=peak_rss_bytes(),
             peak_vram_bytes=watch.peak_bytes,
             gpu=watch.summary,
@@ -580,7 +609,9 @@ def _stage_reports(builder: StageBuilder, metrics: Metrics, frames: int) -> dict
     reports = {}
     device = "cpu" if builder.used_device is None else builder.used_device.label
     for stage in ("decode", "segment", "matte", "composite", "encode"):
-        choice = builder.choices[_FOLLOWED.get(stage, stage)]
+        choice = builder.choices.get(_FOLLOWED.get(stage, stage))
+        if choice is None:  # only faces are found
+            continue
         reports[stage] = StageReport(
             backend=choice.backend,
             device="cpu" if choice.backend == "cpu" else device,

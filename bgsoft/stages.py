@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from bgsoft.encode.codecs import choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.face.create import create_device_faces, create_host_faces
 from bgsoft.face.data import FaceDataWriter
+from bgsoft.face.recorded import RecordedFaces
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.infer.base import Network, Wiring
@@ -42,7 +43,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.picture import HostExecution, MaskSchedule, PictureStages
+from bgsoft.pipeline.picture import FaceSearch, HostExecution, MaskSchedule, PictureStages
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.report import Event
@@ -259,6 +260,7 @@ class StageBuilder:
         *,
         kept_from: int | None = None,
         began: Fraction | None = None,
+        recorded: RecordedFaces | None = None,
     ) -> PictureStages:
         """The stages between decoder and encoder.
 
@@ -273,6 +275,7 @@ class StageBuilder:
                 are rendered.
             began: When a background video starts, seconds of the frames' time; None: with the first
                 frame.
+            recorded: The faces of the video, where they were found before; None: they are found.
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
@@ -288,7 +291,15 @@ class StageBuilder:
         from_alpha = FAMILIES[model.spec.family].makes_alpha
         if self.on_device:
             return self._device_stages(
-                config, info.format, model, join, from_alpha, metrics.observer, face_data, began
+                config,
+                info.format,
+                model,
+                join,
+                from_alpha,
+                metrics.observer,
+                face_data,
+                began,
+                recorded,
             )
         format = info.format
         workers = Workers(self.batch)
@@ -302,7 +313,9 @@ class StageBuilder:
             )
 
         with Parts() as parts:
-            make_faces = partial(create_host_faces, config, format, self._on_event, face_data)
+            make_faces = partial(
+                create_host_faces, config, format, self._on_event, face_data, recorded
+            )
             faces = parts.begin("faces", make_faces)
             chosen = self._choose("infer", segmenter)
             self.faces = faces.result()
@@ -322,6 +335,52 @@ class StageBuilder:
             faces=self.faces,
         )
 
+    def make_face_search(
+        self,
+        config: RenderConfig,
+        info: VideoInfo,
+        metrics: Metrics,
+        on_cut: Callable[[Frame], None],
+        face_data: FaceDataWriter,
+    ) -> FaceSearch:
+        """What only finds the faces of frames, and the cuts between them, as the stages of
+        :meth:`make_picture_stages` do.
+
+        Raises:
+            ModelError: A model's file is damaged.
+            BackendUnavailableError: As :func:`bgsoft.backends.create`.
+        """
+        format = info.format
+        join = partial(FaceSearch, metrics=metrics, on_cut=on_cut)
+        if not self.on_device:
+            workers = Workers(self.batch)
+            self.faces = self._choose(
+                "infer",
+                lambda _: create_host_faces(config, format, self._on_event, face_data, None),
+            )
+            assert self.faces is not None
+            return join(
+                execution=HostExecution(workers),
+                reducer=CpuReducer(format, workers),
+                scenes=CpuSceneProbe(format),
+                faces=self.faces,
+            )
+        from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
+        from bgsoft.pipeline.device_execution import DeviceExecution
+
+        device = self.device
+        stream = network_stream(device)
+        face_step = partial(self._device_faces, config, format, device, stream, face_data, None)
+        with device.use(stream):
+            self.faces = self._choose("infer", face_step)
+            assert self.faces is not None
+            return join(
+                execution=DeviceExecution(device, stream, self.batch, metrics.observer),
+                reducer=CudaReducer(format, self.batch),
+                scenes=CudaSceneProbe(format, self.batch),
+                faces=self.faces,
+            )
+
     def _loader(self, model: ResolvedModel, precision: Precision | None = None) -> NetworkLoader:
         def tell(text: str) -> None:
             self._on_event(Event(kind="notice", stage="segment", message=text))
@@ -338,10 +397,10 @@ class StageBuilder:
         observer: TraceRecorder | None,
         face_data: FaceDataWriter | None,
         began: Fraction | None,
+        recorded: RecordedFaces | None,
     ) -> PictureStages:
         from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
         from bgsoft.composite.cuda import CudaCompositor
-        from bgsoft.infer.cuda import DeviceFedNetwork
         from bgsoft.matte.cuda import create_cuda_matte_stage
         from bgsoft.pipeline.device_execution import DeviceExecution
 
@@ -365,33 +424,7 @@ class StageBuilder:
             with device.use(stream):
                 return self._choose("infer", segmenter)
 
-        def face_network(backend: str, face_model: ResolvedModel, batch: int) -> Network:
-            # Small as they are, there is no fp16 file of them; TensorRT makes its own.
-            loader = self._loader(face_model, None if backend == "tensorrt" else Precision.FP32)
-            wiring = Wiring(inputs=network_shapes(face_model.spec, batch))
-
-            def make_twin() -> Network:
-                (network,) = loader.on_cpu(wiring)
-                return DeviceFedNetwork(network, device, stream)
-
-            if backend == "cpu":
-                return make_twin()
-            network = loader.on_gpu(wiring, backend, device, stream)
-            return RecoveringNetwork(network, make_twin, stage="face", on_event=self._on_event)
-
-        def face_step(backend: str) -> FaceStep | None:
-            with device.use(stream):
-                return create_device_faces(
-                    config,
-                    format,
-                    device,
-                    backend,
-                    self.batch,
-                    partial(face_network, backend),
-                    self._on_event,
-                    face_data,
-                )
-
+        face_step = partial(self._device_faces, config, format, device, stream, face_data, recorded)
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.
         batch = self.batch if config.segment.similarity_db is None else 1
@@ -429,6 +462,45 @@ class StageBuilder:
                 matte=matte,
                 compositor=compositor,
                 faces=self.faces,
+            )
+
+    def _device_faces(
+        self,
+        config: RenderConfig,
+        format: FrameFormat,
+        device: CudaDevice,
+        stream: Any,
+        face_data: FaceDataWriter | None,
+        recorded: RecordedFaces | None,
+        backend: str,
+    ) -> FaceStep | None:
+        from bgsoft.infer.cuda import DeviceFedNetwork
+
+        def face_network(face_model: ResolvedModel, batch: int) -> Network:
+            # Small as they are, there is no fp16 file of them; TensorRT makes its own.
+            loader = self._loader(face_model, None if backend == "tensorrt" else Precision.FP32)
+            wiring = Wiring(inputs=network_shapes(face_model.spec, batch))
+
+            def make_twin() -> Network:
+                (network,) = loader.on_cpu(wiring)
+                return DeviceFedNetwork(network, device, stream)
+
+            if backend == "cpu":
+                return make_twin()
+            network = loader.on_gpu(wiring, backend, device, stream)
+            return RecoveringNetwork(network, make_twin, stage="face", on_event=self._on_event)
+
+        with device.use(stream):
+            return create_device_faces(
+                config,
+                format,
+                device,
+                backend,
+                self.batch,
+                face_network,
+                self._on_event,
+                face_data,
+                recorded,
             )
 
     def open_encoder(

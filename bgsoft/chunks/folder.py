@@ -24,7 +24,7 @@ from bgsoft import __version__
 from bgsoft.chunks.part import Part, PartResult
 from bgsoft.config import RenderConfig
 from bgsoft.decode.base import PtsRange
-from bgsoft.errors import OutputError
+from bgsoft.errors import OutputError, VerificationError
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import write_error, write_whole
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
@@ -115,11 +115,17 @@ class WorkFolder:
         """A part's file for one of the videos that are written, by its index."""
         return self.path / f"{number:05}-{index}{target.suffix}"
 
-    def _manifest(self, number: int) -> Path:
-        return self.path / f"{number:05}.json"
+    def faces(self, number: int) -> Path:
+        """The faces of a part's frames."""
+        return self.path / f"{number:05}-faces.npz"
 
-    def finish(self, number: int, result: PartResult) -> None:
+    def _manifest(self, number: int, *, searched: bool = False) -> Path:
+        return self.path / f"{number:05}{'-faces' if searched else ''}.json"
+
+    def finish(self, number: int, result: PartResult, *, searched: bool = False) -> None:
         """Note that a part is whole: all its videos are.
+
+        With ``searched``, that its faces are found (:meth:`faces`), and nothing more.
 
         Raises:
             OutputError: That cannot be written.
@@ -127,31 +133,51 @@ class WorkFolder:
         known = {
             "report": result.report.to_dict(),
             "lead": result.lead.tolist(),
+            "kept": result.kept.tolist(),
             "packets": [[pts.tolist(), lengths.tolist()] for pts, lengths in result.packets],
             "corrupt_packets": result.corrupt_packets,
             "irregular": result.irregular,
             "faces": result.faces,
         }
-        write_whole(self._manifest(number), _WHAT, json.dumps(known, default=str))
+        write_whole(
+            self._manifest(number, searched=searched), _WHAT, json.dumps(known, default=str)
+        )
 
-    def finished(self, number: int) -> PartResult | None:
+    def finished(self, number: int, *, searched: bool = False) -> PartResult | None:
         """What is known of a part; None where it is not whole."""
-        known = _read_json(self._manifest(number))
+        known = _read_json(self._manifest(number, searched=searched))
         if known is None:
             return None
         return PartResult(
             report=_report_from(known["report"]),
             lead=array("q", known["lead"]),
+            kept=array("q", known["kept"]),
             packets=[(array("q", pts), array("q", n)) for pts, n in known["packets"]],
             corrupt_packets=known["corrupt_packets"],
             irregular=known["irregular"],
             faces=known["faces"],
         )
 
+    def searched(self, parts: int) -> tuple[list[PartResult], list[Path]]:
+        """What is known of parts whose faces were found, and their faces.
+
+        Raises:
+            VerificationError: One is gone.
+        """
+        found = []
+        for number in range(parts):
+            part = self.finished(number, searched=True)
+            if part is None:
+                raise VerificationError(
+                    f"the faces of part {number + 1} of {self._output} are gone"
+                )
+            found.append(part)
+        return found, [self.faces(number) for number in range(parts)]
+
     def count(self) -> int:
-        """How many parts are whole."""
+        """How many parts are whole, or have had their faces found."""
         with suppress(OSError):
-            return sum(path.stem.isdigit() for path in self.path.glob("*.json"))
+            return sum(path.name[0].isdigit() for path in self.path.glob("*.json"))
         return 0
 
     def remove_unused(self) -> None:

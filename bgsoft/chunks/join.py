@@ -18,15 +18,18 @@ from typing import Any
 from av.packet import Packet
 from av.video.stream import VideoStream
 
+from bgsoft.chunks.faces import joined_faces
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.part import PartResult
+from bgsoft.chunks.part import PartResult, finds_first
 from bgsoft.chunks.report import joined_report
 from bgsoft.config import RenderConfig
 from bgsoft.errors import RenderCancelledError, VerificationError
+from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
 from bgsoft.media.source import open_input, read_packets
+from bgsoft.outputs import made_folders
 from bgsoft.pipeline.runner import check_pts
 from bgsoft.rendering import open_target
 from bgsoft.report import AudioReport, Event, RenderReport
@@ -70,7 +73,10 @@ def join(
         if part is None:
             raise VerificationError(f"part {number + 1} of {config.output.name} is gone")
         parts.append(part)
-    pts = _check_parts(parts)
+    searched: list[PartResult] = []
+    if finds_first(config):
+        searched, _ = folder.searched(len(parts))
+    pts = check_parts(parts)
     events: list[Event] = []
 
     def note(event: Event) -> None:
@@ -91,17 +97,37 @@ def join(
             muxer.finish()
             check_pts(pts, sorted(muxer.video_pts), "written", "was written as")
             audio += muxer.audio
+        if config.face_data is not None:
+            stack.enter_context(made_folders([config.face_data], lambda _text: None))
+            data = stack.enter_context(open_joined_data(config))
+            files = [folder.faces(number) for number in range(len(parts))]
+            for frame in joined_faces(searched or parts, files):
+                data.write(frame, frame.faces)
+            data.finish()
         for file, _ in targets:
             file.commit()
+        if config.face_data is not None:
+            data.publish()
     length = (min(parts[-1].packets[0][0]) - pts[0]) * info.time_base
-    report = joined_report(config, parts, reused, events, length, elapsed())
+    report = joined_report(config, parts, reused, events, length, elapsed(), searched)
     report = replace(report, audio=audio)
     if config.report is not None:
         report.write_json(config.report)
     return report
 
 
-def _check_parts(parts: Sequence[PartResult]) -> array[int]:
+def open_joined_data(config: RenderConfig) -> FaceDataWriter:
+    """Begin the file of faces that a render's settings ask for.
+
+    Raises:
+        ConfigError, OutputError: It cannot be written.
+    """
+    assert config.face_data is not None
+    others = [config.input, *config.videos]
+    return open_face_data(config.face_data, overwrite=config.overwrite, others=others)
+
+
+def check_parts(parts: Sequence[PartResult]) -> array[int]:
     """The times of all frames, in order.
 
     What led up to a part is the end of the parts before it, frame for frame: so none is missing or
@@ -117,7 +143,7 @@ def _check_parts(parts: Sequence[PartResult]) -> array[int]:
         lead = part.lead
         if len(lead) > len(pts) or pts[len(pts) - len(lead) :] != lead or bool(pts) != bool(lead):
             raise UnfitError("its frames differ with where decoding begins")
-        pts.extend(sorted(part.packets[0][0]))
+        pts.extend(part.kept)
     if any(after <= before for before, after in pairwise(pts)):
         raise UnfitError("the times of its frames fall")
     return pts

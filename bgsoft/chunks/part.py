@@ -6,6 +6,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
+from bgsoft.config import FaceMode, RenderConfig
 from bgsoft.decode.base import PtsRange
 from bgsoft.report import RenderReport
 
@@ -32,6 +33,8 @@ class PartResult:
     report: RenderReport
     lead: array[int]
     """pts of the frames that led up to it, in order."""
+    kept: array[int]
+    """pts of its frames, in order."""
     packets: list[tuple[array[int], array[int]]]
     """For each video: pts and duration of every packet, in decoding order."""
     corrupt_packets: int
@@ -40,3 +43,8 @@ class PartResult:
     """Why frames may differ from those of a whole render; None: they don't."""
     faces: dict[str, Any] | None
     """See :meth:`bgsoft.face.step.FaceStep.seam`."""
+
+
+def finds_first(config: RenderConfig) -> bool:
+    """Whether the faces of the whole video have to be known before a part is rendered."""
+    return config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE)

@@ -22,10 +22,12 @@ islands about as large as the limit    (not promised)
 recurrent models                       a longer lead, in which they come to the same
 background held against noise          by the background's renewal, at the part's first frame
 video behind people                    is told when the whole render's first frame is
-faces: where they are, tracks          the lead; found again within a few frames. Ids are joined by
-                                       place in the frame before the part
-faces: main people, hidden ones,       not divided
-face data
+faces: where they are, tracks          by the renewal, from detections. Ids are joined by place in
+                                       the frame before the part
+faces: main people, hidden ones,       from the faces of the whole video, which are found first
+what is missed of each                 (:mod:`bgsoft.chunks.faces`)
+bodies of main people whose face is    the lead; (not promised) where the face is out of sight for
+out of sight                           longer
 encoder                                each part begins with a key frame
 scene cuts                             reset all of the above but the background's
 =====================================  =============================================================
@@ -42,7 +44,7 @@ from pathlib import Path
 
 from bgsoft.backends import may_use_gpu
 from bgsoft.chunks.part import Part
-from bgsoft.config import FaceMode, RenderConfig
+from bgsoft.config import RenderConfig
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.reader import NOT_SEEKABLE
@@ -134,8 +136,6 @@ def _free_bytes() -> float:
 
 def reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
     """Why a video is not to be divided, as far as that shows before its packets are read."""
-    if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE) or config.face_data is not None:
-        return "who is who is decided over the whole video for --face main, anonymize, --face-data"
     if info.container in NOT_SEEKABLE or info.is_untimed:
         return f"a file of kind {info.container} cannot be read from the middle"
     if info.start_pts is None:

@@ -7,14 +7,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from bgsoft.chunks.faces import joined_ids
 from bgsoft.chunks.part import PartResult
 from bgsoft.config import RenderConfig
-from bgsoft.face.base import Box, box_overlap
 from bgsoft.rendering import damage_text, plain_settings
 from bgsoft.report import Event, PartReport, RenderReport
-
-_SAME_FACE = 0.5
-"""Faces of one frame, found on the way from two places, are the same from this overlap on."""
 
 
 def joined_report(
@@ -24,6 +21,7 @@ def joined_report(
     events: Sequence[Event],
     length: Fraction,
     wall_seconds: float,
+    searched: Sequence[PartResult] = (),
 ) -> RenderReport:
     """The report of a render whose parts were joined.
 
@@ -34,6 +32,7 @@ def joined_report(
         events: What was reported while they were joined.
         length: From the first part's first frame to the last part's, seconds.
         wall_seconds: How long this run took.
+        searched: Where faces were found first, what is known of that.
     """
     reports = [part.report for part in parts]
     first = reports[0]
@@ -50,6 +49,10 @@ def joined_report(
         name: replace(stage, ms_per_frame=mean(r.stages[name].ms_per_frame for r in reports))
         for name, stage in first.stages.items()
     }
+    if searched:
+        looks = mean(part.report.stages["face"].ms_per_frame for part in searched)
+        face = stages["face"]
+        stages["face"] = replace(face, ms_per_frame=face.ms_per_frame + looks)
     settings = {key: first.settings[key] for key in ("width", "height")}
     return replace(
         first,
@@ -67,7 +70,7 @@ def joined_report(
         h2d_bytes=mean(report.h2d_bytes for report in reports),
         d2h_bytes=mean(report.d2h_bytes for report in reports),
         faces=_joined_faces(parts),
-        events=_joined_events(parts, events),
+        events=_joined_events(searched, parts, events),
         peak_rss_bytes=max(report.peak_rss_bytes for report in reports),
         peak_vram_bytes=max(vram, default=None),
         parts=[
@@ -83,35 +86,29 @@ def joined_report(
     )
 
 
-def _joined_events(parts: Sequence[PartResult], last: Sequence[Event]) -> list[Event]:
+def _joined_events(
+    searched: Sequence[PartResult], parts: Sequence[PartResult], last: Sequence[Event]
+) -> list[Event]:
     """Each event once; what belongs to no frame is reported by every part."""
     damage = damage_text(
         sum(part.report.concealed_frames for part in parts),
         sum(part.corrupt_packets for part in parts),
     )
-    every = [event for part in parts for event in part.report.events]
+    every = [event for part in (*searched, *parts) for event in part.report.events]
     if damage is not None:
         every.append(Event(kind="repair", message=damage, stage="decode"))
     return list(dict.fromkeys([*every, *last]))
 
 
 def _joined_faces(parts: Sequence[PartResult]) -> dict[str, Any] | None:
-    """The parts' face summaries as one. Tracks go on from part to part by place."""
+    """The parts' face summaries as one."""
     summaries = [part.report.faces for part in parts]
     if None in summaries:
         return None
-    known = 0
-    last: dict[int, Box] = {}
+    tables = joined_ids(parts)
     missed: list[dict[str, Any]] = []
-    for part, summary in zip(parts, summaries, strict=True):
-        assert part.faces is not None
+    for numbers, summary in zip(tables, summaries, strict=True):
         assert summary is not None
-        numbers = _same_faces(_boxes(part.faces["before"]), last)
-        for id in part.faces["ids"]:
-            if id not in numbers:
-                numbers[id] = known
-                known += 1
-        last = {numbers[id]: box for id, box in _boxes(part.faces["last"]).items()}
         for entry in summary["missed"] or []:
             pct = {str(numbers[int(id)]): value for id, value in entry["missed_pct"].items()}
             missed.append({**entry, "missed_pct": pct})
@@ -125,23 +122,8 @@ def _joined_faces(parts: Sequence[PartResult]) -> dict[str, Any] | None:
     return {
         **first,
         **sums,
-        "tracks": known,
+        "tracks": len({number for numbers in tables for number in numbers.values()}),
         "most_faces": max(summary["most_faces"] for summary in summaries if summary),
         "missed_frames": sums["missed_frames"] if measures else None,
         "missed": missed if measures else None,
     }
-
-
-def _boxes(faces: Iterable[Sequence[float]]) -> dict[int, Box]:
-    return {int(id): (left, top, right, bottom) for id, left, top, right, bottom in faces}
-
-
-def _same_faces(found: dict[int, Box], known: dict[int, Box]) -> dict[int, int]:
-    """Of the faces of one frame: which number those have that are known."""
-    numbers: dict[int, int] = {}
-    for id, box in found.items():
-        free = [number for number in known if number not in numbers.values()]
-        best = max(free, key=lambda number: box_overlap(box, known[number]), default=None)
-        if best is not None and box_overlap(box, known[best]) >= _SAME_FACE:
-            numbers[id] = best
-    return numbers

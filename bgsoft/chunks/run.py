@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.part import finds_first
 from bgsoft.chunks.progress import PartsProgress
-from bgsoft.chunks.tasks import JoinParts, RenderPart
+from bgsoft.chunks.tasks import JoinParts, RenderFound, RenderPart
 from bgsoft.config import RenderConfig
 from bgsoft.errors import (
     BgsoftError,
@@ -61,11 +62,13 @@ class Plan:
 
     def followup(self, threads: int | None = None) -> Followup:
         """Its tasks."""
-        count = len(self.parts)
+        config, count = self.config, len(self.parts)
+        finds = finds_first(config)
         tasks = (
-            RenderPart(self.config, count, number, part) for number, part in enumerate(self.parts)
+            RenderPart(config, count, number, part, finds) for number, part in enumerate(self.parts)
         )
-        return Followup(tuple(tasks), JoinParts(self.config, count, self.started, threads))
+        last = JoinParts(config, count, self.started, threads)
+        return Followup(tuple(tasks), RenderFound(config, self.parts, last) if finds else last)
 
 
 def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whole:
@@ -114,6 +117,7 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
         text = f"rendered whole, not in {count} parts: {against}"
         return Whole((Event(kind="notice", message=text),))
     assert not isinstance(parts, str)
+    from bgsoft.chunks.join import open_joined_data
     from bgsoft.outputs import AtomicOutput, made_folders
     from bgsoft.rendering import check_beside, inputs_of
 
@@ -122,6 +126,8 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
     with made_folders(config.videos, lambda _text: None):
         for path in config.videos:
             AtomicOutput(path, overwrite=config.overwrite, inputs=inputs_of(config)).close()
+        if config.face_data is not None:
+            open_joined_data(config).close()
         parts = folder.prepare(config, parts)
     workers = min(workers, len(parts))
     threads = plan.threads_for(config, workers)
@@ -218,7 +224,9 @@ class _Run:
         self._on_event = on_event
         self._cancel = cancel
         self._told: set[Event] = set()
-        self._progress = PartsProgress([part.length for part in plan.parts], on_progress)
+        lengths = [part.length for part in plan.parts]
+        passes = 2 if finds_first(plan.config) else 1
+        self._progress = PartsProgress(lengths, passes, on_progress)
 
     def run(self) -> RenderReport:
         plan = self._plan

@@ -7,12 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.part import finds_first
+from bgsoft.chunks.progress import SearchProgress
 from bgsoft.config import RenderConfig
 from bgsoft.errors import BgsoftError, OutputError
 from bgsoft.jobs.task import Followup, Task, TaskContext
 from bgsoft.report import Event, Progress
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bgsoft.chunks.join import UnfitError
     from bgsoft.chunks.part import Part
 
 
@@ -77,21 +82,26 @@ class RenderPart:
     number: int
     """From 0."""
     part: Part
+    finds: bool = False
+    """Only its faces are found."""
 
     @property
     def label(self) -> str:
         return f"{self.config.input.name} [{self.number + 1}/{self.parts}]"
 
     def run(self, context: TaskContext) -> object:
+        from bgsoft.chunks.faces import joined_faces
+        from bgsoft.face.recorded import RecordedFaces
         from bgsoft.rendering import render_part
 
         config = self.config
         folder = WorkFolder(config.output)
+        progress = SearchProgress if self.finds else Progress
         with folder.used():
-            if folder.finished(self.number) is not None:
+            if folder.finished(self.number, searched=self.finds) is not None:
                 length = self.part.length
                 context.tell(
-                    Progress(
+                    progress(
                         frames=length,
                         total=length,
                         elapsed_seconds=0.0,
@@ -112,12 +122,23 @@ class RenderPart:
                 overwrite=True,
                 skip_existing=False,
                 report=None,
+                face_data=self._face_data(folder),
             )
+            recorded = None
+            if finds_first(config) and not self.finds:
+                searched, faces = folder.searched(self.parts)
+                recorded = RecordedFaces(joined_faces(searched, faces))
+
+            def tell(news: Progress) -> None:
+                context.tell(SearchProgress.of(news) if self.finds else news)
+
             try:
                 result = render_part(
                     own,
                     self.part,
-                    on_progress=context.tell,
+                    recorded,
+                    finds=self.finds,
+                    on_progress=tell,
                     on_event=context.tell,
                     cancel=context.cancel,
                 )
@@ -128,8 +149,45 @@ class RenderPart:
                 if isinstance(exc, OutputError):
                     exc.path = config.output
                 raise
-            folder.finish(self.number, result)
+            folder.finish(self.number, result, searched=self.finds)
         return False
+
+    def _face_data(self, folder: WorkFolder) -> Path | None:
+        """Where the part's faces are to be written."""
+        if self.finds or (self.config.face_data is not None and not finds_first(self.config)):
+            return folder.faces(self.number)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RenderFound:
+    """Leads to the parts of a render, once the faces of all are found."""
+
+    config: RenderConfig
+    parts: tuple[Part, ...]
+    last: JoinParts
+
+    @property
+    def label(self) -> str:
+        return self.config.input.name
+
+    def with_results(self, results: list[object]) -> Task:
+        return self
+
+    def run(self, context: TaskContext) -> object:
+        from bgsoft.chunks.join import UnfitError, check_parts
+
+        folder = WorkFolder(self.config.output)
+        with folder.used():
+            try:
+                check_parts(folder.searched(len(self.parts))[0])
+            except UnfitError as exc:
+                return self.last.whole(context, exc)
+        tasks = (
+            RenderPart(self.config, len(self.parts), number, part)
+            for number, part in enumerate(self.parts)
+        )
+        return Followup(tuple(tasks), self.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +225,16 @@ class JoinParts:
                     elapsed=lambda: time.time() - self.started,
                 )
         except UnfitError as exc:
-            folder.remove()
-            notice = Event(kind="notice", message=f"rendered whole, in one part: {exc}")
-            context.tell(notice)
-            return Followup((), _Whole(RenderWhole(self.config, (notice,), self.threads)))
+            return self.whole(context, exc)
         folder.remove()
         return report
+
+    def whole(self, context: TaskContext, reason: UnfitError) -> Followup:
+        """What renders the video in one go after all."""
+        WorkFolder(self.config.output).remove()
+        notice = Event(kind="notice", message=f"rendered whole, in one part: {reason}")
+        context.tell(notice)
+        return Followup((), _Whole(RenderWhole(self.config, (notice,), self.threads)))
 
 
 @dataclass(frozen=True, slots=True)

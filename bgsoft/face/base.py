@@ -50,6 +50,18 @@ class Face:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedFrame:
+    """The faces of a frame, without its picture."""
+
+    index: int
+    pts: int
+    time_seconds: float
+    faces: list[Face]
+    cut: bool
+    """The frame begins a new scene."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ellipse:
     """An ellipse in frame pixels, turned by the face's roll."""
 

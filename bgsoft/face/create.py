@@ -12,6 +12,7 @@ from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.networks import CpuFaceNetworks
+from bgsoft.face.recorded import RecordedFaces
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Network
@@ -31,7 +32,6 @@ def finder_settings(config: FaceConfig, *, writes_data: bool) -> FinderSettings:
         detect_every=config.effective_detect_every,
         small_faces=config.small_faces or anonymize or config.mode is FaceMode.MAIN,
         rest_every=3 if guards else 1,
-        renews=guards,
     )
     # So often that a face found late is hidden from its first frame on.
     return replace(settings, small_every=LOOK_AHEAD) if anonymize else settings
@@ -42,6 +42,7 @@ def create_host_faces(
     format: FrameFormat,
     on_event: Callable[[Event], None],
     data: FaceDataWriter | None,
+    recorded: RecordedFaces | None,
 ) -> FaceStep | None:
     """The face step for frames on the host; None where no faces are wanted.
 
@@ -50,11 +51,14 @@ def create_host_faces(
     """
     if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
-    settings = finder_settings(config.face, writes_data=data is not None)
+    finder: FaceFinder | RecordedFaces | None = recorded
+    if finder is None:
+        settings = finder_settings(config.face, writes_data=data is not None)
+        finder = FaceFinder(format, CpuFaceNetworks(format), settings)
     return FaceStep(
         config.face,
         format,
-        finder=FaceFinder(format, CpuFaceNetworks(format), settings),
+        finder=finder,
         editor=CpuMatteEditor(format),
         anonymizer=CpuAnonymizer(format),
         data=data,
@@ -71,6 +75,7 @@ def create_device_faces(
     make_network: Callable[[ResolvedModel, int], Network],
     on_event: Callable[[Event], None],
     data: FaceDataWriter | None,
+    recorded: RecordedFaces | None,
 ) -> FaceStep | None:
     """The face step for frames on a device, which is current; None where no faces are wanted.
 
@@ -83,6 +88,7 @@ def create_device_faces(
         make_network: Loads a model for a batch size, its arrays on the device.
         on_event: Told where people cannot be separated.
         data: Where faces are written; None: nowhere.
+        recorded: The video's faces, where they were found before.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -94,13 +100,16 @@ def create_device_faces(
     from bgsoft.face.cuda_networks import CudaFaceNetworks
 
     on_cpu = backend == "cpu"
-    # There a run takes as long as its looks one after another.
-    networks = CudaFaceNetworks(format, make_network, 1 if on_cpu else batch)
-    settings = finder_settings(config.face, writes_data=data is not None)
+    finder: FaceFinder | RecordedFaces | None = recorded
+    if finder is None:
+        # There a run takes as long as its looks one after another.
+        networks = CudaFaceNetworks(format, make_network, 1 if on_cpu else batch)
+        settings = finder_settings(config.face, writes_data=data is not None)
+        finder = FaceFinder(format, networks, settings)
     return FaceStep(
         config.face,
         format,
-        finder=FaceFinder(format, networks, settings),
+        finder=finder,
         editor=CudaMatteEditor(format, device),
         anonymizer=CudaAnonymizer(format),
         data=data,

@@ -23,7 +23,7 @@ import numpy as np
 
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, OutputError
-from bgsoft.face.base import Face
+from bgsoft.face.base import Face, RecordedFrame
 from bgsoft.face.landmarks import LANDMARKS
 from bgsoft.frame import Frame
 from bgsoft.outputs import check_target, partial_beside, put, write_error
@@ -53,7 +53,7 @@ class FaceDataWriter(Closing):
         self.kept: Path | None = None
         """Where the faces are that were found until something stopped the render."""
 
-    def write(self, frame: Frame, faces: Sequence[Face]) -> None:
+    def write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
         """Add a frame.
 
         Raises:
@@ -112,7 +112,7 @@ class FaceDataWriter(Closing):
             self._discard()
 
     @abstractmethod
-    def _write(self, frame: Frame, faces: Sequence[Face]) -> None:
+    def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
         """Add a frame, whole or not at all."""
 
     @abstractmethod
@@ -131,13 +131,17 @@ def _write_all(file: FileIO, data: bytes) -> None:
         rest = rest[file.write(rest) or 0 :]
 
 
-def open_face_data(path: Path, *, overwrite: bool, others: Sequence[Path] = ()) -> FaceDataWriter:
+def open_face_data(
+    path: Path, *, overwrite: bool, others: Sequence[Path] = (), exact: bool = False
+) -> FaceDataWriter:
     """Begin a file of faces.
 
     Args:
         path: ``.jsonl`` or ``.npz``.
         overwrite: Replace an existing file.
         others: Files that it must not be.
+        exact: In a ``.npz`` file scores and boxes are float64, to be read again
+            (:mod:`bgsoft.face.recorded`).
 
     Raises:
         ConfigError: The name ends in something else.
@@ -149,8 +153,9 @@ def open_face_data(path: Path, *, overwrite: bool, others: Sequence[Path] = ()) 
     check_target(path, _WHAT, overwrite=overwrite, others=others)
     if path.exists() and not path.is_file():
         raise OutputError(f"the {_WHAT} {path} is not a regular file", path=path)
-    kind = _JsonLinesWriter if suffix == ".jsonl" else _NpzWriter
-    return kind(path, overwrite=overwrite)
+    if suffix == ".jsonl":
+        return _JsonLinesWriter(path, overwrite=overwrite)
+    return _NpzWriter(path, overwrite=overwrite, exact=exact)
 
 
 class _JsonLinesWriter(FaceDataWriter):
@@ -168,7 +173,7 @@ class _JsonLinesWriter(FaceDataWriter):
         self._file: FileIO | None = None
         self._bytes = 0
 
-    def _write(self, frame: Frame, faces: Sequence[Face]) -> None:
+    def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
         line = {
             "index": frame.index,
             "pts": frame.pts,
@@ -229,15 +234,16 @@ class _NpzWriter(FaceDataWriter):
     frame.
     """
 
-    def __init__(self, path: Path, *, overwrite: bool) -> None:
+    def __init__(self, path: Path, *, overwrite: bool, exact: bool) -> None:
         super().__init__(path, overwrite=overwrite)
+        self._type = np.float64 if exact else np.float32
         self._index, self._pts, self._first = array("q"), array("q"), array("q", [0])
         self._time = array("d")
         self._ids, self._detected = array("q"), array("b")
-        self._scores, self._boxes = array("f"), array("f")
+        self._scores, self._boxes = array("d"), array("d")
         self._spool: FileIO | None = None
 
-    def _write(self, frame: Frame, faces: Sequence[Face]) -> None:
+    def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
         if self._spool is None:
             folder = self._target.parent
             self._spool = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
@@ -281,8 +287,8 @@ class _NpzWriter(FaceDataWriter):
                 time=np.array(self._time, np.float64),
                 first=np.array(self._first, np.int64),
                 id=np.array(self._ids[:count], np.int64),
-                score=np.array(self._scores[:count], np.float32),
+                score=np.array(self._scores[:count], self._type),
                 detected=np.array(self._detected[:count], np.bool_),
-                box=np.array(self._boxes[: count * 4], np.float32).reshape(count, 4),
+                box=np.array(self._boxes[: count * 4], self._type).reshape(count, 4),
                 landmarks=landmarks,
             )

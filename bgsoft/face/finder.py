@@ -60,8 +60,6 @@ class FinderSettings:
     rest_every: int = 1
     """Frames between runs of the landmark model on a face that hardly moves; it is carried on in
     those between."""
-    renews: bool = False
-    """Where followed faces are is found anew with each :meth:`FaceFinder.renew`."""
     max_faces: int = 32
     """Followed at a time."""
 
@@ -90,10 +88,9 @@ class FaceFinder(Closing):
         self._views.reset()
 
     def renew(self) -> None:
-        """Search the next frame, and follow known faces from there (if ``renews`` is set)."""
-        if self._settings.renews:
-            self._tracker.renew()
-            self._views.reset()
+        """Search the next frame, and follow known faces from there."""
+        self._tracker.renew()
+        self._views.reset()
 
     def find(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[list[Face]]:
         """The faces of consecutive frames of one scene, a list a frame, largest first.

@@ -69,7 +69,7 @@ class Track:
     roi: Roi
     """Where the landmark model is to look next."""
     detection_score: float
-    """The best so far."""
+    """The best since it was found or followed anew."""
     id: int = -1
     """Given when the face is first reported."""
     frames: int = 0
@@ -138,9 +138,10 @@ class Track:
             rois.append(rois[-1] if seen is None else _steadied(rois[-1], seen))
         return rois
 
-    def renew(self, roi: Roi) -> None:
+    def renew(self, roi: Roi, score: float) -> None:
         """Follow the face from a detection on, as if it had just been found there."""
         self.roi = roi
+        self.detection_score = score
         self.smoother = OneEuro(MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED)
         self.mesh, self.step, self.velocity = None, (0.0, 0.0), (0.0, 0.0)
         self.misses = 0
@@ -215,9 +216,14 @@ class Tracker:
     @property
     def wants_detection(self) -> bool:
         """Whether the detector should run on the next frame, whatever its interval."""
-        return not self.tracks or any(
-            track.misses or track.unseen or track.is_young or track.presence < SURE_PRESENCE
-            for track in self.tracks
+        # A face that was just found is looked for in the next frame, too: so are known ones.
+        return (
+            self._frames == 1
+            or not self.tracks
+            or any(
+                track.misses or track.unseen or track.is_young or track.presence < SURE_PRESENCE
+                for track in self.tracks
+            )
         )
 
     def reset(self) -> None:
@@ -285,7 +291,7 @@ class Tracker:
             track.detection_score = max(track.detection_score, float(found.scores[row]))
             roi = roi_from_box(found.boxes[row], found.keypoints[row])
             if self.is_fresh:
-                track.renew(roi)
+                track.renew(roi, float(found.scores[row]))
             elif track.misses:
                 track.roi = roi
         for row, (box, score) in enumerate(zip(found.boxes, found.scores.tolist(), strict=True)):

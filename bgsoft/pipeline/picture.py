@@ -341,6 +341,71 @@ class PictureStages:
         self.execution.close()
 
 
+@dataclass(kw_only=True, eq=False)
+class FaceSearch:
+    """Finds the faces of a render's frames and changes nothing.
+
+    It sees cuts and renews as :class:`PictureStages` do, so that it finds the same.
+    """
+
+    execution: Execution
+    """Carries the work out; closed with it."""
+    reducer: Reducer
+    scenes: SceneProbe
+    faces: FaceStep
+    """Writes down what is found."""
+    metrics: Metrics
+    """Has the clock ``face``."""
+    on_cut: Callable[[Frame], None]
+    """Called for each frame that begins a new scene."""
+    held: int = 0
+
+    def __post_init__(self) -> None:
+        self.metrics.stage("face")  # others read the clock while frames run
+
+    @property
+    def batch(self) -> int:
+        """Frames at a time, for :class:`bgsoft.pipeline.runner.Pipeline`."""
+        return self.execution.batch
+
+    def start(self) -> None:
+        """Run the models once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
+        with self.execution.working(()):
+            self.faces.start()
+            self.execution.wait()
+
+    def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
+        """Find faces; see :class:`bgsoft.pipeline.runner.FrameStage`.
+
+        Raises:
+            InferenceError: The model failed on a frame.
+        """
+        execution = self.execution
+        with execution.working(frames), execution.measure(self.metrics.stage("face")):
+            grids = self.reducer.reduce(frames)
+            cuts = self.scenes.cuts(grids)
+            for start, stop in _stretches(frames, cuts):
+                if cuts[start]:
+                    self.faces.reset()
+                    self.on_cut(frames[start])
+                if frames[start].index % RENEWAL == 0:
+                    self.faces.renew()
+                self.faces.find(frames[start:stop], grids[start:stop])
+            execution.hand_out(frames)
+        return list(frames)
+
+    def flush(self) -> list[Frame]:
+        """Nothing is kept back."""
+        return []
+
+    def close(self) -> None:
+        """Free the stages; safe to call twice."""
+        with self.execution.working(()):
+            self.execution.wait()
+            self.faces.close()
+        self.execution.close()
+
+
 def _stretches(frames: Sequence[Frame], cuts: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """Where the parts of a batch start and stop that cuts and renewals divide."""
     starts = [

@@ -51,9 +51,11 @@ def planned(config: RenderConfig) -> Followup:
 def joined(followup: Followup, given: TaskContext | None = None) -> RenderReport:
     """Run the tasks one after the other, then the last; gives the report."""
     given = given or context()
-    results: list[object] = [task.run(given) for task in followup.tasks]
-    last: Task = followup.last.with_results(results)
-    result = last.run(given)
+    result: object = followup
+    while isinstance(result, Followup):
+        results: list[object] = [task.run(given) for task in result.tasks]
+        last: Task = result.last.with_results(results)
+        result = last.run(given)
     assert isinstance(result, RenderReport), result
     return result
 

@@ -106,7 +106,7 @@ def test_a_batch_divides_its_files_where_that_is_asked_for(clip: Path, tmp_path:
 
 def test_parts_that_were_finished_before_count_as_done_and_not_as_fast() -> None:
     seen: list[Progress] = []
-    meter = PartsProgress([100, 50], seen.append)
+    meter = PartsProgress([100, 50], 1, seen.append)
 
     def progress(frames: int, total: int) -> Progress:
         load = {"encode": 0.5}

@@ -96,8 +96,6 @@ def test_the_mask_is_written_in_parts_too(person: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"face": "main"}, "who is who"),
-        ({"face": "anonymize"}, "who is who"),
         ({"temporal": 1.0}, "--temporal 1 reaches too far back"),
         ({"duration": 0.5}, "too short"),
     ],

@@ -1,0 +1,73 @@
+"""The faces of a video whose parts were looked through one by one, as those of the whole.
+
+``--face main`` and ``anonymize`` decide who is who by all that came before. So faces are found
+first, in all parts side by side; then each part is rendered with the faces of the whole video, of
+which the decisions follow from the beginning on, as in one go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bgsoft.chunks.part import PartResult
+from bgsoft.face.base import Box, RecordedFrame, box_overlap
+from bgsoft.face.recorded import read_faces
+
+_SAME_FACE = 0.5
+"""Faces of one frame, found on the way from two places, are the same from this overlap on."""
+
+
+def joined_faces(parts: Sequence[PartResult], files: Sequence[Path]) -> Iterator[RecordedFrame]:
+    """The faces of all frames, in order.
+
+    Args:
+        parts: What is known of the parts in which they were found.
+        files: The faces of each part's frames, as ``.npz``.
+    """
+    ages: Counter[int] = Counter()
+    for part, numbers, file in zip(parts, joined_ids(parts), files, strict=True):
+        cuts = {event.frame for event in part.report.events if event.kind == "scene-cut"}
+        for frame in read_faces(file):
+            for face in frame.faces:
+                face.id = numbers[face.id]
+                face.age_frames = ages[face.id]
+                ages[face.id] += 1
+            yield replace(frame, cut=frame.index in cuts)
+
+
+def joined_ids(parts: Sequence[PartResult]) -> list[dict[int, int]]:
+    """For each part, the ids in the whole video of the ids in the part.
+
+    Tracks go on from part to part by place.
+    """
+    known = 0
+    last: dict[int, Box] = {}
+    tables = []
+    for part in parts:
+        assert part.faces is not None
+        numbers = _same_faces(_boxes(part.faces["before"]), last)
+        for id in part.faces["ids"]:
+            if id not in numbers:
+                numbers[id] = known
+                known += 1
+        last = {numbers[id]: box for id, box in _boxes(part.faces["last"]).items()}
+        tables.append(numbers)
+    return tables
+
+
+def _boxes(faces: Sequence[Sequence[float]]) -> dict[int, Box]:
+    return {int(id): (left, top, right, bottom) for id, left, top, right, bottom in faces}
+
+
+def _same_faces(found: dict[int, Box], known: dict[int, Box]) -> dict[int, int]:
+    """Of the faces of one frame: which number those have that are known."""
+    numbers: dict[int, int] = {}
+    for id, box in found.items():
+        free = [number for number in known if number not in numbers.values()]
+        best = max(free, key=lambda number: box_overlap(box, known[number]), default=None)
+        if best is not None and box_overlap(box, known[best]) >= _SAME_FACE:
+            numbers[id] = best
+    return numbers
