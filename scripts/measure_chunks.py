@@ -48,7 +48,6 @@ class ThrownAway:
 
     config: RenderConfig
     frames: PtsRange
-    label: str = "part"
 
     def run(self, context: TaskContext) -> object:
         backends = replace(self.config.backends, threads=context.threads, gpu=context.gpu)

@@ -17,6 +17,7 @@ from bgsoft import __version__
 from bgsoft.batch.job import BatchJob, Divided
 from bgsoft.batch.state import Entry, FileState, State, signature
 from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.part import finds_first
 from bgsoft.chunks.progress import PartsProgress
 from bgsoft.chunks.run import after_failure
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, RenderCancelledError
@@ -322,7 +323,8 @@ class Batch:
             self._running[task_id] = _Running(job, entry, self._progress(job))
 
     def _progress(self, job: BatchJob, lengths: Sequence[int] = ()) -> PartsProgress:
-        return PartsProgress(lengths, partial(self._view.progress, job))
+        passes = 2 if finds_first(job.config) else 1
+        return PartsProgress(lengths, passes, partial(self._view.progress, job))
 
     def _take(self, update: Started | Told | Retrying | Finished) -> None:
         running = self._running[update.task_id]

@@ -203,7 +203,6 @@ def after_failure(config: RenderConfig, exc: BaseException) -> str | None:
 class _Planned:
     """Leads to what is planned already."""
 
-    label: str
     followup: Followup
 
     def run(self, context: TaskContext) -> object:
@@ -240,7 +239,7 @@ class _Run:
             driver = stack.enter_context(
                 Driver(pool, stall_seconds=stall_limit(backends.stall_seconds))
             )
-            driver.submit(_Planned(plan.config.input.name, plan.followup(threads=cores)))
+            driver.submit(_Planned(plan.followup(threads=cores)))
             while True:
                 if self._cancel.is_set():
                     raise RenderCancelledError("interrupted")

@@ -29,10 +29,6 @@ class PlanRender:
     workers: int | None = None
     """How many parts may be rendered side by side; None: as many as fit this machine."""
 
-    @property
-    def label(self) -> str:
-        return self.config.input.name
-
     def run(self, context: TaskContext) -> object:
         from bgsoft.chunks.run import Whole, plan_render
 
@@ -51,10 +47,6 @@ class RenderWhole:
     """Reported before it begins."""
     threads: int | None = None
     """Cores to plan for; None: as many as the worker has."""
-
-    @property
-    def label(self) -> str:
-        return self.config.input.name
 
     def run(self, context: TaskContext) -> object:
         from bgsoft.rendering import render_config
@@ -84,10 +76,6 @@ class RenderPart:
     part: Part
     finds: bool = False
     """Only its faces are found."""
-
-    @property
-    def label(self) -> str:
-        return f"{self.config.input.name} [{self.number + 1}/{self.parts}]"
 
     def run(self, context: TaskContext) -> object:
         from bgsoft.chunks.faces import joined_faces
@@ -167,10 +155,6 @@ class RenderFound:
     parts: tuple[Part, ...]
     last: JoinParts
 
-    @property
-    def label(self) -> str:
-        return self.config.input.name
-
     def with_results(self, results: list[object]) -> Task:
         return self
 
@@ -202,10 +186,6 @@ class JoinParts:
     """Cores to plan for should the video have to be rendered whole; None: the worker's."""
     reused: tuple[bool, ...] = ()
     """Which parts were there already."""
-
-    @property
-    def label(self) -> str:
-        return self.config.input.name
 
     def with_results(self, results: list[object]) -> Task:
         return replace(self, reused=tuple(map(bool, results)))
@@ -242,10 +222,6 @@ class _Whole:
     """Leads to a task that needs no results."""
 
     task: RenderWhole
-
-    @property
-    def label(self) -> str:
-        return self.task.label
 
     def with_results(self, results: list[object]) -> Task:
         return self.task
