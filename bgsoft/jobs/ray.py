@@ -342,7 +342,7 @@ class RayExecutor(Closing):
             if isinstance(news, Leaving):
                 actor.is_leaving = True
             elif isinstance(news, Look | Read | Write):
-                actor.call = actor.handle.answer.remote(actor.home.answer(news))
+                actor.call = actor.handle.answer.remote(self._sendable(actor.home.answer(news)))
             elif isinstance(news, Finished):
                 self._finish(actor, news)
                 return
@@ -350,6 +350,14 @@ class RayExecutor(Closing):
                 self._updates.append(news)
         if actor.call is None:
             actor.call = actor.handle.news.remote()
+
+    def _sendable(self, answer: object) -> object:
+        if not isinstance(answer, bytes):
+            return answer
+        try:
+            return self._ray.put(answer)  # from outside a cluster, large arguments are warned of
+        except self._ray.exceptions.RayError as exc:
+            return WorkerDiedError(f"Ray has no room for a piece of a file: {_last_line(exc)}")
 
     def _finish(self, actor: _Actor, finished: Finished) -> None:
         with actor.home as home:
