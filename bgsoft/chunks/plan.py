@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bgsoft.backends import may_use_gpu
-from bgsoft.chunks.part import Part
+from bgsoft.chunks.part import Part, finds_first
 from bgsoft.config import RenderConfig
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
@@ -146,7 +146,12 @@ def reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
 
 
 def pays(config: RenderConfig, info: VideoInfo, workers: int) -> bool:
-    """Whether a video should be divided that may be either way."""
+    """Whether a video should be divided that may be either way.
+
+    Not where that takes two passes: what those are worth has not been measured on many cores.
+    """
+    if finds_first(config):
+        return False
     count = info.estimated_frames or 0
     if config.duration_seconds is not None:
         count = min(count, round(config.duration_seconds * info.frame_rate))
