@@ -115,7 +115,7 @@ class CpuSoftMatte(MatteStage):
         if self._steadier is not None:
             for index, (lane, frame) in enumerate(zip(lanes, frames, strict=True)):
                 fresh = not self._has_mask and index == 0
-                self._steadier.apply(frame.planes.alpha, lane.luma, fresh=fresh)
+                self._steadier.apply(frame.planes.alpha, lane.luma, lane.matte, fresh=fresh)
         if self._is_fine:
             self._workers.map(lambda index, frame: lanes[index].finish(frame), frames)
         mattes: list[Matte] = []
