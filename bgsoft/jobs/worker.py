@@ -27,6 +27,8 @@ from bgsoft.report import Progress
 
 LEAVE_SECONDS = 3.0
 """How long a task may take to clean up once its process is to end."""
+_STAGE_THREADS = {"bgsoft-decode", "bgsoft-picture", "bgsoft-encode"}
+"""Of :class:`bgsoft.pipeline.runner.Pipeline`: they end with it, unless one is stuck."""
 _PROGRESS_SECONDS = 0.2
 """Progress is passed on this often at most."""
 
@@ -162,7 +164,7 @@ def leaves(error: BaseException | None) -> bool:
     if isinstance(error, WorkerDiedError | MemoryError):
         return True
     return error is not None and any(
-        thread.name.startswith("bgsoft-") for thread in threading.enumerate()
+        thread.name in _STAGE_THREADS for thread in threading.enumerate()
     )
 
 
