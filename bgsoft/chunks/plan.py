@@ -60,11 +60,10 @@ from bgsoft.workers import usable_cores
 _MOST_FRAMES, _MOST_FRAMES_ON_GPU = 24 * RENEWAL, 192 * RENEWAL
 """Of a part where their number is left to us: what a kill costs at most. A GPU is ten times as
 fast, and starts more slowly."""
-_LEAST_FRAMES, _LEAST_FRAMES_ON_GPU = RENEWAL, 16 * RENEWAL
+_LEAST_FRAMES, _LEAST_FRAMES_ON_GPU = 2 * RENEWAL, 16 * RENEWAL
 """The same: for less, starting a process does not pay."""
-_LEAST_PARTS = 4
-"""Of so many frames that a video has to have."""
-_CORES_PER_WORKER = 1
+_CORES_PER_WORKER = 2
+"""On 16 cores 8 processes render 1,800 frames of 1080p in 13.2 s, 14 in 14.8 s, and one in 17 s."""
 _THREADS_PER_CORE = 2
 """Of all workers together: those that are left at the end have more cores."""
 _WORKERS_PER_GPU = 4
@@ -156,7 +155,7 @@ def pays(config: RenderConfig, info: VideoInfo, workers: int) -> bool:
     if config.duration_seconds is not None:
         count = min(count, round(config.duration_seconds * info.frame_rate))
     least = _LEAST_FRAMES_ON_GPU if _on_gpu(config) else _LEAST_FRAMES
-    enough = count >= _LEAST_PARTS * least
+    enough = count >= 2 * least
     return workers > 1 and enough and config.trace is None
 
 
