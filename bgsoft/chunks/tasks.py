@@ -48,6 +48,9 @@ class RenderWhole:
     threads: int | None = None
     """Cores to plan for; None: as many as the worker has."""
 
+    def with_results(self, results: list[object]) -> Task:
+        return self
+
     def run(self, context: TaskContext) -> object:
         from bgsoft.rendering import render_config
 
@@ -214,20 +217,7 @@ class JoinParts:
         WorkFolder(self.config.output).remove()
         notice = Event(kind="notice", message=f"rendered whole, in one part: {reason}")
         context.tell(notice)
-        return Followup((), _Whole(RenderWhole(self.config, (notice,), self.threads)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    """Leads to a task that needs no results."""
-
-    task: RenderWhole
-
-    def with_results(self, results: list[object]) -> Task:
-        return self.task
-
-    def run(self, context: TaskContext) -> object:
-        return self.task.run(context)
+        return Followup((), RenderWhole(self.config, (notice,), self.threads))
 
 
 def _placed(config: RenderConfig, context: TaskContext, threads: int) -> RenderConfig:

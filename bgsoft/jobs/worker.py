@@ -97,7 +97,6 @@ class _Worker:
                 self._send(Leaving())
                 self._tasks.put(None)
             self._send(finished)
-            give_back_memory()
         os._exit(0)
 
     def _listen(self) -> None:
@@ -120,13 +119,6 @@ class _Worker:
                 self._connection.send(message)
             except OSError:  # nobody listens any more: the other thread knows
                 self._cancel.set()
-
-
-def give_back_memory() -> None:
-    """Return freed memory to the system: glibc keeps much of it for threads that have ended, and a
-    worker grew by 15 MB with each part of a long video."""
-    with suppress(AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def thinned(tell: Callable[[object], None]) -> Callable[[object], None]:
@@ -153,7 +145,16 @@ def perform(task_id: int, pickled: bytes, context: TaskContext) -> Finished:
         pickle.dumps(result)
     except Exception as exc:
         return Finished(task_id, error=_sendable(exc), traceback=traceback.format_exc())
+    finally:
+        _give_back_memory()
     return Finished(task_id, result)
+
+
+def _give_back_memory() -> None:
+    """Return freed memory to the system: glibc keeps much of it for threads that have ended, and a
+    worker grew by 15 MB with each part of a long video."""
+    with suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def leaves(error: BaseException | None) -> bool:
