@@ -30,6 +30,7 @@ from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
     from bgsoft.selftest.checks import Finding
+    from bgsoft.selftest.full import Row
     from bgsoft.selftest.parity import Parity
 
 
@@ -64,6 +65,8 @@ class DoctorReport:
     """What NVDEC and NVENC say of each codec; see :func:`bgsoft.machine.video_engines`."""
     parity: list[Parity] = field(default_factory=list)
     """The GPU's picture stages against the CPU's."""
+    full: list[Row] = field(default_factory=list)
+    """What ``--full`` has tried besides."""
     models: dict[str, str | None]
     """Embedded models and pulled ones: name → what is wrong with its files; None: nothing."""
     cpu_count: int

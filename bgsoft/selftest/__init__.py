@@ -1,1 +1,1 @@
-"""Small, self-contained checks of every backend, for ``bgsoft doctor`` and ``verify_gpu.py``."""
+"""Small, self-contained checks of every backend, for ``bgsoft doctor``."""

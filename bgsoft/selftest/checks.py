@@ -1,7 +1,6 @@
 """Runs every backend of every stage alone, and compares it with the CPU.
 
-One harness for ``bgsoft doctor``, which tries each backend for a moment, and for
-``scripts/verify_gpu.py``, which tries everything.
+``bgsoft doctor`` tries each backend for a moment; :mod:`bgsoft.selftest.full` tries everything.
 """
 
 from __future__ import annotations

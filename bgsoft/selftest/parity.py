@@ -1,6 +1,6 @@
 """How closely the GPU's picture stages agree with the CPU's, which are their references.
 
-The one owner of what may differ: the doctor, ``scripts/verify_gpu.py`` and the tests ask here.
+The one owner of what may differ: the doctor and the tests ask here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The checks that the doctor and ``verify_gpu.py`` make, on the CPU and with stand-ins."""
+"""The checks that the doctor makes, on the CPU and with stand-ins."""
 
 from __future__ import annotations
 
