@@ -11,7 +11,7 @@ from bgsoft.cli import flags
 
 if TYPE_CHECKING:
     from bgsoft.cli.console import Console
-    from bgsoft.doctor import DoctorReport
+    from bgsoft.diagnose.doctor import DoctorReport
 
 
 def register(app: typer.Typer) -> None:
@@ -44,11 +44,11 @@ def doctor(
     with --require-gpu, if `bgsoft render --require-gpu` would. With --full it is 1 if anything
     that is installed failed.
     """
-    from bgsoft.backends import chosen_gpu
     from bgsoft.cli.console import Console
-    from bgsoft.cli.exitcodes import ExitCode
     from bgsoft.cuda.driver import show_only
-    from bgsoft.doctor import examine
+    from bgsoft.diagnose.doctor import examine
+    from bgsoft.exitcodes import ExitCode
+    from bgsoft.rendering.backends import chosen_gpu
 
     console = Console()
     if gpu is not None:
@@ -78,7 +78,7 @@ def doctor(
 
 def _try_everything(report: DoctorReport, gpu: int, console: Console | None) -> None:
     """Fill in ``report.full``, and print each row as it comes."""
-    from bgsoft.selftest.full import GROUPS, run_group
+    from bgsoft.diagnose.full import GROUPS, run_group
 
     for group in GROUPS:
         if console is not None:

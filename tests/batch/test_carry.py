@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from bgsoft.batch.carry import render_elsewhere
-from bgsoft.config import RenderConfig, SegmentConfig
 from bgsoft.errors import BgsoftError, DiskFullError, OpenError, WorkerDiedError
 from bgsoft.jobs.link import Home, Link, Look, Request, Write
 from bgsoft.jobs.task import TaskContext
 from bgsoft.models.catalog import find_spec, spec_path
 from bgsoft.outputs import write_error
 from bgsoft.report import Event, RenderReport
+from bgsoft.settings.config import RenderConfig, SegmentConfig
 from tests.outside import shown_by_ffmpeg
 
 SAMPLE = Path(__file__).parents[2] / "samples/person.mp4"

@@ -12,12 +12,12 @@ import pytest
 
 from bgsoft.chunks import plan
 from bgsoft.chunks.run import Plan, Whole, plan_render
-from bgsoft.config import RenderConfig
 from bgsoft.jobs.task import Followup, Task, TaskContext
-from bgsoft.options import settings_from_options
 from bgsoft.pipeline import picture
-from bgsoft.presets import build_config
+from bgsoft.rendering.configure import build_config
 from bgsoft.report import RenderReport
+from bgsoft.settings.config import RenderConfig
+from bgsoft.settings.options import settings_from_options
 
 RENEWAL, BACKGROUND_RENEWAL = 16, 8
 

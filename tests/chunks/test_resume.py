@@ -18,9 +18,9 @@ import bgsoft
 from bgsoft.chunks import folder as folders
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.run import Plan, after_failure, plan_render
-from bgsoft.config import RenderConfig
 from bgsoft.errors import DecodeError, OutputError, RenderCancelledError
 from bgsoft.pipeline.picture import RENEWAL
+from bgsoft.settings.config import RenderConfig
 from tests.chunks.parts import _short_parts, context, joined, planned, settings
 from tests.outside import ffmpeg
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie

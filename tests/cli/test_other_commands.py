@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bgsoft import doctor
 from bgsoft.cli import flags
 from bgsoft.cli import models as models_command
+from bgsoft.diagnose import doctor, full
+from bgsoft.diagnose.full import Row
 from bgsoft.models import cache, catalog
-from bgsoft.presets import build_config, list_presets
-from bgsoft.selftest import full
-from bgsoft.selftest.full import Row
+from bgsoft.rendering.configure import build_config
+from bgsoft.settings.presets import list_presets
 from tests.face_clips import SAMPLE
 
 from .conftest import Run
@@ -27,7 +27,7 @@ def test_presets_list(run: Run) -> None:
 
 
 def test_presets_list_names_a_broken_user_preset(run: Run, tmp_path: Path) -> None:
-    from bgsoft.presets import user_folder
+    from bgsoft.settings.presets import user_folder
 
     user_folder().mkdir(parents=True)
     (user_folder() / "mine.toml").write_text("[effekt]\n")

@@ -11,11 +11,11 @@ import pytest
 
 import bgsoft
 from bgsoft.analysis.base import grid_shape
+from bgsoft.diagnose.stages import decode_clip, lowest_psnr_db
 from bgsoft.face.anonymize import CpuAnonymizer
 from bgsoft.face.base import Face, hiding_ellipse
 from bgsoft.face.guard import CoverDrawer, CpuMatteEditor
 from bgsoft.frame import FrameFormat, Matte, PixelLayout
-from bgsoft.selftest.stages import decode_clip, lowest_psnr_db
 from tests.face_clips import FACE, write_late_face, write_two_people
 from tests.gpu.device_frames import frame_on_device
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from, random_frame

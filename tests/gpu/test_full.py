@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bgsoft.selftest.full import GROUPS, run_group
+from bgsoft.diagnose.full import GROUPS, run_group
 
 pytestmark = pytest.mark.gpu
 

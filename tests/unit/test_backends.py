@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from bgsoft import backends
-from bgsoft.backends import Candidate, Choice, create, probe_all
-from bgsoft.config import (
+from bgsoft.errors import BackendUnavailableError
+from bgsoft.infer.providers import runtime_clash
+from bgsoft.rendering import backends
+from bgsoft.rendering.backends import Candidate, Choice, create, probe_all
+from bgsoft.settings.config import (
     BackendConfig,
     EncodeBackend,
 )
-from bgsoft.errors import BackendUnavailableError
-from bgsoft.infer.providers import runtime_clash
 
 
 @pytest.fixture

@@ -15,16 +15,16 @@ import pytest
 
 from bgsoft.bench import baseline, phases
 from bgsoft.bench.bottleneck import find_bottleneck
-from bgsoft.bench.plot import write_bench_plot
 from bgsoft.bench.process import Run, preset_text, run_process
-from bgsoft.bench.tables import tables
+from bgsoft.cli.bench_plot import write_bench_plot
+from bgsoft.cli.bench_tables import tables
+from bgsoft.cli.tables import plain_text
 from bgsoft.compare.compare import compare
-from bgsoft.config import EncodeConfig, InferBackend, Precision, RenderConfig
+from bgsoft.diagnose.clips import ClipSpec, write_clip
 from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError, OutputError
 from bgsoft.media.probe import probe
-from bgsoft.presets import build_config
-from bgsoft.selftest.clips import ClipSpec, write_clip
-from bgsoft.tables import plain_text
+from bgsoft.rendering.configure import build_config
+from bgsoft.settings.config import EncodeConfig, InferBackend, Precision, RenderConfig
 
 SPEC = ClipSpec(name="clip.mp4", width=128, height=96, frames=25, options={"threads": "1"})
 CONFIG = RenderConfig(input=Path("in.mp4"), output=Path("out.mp4"))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from av.video.frame import VideoFrame
 
+from bgsoft.cli.compare_tables import write_comparison_plot
 from bgsoft.compare.compare import compare
 from bgsoft.compare.pictures import Region, compare_pictures
-from bgsoft.compare.tables import write_comparison_plot
 from bgsoft.compare.vmaf import find_ffmpeg
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from tests.synthetic import VideoSpec, regular_times, write_video

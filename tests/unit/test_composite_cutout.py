@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.frame import Frame, Matte, PixelLayout
+from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.pictures import (
     SIZES,
     chroma_alpha,

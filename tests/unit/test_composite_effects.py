@@ -9,9 +9,9 @@ import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, Matte, PixelLayout
+from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.pictures import (
     SIZES,
     background_files,

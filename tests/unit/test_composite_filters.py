@@ -11,8 +11,8 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.composite.fill import PushPull
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan, disc_kernel, dither_pattern
-from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.frame import FrameFormat, PixelLayout
+from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.pictures import (
     Array,
     composite,

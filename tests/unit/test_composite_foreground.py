@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout
+from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.pictures import (
     SIZES,
     chroma_alpha,

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from bgsoft import doctor
-from bgsoft import machine as described
-from bgsoft.backends import Candidate
 from bgsoft.cli.doctor import _lines
-from bgsoft.doctor import DoctorReport, examine
+from bgsoft.diagnose import doctor
+from bgsoft.diagnose import machine as described
+from bgsoft.diagnose.checks import Finding
+from bgsoft.diagnose.doctor import DoctorReport, examine
+from bgsoft.diagnose.machine import GpuInfo
+from bgsoft.diagnose.parity import Parity
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.infer.providers import Missing
-from bgsoft.machine import GpuInfo
-from bgsoft.selftest.checks import Finding
-from bgsoft.selftest.parity import Parity
+from bgsoft.rendering.backends import Candidate
 
 
 def candidate(name: str, reason: str | None = None, fix: str | None = None) -> Candidate:
@@ -61,7 +61,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
 
     monkeypatch.setattr(doctor, "probe_all", lambda _gpu: GPU_STAGES)
     monkeypatch.setattr(doctor, "_parity", lambda _gpu: ([], None))
-    monkeypatch.setattr("bgsoft.selftest.checks.try_candidates", run)
+    monkeypatch.setattr("bgsoft.diagnose.checks.try_candidates", run)
     return faults
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bgsoft import backends
+from bgsoft.diagnose import checks, full
+from bgsoft.diagnose.checks import Checks, Finding, SkippedError
+from bgsoft.diagnose.full import GROUPS, FullChecks, run_group
 from bgsoft.errors import BackendUnavailableError, VerificationError
-from bgsoft.selftest import checks, full
-from bgsoft.selftest.checks import Checks, Finding, SkippedError
-from bgsoft.selftest.full import GROUPS, FullChecks, run_group
+from bgsoft.rendering import backends
 
 ON_GPU = {"nvdec", "cuda", "tensorrt", "nvenc"}
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bgsoft import backends
 from bgsoft.cuda import driver
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.rendering import backends
 
 
 @pytest.fixture(autouse=True)

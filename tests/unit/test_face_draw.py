@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 
 from bgsoft.face.draw import draw_faces
-from bgsoft.presets import build_config
-from bgsoft.preview import write_preview
+from bgsoft.rendering.configure import build_config
+from bgsoft.rendering.preview import write_preview
 from tests.face_clips import SAMPLE
 from tests.unit.face_shapes import make_face
 

@@ -11,7 +11,6 @@ import pytest
 
 from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.config import FaceConfig, FaceMode
 from bgsoft.errors import OutputError
 from bgsoft.face.anonymize import CpuAnonymizer
 from bgsoft.face.base import Face
@@ -19,6 +18,7 @@ from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, Matte, Proxy
 from bgsoft.report import Event
+from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.pictures import frame_format, random_frame
 from tests.unit.face_shapes import make_face
 

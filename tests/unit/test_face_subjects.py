@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_shape
-from bgsoft.config import FaceConfig, FaceMode
 from bgsoft.errors import ConfigError
 from bgsoft.face.base import Face
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
+from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.pictures import SIZES, frame_format
 from tests.unit.face_shapes import make_face
 from tests.unit.matte_scenes import discs

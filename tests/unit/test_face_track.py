@@ -20,7 +20,7 @@ from bgsoft.face.landmarks import Mesh, make_meshes
 from bgsoft.face.networks import CpuFaceNetworks, FrameRoi
 from bgsoft.face.track import MAX_MISSES, Tracker
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
-from bgsoft.pipeline.ring import FrameRing
+from bgsoft.ring import FrameRing
 from tests.fakes import host_planes
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
 

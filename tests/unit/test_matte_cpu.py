@@ -10,10 +10,10 @@ import pytest
 
 from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.config import MatteConfig, Refine
 from bgsoft.frame import Frame, Matte, PixelLayout
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.cpu import create_matte_stage
+from bgsoft.settings.config import MatteConfig, Refine
 from bgsoft.workers import Workers
 from tests.unit.matte_scenes import Plane, blank_frame, discs, reduce
 

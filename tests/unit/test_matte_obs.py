@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import grid_shape
-from bgsoft.config import MatteConfig, MatteStyle
 from bgsoft.matte.cpu import create_matte_stage
+from bgsoft.settings.config import MatteConfig, MatteStyle
 from tests.unit.matte_scenes import Plane, blank_frame, discs, reduce
 
 MASK = (64, 64)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import grid_factor, grid_shape
-from bgsoft.config import MatteConfig
 from bgsoft.frame import FrameFormat
 from bgsoft.matte.edge import ContourSmoother, Dilation, Feather, GuidedFilter
 from bgsoft.matte.mask import (
@@ -30,6 +29,7 @@ from bgsoft.matte.plan import (
     TemporalPlan,
     ThresholdPlan,
 )
+from bgsoft.settings.config import MatteConfig
 from tests.unit.matte_scenes import Plane, discs
 
 GRID = (270, 480)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bgsoft.config import Precision
 from bgsoft.errors import ConfigError, ModelDownloadError, ModelError, ModelIntegrityError
 from bgsoft.models import cache, catalog
+from bgsoft.settings.config import Precision
 
 CONTENT = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

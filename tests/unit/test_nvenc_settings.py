@@ -12,7 +12,6 @@ from typing import Any
 import av
 import pytest
 
-from bgsoft.config import Codec, EncodeConfig
 from bgsoft.cuda.video_codec import nvenc_reason, vendor_text
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.hdr import sei_messages
@@ -22,6 +21,7 @@ from bgsoft.errors import BackendUnavailableError, ConfigError, EncodeError
 from bgsoft.frame import ColorInfo, ContentLight, FrameFormat, MasteringDisplay, PixelLayout
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
+from bgsoft.settings.config import Codec, EncodeConfig
 from tests.outside import described_by_ffmpeg
 from tests.rendering import read_back, video_info
 from tests.synthetic import make_frame, read_index

@@ -17,8 +17,8 @@ from bgsoft.frame import Frame
 from bgsoft.pipeline import runner
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.ring import FrameRing, RingClosedError
 from bgsoft.pipeline.runner import Pipeline
+from bgsoft.ring import FrameRing, RingClosedError
 from tests.fakes import FakeDecoder, FakeSink, FakeStage, small_ring
 
 

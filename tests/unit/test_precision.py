@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bgsoft.config import Precision
 from bgsoft.errors import BackendUnavailableError, ModelIntegrityError
 from bgsoft.models.catalog import ModelFile, ResolvedModel, resolve
+from bgsoft.settings.config import Precision
 
 FP32, FP16 = Precision.FP32, Precision.FP16
 

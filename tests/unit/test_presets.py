@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bgsoft.config import (
+from bgsoft.errors import ConfigError, PresetError
+from bgsoft.rendering.configure import build_config
+from bgsoft.settings.config import (
     Codec,
     EffectKind,
     FaceConfig,
@@ -15,8 +17,7 @@ from bgsoft.config import (
     Refine,
     RenderConfig,
 )
-from bgsoft.errors import ConfigError, PresetError
-from bgsoft.presets import as_toml, build_config, list_presets, load_preset, merge
+from bgsoft.settings.presets import as_toml, list_presets, load_preset, merge
 
 NAMES = {"soft", "studio", "privacy", "fast", "obs", "cutout", "green"}
 

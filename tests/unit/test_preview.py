@@ -8,10 +8,10 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.config import EffectConfig, EffectKind, FaceConfig, FaceMode, RenderConfig
 from bgsoft.errors import OutputError
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
-from bgsoft.preview import frame_to_bgr, write_preview
+from bgsoft.rendering.preview import frame_to_bgr, write_preview
+from bgsoft.settings.config import EffectConfig, EffectKind, FaceConfig, FaceMode, RenderConfig
 from tests.face_clips import FACE, SAMPLE
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 

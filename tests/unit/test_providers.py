@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from bgsoft.config import Precision
 from bgsoft.infer import providers
 from bgsoft.infer.providers import provider_options
 from bgsoft.infer.sessions import engine_key
+from bgsoft.settings.config import Precision
 
 SHAPES = {"image": (8, 3, 256, 256)}
 

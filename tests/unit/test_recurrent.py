@@ -12,7 +12,6 @@ import pytest
 
 import bgsoft
 from bgsoft.analysis.base import grid_factor, grid_shape
-from bgsoft.config import MatteConfig
 from bgsoft.errors import ModelError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
@@ -23,6 +22,7 @@ from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_host_segmenter
 from bgsoft.segment.families import FAMILIES
 from bgsoft.segment.recurrent import downsample_ratio
+from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
 from tests.pictures import flat_frame, frame_format
 from tests.recurrent_model import expected_alphas, recurrent_model, write_model

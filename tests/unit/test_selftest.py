@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bgsoft.backends import Candidate
 from bgsoft.compare.measure import psnr
 from bgsoft.composite.base import Compositor
-from bgsoft.config import Codec, EffectConfig, EffectKind, Precision
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.errors import BackendUnavailableError, VerificationError
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Proxy
-from bgsoft.models.catalog import ModelSpec, find_spec
-from bgsoft.selftest import checks, stages
-from bgsoft.selftest.checks import Checks, try_candidates
-from bgsoft.selftest.clips import CLIPS, TIME_BASE, ClipSpec, draw_frame, write_clip
-from bgsoft.selftest.parity import EFFECTS, HostSide, Parity, compare_composites, measure_parity
-from bgsoft.selftest.stages import (
+from bgsoft.diagnose import checks, stages
+from bgsoft.diagnose.checks import Checks, try_candidates
+from bgsoft.diagnose.clips import CLIPS, TIME_BASE, ClipSpec, draw_frame, write_clip
+from bgsoft.diagnose.parity import EFFECTS, HostSide, Parity, compare_composites, measure_parity
+from bgsoft.diagnose.stages import (
     DecodedFrame,
     decode_clip,
     difference,
     encode_frames,
     lowest_psnr_db,
 )
+from bgsoft.errors import BackendUnavailableError, VerificationError
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Proxy
+from bgsoft.models.catalog import ModelSpec, find_spec
+from bgsoft.rendering.backends import Candidate
+from bgsoft.settings.config import Codec, EffectConfig, EffectKind, Precision
 
 
 @pytest.mark.parametrize("spec", CLIPS, ids=lambda spec: spec.name)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bgsoft.config import (
+from bgsoft.errors import BackendUnavailableError
+from bgsoft.rendering.build import StageBuilder
+from bgsoft.report import Event
+from bgsoft.settings.config import (
     BackendConfig,
     CompositeBackend,
 )
-from bgsoft.errors import BackendUnavailableError
-from bgsoft.report import Event
-from bgsoft.stages import StageBuilder
 from tests.pictures import frame_format
 
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.config import Precision
+from bgsoft.diagnose.clips import draw_frame
+from bgsoft.diagnose.parity import mask_tolerance
 from bgsoft.models.catalog import resolve
 from bgsoft.segment.preprocess import CpuPreprocessor
-from bgsoft.selftest.clips import draw_frame
-from bgsoft.selftest.parity import mask_tolerance
+from bgsoft.settings.config import Precision
 
 _TF32_SPLIT = 2.0**13 + 1
 """By Veltkamp's splitting, it leaves 11 of float32's 24 significant bits, as TF32 does."""

@@ -11,9 +11,9 @@ import pytest
 from bgsoft.errors import OutputError
 from bgsoft.frame import FrameFormat
 from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.ring import FrameRing
 from bgsoft.pipeline.trace import TraceRecorder
-from bgsoft.stages import host_planes
+from bgsoft.rendering.build import host_planes
+from bgsoft.ring import FrameRing
 from bgsoft.startup import Parts, logged, span
 
 

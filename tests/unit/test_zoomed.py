@@ -13,7 +13,6 @@ import pytest
 import bgsoft
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.config import Looks
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
@@ -35,6 +34,7 @@ from bgsoft.segment.rotation import (
 )
 from bgsoft.segment.single import SingleShotSegmenter
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
+from bgsoft.settings.config import Looks
 from bgsoft.workers import Workers
 from tests.pictures import frame_format, frame_of, random_frame
 from tests.rendering import read_back

@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from bgsoft.clock import StageClock
 from bgsoft.frame import Frame, Planes
-from bgsoft.pipeline.metrics import StageClock
 
 
 class RingClosedError(Exception):

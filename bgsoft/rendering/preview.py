@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.config import BackendConfig, EffectKind, RenderConfig
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face
@@ -24,8 +23,9 @@ from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import check_target, made_folders, write_whole
 from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.ring import FrameRing
-from bgsoft.stages import StageBuilder, host_planes
+from bgsoft.rendering.build import StageBuilder, host_planes
+from bgsoft.ring import FrameRing
+from bgsoft.settings.config import BackendConfig, EffectKind, RenderConfig
 
 _WARM_UP_FRAMES = 12
 """Frames before the one shown, so that temporal smoothing is where it would be in a render."""

@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.compare.measure import mean_squared_error, psnr
-from bgsoft.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.diagnose.clips import stream_info
 from bgsoft.errors import VerificationError
 from bgsoft.frame import Array, Frame
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.rendering.build import StageBuilder
 from bgsoft.segment.create import make_host_driver
 from bgsoft.segment.families import FAMILIES
-from bgsoft.selftest.clips import stream_info
-from bgsoft.stages import StageBuilder
+from bgsoft.settings.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:

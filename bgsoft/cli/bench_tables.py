@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from bgsoft.tables import NONE, Table, number
+from bgsoft.cli.tables import NONE, Table, number
 
 STAGES = ("decode", "segment", "face", "matte", "composite", "encode")
 """As a report names them, in the order of the data."""

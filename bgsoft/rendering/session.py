@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
-from bgsoft.backends import STAGES, Choice, may_use_gpu
-from bgsoft.chunks.part import Part, PartResult
-from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import Watch, watched
 from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats
@@ -27,7 +24,6 @@ from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.face.recorded import RecordedFaces
 from bgsoft.frame import Frame
 from bgsoft.infer.providers import require_runtime
-from bgsoft.machine import library_versions
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
@@ -37,12 +33,16 @@ from bgsoft.outputs import AtomicOutput, check_target, made_folders
 from bgsoft.pipeline.metrics import Metrics, ProgressMeter, peak_rss_bytes
 from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
 from bgsoft.pipeline.trace import TraceRecorder
+from bgsoft.rendering.backends import STAGES, Choice, may_use_gpu
+from bgsoft.rendering.part import Part, PartResult
 from bgsoft.report import AudioReport, Event, ModelReport, Progress, RenderReport, StageReport
+from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.startup import Parts, logged, process_start_ns, span
+from bgsoft.versions import library_versions
 
 if TYPE_CHECKING:
     from bgsoft.pipeline.picture import FaceSearch, PictureStages
-    from bgsoft.stages import StageBuilder
+    from bgsoft.rendering.build import StageBuilder
 
 
 _PICTURE_KINDS = {
@@ -429,7 +429,7 @@ class _Render:
         with span("imports for the stages"):
             import cv2
 
-            from bgsoft.stages import StageBuilder
+            from bgsoft.rendering.build import StageBuilder
 
         # Each stage has a thread of its own; OpenCV's pool would fight with the codecs' threads.
         cv2.setNumThreads(1)

@@ -5,31 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bgsoft import __version__
 from bgsoft.cuda.driver import driver_problem, driver_version
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.workers import usable_cores
 
 T = TypeVar("T")
 
-LIBRARIES = {
-    "av": ("av",),
-    "numpy": ("numpy",),
-    "cv2": ("opencv-python-headless", "opencv-python"),
-    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
-    "cupy": ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
-    "PyNvVideoCodec": ("PyNvVideoCodec",),
-    "pynvml": ("nvidia-ml-py",),
-}
-"""Module → the distributions that it may come from."""
 _DECODED = (
     ("H264", "H.264", 8),
     ("HEVC", "HEVC", 8),
@@ -41,29 +28,6 @@ _DECODED = (
 )
 _ENCODED = ("h264", "hevc", "av1")
 _CUDNN_LIBRARY = "libcudnn.so.9"
-
-
-def library_versions() -> dict[str, str]:
-    """Version by module name, of the modules in use; nothing is imported for it.
-
-    Asked of the modules themselves: reading package metadata takes longer than ten frames.
-    """
-    versions = {"bgsoft": __version__, "python": platform.python_version()}
-    for name in LIBRARIES:
-        version = getattr(sys.modules.get(name), "__version__", None)
-        if version is not None:
-            versions[name] = str(version)
-    return versions
-
-
-def installed_version(name: str) -> str | None:
-    """Version of one of :data:`LIBRARIES`, by its package; None where there is none."""
-    for distribution in LIBRARIES[name]:
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Presets: TOML files of settings, found by name, merged and turned into a RenderConfig.
 
-Defaults < preset < flags. A preset has the sections of :class:`bgsoft.config.RenderConfig`
+Defaults < preset < flags. A preset has the sections of :class:`bgsoft.settings.config.RenderConfig`
 (``[effect]``, ``[matte]``, ``[segment]``, ``[face]``, ``[encode]``, ``[backends]``), whose keys are
 the fields of the dataclass behind each, plus ``description`` and ``extends`` at the top. Sections,
 keys and types are read from those dataclasses, so that a new field needs no code here.
@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bgsoft.config import Codec, EffectKind, FaceMode, RenderConfig
-from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
-from bgsoft.media.containers import container_for
-from bgsoft.no_effect import check_named
-from bgsoft.options import SECTIONS, TOP, read_value
-from bgsoft.setting import declared
-from bgsoft.suggest import did_you_mean
+from bgsoft.errors import ConfigError, PresetError
+from bgsoft.settings.config import FaceMode
+from bgsoft.settings.options import SECTIONS, read_value
+from bgsoft.settings.setting import declared
+from bgsoft.suggestions import did_you_mean
 
 DEFAULT_PRESET = "soft"
 
@@ -43,8 +41,8 @@ class Preset:
 
 def shipped_folder() -> Path:
     """The folder of the presets that come with bgsoft: in the package, or in a checkout."""
-    installed = Path(__file__).with_name("presets_data")
-    return installed if installed.is_dir() else Path(__file__).parents[1] / "presets"
+    installed = Path(__file__).parents[1] / "presets_data"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "presets"
 
 
 def user_folder() -> Path:
@@ -106,80 +104,6 @@ def _hide_everybody(
     elif values.get("mode", FaceMode.ANONYMIZE) is not FaceMode.ANONYMIZE:
         below = {k: v for k, v in below.items() if (k, v) != ("subjects", 0)}
     return values, below
-
-
-def build_config(
-    input: Path,
-    output: Path,
-    *,
-    preset: str | None = DEFAULT_PRESET,
-    flags: Layer | None = None,
-    draws_faces: bool = False,
-    **others: Any,
-) -> RenderConfig:
-    """Make the settings of a render from a preset and what is set on top of it.
-
-    Args:
-        input: Input file.
-        output: Output file.
-        preset: Name or path; None: the bare defaults.
-        flags: Settings that win over the preset's, and fields of RenderConfig itself in section
-            :data:`bgsoft.options.TOP`.
-        draws_faces: Faces are looked for whatever the settings are.
-        others: Further fields of RenderConfig itself; they win.
-
-    Raises:
-        PresetError: The preset is unknown, malformed, or has a value out of range.
-        ConfigError: A value in ``flags`` or ``others`` is out of range, or one in ``flags`` would
-            change nothing.
-    """
-    loaded = load_preset(preset) if preset is not None else None
-    flags = dict(flags or {})
-    others = {**flags.pop(TOP, {}), **others}
-    below = loaded.settings if loaded else {}
-    if not _codec_is_h264(merge(below, flags), output):
-        below = _without_encoder_numbers(below)
-    merged = merge(below, flags)
-    sections: dict[str, Any] = {}
-    for section, values in merged.items():
-        try:
-            sections[section] = SECTIONS[section](**values)
-        except ConfigError as exc:
-            if loaded is None or flags.get(section):
-                raise
-            raise PresetError(f"preset {loaded.name}: {exc}", path=loaded.path) from exc
-    config = RenderConfig(
-        input=input,
-        output=output,
-        preset=loaded.name if loaded else None,
-        **sections,
-        **others,
-    )
-    check_named(config, flags, draws_faces=draws_faces)
-    return config
-
-
-def _codec_is_h264(settings: Layer, output: Path) -> bool:
-    """Whether ``auto`` means H.264, or its kin HEVC, for this output; True where a codec is set."""
-    if settings.get("encode", {}).get("codec", Codec.AUTO) is not Codec.AUTO:
-        return True
-    if settings.get("effect", {}).get("kind") is EffectKind.ALPHA:
-        return False
-    try:
-        return Codec.H264 in container_for(output).codecs
-    except UnsupportedFormatError:
-        return True  # no video at all, or an error that the render explains
-
-
-def _without_encoder_numbers(preset: Layer) -> Layer:
-    """A preset without the speed and quality that it gives for whatever ``auto`` is.
-
-    They are H.264's, and nothing to the codec that a container or an alpha channel calls for.
-    """
-    encode = preset.get("encode", {})
-    if encode.get("codec", Codec.AUTO) is not Codec.AUTO:
-        return preset
-    return {**preset, "encode": {k: v for k, v in encode.items() if k == "codec"}}
 
 
 def as_toml(preset: Preset) -> str:

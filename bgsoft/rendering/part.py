@@ -6,9 +6,9 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
-from bgsoft.config import FaceMode, RenderConfig
 from bgsoft.decode.base import PtsRange
 from bgsoft.report import RenderReport
+from bgsoft.settings.config import FaceMode, RenderConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

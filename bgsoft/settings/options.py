@@ -16,15 +16,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.errors import ConfigError
-from bgsoft.setting import Setting, check_range, declared
-from bgsoft.suggest import did_you_mean
+from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.setting import Setting, check_range, declared
+from bgsoft.suggestions import did_you_mean
 
 Kind = TypeVar("Kind", bound=StrEnum)
 
 TOP = ""
-"""Section of what is no part of a preset: the fields of :class:`bgsoft.config.RenderConfig`."""
+"""Section of what is no part of a preset: the fields of
+:class:`bgsoft.settings.config.RenderConfig`."""
 
 SECTIONS: Mapping[str, Any] = {
     entry.name: entry.default_factory
@@ -115,7 +116,7 @@ def settings_from_options(
         from_text: Values are text from the command line, and errors name flags.
 
     Returns:
-        Section → field → value, for :func:`bgsoft.presets.build_config`.
+        Section → field → value, for :func:`bgsoft.rendering.configure.build_config`.
 
     Raises:
         ConfigError: A value is malformed, out of range or no known choice.

@@ -1,6 +1,6 @@
 """Runs every backend of every stage alone, and compares it with the CPU.
 
-``bgsoft doctor`` tries each backend for a moment; :mod:`bgsoft.selftest.full` tries everything.
+``bgsoft doctor`` tries each backend for a moment; :mod:`bgsoft.diagnose.full` tries everything.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bgsoft import backends
-from bgsoft.backends import Candidate
-from bgsoft.config import (
+from bgsoft.cuda.driver import driver_problem
+from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
+from bgsoft.decode.nv_caps import caps_reason, nv_codec
+from bgsoft.diagnose.clips import CLIPS, ClipSpec, draw_frame, write_clip
+from bgsoft.diagnose.parity import CudaSide, HostSide, Side, mask_tolerance
+from bgsoft.diagnose.stages import (
+    decode_clip,
+    difference,
+    encode_frames,
+    run_model,
+)
+from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationError
+from bgsoft.frame import PixelLayout
+from bgsoft.media.probe import probe
+from bgsoft.models.catalog import resolve
+from bgsoft.rendering import backends
+from bgsoft.rendering.backends import Candidate
+from bgsoft.settings.config import (
     Codec,
     EffectConfig,
     MatteConfig,
     Precision,
     SegmentConfig,
-)
-from bgsoft.cuda.driver import driver_problem
-from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
-from bgsoft.decode.nv_caps import caps_reason, nv_codec
-from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationError
-from bgsoft.frame import PixelLayout
-from bgsoft.media.probe import probe
-from bgsoft.models.catalog import resolve
-from bgsoft.selftest.clips import CLIPS, ClipSpec, draw_frame, write_clip
-from bgsoft.selftest.parity import CudaSide, HostSide, Side, mask_tolerance
-from bgsoft.selftest.stages import (
-    decode_clip,
-    difference,
-    encode_frames,
-    run_model,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Checks:
     Args:
         folder: For clips and encoded files.
         gpu: CUDA device number.
-        stages: As :func:`bgsoft.backends.probe_all` gives them; None: it is asked.
+        stages: As :func:`bgsoft.rendering.backends.probe_all` gives them; None: it is asked.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Checks:
         return Finding(detail, mask.ms_per_frame)
 
     def composite(self, backend: str) -> Finding:
-        """Matte and blur, timed; :mod:`bgsoft.selftest.parity` compares them with the CPU's."""
+        """Matte and blur, timed; :mod:`bgsoft.diagnose.parity` compares them with the CPU's."""
         device = self.need("composite", backend)
         side: Side = HostSide() if device is None else CudaSide(device)
         source = draw_frame(0, *_SIZE)
@@ -227,7 +227,7 @@ def try_candidates(
     """Run every backend that is available for a moment.
 
     Args:
-        stages: As :func:`bgsoft.backends.probe_all` gives them.
+        stages: As :func:`bgsoft.rendering.backends.probe_all` gives them.
         folder: Empty, for files of a few megabytes.
         gpu: CUDA device number.
 

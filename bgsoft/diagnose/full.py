@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import bgsoft
-from bgsoft import backends
-from bgsoft.config import Codec, Precision
+from bgsoft.diagnose.checks import Checks, Finding, SkippedError, decibels
+from bgsoft.diagnose.clips import CLIPS, ClipSpec, write_clip
+from bgsoft.diagnose.stages import DecodedFrame, decode_clip, lowest_psnr_db
 from bgsoft.errors import BgsoftError, VerificationError
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog, spec_path
+from bgsoft.rendering import backends
 from bgsoft.report import Progress, RenderReport
-from bgsoft.selftest.checks import Checks, Finding, SkippedError, decibels
-from bgsoft.selftest.clips import CLIPS, ClipSpec, write_clip
-from bgsoft.selftest.stages import DecodedFrame, decode_clip, lowest_psnr_db
+from bgsoft.settings.config import Codec, Precision
 
 _LEAST_MATTE_DB = {"cuda": 45.0, "tensorrt": 35.0}
 """PSNR of every matte from the CPU's; TensorRT computes with ten bits of a number's fraction."""

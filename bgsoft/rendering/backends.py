@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from bgsoft.config import BackendConfig
 from bgsoft.cuda.driver import NO_GPU, cuda_number, driver_problem, shown_number
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.settings.config import BackendConfig
 from bgsoft.startup import span
 
 T = TypeVar("T")

@@ -12,26 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bgsoft.backends import Candidate, probe_all
 from bgsoft.cuda.driver import driver_version
+from bgsoft.diagnose.machine import GpuInfo, attempt, gpu_info, video_engines
 from bgsoft.errors import BgsoftError
 from bgsoft.infer.providers import runtime_clash
-from bgsoft.machine import (
-    LIBRARIES,
-    GpuInfo,
-    attempt,
-    gpu_info,
-    installed_version,
-    library_versions,
-    video_engines,
-)
 from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
+from bgsoft.rendering.backends import Candidate, probe_all
+from bgsoft.versions import LIBRARIES, installed_version, library_versions
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
-    from bgsoft.selftest.checks import Finding
-    from bgsoft.selftest.full import Row
-    from bgsoft.selftest.parity import Parity
+    from bgsoft.diagnose.checks import Finding
+    from bgsoft.diagnose.full import Row
+    from bgsoft.diagnose.parity import Parity
 
 
 ENCODERS = ("libx264", "libx265", "libsvtav1", "libvpx-vp9", "prores_ks", "ffv1")
@@ -62,7 +55,7 @@ class DoctorReport:
     """What the self-test found: stage → backend that worked → how."""
     gpu: GpuInfo | None = None
     video_engines: dict[str, str] = field(default_factory=dict)
-    """What NVDEC and NVENC say of each codec; see :func:`bgsoft.machine.video_engines`."""
+    """What NVDEC and NVENC say of each codec; see :func:`bgsoft.diagnose.machine.video_engines`."""
     parity: list[Parity] = field(default_factory=list)
     """The GPU's picture stages against the CPU's."""
     full: list[Row] = field(default_factory=list)
@@ -132,7 +125,7 @@ def _on_cuda(report: DoctorReport) -> bool:
 
 def _self_test(report: DoctorReport, gpu: int) -> None:
     """Try every backend, and set down which have turned out to work."""
-    from bgsoft.selftest.checks import try_candidates
+    from bgsoft.diagnose.checks import try_candidates
 
     stages: dict[str, list[Candidate]] = {stage: [] for stage in report.stages}
     with tempfile.TemporaryDirectory(prefix="bgsoft-doctor-") as folder:
@@ -145,8 +138,8 @@ def _self_test(report: DoctorReport, gpu: int) -> None:
 
 def _parity(gpu: int) -> tuple[list[Parity], str | None]:
     """The comparisons that could be made, and why not all could."""
-    from bgsoft.config import SegmentConfig
-    from bgsoft.selftest.parity import CudaSide, measure_parity
+    from bgsoft.diagnose.parity import CudaSide, measure_parity
+    from bgsoft.settings.config import SegmentConfig
 
     found: list[Parity] = []
     try:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bgsoft.bench.tables import STAGES, phase_label
-from bgsoft.plotting import bar_chart, write_plot
+from bgsoft.cli.bench_tables import STAGES, phase_label
+from bgsoft.cli.plotting import bar_chart, write_plot
 
 
 def write_bench_plot(results: Mapping[str, Any], path: Path) -> None:

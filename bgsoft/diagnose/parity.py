@@ -17,14 +17,14 @@ from bgsoft.analysis.base import Reducer, grid_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import EffectConfig, EffectKind, MatteConfig, Precision
+from bgsoft.diagnose.clips import draw_frame
+from bgsoft.diagnose.stages import to_device, to_host
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Proxy
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import CpuPreprocessor
-from bgsoft.selftest.clips import draw_frame
-from bgsoft.selftest.stages import to_device, to_host
+from bgsoft.settings.config import EffectConfig, EffectKind, MatteConfig, Precision
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:

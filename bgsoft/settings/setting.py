@@ -38,7 +38,7 @@ class Setting:
     """Field of the same section without which it makes no sense: 2.5 % of blur is no amount of
     dimming. A layer of settings that changes that field drops this one from lower layers."""
     idle: tuple[str, ...] = ()
-    """When it changes nothing: keys of :data:`bgsoft.no_effect.REASONS`."""
+    """When it changes nothing: keys of :data:`bgsoft.rendering.without_effect.REASONS`."""
 
 
 _PLAIN = Setting()

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from bgsoft.config import (
+from bgsoft.errors import ConfigError
+from bgsoft.settings.config import (
     DEFAULT_STRENGTH_PCT,
     EffectKind,
     FaceMode,
@@ -18,8 +19,7 @@ from bgsoft.config import (
     MatteStyle,
     RenderConfig,
 )
-from bgsoft.errors import ConfigError
-from bgsoft.options import OPTIONS
+from bgsoft.settings.options import OPTIONS
 
 
 class Reason(NamedTuple):

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from bgsoft.errors import ConfigError
-from bgsoft.setting import check_ranges, setting
-from bgsoft.suggest import network_address
+from bgsoft.settings.setting import check_ranges, setting
+from bgsoft.suggestions import network_address
 
 __all__ = [
     "BackendConfig",

@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bgsoft.cli.plotting import Chart, write_plot
+from bgsoft.cli.tables import NONE, Table
 from bgsoft.compare.result import Comparison, Curve, Pictures
-from bgsoft.plotting import Chart, write_plot
-from bgsoft.tables import NONE, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from bgsoft import backends
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
-from bgsoft.backends import Choice
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.composite.foreground import REPLACING
-from bgsoft.config import BackendConfig, EffectKind, EncodeConfig, Precision, RenderConfig
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import Encoder, PictureKind
@@ -44,13 +41,16 @@ from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.picture import FaceSearch, HostExecution, MaskSchedule, PictureStages
-from bgsoft.pipeline.ring import FrameRing
 from bgsoft.pipeline.trace import TraceRecorder
+from bgsoft.rendering import backends
+from bgsoft.rendering.backends import Choice
 from bgsoft.report import Event
+from bgsoft.ring import FrameRing
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.segment.families import FAMILIES
 from bgsoft.segment.single import network_shapes
+from bgsoft.settings.config import BackendConfig, EffectKind, EncodeConfig, Precision, RenderConfig
 from bgsoft.startup import Parts, span
 from bgsoft.workers import Workers, usable_cores
 
@@ -195,7 +195,7 @@ class StageBuilder:
 
         Raises:
             OpenError, UnsupportedFormatError: The input cannot be read.
-            BackendUnavailableError: As :func:`bgsoft.backends.create`.
+            BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
         decoder = self._choose("decode", lambda name: self.make_decoder(name, path, settings, info))
         decodes_on_device = self.choices["decode"].backend == "nvdec"
@@ -279,7 +279,7 @@ class StageBuilder:
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
-            BackendUnavailableError: As :func:`bgsoft.backends.create`.
+            BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
         join = partial(
             PictureStages,
@@ -348,7 +348,7 @@ class StageBuilder:
 
         Raises:
             ModelError: A model's file is damaged.
-            BackendUnavailableError: As :func:`bgsoft.backends.create`.
+            BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
         format = info.format
         join = partial(FaceSearch, metrics=metrics, on_cut=on_cut)
@@ -521,7 +521,7 @@ class StageBuilder:
         Raises:
             ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
             EncodeError: The encoder refuses its settings.
-            BackendUnavailableError: As :func:`bgsoft.backends.create`.
+            BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
         encoder = self._choose(
             "encode", lambda name: self.make_encoder(name, muxer, config, info, kind)
