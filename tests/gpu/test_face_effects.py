@@ -19,7 +19,7 @@ from bgsoft.frame import FrameFormat, Matte, PixelLayout
 from tests.face_clips import FACE, write_late_face, write_two_people
 from tests.gpu.device_frames import frame_on_device
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from, random_frame
-from tests.unit.face_shapes import make_face
+from tests.unit.face.shapes import make_face
 
 pytestmark = pytest.mark.gpu
 
