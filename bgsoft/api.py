@@ -114,8 +114,8 @@ def render(
         threshold: How sure the model must be that a pixel is a person; off takes its answer as
             opacity. [default: 0.5]
         softness: Width of the soft step around the threshold; 0 is a hard edge. [default: 0.5]
-        min_area: Islands and holes smaller than this fraction of the frame are removed. [default:
-            0.002]
+        min_area: Islands, and holes in doubt, smaller than this fraction of the frame are removed.
+            [default: 0.002]
         smooth: Rounds the outline. [default: 0.5]
         expand: Move the edge outwards, or inwards if negative; percent of the frame height, -5 to
             5. [default: 0]

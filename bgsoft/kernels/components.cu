@@ -41,28 +41,47 @@ extern "C" __global__ void merge_components(int* labels, int rows, int columns, 
         unite(labels, at, above + 1);
 }
 
+// Set in the area of a component that stays whatever its size; no frame has so many cells.
+#define GAP (1 << 30)
+
 // Flattens labels to their roots; per root, counts cells and those that `region` (0 or 1, the
-// result of the last frame) held. areas, kept: (rows * columns), 0 before.
+// result of the last frame) held. areas, kept: (rows * columns), 0 before; an area gets GAP where
+// the mask is below `gap` at the centre of one of its cells.
+//
+// gap: 0 where none counts. states: of temporal_threshold, (2, mask_rows, mask_columns); the mask
+// is that of the flags' parity. factor: frame pixels of the grid's cell. height, width: the
+// frame's, which the mask covers (MattePlan.mask_samples).
 extern "C" __global__ void count_components(
-    int* labels, const u8* __restrict__ region, int* areas, int* kept, int rows, int columns)
+    int* labels, const u8* __restrict__ region, int* areas, int* kept, int rows, int columns,
+    const int* __restrict__ flags, float gap, const float* __restrict__ states, int mask_rows,
+    int mask_columns, int factor, int height, int width)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x;
     int y = blockIdx.y * blockDim.y + threadIdx.y;
     int at = y * columns + x;
     int root = NO_LABEL;
-    bool was_kept = false;
+    bool was_kept = false, is_gap = false;
     if (x < columns && y < rows && labels[at] != NO_LABEL) {
         root = find_root(labels, at);
         labels[at] = root;
         was_kept = region[at] != 0;
+        if (gap > 0.0f) {
+            int row = min((2 * y + 1) * factor * mask_rows / height, mask_rows - 1);
+            int column = min((2 * x + 1) * factor * mask_columns / width, mask_columns - 1);
+            const float* mask = states + flags[FLAG_PARITY] * mask_rows * mask_columns;
+            is_gap = mask[row * mask_columns + column] < gap;
+        }
     }
     // One addition a component and warp: a large component is a single address.
     u32 same = __match_any_sync(0xffffffffu, (u32)root);
     u32 keeping = __ballot_sync(0xffffffffu, was_kept);
+    u32 gaps = __ballot_sync(0xffffffffu, is_gap);
     if (root != NO_LABEL && __ffs((int)same) - 1 == (int)threadIdx.x) {
         atomicAdd(areas + root, __popc(same));
         if ((same & keeping) != 0)
             atomicAdd(kept + root, __popc(same & keeping));
+        if ((same & gaps) != 0)
+            atomicOr(areas + root, GAP);
     }
 }
 

@@ -207,6 +207,7 @@ class _Lane:
             self._moment = Moment(mask.shape)
             self._small = np.empty(mask.shape, np.uint8)
             self._scale = self._plan.mask_scale(mask.shape)
+            self._samples = self._plan.mask_samples(mask.shape)
         self._temporal.see(self.luma, self._moment)
 
     def follow(self, mask: Array, before: _Lane | None) -> None:
@@ -222,7 +223,8 @@ class _Lane:
             to_grid(self._small, self._scale, self._opacity)
             if self._islands is not None:
                 before = self._before
-                self._islands.apply(self._opacity, before._cleaned_islands if before else None)
+                last = before._cleaned_islands if before else None
+                self._islands.apply(self._opacity, last, self._gaps)
         finally:
             self._is_clean.set()
 
@@ -230,6 +232,12 @@ class _Lane:
         assert self._islands is not None
         self._is_clean.wait()
         return self._islands
+
+    def _gaps(self) -> Array:
+        """Where the smoothed mask is sure of background: bool, on half the grid."""
+        assert self._plan.islands is not None
+        rows, columns = self._samples
+        return np.asarray(self._moment.state[rows[:, None], columns] < self._plan.islands.gap)
 
     def fit(self, source: _Lane, grid: Proxy) -> None:
         """From clean opacity, once it is made, to the matte."""

@@ -121,7 +121,7 @@ class CudaSoftMatte(MatteStage):
             if mask is not None:
                 self._mask_filter.apply(mask, luma)
                 if self._islands is not None:
-                    self._islands.apply()
+                    self._islands.apply(self._mask_filter.smoothed)
             else:
                 self._fitter.compare(luma)
             state = self._state

@@ -82,6 +82,8 @@ class CudaMaskFilter:
         self._filter = kernel("matte", "temporal_threshold")
         self._enlarge = kernel("matte", "opacity_to_grid")
         self._shape: tuple[int, int] | None = None
+        self.smoothed: tuple[Any, ...] = ()
+        """What the kernels need to look up the mask last smoothed: states, sizes."""
 
     def apply(self, mask: Array, luma: Array) -> None:
         """Filter one mask into the state's coarse plane.
@@ -103,6 +105,8 @@ class CudaMaskFilter:
         self._states = cupy.zeros((2, *shape), np.float32)
         self._sums = cupy.zeros(shape, np.uint16)
         self._opacity = cupy.empty(shape, np.uint8)
+        sizes = (*shape, self._plan.factor, *self._plan.format.luma_shape)
+        self.smoothed = (self._states, *map(np.int32, sizes))
         to_mask = resampling(state.shape, shape, area=False, fixed_point=True)
         self._filter_args: tuple[Any, ...] = (
             np.int32(columns),
@@ -161,7 +165,8 @@ class CudaIslandFilter:
             areas, kept = state.counters[2 * index], state.counters[2 * index + 1]
             region = self._regions[index]
             merge = (labels, *sizes, np.int32(index == 0))
-            count = (labels, region, areas, kept, *sizes)
+            gap = np.float32(plan.gap if index == 1 else 0.0)
+            count = (labels, region, areas, kept, *sizes, state.flags, gap)
             decide = (
                 *(labels, areas, kept, region, spans),
                 *limits,
@@ -171,9 +176,13 @@ class CudaIslandFilter:
             )
             self._passes.append((merge, count, decide))
 
-    def apply(self) -> None:
-        """Write the limits and whether they are exceeded into the state."""
+    def apply(self, smoothed: tuple[Any, ...]) -> None:
+        """Write the limits and whether they are exceeded into the state.
+
+        Args:
+            smoothed: :attr:`CudaMaskFilter.smoothed`.
+        """
         for merge, count, decide in self._passes:
             self._merge(self._grid, BLOCK, merge)
-            self._count(self._grid, BLOCK, count)
+            self._count(self._grid, BLOCK, (*count, *smoothed))
             self._decide(self._grid, BLOCK, decide)

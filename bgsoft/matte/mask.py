@@ -130,9 +130,10 @@ def to_grid(plane: Array, scale: tuple[float, float] | None, out: Array) -> None
 
 
 class IslandFilter:
-    """Keeps large connected regions, of person and of background alike.
+    """Keeps large connected regions, of person and of background alike, and gaps in a person.
 
-    Regions are those of the plane cut at one half, on half the grid. Soft alpha is kept within a
+    Regions are those of the plane cut at one half, on half the grid. A small hole in a person is
+    kept, too, where the mask is sure of background somewhere in it. Soft alpha is kept within a
     skirt around the regions that stay; beyond it the plane becomes exactly 0 or 255, so haze in
     the background and thin spots deep inside a person go too.
 
@@ -154,33 +155,45 @@ class IslandFilter:
         # Twice the half grid: where a side of the grid is odd, one cell more than that.
         self._limit = np.empty((2 * half[0], 2 * half[1]), np.uint8)
 
-    def apply(self, alpha: Array, before: Callable[[], IslandFilter] | None = None) -> None:
+    def apply(
+        self,
+        alpha: Array,
+        before: Callable[[], IslandFilter] | None = None,
+        gaps: Callable[[], Array] | None = None,
+    ) -> None:
         """Clean a plane in place.
 
         Args:
             alpha: (gh, gw) uint8; replaced.
             before: Gives the filter of the frame before, another than this. None: there is none.
+            gaps: Says where the mask is sure of background: bool, on half the grid. None: nowhere.
         """
         rows, columns = alpha.shape
         person, background = self._regions
         halve(alpha, self._small)
         cv2.threshold(self._small, 127, 255, cv2.THRESH_BINARY, dst=self._binary)
-        self._keep_large(0, before)
+        self._keep_large(0, before, None)
         if self._exceeds(self._small, self._binary, person):
             cv2.min(alpha, self._limit[:rows, :columns], dst=alpha)
         cv2.bitwise_not(person, dst=self._binary)
-        self._keep_large(1, before)
+        self._keep_large(1, before, gaps)
         cv2.bitwise_not(self._small, dst=self._small)
         if self._exceeds(self._small, self._binary, background):
             cv2.bitwise_not(self._limit, dst=self._limit)
             cv2.max(alpha, self._limit[:rows, :columns], dst=alpha)
 
-    def _keep_large(self, side: int, before: Callable[[], IslandFilter] | None) -> None:
+    def _keep_large(
+        self,
+        side: int,
+        before: Callable[[], IslandFilter] | None,
+        sure: Callable[[], Array] | None,
+    ) -> None:
         """Find the components of the binary plane that stay, and write their region.
 
         Args:
             side: Whose components they are: 0, the person's; 1, the background's.
             before: Gives the filter of the frame before.
+            sure: Says where a component stays whatever its size.
         """
         binary, region = self._binary, self._regions[side]
         connectivity = (8, 4)[side]
@@ -201,6 +214,9 @@ class IslandFilter:
             kept_before = before()._regions[side].ravel()
             was_kept = np.bincount(labels, weights=kept_before, minlength=count) / 255.0
             keep[unsure] = (2.0 * was_kept >= areas)[unsure]
+        if sure is not None and not keep[1:].all():
+            keep[self._labels[sure()]] = True
+            keep[0] = False
         if keep[1:].all():
             np.copyto(region, binary)
             return

@@ -40,6 +40,13 @@ _SKIRT = 8.0
 _HYSTERESIS = 1.5
 """A region that was kept in the last frame may shrink by this factor before it goes; one that was
 not must be larger by it to come. Without it, regions about as large as the limit flicker."""
+_SURE = 0.7
+"""Share of the threshold below which the mask is sure of background: a hole in a person with such
+a place is a gap, however small. On 81 photographs, with standard and best looks, 22 of 25 small
+holes that have one are background, of those without 82 of 131. With these filled too, boundary F is
+lower by 0.003 to 0.004 (by 0.011 with the preset privacy, whose limit is ten times as high), and on
+six clips mattes of best looks flicker by 8 % more. 0.6 is up to 0.0013 worse; with 0.8, 0.0005
+better, twice as many photographs lose by it."""
 _GUIDED_RADIUS = 2.0
 """Box radius in cells of the half grid."""
 _EPSILON = 5e-5
@@ -144,7 +151,7 @@ class ThresholdPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IslandPlan:
-    """Removal of small islands of person and of holes in one, on half the grid."""
+    """Removal of small islands of person and of unsure holes in one, on half the grid."""
 
     shape: Shape
     """(rows, columns) of half the grid."""
@@ -154,12 +161,15 @@ class IslandPlan:
     """Cells of the smallest region that is kept if it was kept in the frame before."""
     high: int
     """Cells of the smallest region that is kept if it was not."""
+    gap: float
+    """Mask value below which a hole is kept, whatever its size."""
     skirt: Array
     """Disc, (side, side) uint8, over which soft alpha may reach from a region."""
 
     @classmethod
-    def of(cls, shape: Shape, min_area: float) -> Self:
-        """From the grid's shape and the smallest region, a fraction of the frame."""
+    def of(cls, shape: Shape, min_area: float, threshold: float | None = None) -> Self:
+        """From the grid's shape, the smallest region, a fraction of the frame, and the mask value
+        that is half opaque."""
         half = half_shape(shape)
         cells = min_area * half[0] * half[1]
         side = 2 * max(1, round(_SKIRT / 2.0 * _unit(shape))) + 1
@@ -168,6 +178,7 @@ class IslandPlan:
             sure=math.ceil(cells),
             low=math.ceil(cells / _HYSTERESIS),
             high=math.ceil(cells * _HYSTERESIS),
+            gap=_SURE * (0.5 if threshold is None else threshold),
             skirt=cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side)),
         )
 
@@ -353,7 +364,9 @@ class MattePlan:
             shape=shape,
             temporal=TemporalPlan.of(config.temporal),
             threshold=ThresholdPlan.of(config.threshold, config.softness),
-            islands=IslandPlan.of(shape, config.min_area) if config.min_area > 0 else None,
+            islands=IslandPlan.of(shape, config.min_area, config.threshold)
+            if config.min_area > 0
+            else None,
             guided=GuidedPlan.of(shape) if guides and not fine else None,
             smooth=SmoothPlan.of(shape, config.smooth) if config.smooth > 0 else None,
             contour=frame_contour(config, format) if fine else _contour(shape, expand, feather),
@@ -371,6 +384,15 @@ class MattePlan:
         if height % self.factor == 0 and width % self.factor == 0:
             return None
         return mask_shape[0] * self.factor / height, mask_shape[1] * self.factor / width
+
+    def mask_samples(self, mask_shape: Shape) -> tuple[Array, Array]:
+        """(rows, columns) of the mask, int32, in which the centres of the half grid's cells lie."""
+        sizes = zip(half_shape(self.shape), mask_shape, self.format.luma_shape, strict=True)
+        rows, columns = (
+            np.minimum((2 * np.arange(cells) + 1) * self.factor * samples // pixels, samples - 1)
+            for cells, samples, pixels in sizes
+        )
+        return rows.astype(np.int32), columns.astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,7 +324,7 @@ class MatteConfig:
     """1 is the whole range of the mask."""
     min_area: float = setting(
         0.002,
-        "Islands and holes smaller than this fraction of the frame are removed.",
+        "Islands, and holes in doubt, smaller than this fraction of the frame are removed.",
         range=(0, 1),
         idle=("obs without threshold", "own matte"),
     )

@@ -61,6 +61,7 @@ def person_at(format: FrameFormat, rng: np.random.Generator, x: float) -> tuple[
     shape = (256, 256)
     mask = discs(shape, (x, 0.45, 0.21), (x, 1.05, 0.39), (0.92, 0.1, 0.05), (0.05, 0.5, 0.02))
     mask -= discs(shape, (x, 0.4, 0.05), (x, 0.9, 0.015))
+    mask -= 0.58 * discs(shape, (x, 0.75, 0.015))  # the model is not sure of this hole
     mask += rng.normal(0, 0.08, shape) * (rng.random(shape) < 0.3)
     mask = cv2.GaussianBlur(np.clip(mask, 0, 1).astype(np.float32), (0, 0), 0.7)
     return frame, mask
@@ -166,6 +167,21 @@ def test_components_are_those_of_opencv(gpu: Any, seed: int) -> None:
         masks.append(mask.astype(np.float32))
     frames = [flat_frame(format, 99, 0, 0)] * 3
     assert compare_mattes(CudaSide(gpu), config, frames, masks).max_difference == 0
+
+
+@pytest.mark.parametrize("size", [(131, 97), (641, 359), (1027, 579), (360, 640), (1920, 1080)])
+@pytest.mark.parametrize("mask_shape", [(256, 256), (144, 256)])
+def test_gaps_are_those_of_the_host(
+    gpu: Any, size: tuple[int, int], mask_shape: tuple[int, int]
+) -> None:
+    """Small holes of every depth in a person, over three frames; those that are sure stay."""
+    rng = np.random.default_rng(5)
+    depth = cv2.GaussianBlur(rng.random(mask_shape).astype(np.float32), (0, 0), 4)
+    depth = (depth - depth.mean()) / depth.std()
+    masks = [np.clip(0.8 + (0.2 + 0.02 * turn) * depth, 0, 1) for turn in range(3)]
+    config = MatteConfig(refine=Refine.NONE, smooth=0, temporal=0, min_area=0.05)
+    frames = [flat_frame(frame_format(size), 99, 0, 0)] * 3
+    assert compare_mattes(CudaSide(gpu), config, frames, masks).max_difference <= 2
 
 
 @pytest.mark.parametrize("size", [(65, 47), (641, 359), (1026, 770), (1920, 1080), (1, 1)])

@@ -147,6 +147,40 @@ def test_a_second_person_stays() -> None:
     assert alpha[int(0.6 * 359), int(0.75 * 641)] == 255
 
 
+def with_hole(value: float) -> Plane:
+    """The person with a small hole, as between arm and body, in which the mask has a value."""
+    hole = discs((256, 256), (0.5, 0.55, 0.025))
+    return np.asarray(discs((256, 256), PERSON) * (1 - hole * (1 - value)), np.float32)
+
+
+@pytest.mark.parametrize("size", [ODD, (1027, 579), (360, 640)])
+@pytest.mark.parametrize("threshold", [None, 0.4, 0.5, 0.6])
+@pytest.mark.parametrize("softness", [0.0, 0.5, 1.0])
+def test_a_small_hole_stays_only_where_the_model_is_sure(
+    size: tuple[int, int], threshold: float | None, softness: float
+) -> None:
+    def at_hole(value: float) -> int:
+        settings = {"threshold": threshold, "softness": softness, "refine": Refine.NONE}
+        alpha = run(with_hole(value), size, min_area=0.005, **settings)
+        return int(alpha[int(0.55 * size[1]), size[0] // 2])
+
+    assert at_hole(0.0) < 60
+    assert at_hole(0.6 * (threshold or 0.5)) < 127
+    assert at_hole(0.9 * (threshold or 0.5)) == 255
+
+
+def test_a_gap_opens_and_closes_with_what_the_model_sees() -> None:
+    """Whatever the frame before had."""
+    frame = blank_frame(*ODD)
+    stage = create_matte_stage(MatteConfig(temporal=0, min_area=0.005), frame.format)
+    values = (0.0, 0.45, 0.45, 0.1, 0.45)
+    alphas = [
+        int(stage.refine([with_hole(value)], [frame], [reduce(frame)])[0].alpha[197, 320])
+        for value in values
+    ]
+    assert [alpha > 127 for alpha in alphas] == [False, True, True, False, True]
+
+
 def test_expansion_grows_with_its_amount() -> None:
     mask = discs((256, 256), PERSON)
     amounts = (-5.0, -1.3, -0.4, 0.0, 0.3, 0.31, 1.0, 2.5, 5.0)

@@ -1,0 +1,61 @@
+"""Small holes in a person, over green: a model of one's own is sure of one and not of the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import bgsoft
+
+SIDECAR = """\
+family = "single-shot"
+[input]
+name = "x"
+width = 160
+height = 90
+[[outputs]]
+name = "y"
+"""
+GAP, DOUBT = (140, 120), (180, 120)
+"""(x, y) of the two holes."""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Takes the picture's grey for how sure it is of a person."""
+    shapes = {"x": (1, 3, 90, 160), "y": (1, 1, 90, 160)}
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items())
+    mean = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=1)
+    graph = helper.make_graph([mean], "grey", [x], [y])
+    path = tmp_path / "grey.onnx"
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(path))
+    path.with_suffix(".toml").write_text(SIDECAR)
+    return path
+
+
+@pytest.mark.parametrize("preset", ["green", "privacy"])
+def test_a_gap_is_open_and_a_doubt_is_filled(model: Path, preset: str, tmp_path: Path) -> None:
+    picture = np.zeros((180, 320, 3), np.uint8)
+    cv2.ellipse(picture, (160, 120), (80, 100), 0, 0, 360, (255, 255, 255), -1)
+    cv2.circle(picture, GAP, 4, (0, 0, 0), -1)
+    cv2.circle(picture, DOUBT, 4, (118, 118, 118), -1)
+    clip, out = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    with av.open(str(clip), "w") as container:
+        stream = container.add_stream("ffv1", rate=25, width=320, height=180, pix_fmt="yuv420p")
+        frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+        container.mux(stream.encode(frame.reformat(format="yuv420p")))
+        container.mux(stream.encode(None))
+    look = {"effect": "color", "background": "#00ff00", "codec": "ffv1"}
+    bgsoft.render(clip, out, preset=preset, model=model, **look)
+    with av.open(str(out)) as container:
+        made = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    gap, doubt = (made[y, x].astype(int) for x, y in (GAP, DOUBT))
+    assert gap[1] > 200 > 60 > gap[0]
+    assert np.ptp(doubt) < 12
