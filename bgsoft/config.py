@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bgsoft.errors import ConfigError
+from bgsoft.hide.settings import HideConfig, HideShape, HideStyle
 from bgsoft.setting import check_ranges, setting
 from bgsoft.suggest import network_address
 
@@ -29,6 +30,9 @@ __all__ = [
     "EncodeConfig",
     "FaceConfig",
     "FaceMode",
+    "HideConfig",
+    "HideShape",
+    "HideStyle",
     "InferBackend",
     "Looks",
     "MatteConfig",
@@ -460,6 +464,7 @@ class RenderConfig:
     effect: EffectConfig = _section(EffectConfig, "Look")
     segment: SegmentConfig = _section(SegmentConfig, "Model")
     face: FaceConfig = _section(FaceConfig, "Faces")
+    hide: HideConfig = _section(HideConfig, "Faces")
     matte: MatteConfig = _section(MatteConfig, "Edge of the person")
     encode: EncodeConfig = _section(EncodeConfig, "Output")
     backends: BackendConfig = _section(BackendConfig, "Machine")
