@@ -530,6 +530,11 @@ class RenderConfig:
             raise ConfigError("--matte-out and the output are the same file")
 
     @property
+    def hides(self) -> bool:
+        """Whether anything in the picture is made unrecognisable."""
+        return self.face.mode is FaceMode.ANONYMIZE or bool(self.hide.regions)
+
+    @property
     def videos(self) -> tuple[Path, ...]:
         """The videos that are written, the output first."""
         return (self.output,) if self.matte_out is None else (self.output, self.matte_out)

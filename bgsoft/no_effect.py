@@ -87,7 +87,7 @@ REASONS: Mapping[str, Reason] = {
         "--face anonymize",
     ),
     "nothing hidden": Reason(
-        lambda config: config.face.mode is not FaceMode.ANONYMIZE and not config.hide.regions,
+        lambda config: not config.hides,
         "--face {face.mode}",
         "--face anonymize or a --hide",
     ),
