@@ -25,6 +25,7 @@ def imported(module: Path) -> set[str]:
         ("cuda", STAGES | ABOVE | {"infer", "media", "models"}),
         ("kernels", STAGES | ABOVE | {"infer", "media", "models", "cuda"}),
         ("infer", STAGES | ABOVE | {"media"}),
+        ("hide", STAGES | ABOVE | {"infer", "models"}),
         ("media", STAGES | ABOVE | {"infer", "models", "cuda"}),
         ("pipeline", ABOVE - {"pipeline"}),
     ],
