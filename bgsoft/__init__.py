@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from bgsoft import errors
     from bgsoft.api import render
     from bgsoft.chunks.run import render_config
-    from bgsoft.config import RenderConfig
     from bgsoft.errors import BgsoftError
     from bgsoft.report import Event, Progress, RenderReport
+    from bgsoft.settings.config import RenderConfig
 
 _HOME = {
     "BgsoftError": ("bgsoft.errors", "BgsoftError"),
     "Event": ("bgsoft.report", "Event"),
     "Progress": ("bgsoft.report", "Progress"),
-    "RenderConfig": ("bgsoft.config", "RenderConfig"),
+    "RenderConfig": ("bgsoft.settings.config", "RenderConfig"),
     "RenderReport": ("bgsoft.report", "RenderReport"),
     "render": ("bgsoft.api", "render"),
     "render_config": ("bgsoft.chunks.run", "render_config"),

@@ -1,6 +1,7 @@
 """The Python interface: one call that takes what the command line takes.
 
-``scripts/make_keywords.py`` writes the settings among its keywords, from :mod:`bgsoft.config`.
+``scripts/make_keywords.py`` writes the settings among its keywords, from
+:mod:`bgsoft.settings.config`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from bgsoft import config
 from bgsoft.chunks.run import render_config
 from bgsoft.errors import BgsoftError
-from bgsoft.options import OPTIONS, in_keywords, settings_from_options
-from bgsoft.presets import DEFAULT_PRESET, build_config
+from bgsoft.rendering.configure import build_config
 from bgsoft.report import Event, Progress, RenderReport
+from bgsoft.settings import config
+from bgsoft.settings.options import OPTIONS, in_keywords, settings_from_options
+from bgsoft.settings.presets import DEFAULT_PRESET
 
 FilePath: TypeAlias = str | PathLike[str]
 Off: TypeAlias = Literal["off", "none", "auto"]

@@ -1,7 +1,7 @@
 """The one in-memory picture layout that every stage shares: semi-planar 4:2:0.
 
 A frame lives either on the host (NumPy arrays) or on one CUDA device (CuPy arrays). Its planes
-belong to a slot of a preallocated ring (:mod:`bgsoft.pipeline.ring`), so they are overwritten once
+belong to a slot of a preallocated ring (:mod:`bgsoft.ring`), so they are overwritten once
 the frame has been released.
 """
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bgsoft.closing import Closing
 from bgsoft.errors import DiskFullError, OutputError
-from bgsoft.suggest import network_address
+from bgsoft.suggestions import network_address
 
 _MAX_NAME_BYTES = 255
 _TOKEN_CHARS = 8

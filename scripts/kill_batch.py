@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.batch.kill import kill_and_resume
+from tests.unit.batch.kill import kill_and_resume
 
 FRAMES = 60
 

@@ -1,4 +1,4 @@
-"""Write the keywords of ``bgsoft.render``, with their types and help, from ``bgsoft.config``.
+"""Write the keywords of ``bgsoft.render``, with types and help, from ``bgsoft.settings.config``.
 
 So editors and type checkers know them without running anything. Run it after a change to a setting;
 with ``--check`` it only says whether that was forgotten.
@@ -12,7 +12,7 @@ import textwrap
 from enum import StrEnum
 from pathlib import Path
 
-from bgsoft.options import OPTIONS, TEXTS, Option, field_type, in_keywords
+from bgsoft.settings.options import OPTIONS, TEXTS, Option, field_type, in_keywords
 
 API = Path(__file__).parents[1] / "bgsoft" / "api.py"
 WIDTH = 100

@@ -32,14 +32,14 @@ from typing import Any
 
 from bgsoft.bench.floor import render_part
 from bgsoft.chunks.plan import divide, lead_frames, read_frames
-from bgsoft.config import RenderConfig
 from bgsoft.decode.base import PtsRange
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.environment import worker_environment
 from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.task import Finished, TaskContext
 from bgsoft.media.probe import probe
-from bgsoft.presets import build_config
+from bgsoft.rendering.configure import build_config
+from bgsoft.settings.config import RenderConfig
 
 
 @dataclass(frozen=True)

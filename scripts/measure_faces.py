@@ -55,9 +55,9 @@ from bgsoft.face.detect import Detections
 from bgsoft.face.finder import FaceFinder, FinderSettings, _Looks
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.frame import Frame, FrameFormat
-from bgsoft.pipeline.ring import FrameRing
-from bgsoft.preview import frame_to_bgr
-from bgsoft.stages import host_planes
+from bgsoft.rendering.build import host_planes
+from bgsoft.rendering.preview import frame_to_bgr
+from bgsoft.ring import FrameRing
 
 STILL_FRAMES, STILL_SKIP, GRAIN = 90, 30, 1.5
 SLOW_MOTION = 0.005

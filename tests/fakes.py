@@ -11,7 +11,7 @@ import numpy as np
 
 from bgsoft.decode.base import Decoder, DecodeStats
 from bgsoft.frame import Frame, FrameFormat, Planes
-from bgsoft.pipeline.ring import FrameRing
+from bgsoft.ring import FrameRing
 
 FORMAT = FrameFormat(width=8, height=6)
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Matte, PixelLayout, Planes
+from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 Array = NDArray[Any]

@@ -12,7 +12,6 @@ import av
 import numpy as np
 from av.video.frame import VideoFrame
 
-from bgsoft.config import EncodeConfig
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
@@ -20,6 +19,7 @@ from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
+from bgsoft.settings.config import EncodeConfig
 from tests.fakes import host_planes
 from tests.synthetic import Plane, chroma_pictures, luma_picture
 

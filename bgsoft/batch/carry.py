@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from bgsoft.chunks.tasks import PlanRender, RenderWhole
-from bgsoft.config import RenderConfig
 from bgsoft.errors import BgsoftError, DiskFullError, WorkerDiedError
 from bgsoft.jobs.link import Link, private_folder
 from bgsoft.jobs.task import TaskContext
 from bgsoft.models.catalog import is_model_file
-from bgsoft.rendering import inputs_of, plain_settings
+from bgsoft.rendering.session import inputs_of, plain_settings
 from bgsoft.report import Event, RenderReport
+from bgsoft.settings.config import RenderConfig
 
 
 def render_elsewhere(config: RenderConfig, link: Link, context: TaskContext) -> object:
@@ -23,7 +23,7 @@ def render_elsewhere(config: RenderConfig, link: Link, context: TaskContext) -> 
         The RenderReport; or what leads to it, where all is seen and it is to be in parts.
 
     Raises:
-        BgsoftError: As :func:`bgsoft.rendering.render_config`.
+        BgsoftError: As :func:`bgsoft.rendering.session.render_config`.
         WorkerDiedError: This machine has no room for copies; another one may have.
     """
     places: dict[Path, Path] = {}

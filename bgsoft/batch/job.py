@@ -13,12 +13,13 @@ from typing import Any
 
 from bgsoft.batch.find import Found
 from bgsoft.batch.names import expand
-from bgsoft.config import RenderConfig
 from bgsoft.errors import ConfigError
 from bgsoft.jobs.task import Followup, TaskContext
 from bgsoft.media.containers import container_for
-from bgsoft.options import TOP
-from bgsoft.presets import Layer, build_config
+from bgsoft.rendering.configure import build_config
+from bgsoft.settings.config import RenderConfig
+from bgsoft.settings.options import TOP
+from bgsoft.settings.presets import Layer
 
 _BESIDE = ("matte_out", "face_data", "trace")
 """Settings that name a file beside the output: they are templates here."""
@@ -76,8 +77,8 @@ class Planner:
         folder: Where the outputs go.
         name: Template of their names.
         preset: Name or file of the preset.
-        flags: As for :func:`bgsoft.presets.build_config`; those that name a file beside the output
-            are templates.
+        flags: As for :func:`bgsoft.rendering.configure.build_config`; those that name a file
+            beside the output are templates.
         numbers: Those of files that have one already.
 
     Raises:

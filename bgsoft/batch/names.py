@@ -8,7 +8,7 @@ from pathlib import Path
 from bgsoft.batch.find import Found
 from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
-from bgsoft.suggest import did_you_mean
+from bgsoft.suggestions import did_you_mean
 
 
 def expand(template: str, found: Found, index: int) -> Path:

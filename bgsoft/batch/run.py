@@ -17,13 +17,13 @@ from bgsoft import __version__
 from bgsoft.batch.job import BatchJob, Divided
 from bgsoft.batch.state import Entry, FileState, State, signature
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.part import finds_first
 from bgsoft.chunks.progress import PartsProgress
 from bgsoft.chunks.run import after_failure
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, RenderCancelledError
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Retrying, Started, Told
 from bgsoft.outputs import made_folders, remove_leftovers, write_whole
+from bgsoft.rendering.part import finds_first
 from bgsoft.report import Event, Progress, RenderReport
 
 _POLL_SECONDS = 0.2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bgsoft.backends import may_use_gpu
-from bgsoft.config import BackendConfig
 from bgsoft.cuda.driver import driver_problem
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
+from bgsoft.rendering.backends import may_use_gpu
+from bgsoft.settings.config import BackendConfig
 from bgsoft.workers import usable_cores
 
 _LEAST_BY_CORES = 2

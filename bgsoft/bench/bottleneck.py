@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bgsoft.config import EncodeConfig
+from bgsoft.settings.config import EncodeConfig
 
 _BUSY = 0.85
 """A thread that is busy for so much of the time has no slack worth naming."""

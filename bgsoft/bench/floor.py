@@ -18,16 +18,15 @@ from typing import Any
 
 import cv2
 
-from bgsoft.cli.console import Console
-from bgsoft.cli.exitcodes import exit_code, one_line
-from bgsoft.config import RenderConfig
 from bgsoft.decode.base import DecodeSettings, PtsRange
+from bgsoft.exitcodes import exit_code, one_line
 from bgsoft.frame import Frame
 from bgsoft.models.catalog import resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.runner import Pipeline
-from bgsoft.presets import build_config
-from bgsoft.stages import StageBuilder
+from bgsoft.rendering.build import StageBuilder
+from bgsoft.rendering.configure import build_config
+from bgsoft.settings.config import RenderConfig
 
 
 class _NoPicture:
@@ -106,9 +105,9 @@ def main(argv: list[str]) -> int:
         )
         made = render_part(part, config)
     except Exception as exc:
-        Console().error(one_line(exc))
+        print(f"bgsoft: error: {one_line(exc)}", file=sys.stderr)
         return exit_code(exc)
-    Console().out(json.dumps(made))
+    print(json.dumps(made))
     return 0
 
 

@@ -12,12 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bgsoft.backends import STAGES, chosen_gpu
 from bgsoft.bench.bottleneck import find_bottleneck
 from bgsoft.bench.process import Run, preset_text, run_process, run_render
 from bgsoft.compare.pictures import compare_pictures
 from bgsoft.compare.vmaf import ask_ffmpeg, ffmpeg_executables
-from bgsoft.config import (
+from bgsoft.cuda.driver import driver_problem
+from bgsoft.encode.base import PictureKind
+from bgsoft.encode.codecs import choose_encoder
+from bgsoft.errors import BackendUnavailableError, BgsoftError
+from bgsoft.media.containers import container_for
+from bgsoft.media.info import VideoInfo
+from bgsoft.rendering.backends import STAGES, chosen_gpu
+from bgsoft.settings.config import (
     CompositeBackend,
     DecodeBackend,
     EncodeBackend,
@@ -25,12 +31,6 @@ from bgsoft.config import (
     Precision,
     RenderConfig,
 )
-from bgsoft.cuda.driver import driver_problem
-from bgsoft.encode.base import PictureKind
-from bgsoft.encode.codecs import choose_encoder
-from bgsoft.errors import BackendUnavailableError, BgsoftError
-from bgsoft.media.containers import container_for
-from bgsoft.media.info import VideoInfo
 
 
 class Phase(NamedTuple):

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bgsoft.cli.exitcodes import ExitCode, error_of
-from bgsoft.config import RenderConfig
-from bgsoft.options import SECTIONS
-from bgsoft.presets import Preset, as_toml
+from bgsoft.exitcodes import ExitCode, error_of
+from bgsoft.settings.config import RenderConfig
+from bgsoft.settings.options import SECTIONS
+from bgsoft.settings.presets import Preset, as_toml
 
 _STOPPED = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, -signal.SIGINT, -signal.SIGTERM)
 

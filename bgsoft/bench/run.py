@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft import __version__
-from bgsoft.backends import chosen_gpu
 from bgsoft.bench import baseline as baselines
 from bgsoft.bench.phases import measure_phases
-from bgsoft.config import RenderConfig
+from bgsoft.diagnose.machine import hardware
 from bgsoft.errors import ConfigError
-from bgsoft.machine import hardware
 from bgsoft.media.probe import probe
-from bgsoft.presets import Layer, build_config
+from bgsoft.rendering.backends import chosen_gpu
+from bgsoft.rendering.configure import build_config
+from bgsoft.settings.config import RenderConfig
+from bgsoft.settings.presets import Layer
 from bgsoft.workers import usable_cores
 
 _SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bgsoft.chunks.part import PartResult
 from bgsoft.face.base import Box, RecordedFrame, box_overlap
 from bgsoft.face.recorded import read_faces
+from bgsoft.rendering.part import PartResult
 
 _SAME_FACE = 0.5
 """Faces of one frame, found on the way from two places, are the same from this overlap on."""

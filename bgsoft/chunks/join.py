@@ -20,9 +20,7 @@ from av.video.stream import VideoStream
 
 from bgsoft.chunks.faces import joined_faces
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.part import PartResult, finds_first
 from bgsoft.chunks.report import joined_report
-from bgsoft.config import RenderConfig
 from bgsoft.errors import RenderCancelledError, VerificationError
 from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.media.info import VideoInfo
@@ -31,8 +29,10 @@ from bgsoft.media.probe import probe
 from bgsoft.media.source import open_input, read_packets
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.runner import check_pts
-from bgsoft.rendering import open_target
+from bgsoft.rendering.part import PartResult, finds_first
+from bgsoft.rendering.session import open_target
 from bgsoft.report import AudioReport, Event, RenderReport
+from bgsoft.settings.config import RenderConfig
 
 
 class UnfitError(Exception):

@@ -42,9 +42,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bgsoft.backends import may_use_gpu
-from bgsoft.chunks.part import Part, finds_first
-from bgsoft.config import RenderConfig
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.reader import NOT_SEEKABLE
@@ -54,7 +51,10 @@ from bgsoft.media.source import read_packets
 from bgsoft.media.splice import FORWARD_SECONDS
 from bgsoft.models.catalog import read_spec
 from bgsoft.pipeline.picture import BACKGROUND_RENEWAL, RENEWAL
+from bgsoft.rendering.backends import may_use_gpu
+from bgsoft.rendering.part import Part, finds_first
 from bgsoft.segment.families import FAMILIES
+from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import usable_cores
 
 _MOST_FRAMES, _MOST_FRAMES_ON_GPU = 24 * RENEWAL, 192 * RENEWAL

@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 from bgsoft.chunks.faces import joined_ids
-from bgsoft.chunks.part import PartResult
-from bgsoft.config import RenderConfig
-from bgsoft.rendering import damage_text, plain_settings
+from bgsoft.rendering.part import PartResult
+from bgsoft.rendering.session import damage_text, plain_settings
 from bgsoft.report import Event, PartReport, RenderReport
+from bgsoft.settings.config import RenderConfig
 
 
 def joined_report(

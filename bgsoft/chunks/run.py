@@ -9,10 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.part import finds_first
 from bgsoft.chunks.progress import PartsProgress
 from bgsoft.chunks.tasks import JoinParts, RenderFound, RenderPart
-from bgsoft.config import RenderConfig
 from bgsoft.errors import (
     BgsoftError,
     OutputError,
@@ -25,12 +23,14 @@ from bgsoft.jobs.environment import worker_environment
 from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.task import Finished, Followup, Retrying, TaskContext, Told
 from bgsoft.jobs.worker import TaskError
+from bgsoft.rendering.part import finds_first
 from bgsoft.report import Event, Progress, RenderReport
+from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import usable_cores
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from bgsoft.chunks.part import Part
+    from bgsoft.rendering.part import Part
 
 _LEAST_CORES = 4
 """From which on videos are rendered in parts without being asked for."""
@@ -79,7 +79,7 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
         workers: How many parts may be rendered side by side; None: as many as fit this machine.
 
     Raises:
-        BgsoftError: As :func:`bgsoft.rendering.render_config`, as far as that shows without
+        BgsoftError: As :func:`bgsoft.rendering.session.render_config`, as far as that shows without
             rendering.
     """
     started = time.time()
@@ -119,7 +119,7 @@ def plan_render(config: RenderConfig, workers: int | None = None) -> Plan | Whol
     assert not isinstance(parts, str)
     from bgsoft.chunks.join import open_joined_data
     from bgsoft.outputs import AtomicOutput, made_folders
-    from bgsoft.rendering import check_beside, inputs_of
+    from bgsoft.rendering.session import check_beside, inputs_of
 
     check_beside(config)
     folder = WorkFolder(config.output)
@@ -156,10 +156,10 @@ def render_config(
         What was done.
 
     Raises:
-        BgsoftError: As :func:`bgsoft.rendering.render_config`; or WorkerDiedError, where a process
-            that renders a part was killed twice.
+        BgsoftError: As :func:`bgsoft.rendering.session.render_config`; or WorkerDiedError, where
+            a process that renders a part was killed twice.
     """
-    from bgsoft.rendering import render_config as render_whole
+    from bgsoft.rendering.session import render_config as render_whole
 
     try:
         plan = plan_render(config)

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.part import finds_first
 from bgsoft.chunks.progress import SearchProgress
-from bgsoft.config import RenderConfig
 from bgsoft.errors import BgsoftError, OutputError
 from bgsoft.jobs.task import Followup, Task, TaskContext
+from bgsoft.rendering.part import finds_first
 from bgsoft.report import Event, Progress
+from bgsoft.settings.config import RenderConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bgsoft.chunks.join import UnfitError
-    from bgsoft.chunks.part import Part
+    from bgsoft.rendering.part import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class RenderWhole:
         return self
 
     def run(self, context: TaskContext) -> object:
-        from bgsoft.rendering import render_config
+        from bgsoft.rendering.session import render_config
 
         threads = self.threads or self.config.backends.threads or context.threads
         config = replace(_placed(self.config, context, threads), chunks=1)
@@ -83,7 +83,7 @@ class RenderPart:
     def run(self, context: TaskContext) -> object:
         from bgsoft.chunks.faces import joined_faces
         from bgsoft.face.recorded import RecordedFaces
-        from bgsoft.rendering import render_part
+        from bgsoft.rendering.session import render_part
 
         config = self.config
         folder = WorkFolder(config.output)

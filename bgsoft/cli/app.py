@@ -13,7 +13,7 @@ import typer
 
 from bgsoft.cli import batch, bench, compare, doctor, models, presets, preview, render
 from bgsoft.cli.console import Console
-from bgsoft.cli.exitcodes import ExitCode, exit_code, one_line
+from bgsoft.exitcodes import ExitCode, exit_code, one_line
 
 _EPILOG = (
     "Exit codes: 0 ok, 1 a render failed or a comparison missed its limits, 2 usage or"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bgsoft.cli import flags
-from bgsoft.options import OPTIONS, TOP
+from bgsoft.settings.options import OPTIONS, TOP
 
 _files = partial(flags.option, panel="Files")
 _work = partial(flags.option, panel="Work")
@@ -138,7 +138,6 @@ def batch(
     """
     from contextlib import ExitStack
 
-    from bgsoft.backends import STAGES
     from bgsoft.batch.find import find, read_list
     from bgsoft.batch.job import Planner
     from bgsoft.batch.run import Batch, agree
@@ -147,19 +146,20 @@ def batch(
     from bgsoft.batch.workers import default_workers, read_gpus
     from bgsoft.cli.batch_view import make_batch_view
     from bgsoft.cli.console import Console, traceback_on_error
-    from bgsoft.cli.exitcodes import ExitCode, one_line
     from bgsoft.cli.progress import read_progress
     from bgsoft.cli.signals import StopSignals
     from bgsoft.errors import ConfigError, OpenError
+    from bgsoft.exitcodes import ExitCode, one_line
     from bgsoft.infer.providers import require_runtime
     from bgsoft.jobs.driver import Driver, stall_limit
     from bgsoft.jobs.environment import worker_environment
     from bgsoft.jobs.pool import Pool
     from bgsoft.jobs.ray import RayExecutor, check_address
     from bgsoft.jobs.task import Executor
-    from bgsoft.options import settings_from_options
     from bgsoft.outputs import check_target, made_folders
-    from bgsoft.setting import parse_seconds
+    from bgsoft.rendering.backends import STAGES
+    from bgsoft.settings.options import settings_from_options
+    from bgsoft.settings.setting import parse_seconds
 
     console = Console()
     with traceback_on_error(verbose), ExitStack() as stack:

@@ -13,7 +13,6 @@ from bgsoft.batch.job import BatchJob
 from bgsoft.batch.run import BatchView, Summary
 from bgsoft.batch.state import FileState
 from bgsoft.cli.console import Console
-from bgsoft.cli.exitcodes import exit_code, one_line
 from bgsoft.cli.progress import (
     ProgressKind,
     clock,
@@ -22,6 +21,7 @@ from bgsoft.cli.progress import (
     start_live,
     summary_line,
 )
+from bgsoft.exitcodes import exit_code, one_line
 from bgsoft.report import Event, Progress, RenderReport
 
 if TYPE_CHECKING:

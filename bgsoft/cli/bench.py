@@ -97,13 +97,13 @@ def bench(
     import sys
 
     from bgsoft.cli.console import Console, traceback_on_error
-    from bgsoft.cli.exitcodes import ExitCode
+    from bgsoft.cli.plotting import check_plot
+    from bgsoft.cli.tables import terminal_text
     from bgsoft.errors import ConfigError
+    from bgsoft.exitcodes import ExitCode
     from bgsoft.infer.providers import require_runtime
-    from bgsoft.options import settings_from_options
     from bgsoft.outputs import check_target, made_folders, write_whole
-    from bgsoft.plotting import check_plot
-    from bgsoft.tables import terminal_text
+    from bgsoft.settings.options import settings_from_options
 
     console = Console()
     with traceback_on_error(verbose):
@@ -118,7 +118,7 @@ def bench(
         require_runtime()
         from bgsoft.bench.baseline import slower_than
         from bgsoft.bench.run import run_bench
-        from bgsoft.bench.tables import tables
+        from bgsoft.cli.bench_tables import tables
 
         results = run_bench(
             input,
@@ -136,7 +136,7 @@ def bench(
                 text = json.dumps(results, indent=1, default=str)
                 write_whole(json_file, "results", text + "\n")
             if plot is not None:
-                from bgsoft.bench.plot import write_bench_plot
+                from bgsoft.cli.bench_plot import write_bench_plot
 
                 write_bench_plot(results, plot)
         if not quiet:

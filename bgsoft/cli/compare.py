@@ -69,19 +69,19 @@ def compare(
     needs an ffmpeg with libvmaf (pip install '.[quality]').
     """
     from bgsoft.cli.console import Console, traceback_on_error
-    from bgsoft.cli.exitcodes import ExitCode
-    from bgsoft.options import parse_choice
+    from bgsoft.exitcodes import ExitCode
     from bgsoft.outputs import check_target, made_folders
+    from bgsoft.settings.options import parse_choice
 
     console = Console()
     with traceback_on_error(verbose):
+        from bgsoft.cli.compare_tables import checks_table, pictures_table, write_comparison_plot
+        from bgsoft.cli.plotting import check_plot
+        from bgsoft.cli.tables import terminal_text
         from bgsoft.compare.compare import Limits
         from bgsoft.compare.compare import compare as run
         from bgsoft.compare.pictures import Region
-        from bgsoft.compare.tables import checks_table, pictures_table, write_comparison_plot
         from bgsoft.errors import ConfigError
-        from bgsoft.plotting import check_plot
-        from bgsoft.tables import terminal_text
 
         region = parse_choice(Region, mask_region or Region.FOREGROUND, "--mask-region")
         if mask_region is not None and mask is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,15 +10,22 @@ import typer
 from bgsoft.cli import flags
 
 if TYPE_CHECKING:
-    from bgsoft.doctor import DoctorReport
+    from bgsoft.cli.console import Console
+    from bgsoft.diagnose.doctor import DoctorReport
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    app.command(epilog=flags.examples("doctor", "doctor --json", "doctor --require-gpu"))(doctor)
+    app.command(epilog=flags.examples("doctor", "doctor --full", "doctor --require-gpu"))(doctor)
 
 
 def doctor(
+    full: Annotated[
+        bool,
+        flags.option(
+            "Also try every codec, model and combination of backends, for some minutes.", "--full"
+        ),
+    ] = False,
     as_json: Annotated[bool, flags.option("Print JSON for programs.", "--json")] = False,
     gpu: Annotated[
         int | None,
@@ -33,25 +41,32 @@ def doctor(
     """Check what works on this machine, and say how to mend the rest.
 
     Every backend is run for a moment. The exit code is 0 if a render works, on the GPU or the CPU;
-    with --require-gpu, if `bgsoft render --require-gpu` would.
+    with --require-gpu, if `bgsoft render --require-gpu` would. With --full it is 1 if anything
+    that is installed failed.
     """
-    from bgsoft.backends import chosen_gpu
     from bgsoft.cli.console import Console
-    from bgsoft.cli.exitcodes import ExitCode
     from bgsoft.cuda.driver import show_only
-    from bgsoft.doctor import examine
+    from bgsoft.diagnose.doctor import examine
+    from bgsoft.exitcodes import ExitCode
+    from bgsoft.rendering.backends import chosen_gpu
 
     console = Console()
     if gpu is not None:
         show_only(gpu)
     report = examine(chosen_gpu(gpu))
+    if not as_json:
+        for line in _lines(report):
+            console.out(line)
+    if full:
+        _try_everything(report, chosen_gpu(gpu), None if as_json else console)
     if as_json:
         import json
 
         console.out(json.dumps(report.to_dict(), indent=2))
-    else:
-        for line in _lines(report):
-            console.out(line)
+    failed = [row for row in report.full if row.status == "FAIL"]
+    if failed:
+        console.error(f"{len(failed)} of {len(report.full)} checks failed: {failed[0].detail}")
+        return ExitCode.RENDER_FAILED
     if report.problems:
         console.error(f"a render would not work: {report.problems[0]}")
         return ExitCode.UNAVAILABLE
@@ -59,6 +74,22 @@ def doctor(
         console.error(f"a render on the GPU would not work: {report.gpu_problems[0]}")
         return ExitCode.UNAVAILABLE
     return ExitCode.OK
+
+
+def _try_everything(report: DoctorReport, gpu: int, console: Console | None) -> None:
+    """Fill in ``report.full``, and print each row as it comes."""
+    from bgsoft.diagnose.full import GROUPS, run_group
+
+    for group in GROUPS:
+        if console is not None:
+            console.out(group)
+        for row in run_group(group, gpu):
+            report.full.append(row)
+            if console is not None:
+                console.out(f"  {row.status}  {row.name:<40} {row.detail}")
+    if console is not None:
+        count = Counter(row.status for row in report.full)
+        console.out(f"{count['pass']} passed, {count['FAIL']} failed, {count['skip']} skipped")
 
 
 def _lines(report: DoctorReport) -> list[str]:

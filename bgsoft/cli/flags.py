@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bgsoft.options import OPTIONS, TEXTS, Option, field_type
+from bgsoft.settings.options import OPTIONS, TEXTS, Option, field_type
 
 OUTPUT = OPTIONS["codec"].panel
 """Title above the flags of what is written."""
@@ -42,7 +42,7 @@ def examples(*commands: str) -> str:
 
 def complete_preset(incomplete: str) -> list[str]:
     """Names of presets that begin so, for the shell."""
-    from bgsoft.presets import list_presets
+    from bgsoft.settings.presets import list_presets
 
     return [path.stem for path in list_presets() if path.stem.startswith(incomplete)]
 
@@ -86,7 +86,8 @@ def with_settings(command: Callable[..., int], names: Iterable[str]) -> Callable
     """Give a command the flags of settings, which it takes as ``**settings``.
 
     They come after its ``preset``, and hold None where they are not given, so that a preset shows
-    through. Their values are text: :func:`bgsoft.options.settings_from_options` reads them.
+    through. Their values are text, read by
+    :func:`bgsoft.settings.options.settings_from_options`.
     """
     signature = inspect.signature(command, eval_str=True)
     *own, _ = signature.parameters.values()

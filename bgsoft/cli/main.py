@@ -21,12 +21,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program.
 
     Returns:
-        The exit code (:class:`bgsoft.cli.exitcodes.ExitCode`). Every failure has printed exactly
+        The exit code (:class:`bgsoft.exitcodes.ExitCode`). Every failure has printed exactly
         one line on stderr.
     """
     from bgsoft.cli.app import execute
     from bgsoft.cli.console import Console, open_standard_streams
-    from bgsoft.cli.exitcodes import ExitCode
+    from bgsoft.exitcodes import ExitCode
 
     open_standard_streams()
     console = Console()

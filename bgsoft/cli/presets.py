@@ -27,7 +27,7 @@ def list_() -> int:
     """List the presets by name."""
     from bgsoft.cli.console import Console
     from bgsoft.errors import PresetError
-    from bgsoft.presets import list_presets, load_preset, user_folder
+    from bgsoft.settings.presets import list_presets, load_preset, user_folder
 
     console = Console()
     for path in list_presets():
@@ -56,7 +56,7 @@ def show(
 ) -> int:
     """Show a preset's file; copy it to make your own."""
     from bgsoft.cli.console import Console
-    from bgsoft.presets import as_toml, load_preset
+    from bgsoft.settings.presets import as_toml, load_preset
 
     preset = load_preset(name)
     console = Console()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bgsoft.cli import flags
-from bgsoft.options import OPTIONS
+from bgsoft.settings.options import OPTIONS
 
 _EPILOG = flags.examples(
     "preview in.mp4 look.png", "preview in.mp4 look.png --at 1:12 --preset studio --faces"
@@ -57,9 +57,9 @@ def preview(
     """
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.infer.providers import require_runtime
-    from bgsoft.options import settings_from_options
-    from bgsoft.presets import build_config
-    from bgsoft.setting import parse_seconds
+    from bgsoft.rendering.configure import build_config
+    from bgsoft.settings.options import settings_from_options
+    from bgsoft.settings.setting import parse_seconds
 
     console = Console()
     with traceback_on_error(verbose):
@@ -73,7 +73,7 @@ def preview(
         )
         at_seconds = parse_seconds(at, "--at") if at is not None else None
         require_runtime()
-        from bgsoft.preview import write_preview
+        from bgsoft.rendering.preview import write_preview
 
         result = write_preview(config, at_seconds, faces=faces)
     if not quiet:

@@ -14,11 +14,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.cli.console import Console, rich_console
-from bgsoft.cli.exitcodes import ExitCode, one_line
-from bgsoft.config import DEFAULT_STRENGTH_PCT, LENGTH_EFFECTS, EffectKind, RenderConfig
 from bgsoft.errors import ConfigError
-from bgsoft.options import parse_choice
+from bgsoft.exitcodes import ExitCode, one_line
 from bgsoft.report import Event, Progress, RenderReport
+from bgsoft.settings.config import DEFAULT_STRENGTH_PCT, LENGTH_EFFECTS, EffectKind, RenderConfig
+from bgsoft.settings.options import parse_choice
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

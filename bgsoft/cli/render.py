@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bgsoft.cli import flags
-from bgsoft.options import OPTIONS
+from bgsoft.settings.options import OPTIONS
 
 _EPILOG = (
     "Lengths are percent of the frame height: 4K looks like 1080p. stdin is never read.\n\n"
@@ -50,15 +50,15 @@ def render(
 
     Frames, timestamps, sound, subtitles and colours stay as they are.
     """
-    from bgsoft.backends import may_use_gpu
     from bgsoft.cli.console import Console, traceback_on_error
-    from bgsoft.cli.exitcodes import exit_code
     from bgsoft.cli.progress import make_view, read_progress
     from bgsoft.cli.signals import StopSignals
     from bgsoft.cuda.driver import cuda_number, open_context, show_only
     from bgsoft.errors import RenderCancelledError
-    from bgsoft.options import settings_from_options
-    from bgsoft.presets import build_config
+    from bgsoft.exitcodes import exit_code
+    from bgsoft.rendering.backends import may_use_gpu
+    from bgsoft.rendering.configure import build_config
+    from bgsoft.settings.options import settings_from_options
     from bgsoft.startup import Parts, logged, span
 
     console = Console()

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any, Self
 
 from bgsoft.cli.console import Console
-from bgsoft.cli.exitcodes import ExitCode
+from bgsoft.exitcodes import ExitCode
 
 
 class StopSignals:

@@ -11,7 +11,7 @@ from bgsoft.compare.result import Check, Comparison, Pictures
 from bgsoft.compare.structure import structure_checks, time_checks
 from bgsoft.compare.vmaf import Ffmpeg, find_ffmpeg
 from bgsoft.errors import BackendUnavailableError, ConfigError
-from bgsoft.machine import library_versions
+from bgsoft.versions import library_versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

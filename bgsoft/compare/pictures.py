@@ -21,7 +21,7 @@ from bgsoft.compare.vmaf import VMAF_MODEL, Ffmpeg, PlanarPicture, VmafScorer
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import Frame, FrameFormat, Planes
-from bgsoft.pipeline.ring import FrameRing
+from bgsoft.ring import FrameRing
 
 _PLANES = ("y", "cb", "cr")
 

@@ -21,7 +21,7 @@ class Compositor(Protocol):
 
         Where alpha is 255, a frame's samples stay bit for bit as they were. Where the background is
         replaced, partly transparent samples get the foreground's colour first; with
-        :attr:`bgsoft.config.EffectKind.ALPHA` that is all they get.
+        :attr:`bgsoft.settings.config.EffectKind.ALPHA` that is all they get.
 
         Args:
             frames: In presentation order; luma and chroma are overwritten.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bgsoft.analysis.cpu import Samples
 from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, FrameFormat
-from bgsoft.suggest import did_you_mean
+from bgsoft.suggestions import did_you_mean
 
 Floats = NDArray[np.float32]
 

@@ -17,8 +17,8 @@ from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.composite.plate import CutoutBackground, DimBackground, color_plate, image_plate
 from bgsoft.composite.upsample import HeldCells
-from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.settings.config import EffectConfig, EffectKind
 from bgsoft.workers import Workers
 
 

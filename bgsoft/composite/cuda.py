@@ -28,10 +28,10 @@ from bgsoft.composite.cuda_plate import (
 )
 from bgsoft.composite.foreground import REPLACING
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
-from bgsoft.config import EffectConfig, EffectKind
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.settings.config import EffectConfig, EffectKind
 
 _THREAD_COLUMNS, _THREAD_ROWS = 8, 2
 """Luma samples of one thread of the blending kernels."""

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cpu import Samples, halve
-from bgsoft.config import EffectKind
 from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.settings.config import EffectKind
 
 REPLACING = (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO, EffectKind.ALPHA)
 """Effects after which nothing may remain of the old background. Others make theirs of it."""

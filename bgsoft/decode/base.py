@@ -9,8 +9,8 @@ from typing import Protocol, Self
 
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
-from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
+from bgsoft.ring import FrameRing
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.splice import BACKWARD_SECONDS, FORWARD_SECONDS
-from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
+from bgsoft.ring import FrameRing
 
 _MAX_HELD = 16
 """Leading pictures without a timestamp that are held back until one has one."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bgsoft.config import Codec, EncodeConfig
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.hdr import hdr_parameters
 from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
+from bgsoft.settings.config import Codec, EncodeConfig
 
 _QP_TO_LAMBDA = 118
 """FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` in one step of ``qscale``."""

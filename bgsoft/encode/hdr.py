@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from bgsoft.config import Codec
 from bgsoft.frame import MasteringDisplay
 from bgsoft.media.info import VideoInfo
+from bgsoft.settings.config import Codec
 
 # SMPTE ST 2086 as coded in H.264 and H.265 (ITU-T H.265, D.3.28): chromaticities in units of
 # 0.00002, luminances in units of 0.0001 cd/m².

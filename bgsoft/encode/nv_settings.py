@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from bgsoft.config import Codec, EncodeConfig
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import checked_quality, choose_codec, codec_label, source_depth
 from bgsoft.encode.hdr import sei_messages
@@ -19,6 +18,7 @@ from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import ColorInfo
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
+from bgsoft.settings.config import Codec, EncodeConfig
 
 GOP = 250
 """Frames from one key frame to the next, as x264 and x265 have it."""

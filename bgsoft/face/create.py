@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bgsoft.config import FaceConfig, FaceMode, RenderConfig
 from bgsoft.face.anonymize import LOOK_AHEAD
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder, FinderSettings
@@ -20,6 +19,7 @@ from bgsoft.hide.plan import HidePlan
 from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.report import Event
+from bgsoft.settings.config import FaceConfig, FaceMode, RenderConfig
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 from bgsoft.closing import Closing
-from bgsoft.config import FaceConfig, FaceMode
 from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.base import Box, Face, RecordedFrame
 from bgsoft.face.data import FaceDataWriter
@@ -21,6 +20,7 @@ from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
 from bgsoft.hide.plan import Hider
 from bgsoft.report import Event
+from bgsoft.settings.config import FaceConfig, FaceMode
 
 _MAX_LISTED = 1000
 """Missed frames that are listed; all are counted."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import Frame
 from bgsoft.hide.plan import LEAST_ALPHA, Ellipse, HidePlan, Patch, PatchPart, Place, Rectangle
-from bgsoft.hide.settings import HideStyle
+from bgsoft.settings.hide import HideStyle
 
 Samples = NDArray[Any]
 Floats = NDArray[np.float32]

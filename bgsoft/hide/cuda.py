@@ -13,8 +13,8 @@ import numpy as np
 
 from bgsoft.frame import Array, Frame
 from bgsoft.hide.plan import LEAST_ALPHA, MAX_CELLS, Ellipse, HidePlan, Patch, Place
-from bgsoft.hide.settings import HideStyle
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.settings.hide import HideStyle
 
 _STYLES = {HideStyle.BLUR: 0, HideStyle.PIXELATE: 1, HideStyle.SOLID: 2}
 """SMOOTH, MOSAIC and SOLID of ``bgsoft/kernels/hide.cu``."""

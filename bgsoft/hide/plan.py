@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple, Protocol, TypeAlias
 
-from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.frame import Frame, FrameFormat
-from bgsoft.hide.settings import HideShape, HideStyle
+from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.hide import HideShape, HideStyle
 
 CELLS_ACROSS = 5
 """Cells across an ellipse, which is wider than the face: eyes and mouth are a cell each or less.

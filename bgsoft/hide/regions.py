@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.hide.plan import HidePlan, Hider, Rectangle, whole_samples
-from bgsoft.hide.region import Region, parse_region
 from bgsoft.media.info import VideoInfo
 from bgsoft.report import Event
+from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.region import Region, parse_region
 from bgsoft.workers import Workers
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import cupy
 import onnxruntime as ort
 
-from bgsoft.config import Precision
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.errors import InferenceError, ModelError
 from bgsoft.infer.base import TENSOR_DTYPES, Network, States, WrappedNetwork
 from bgsoft.infer.providers import PROVIDERS, provider_options
 from bgsoft.infer.sessions import open_session
+from bgsoft.settings.config import Precision
 from bgsoft.startup import span
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bgsoft.config import Precision
 from bgsoft.errors import BackendUnavailableError, ModelError
 from bgsoft.infer.baking import bake
 from bgsoft.infer.base import Network, States, Wiring, WrappedNetwork
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.infer.warm import loaded
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.settings.config import Precision
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bgsoft.config import Precision
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.settings.config import Precision
 from bgsoft.startup import span
 
 PROVIDERS = {"tensorrt": "TensorrtExecutionProvider", "cuda": "CUDAExecutionProvider"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bgsoft.backends import may_use_gpu
-from bgsoft.config import BackendConfig
 from bgsoft.cuda.driver import driver_problem
 from bgsoft.cuda.mps import shared_gpus
+from bgsoft.rendering.backends import may_use_gpu
+from bgsoft.settings.config import BackendConfig
 
 
 @contextmanager

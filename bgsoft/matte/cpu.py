@@ -21,7 +21,6 @@ import numpy as np
 
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cpu import AreaReducer
-from bgsoft.config import MatteConfig, MatteStyle
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
 from bgsoft.matte.base import DirectMatte, MatteStage
 from bgsoft.matte.edge import ContourSmoother, GuidedFilter, contour_steps
@@ -36,6 +35,7 @@ from bgsoft.matte.mask import (
 from bgsoft.matte.obs import CpuObsMatte
 from bgsoft.matte.plan import STILL_VARIANCE, GuidedPlan, MattePlan, frame_contour
 from bgsoft.matte.steady import Steadier
+from bgsoft.settings.config import MatteConfig, MatteStyle
 from bgsoft.workers import Workers
 
 _DEEP_TO_BYTE = 1.0 / 256.0

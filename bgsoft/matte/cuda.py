@@ -18,7 +18,6 @@ import cupy
 import numpy as np
 
 from bgsoft.analysis.base import grid_factor, grid_shape
-from bgsoft.config import MatteConfig, MatteStyle
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
@@ -28,6 +27,7 @@ from bgsoft.matte.cuda_fine import CudaFineEdge
 from bgsoft.matte.cuda_mask import CudaGridState, CudaIslandFilter, CudaMaskFilter
 from bgsoft.matte.cuda_obs import CudaObsMatte
 from bgsoft.matte.plan import MattePlan, frame_contour
+from bgsoft.settings.config import MatteConfig, MatteStyle
 
 _STORE = 16
 """Pixels that one thread of ``enlarge_alpha`` writes."""

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.analysis.cuda_resize import resampling
-from bgsoft.config import MatteConfig
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.obs import ObsMask
 from bgsoft.matte.plan import ObsPlan
+from bgsoft.settings.config import MatteConfig
 
 _RUN = 32
 """Samples that one thread of the box filter makes."""

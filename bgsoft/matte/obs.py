@@ -29,10 +29,10 @@ import numpy as np
 
 from bgsoft.analysis.base import grid_factor
 from bgsoft.analysis.cpu import AreaReducer
-from bgsoft.config import MatteConfig
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.plan import ObsPlan
+from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
 
 

@@ -15,8 +15,8 @@ import cv2
 import numpy as np
 
 from bgsoft.analysis.base import grid_factor, grid_shape
-from bgsoft.config import MatteConfig, Refine
 from bgsoft.frame import Array, FrameFormat
+from bgsoft.settings.config import MatteConfig, Refine
 
 Shape = tuple[int, int]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bgsoft.config import Codec
 from bgsoft.errors import UnsupportedFormatError
+from bgsoft.settings.config import Codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from av.video.stream import VideoStream
 
 from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError
 from bgsoft.media.pyav import TAG_OPTIONS
-from bgsoft.suggest import network_address
+from bgsoft.suggestions import network_address
 
 RAW_STREAMS = ("h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu")
 """Demuxers of streams without a container: they have neither index nor timestamps."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bgsoft.config import Precision
 from bgsoft.errors import (
     BackendUnavailableError,
     ConfigError,
@@ -21,7 +20,8 @@ from bgsoft.errors import (
     ModelIntegrityError,
 )
 from bgsoft.models import cache
-from bgsoft.suggest import did_you_mean
+from bgsoft.settings.config import Precision
+from bgsoft.suggestions import did_you_mean
 
 _CATALOG = Path(__file__).with_name("catalog.toml")
 _EMBEDDED = Path(__file__).with_name("data")

@@ -20,8 +20,8 @@ from bgsoft.decode.base import Decoder, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.frame import Array, Frame, FrameFormat, Planes
 from bgsoft.media.info import VideoInfo
-from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event
+from bgsoft.ring import FrameRing
 
 _DECODER_SLOTS = 4
 """Slots between decoder and copy: one being decoded into, the others on their way."""

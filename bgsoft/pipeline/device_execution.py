@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import cupy
 
+from bgsoft.clock import StageClock
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Frame
-from bgsoft.pipeline.metrics import StageClock
 from bgsoft.pipeline.trace import TraceRecorder
 
 R = TypeVar("R")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import resource
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bgsoft.clock import StageClock
 from bgsoft.report import Progress
 
 if TYPE_CHECKING:
@@ -20,41 +20,6 @@ if TYPE_CHECKING:
 _INTERVAL_SECONDS = 0.1
 _WINDOW_SECONDS = 3.0
 """Frame rate and load shown are means over this long: steady, yet quick to follow a change."""
-
-
-@contextmanager
-def observed(observer: TraceRecorder | None, name: str, call: int = 0) -> Iterator[None]:
-    """Record a ``with`` block that is no stage's work, where there is a trace."""
-    with StageClock(name, observer, calls=call).measure():
-        yield
-
-
-@dataclass(slots=True)
-class StageClock:
-    """Busy time of one stage. One thread writes it; others may read."""
-
-    name: str = ""
-    observer: TraceRecorder | None = None
-    busy_ns: int = 0
-    """Wall time spent inside the stage, waiting for neighbours not included."""
-    calls: int = 0
-
-    @contextmanager
-    def measure(self) -> Iterator[None]:
-        """Add the time of a ``with`` block."""
-        started = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            ended = time.perf_counter_ns()
-            self.busy_ns += ended - started
-            if self.observer is not None:
-                self.observer.thread_span(self.name, started, ended, self.calls)
-            self.calls += 1
-
-    def ms_per(self, frames: int) -> float:
-        """Mean milliseconds a frame."""
-        return self.busy_ns / 1e6 / frames if frames else 0.0
 
 
 @dataclass(slots=True)

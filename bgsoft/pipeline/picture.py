@@ -14,12 +14,13 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from bgsoft.analysis.base import Reducer
+from bgsoft.clock import StageClock, observed
 from bgsoft.composite.base import Compositor
 from bgsoft.face.step import FaceStep, FoundFaces
 from bgsoft.frame import Array, Frame, Matte, Proxy
 from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage
-from bgsoft.pipeline.metrics import Metrics, StageClock, observed
+from bgsoft.pipeline.metrics import Metrics
 from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
 

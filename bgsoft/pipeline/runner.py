@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from bgsoft.clock import observed
 from bgsoft.decode.base import Decoder
 from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
 from bgsoft.frame import Frame
 from bgsoft.infer.warm import StageThread, daemon_thread, network_thread
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
-from bgsoft.pipeline.metrics import Metrics, observed
-from bgsoft.pipeline.ring import FrameRing, RingClosedError
+from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.stall import StallWatch
+from bgsoft.ring import FrameRing, RingClosedError
 
 _POLL_SECONDS = 0.05
 """How often the calling thread looks for cancellation and reports progress."""

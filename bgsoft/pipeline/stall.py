@@ -12,7 +12,7 @@ from bgsoft.infer.warm import StageThread
 _MOST_STEP_SECONDS = 1.0
 """What one look adds at most: a process that was stopped for an hour has not stalled."""
 _STAGES = {"decode", "analysis", "segment", "face", "matte", "composite", "encode"}
-_WAITING = {"bgsoft.pipeline.channel", "bgsoft.pipeline.ring"}
+_WAITING = {"bgsoft.pipeline.channel", "bgsoft.ring"}
 """Modules in which a thread waits for its neighbours."""
 
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.analysis.base import grid_shape
-from bgsoft.config import Looks
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Driver, Network
 from bgsoft.infer.drivers import BatchDriver, LanesDriver
@@ -22,6 +21,7 @@ from bgsoft.segment.rotation import Rotation
 from bgsoft.segment.single import SingleShotSegmenter
 from bgsoft.segment.zoomed import Looker, ZoomedSegmenter, ZoomSide
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
+from bgsoft.settings.config import Looks
 from bgsoft.startup import Parts
 from bgsoft.workers import Workers
 

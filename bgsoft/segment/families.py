@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bgsoft.config import Looks
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.base import Family
 from bgsoft.segment.recurrent import RECURRENT
 from bgsoft.segment.single import SINGLE_SHOT
+from bgsoft.settings.config import Looks
 
 FAMILIES: Mapping[str, Family] = {"single-shot": SINGLE_SHOT, "recurrent": RECURRENT}
 """Family of a :class:`bgsoft.models.catalog.ModelSpec` → what drives it."""

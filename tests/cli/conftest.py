@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bgsoft.cli.main import main
-from bgsoft.config import RenderConfig
 from bgsoft.cuda import driver
 from bgsoft.report import AudioReport, Event, ModelReport, Progress, RenderReport, StageReport
+from bgsoft.settings.config import RenderConfig
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,9 @@ class FakeRender:
 @pytest.fixture
 def fake_render(monkeypatch: pytest.MonkeyPatch) -> FakeRender:
     fake = FakeRender()
-    module = types.ModuleType("bgsoft.rendering")
+    module = types.ModuleType("bgsoft.rendering.session")
     module.render_config = fake  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "bgsoft.rendering", module)
+    monkeypatch.setitem(sys.modules, "bgsoft.rendering.session", module)
     return fake
 
 

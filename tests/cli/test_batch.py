@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from bgsoft.batch.state import STATE_NAME
-from tests.batch.kill import batch_command, frames_of, kill_and_resume
 from tests.synthetic import VideoSpec, regular_times, truncate, write_video
+from tests.unit.batch.kill import batch_command, frames_of, kill_and_resume
 
 from .conftest import Run
 

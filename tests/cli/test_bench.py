@@ -8,7 +8,7 @@ import pytest
 
 from bgsoft.bench import run as bench_run
 from bgsoft.cuda.driver import driver_problem
-from bgsoft.selftest.clips import ClipSpec, write_clip
+from bgsoft.diagnose.clips import ClipSpec, write_clip
 
 from .conftest import Run
 

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bgsoft import doctor
 from bgsoft.cli import flags
 from bgsoft.cli import models as models_command
+from bgsoft.diagnose import doctor, full
+from bgsoft.diagnose.full import Row
 from bgsoft.models import cache, catalog
-from bgsoft.presets import build_config, list_presets
+from bgsoft.rendering.configure import build_config
+from bgsoft.settings.presets import list_presets
 from tests.face_clips import SAMPLE
 
 from .conftest import Run
@@ -25,7 +27,7 @@ def test_presets_list(run: Run) -> None:
 
 
 def test_presets_list_names_a_broken_user_preset(run: Run, tmp_path: Path) -> None:
-    from bgsoft.presets import user_folder
+    from bgsoft.settings.presets import user_folder
 
     user_folder().mkdir(parents=True)
     (user_folder() / "mine.toml").write_text("[effekt]\n")
@@ -204,3 +206,14 @@ def test_doctor_tells_whether_the_gpu_would_do(run: Run, monkeypatch: pytest.Mon
     assert outcome.error_line == "a render on the GPU would not work: encode would run on the CPU"
     monkeypatch.setattr(doctor, "_gpu_problems", lambda *_: [])
     assert run("doctor", "--require-gpu").code == 0
+
+
+def test_doctor_full_says_what_failed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [Row("exit", "one", "pass", "fine", 0.1), Row("exit", "two", "FAIL", "9 dB", 0.1)]
+    monkeypatch.setattr(full, "GROUPS", {"exit": dict})
+    monkeypatch.setattr(full, "run_group", lambda *_: rows)
+    outcome = run("doctor", "--full")
+    assert outcome.code == 1
+    assert outcome.error_line == "1 of 2 checks failed: 9 dB"
+    assert "1 passed, 1 failed, 0 skipped" in outcome.out
+    assert json.loads(run("doctor", "--full", "--json").out)["full"][1]["status"] == "FAIL"

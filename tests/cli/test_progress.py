@@ -12,8 +12,8 @@ from bgsoft.cli.console import Console, rich_console
 from bgsoft.cli.progress import (
     PlainView,
 )
-from bgsoft.config import EffectConfig, EffectKind, MatteConfig, RenderConfig
 from bgsoft.report import Event, Progress
+from bgsoft.settings.config import EffectConfig, EffectKind, MatteConfig, RenderConfig
 
 from .conftest import FakeRender, Run, make_report
 

@@ -10,8 +10,9 @@ import pytest
 
 import bgsoft
 from bgsoft import errors
-from bgsoft.cli.exitcodes import exit_code, one_line
-from bgsoft.config import (
+from bgsoft.errors import BgsoftError
+from bgsoft.exitcodes import exit_code, one_line
+from bgsoft.settings.config import (
     BackendConfig,
     EffectConfig,
     EffectKind,
@@ -20,7 +21,6 @@ from bgsoft.config import (
     MatteStyle,
     SegmentConfig,
 )
-from bgsoft.errors import BgsoftError
 
 from .conftest import FakeRender, Run
 

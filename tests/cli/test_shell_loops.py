@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.kill import frames_of
 from tests.synthetic import VideoSpec, regular_times, write_video
+from tests.unit.batch.kill import frames_of
 
 FRAMES = 6
 RENDER = 'bgsoft render "$1" "out/${1##*/}" --skip-existing'

@@ -24,9 +24,9 @@ def render_config(config, *, cancel, **_):
         cancel.wait()
     raise RenderCancelledError("stop")
 
-module = types.ModuleType("bgsoft.rendering")
+module = types.ModuleType("bgsoft.rendering.session")
 module.render_config = render_config
-sys.modules["bgsoft.rendering"] = module
+sys.modules["bgsoft.rendering.session"] = module
 from bgsoft.cli.main import main
 sys.exit(main(["render", "in.mp4", sys.argv[1], "-q"]))
 """
@@ -104,9 +104,9 @@ run()
     ("module", "argv"),
     [
         ("typer", ["render", str(SAMPLE)]),
-        ("bgsoft.options", ["render", str(SAMPLE)]),
-        ("bgsoft.rendering", ["render", str(SAMPLE)]),
-        ("bgsoft.doctor", ["doctor"]),
+        ("bgsoft.settings.options", ["render", str(SAMPLE)]),
+        ("bgsoft.rendering.session", ["render", str(SAMPLE)]),
+        ("bgsoft.diagnose.doctor", ["doctor"]),
     ],
 )
 def test_an_interrupt_at_any_time_is_one_line(tmp_path: Path, module: str, argv: list[str]) -> None:

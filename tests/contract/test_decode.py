@@ -21,7 +21,7 @@ from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, OpenError
 from bgsoft.frame import FrameFormat, PixelLayout, Planes
-from bgsoft.pipeline.ring import FrameRing, RingClosedError
+from bgsoft.ring import FrameRing, RingClosedError
 from tests.assets import CLIPS
 from tests.fakes import host_planes
 from tests.nvdec_stand_in import NVDEC_CLIPS, StandInDecoder, install

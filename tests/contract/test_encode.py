@@ -13,7 +13,6 @@ import av
 import numpy as np
 import pytest
 
-from bgsoft.config import Codec, EncodeConfig
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
@@ -30,6 +29,7 @@ from bgsoft.frame import (
 from bgsoft.media.containers import CONTAINERS, container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import frame_content_light, frame_mastering_display
+from bgsoft.settings.config import Codec, EncodeConfig
 from tests.fakes import host_planes
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import draw, encode_frames, matte_picture, psnr, read_back, video_info
@@ -484,7 +484,7 @@ def test_a_failing_frame_is_named(tmp_path: Path) -> None:
 _ENCODE_ALL = """
 import sys
 from pathlib import Path
-from bgsoft.config import Codec, EncodeConfig
+from bgsoft.settings.config import Codec, EncodeConfig
 from bgsoft.frame import FrameFormat
 from tests.rendering import encode_frames, video_info
 

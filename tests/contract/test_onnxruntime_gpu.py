@@ -37,7 +37,7 @@ import contextlib, json, sys
 import onnxruntime as ort
 ort.preload_dlls = lambda: None  # the stand-ins, not the CUDA that may be installed as well
 from pathlib import Path
-from bgsoft.config import Precision
+from bgsoft.settings.config import Precision
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.infer.providers import missing_provider, provider_options
 from bgsoft.models.catalog import resolve

@@ -18,8 +18,8 @@ import bgsoft
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, OpenError, OutputError, RenderCancelledError
-from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Event, Progress
+from bgsoft.ring import FrameRing
 from tests.assets import CLIPS, VFR_TIMES, Clip
 from tests.fakes import host_planes
 from tests.rendering import read_back

@@ -19,8 +19,8 @@ import bgsoft
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, OutputError, RenderCancelledError, VerificationError
-from bgsoft.pipeline.ring import FrameRing
 from bgsoft.report import Progress
+from bgsoft.ring import FrameRing
 from tests.face_clips import FACE, SAMPLE, write_late_face, write_two_people
 from tests.fakes import host_planes
 from tests.synthetic import VideoSpec, regular_times, write_video
@@ -262,7 +262,7 @@ def test_a_late_failure_keeps_the_old_faces(
     def fail(*_: object) -> None:
         raise VerificationError("a frame was lost")
 
-    monkeypatch.setattr("bgsoft.rendering.check_pts", fail)
+    monkeypatch.setattr("bgsoft.rendering.session.check_pts", fail)
     with pytest.raises(VerificationError):
         render(SAMPLE, tmp_path / "out.mp4", face_data=old, overwrite=True, duration=0.2)
     assert old.read_text() == "before"

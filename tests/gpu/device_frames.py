@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bgsoft.diagnose.stages import to_device
 from bgsoft.frame import Frame, Proxy
-from bgsoft.selftest.stages import to_device
 
 
 def frame_on_device(frame: Frame) -> Frame:

@@ -11,11 +11,11 @@ import pytest
 
 from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.config import Looks
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.report import Event
 from bgsoft.segment.averaged import host_average
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
+from bgsoft.settings.config import Looks
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.gpu.test_zoomed import person_walks

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bgsoft.selftest.clips import CLIPS, write_clip
-from bgsoft.selftest.stages import decode_clip, difference
+from bgsoft.diagnose.clips import CLIPS, write_clip
+from bgsoft.diagnose.stages import decode_clip, difference
 
 pytestmark = pytest.mark.gpu
 

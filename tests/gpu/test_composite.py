@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.composite.foreground import REPLACING
-from bgsoft.config import EffectConfig, EffectKind
+from bgsoft.diagnose.parity import STRUCTURED_DB, CudaSide, compare_composites
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout, Proxy
-from bgsoft.selftest.parity import STRUCTURED_DB, CudaSide, compare_composites
+from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import (
     SIZES,

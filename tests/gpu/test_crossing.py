@@ -11,7 +11,7 @@ import pytest
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import PictureKind
 from bgsoft.frame import Frame, FrameFormat, PixelLayout, Planes
-from bgsoft.pipeline.ring import FrameRing
+from bgsoft.ring import FrameRing
 from tests.assets import CLIPS
 from tests.fakes import host_planes
 from tests.gpu.video_device import device_frame, random_planes, to_host

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.config import Precision
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.face.detect import decode, weighted_nms
 from bgsoft.face.finder import FaceFinder, FinderSettings
@@ -22,8 +21,9 @@ from bgsoft.face.warp import WARP_VIEW, CpuWarper, View
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, find_spec
-from bgsoft.pipeline.ring import FrameRing
+from bgsoft.ring import FrameRing
 from bgsoft.segment.single import network_shapes
+from bgsoft.settings.config import Precision
 from tests.fakes import host_planes
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import codes, frame_format, make_frame, random_frame

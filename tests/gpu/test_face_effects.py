@@ -11,13 +11,13 @@ import pytest
 
 import bgsoft
 from bgsoft.analysis.base import grid_shape
+from bgsoft.diagnose.stages import decode_clip, lowest_psnr_db
 from bgsoft.face.base import Face
 from bgsoft.face.guard import CoverDrawer, CpuMatteEditor
 from bgsoft.frame import FrameFormat, Matte
-from bgsoft.selftest.stages import decode_clip, lowest_psnr_db
 from tests.face_clips import FACE, write_late_face, write_two_people
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from
-from tests.unit.face_shapes import make_face
+from tests.unit.face.shapes import make_face
 
 pytestmark = pytest.mark.gpu
 

@@ -13,7 +13,7 @@ from bgsoft.face.base import hiding_ellipse
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.hide.cpu import CpuHider
 from bgsoft.hide.plan import HidePlan, Place, Rectangle
-from bgsoft.hide.settings import HideShape, HideStyle
+from bgsoft.settings.hide import HideShape, HideStyle
 from tests.face_clips import SAMPLE
 from tests.gpu.device_frames import frame_on_device
 from tests.gpu.test_face_effects import some_faces

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.config import MatteConfig, MatteStyle, Refine
+from bgsoft.diagnose.parity import CudaSide, compare_mattes
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
-from bgsoft.selftest.parity import CudaSide, compare_mattes
+from bgsoft.settings.config import MatteConfig, MatteStyle, Refine
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
-from tests.unit.matte_scenes import discs
+from tests.unit.matte.scenes import discs
 
 pytestmark = pytest.mark.gpu
 

@@ -13,7 +13,7 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.media.info import Orientation
-from bgsoft.pipeline.ring import FrameRing
+from bgsoft.ring import FrameRing
 from tests.assets import CLIPS
 from tests.fakes import host_frames, host_planes
 from tests.gpu.video_device import random_planes, to_host

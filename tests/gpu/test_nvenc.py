@@ -10,13 +10,13 @@ import av
 import numpy as np
 import pytest
 
-from bgsoft.config import Codec, EncodeConfig
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.nv_settings import choose_nvenc
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
+from bgsoft.settings.config import Codec, EncodeConfig
 from tests.fakes import host_planes
 from tests.gpu.video_device import device_frame, to_host
 from tests.rendering import draw, matte_picture, psnr, read_back, video_info

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.diagnose.parity import TENSOR_CODES
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import CpuPreprocessor
-from bgsoft.selftest.parity import TENSOR_CODES
 from tests.gpu.device_frames import grid_on_device
 from tests.pictures import frame_format, random_frame
 

@@ -12,7 +12,6 @@ import pytest
 import bgsoft
 from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.config import Looks
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
@@ -21,6 +20,7 @@ from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.segment.preprocess import CpuPreprocessor
 from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Look, Recipe
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
+from bgsoft.settings.config import Looks
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import frame_format, frame_of, random_frame

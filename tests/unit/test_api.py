@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import bgsoft.api
-from bgsoft.config import FaceMode, RenderConfig
 from bgsoft.errors import ConfigError, OutputError
-from bgsoft.no_effect import REASONS
-from bgsoft.options import OPTIONS
+from bgsoft.rendering.without_effect import REASONS
+from bgsoft.settings.config import FaceMode, RenderConfig
+from bgsoft.settings.options import OPTIONS
 from tests.face_clips import SAMPLE
 
 ROOT = Path(__file__).parents[2]
@@ -104,9 +104,9 @@ path = Path(sys.argv.pop(1))
 line = '    refine: Refine = setting('
 new = '    grain: float = setting(0.25, "Grain in {range}.", range=(0, 2), idle=("obs",))'
 source = path.read_text().replace(line, new + chr(10) + line)
-spec = importlib.util.spec_from_file_location("bgsoft.config", path)
+spec = importlib.util.spec_from_file_location("bgsoft.settings.config", path)
 module = importlib.util.module_from_spec(spec)
-sys.modules["bgsoft.config"] = module
+sys.modules["bgsoft.settings.config"] = module
 exec(compile(source, path, "exec"), module.__dict__)
 
 from bgsoft.cli.main import main
@@ -128,7 +128,7 @@ sys.exit(main(sys.argv[1:]))
 def test_a_new_setting_is_one_line(tmp_path: Path, argv: str, code: int, words: str) -> None:
     (tmp_path / "mine.toml").write_text("[matte]\ngrain = 1.5\n")
     (tmp_path / "bad.toml").write_text("[matte]\ngrain = 9\n")
-    config = ROOT / "bgsoft" / "config.py"
+    config = ROOT / "bgsoft" / "settings" / "config.py"
     done = subprocess.run(
         [sys.executable, "-c", NEW_SETTING, config, *argv.split()],
         cwd=tmp_path,

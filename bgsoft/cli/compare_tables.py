@@ -1,0 +1,114 @@
+"""What a comparison found, as tables to print, and as charts of each measure frame by frame."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bgsoft.cli.plotting import Chart, write_plot
+from bgsoft.cli.tables import NONE, Table
+from bgsoft.compare.result import Comparison, Curve, Pictures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+_PLANES = {"y": "Y", "cb": "Cb", "cr": "Cr", "all": "all"}
+_DECIMALS = {"psnr": 2, "ssim": 4, "vmaf": 2}
+_UNITS = {"vmaf": "of 100", "psnr": "dB", "ssim": ""}
+_CHART_INCHES = 2.8
+
+
+def pictures_table(result: Comparison) -> Table:
+    """Each measure: mean, 1st percentile and worst frame."""
+    pictures = result.pictures
+    if pictures is None:
+        return Table(f"Pictures: not compared: {result.pictures_reason}")
+    title = (
+        f"Pictures: {pictures.frames} frames, {pictures.width}x{pictures.height},"
+        f" {pictures.bit_depth} bit"
+    )
+    if pictures.region_share is not None:
+        title += f", {pictures.region} only ({pictures.region_share:.1%} of the picture)"
+    return Table(
+        title,
+        ("", "mean", "1st pct", "worst", "worst frame"),
+        [_row(curve) for curve in pictures.curves],
+        _vmaf_notes(pictures),
+    )
+
+
+def _row(curve: Curve) -> tuple[str, ...]:
+    label = curve.metric.upper()
+    if curve.metric != "vmaf":
+        label += f" {_PLANES[curve.plane]}"
+    found = curve.statistic
+    if found is None:
+        return label, NONE, NONE, NONE, "nothing to measure in the region or the plane"
+    unit = " dB" if curve.metric == "psnr" else ""
+    mean, p1, worst = (
+        "identical" if math.isinf(value) else f"{value:.{_DECIMALS[curve.metric]}f}{unit}"
+        for value in (found.mean, found.p1, found.worst)
+    )
+    where = f"frame {found.worst_frame}, {found.worst_seconds:.3f} s"
+    return label, mean, p1, worst, "identical in every frame" if found.identical else where
+
+
+def _vmaf_notes(pictures: Pictures) -> list[str]:
+    if pictures.vmaf_reason is not None:
+        return [f"no VMAF: {pictures.vmaf_reason}"]
+    notes = [f"VMAF by {pictures.vmaf_model}, {pictures.vmaf_by}"]
+    if pictures.vmaf_region is not None:
+        notes.append(f"VMAF is of {pictures.vmaf_region}")
+    return notes
+
+
+def checks_table(result: Comparison) -> Table:
+    """Each check, and what was found."""
+    passed = sum(check.ok for check in result.checks)
+    return Table(
+        f"Checks: {passed} of {len(result.checks)} pass",
+        ("", "", ""),
+        [("pass" if c.ok else "FAIL", c.name, c.detail) for c in result.checks],
+        text_columns=3,
+    )
+
+
+def write_comparison_plot(result: Comparison, pictures: Pictures, path: Path) -> None:
+    """Draw each measure, frame by frame.
+
+    Args:
+        result: What was compared.
+        pictures: Its pictures.
+        path: ``.png`` or ``.svg``.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    metrics = dict.fromkeys(curve.metric for curve in pictures.curves)
+    title = f"{Path(result.b).name} compared with {Path(result.a).name}"
+    write_plot(path, title, [_chart(pictures, metric) for metric in metrics])
+
+
+def _chart(pictures: Pictures, metric: str) -> Chart:
+    """The planes' curves of one measure, and the worst frame of luma."""
+    curves = [c for c in pictures.curves if c.metric == metric and c.plane != "all"]
+    luma = pictures.statistic(metric, "y")
+    worst = None if luma is None or luma.identical else luma
+    title = metric.upper()
+    if worst is not None:
+        title += f", worst in frame {worst.worst_frame}"
+
+    def draw(axes: Axes) -> None:
+        for curve in curves:
+            # Infinite where the frames are equal: a gap, as where there is nothing to measure.
+            shown = [math.nan if v is None or math.isinf(v) else v for v in curve.values]
+            axes.plot(pictures.seconds, shown, label=_PLANES[curve.plane])
+        if worst is not None:
+            axes.plot(worst.worst_seconds, worst.worst, "o", color="red", markersize=4)
+        axes.set_xlabel("s")
+        axes.set_ylabel(_UNITS[metric])
+        axes.legend()
+
+    return Chart(title, _CHART_INCHES, draw)

@@ -1,0 +1,51 @@
+"""How long stages are busy: two clock reads a stage and call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Observer(Protocol):
+    """Told what a thread has done; a recorder of traces is one."""
+
+    def thread_span(self, name: str, started_ns: int, ended_ns: int, call: int) -> None:
+        """One piece of work of the calling thread, on the clock of ``time.perf_counter_ns``."""
+
+
+@dataclass(slots=True)
+class StageClock:
+    """Busy time of one stage. One thread writes it; others may read."""
+
+    name: str = ""
+    observer: Observer | None = None
+    busy_ns: int = 0
+    """Wall time spent inside the stage, waiting for neighbours not included."""
+    calls: int = 0
+
+    @contextmanager
+    def measure(self) -> Iterator[None]:
+        """Add the time of a ``with`` block."""
+        started = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            ended = time.perf_counter_ns()
+            self.busy_ns += ended - started
+            if self.observer is not None:
+                self.observer.thread_span(self.name, started, ended, self.calls)
+            self.calls += 1
+
+    def ms_per(self, frames: int) -> float:
+        """Mean milliseconds a frame."""
+        return self.busy_ns / 1e6 / frames if frames else 0.0
+
+
+@contextmanager
+def observed(observer: Observer | None, name: str, call: int = 0) -> Iterator[None]:
+    """Record a ``with`` block that is no stage's work, where there is a trace."""
+    with StageClock(name, observer, calls=call).measure():
+        yield

@@ -1,0 +1,1 @@
+"""Small, self-contained checks of every backend, for ``bgsoft doctor``."""

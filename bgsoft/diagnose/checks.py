@@ -1,0 +1,255 @@
+"""Runs every backend of every stage alone, and compares it with the CPU.
+
+``bgsoft doctor`` tries each backend for a moment; :mod:`bgsoft.diagnose.full` tries everything.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bgsoft.cuda.driver import driver_problem
+from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
+from bgsoft.decode.nv_caps import caps_reason, nv_codec
+from bgsoft.diagnose.clips import CLIPS, ClipSpec, draw_frame, write_clip
+from bgsoft.diagnose.parity import CudaSide, HostSide, Side, mask_tolerance
+from bgsoft.diagnose.stages import (
+    decode_clip,
+    difference,
+    encode_frames,
+    run_model,
+)
+from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationError
+from bgsoft.frame import PixelLayout
+from bgsoft.media.probe import probe
+from bgsoft.models.catalog import resolve
+from bgsoft.rendering import backends
+from bgsoft.rendering.backends import Candidate
+from bgsoft.settings.config import (
+    Codec,
+    EffectConfig,
+    MatteConfig,
+    Precision,
+    SegmentConfig,
+)
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+
+_LEAST_ENCODED_DB = 34.0
+"""PSNR of luma that an encoder must reach at its default quality."""
+_SIZE = (1280, 720)
+_FRAMES = 25
+_MODEL_RUNS = 20
+_COMPOSITE_SECONDS = 1.0
+"""Longest that the compositor is timed."""
+
+
+class SkippedError(BackendUnavailableError):
+    """What a check needs is not installed, or this GPU's own answer leaves it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check that passed has found."""
+
+    detail: str
+    ms_per_frame: float | None = None
+    """Of short runs, alone on the machine or not: a sign of life, no benchmark."""
+
+
+class Checks:
+    """Each method makes one check.
+
+    It raises SkippedError where the check cannot be made here, VerificationError where a result is
+    wrong, and whatever the backend raises.
+
+    Args:
+        folder: For clips and encoded files.
+        gpu: CUDA device number.
+        stages: As :func:`bgsoft.rendering.backends.probe_all` gives them; None: it is asked.
+    """
+
+    def __init__(
+        self, folder: Path, gpu: int, stages: Mapping[str, Sequence[Candidate]] | None = None
+    ) -> None:
+        self.folder = folder
+        self.gpu = gpu
+        self._device: CudaDevice | None = None
+        self.stages = backends.probe_all(gpu) if stages is None else stages
+
+    @property
+    def device(self) -> CudaDevice:
+        """The GPU, started when it is first needed."""
+        problem = driver_problem(self.gpu)
+        if problem is not None:
+            raise SkippedError(problem)
+        if self._device is None:
+            try:
+                from bgsoft.cuda.device import CudaDevice
+            except ImportError as exc:
+                raise SkippedError(f"{exc}: pip install '.[gpu]'") from exc
+            self._device = CudaDevice(self.gpu)
+        return self._device
+
+    def need(self, stage: str, backend: str) -> CudaDevice | None:
+        """The device that a backend runs on, None for the CPU.
+
+        Raises:
+            SkippedError: The backend is not here.
+        """
+        candidate = next(c for c in self.stages[stage] if c.name == backend)
+        if not candidate.available:
+            raise SkippedError(candidate.explanation)
+        return None if backend == "cpu" else self.device
+
+    def need_decoder(self, backend: str, clip: Path) -> CudaDevice | None:
+        """The same for a clip; NVDEC itself says what it does not decode."""
+        device = self.need("decode", backend)
+        if backend == "nvdec":
+            info = probe(clip)
+            caps = decoder_caps(self.gpu, nv_codec(info).name, info.format.bit_depth)
+            reason = caps_reason(caps, info)
+            if reason is not None:
+                raise SkippedError(f"NVDEC: {reason}")
+        return device
+
+    def need_encoder(
+        self, backend: str, codec: Codec = Codec.H264, bits: int = 8
+    ) -> CudaDevice | None:
+        """The same for encoding; NVENC itself says what it does not encode."""
+        device = self.need("encode", backend)
+        if backend == "nvenc":
+            try:
+                caps = encoder_caps(self.gpu, codec.value)
+            except BackendUnavailableError as exc:
+                raise SkippedError(str(exc)) from exc
+            if bits > 8 and not caps.get("support_10bit_encode", 0):
+                raise SkippedError(f"NVENC: this GPU does not encode {codec} at {bits} bits")
+        return device
+
+    def decode(self, backend: str, spec: ClipSpec = CLIPS[0]) -> Finding:
+        """Decode a clip; NVDEC must give the CPU's frames, samples and timestamps."""
+        self.need("decode", backend)
+        clip = write_clip(self.folder, spec)
+        shown, seconds = decode_clip(clip, backend, self.need_decoder(backend, clip))
+        if len(shown) != spec.frames:
+            raise VerificationError(f"{len(shown)} frames came out, not {spec.frames}")
+        detail = Path(spec.name).stem
+        if backend != "cpu":
+            problem = difference(shown, decode_clip(clip)[0])
+            if problem is not None:
+                raise VerificationError(f"not what the CPU decodes: {problem}")
+            detail += ", equal to the CPU's frames and timestamps"
+        return Finding(detail, 1000 * seconds / len(shown))
+
+    def infer(
+        self, backend: str, model: str | None = None, precision: Precision = Precision.FP32
+    ) -> Finding:
+        """Segment a frame; None: by the default model."""
+        device = self.need("infer", backend)
+        resolved, frame = resolve(model or SegmentConfig().model), draw_frame(7, *_SIZE)
+        mask = run_model(resolved, frame, backend, device, precision=precision, runs=_MODEL_RUNS)
+        share = float((mask.values > 0.5).mean())
+        if not 0.02 < share < 0.9:
+            raise VerificationError(f"{share:.0%} of the picture is person")
+        detail = mask.provider
+        if backend != "cpu":
+            reference = run_model(resolved, frame, runs=1)
+            worst = float(np.abs(mask.values - reference.values).max())
+            allowed = mask_tolerance(backend, precision)
+            if not worst <= allowed:
+                raise VerificationError(
+                    f"its mask differs from the CPU's by up to {worst:.3f}, more than {allowed}"
+                )
+            detail += f", within {worst:.0e} of the CPU's mask"
+        return Finding(detail, mask.ms_per_frame)
+
+    def composite(self, backend: str) -> Finding:
+        """Matte and blur, timed; :mod:`bgsoft.diagnose.parity` compares them with the CPU's."""
+        device = self.need("composite", backend)
+        side: Side = HostSide() if device is None else CudaSide(device)
+        source = draw_frame(0, *_SIZE)
+        format = source.format
+        frame = side.place(source)
+        reducer, matte = side.reducer(format), side.matte_stage(MatteConfig(), format)
+        compositor = side.compositor(EffectConfig(), format)
+        mask = side.place_array(np.full((256, 256), 0.5, np.float32))
+        wait: Callable[[], None] = (lambda: None) if device is None else device.synchronize
+
+        def once() -> None:
+            reduced = reducer.reduce([frame])[0]
+            compositor.apply([frame], [matte.refine([mask], [frame], [reduced])[0]], [reduced])
+
+        once()
+        wait()
+        started, frames = time.perf_counter(), 0
+        while frames < _FRAMES and time.perf_counter() - started < _COMPOSITE_SECONDS:
+            once()
+            frames += 1
+        wait()
+        seconds = time.perf_counter() - started
+        compositor.close()
+        return Finding(f"matte and blur at {_SIZE[0]}x{_SIZE[1]}", 1000 * seconds / frames)
+
+    def encode(
+        self, backend: str, codec: Codec = Codec.H264, layout: PixelLayout = PixelLayout.NV12
+    ) -> Finding:
+        """Encode at a variable rate; timestamps must come back, and pictures nearly."""
+        device = self.need_encoder(backend, codec, 10 if layout is PixelLayout.P010 else 8)
+        frames = [draw_frame(index, *_SIZE, layout) for index in range(_FRAMES)]
+        times = ClipSpec(name="", frames=_FRAMES + 1, variable_rate=True).pts
+        for frame, pts, following in zip(frames, times, times[1:], strict=False):
+            frame.pts, frame.duration = pts, following - pts
+        path = self.folder / f"encoded-{backend}-{codec}-{layout}.mp4"
+        encoder, worst, milliseconds = encode_frames(path, frames, codec, backend, device)
+        detail = f"{encoder}, exact timestamps, {decibels(worst)}"
+        if worst < _LEAST_ENCODED_DB:
+            raise VerificationError(f"{detail}: less than {_LEAST_ENCODED_DB:g} dB")
+        return Finding(detail, milliseconds)
+
+
+def decibels(value: float) -> str:
+    """A PSNR in words."""
+    return "equal" if math.isinf(value) else f"{value:.1f} dB"
+
+
+def try_candidates(
+    stages: Mapping[str, Sequence[Candidate]], folder: Path, gpu: int = 0
+) -> Iterator[tuple[str, Candidate, Finding | None]]:
+    """Run every backend that is available for a moment.
+
+    Args:
+        stages: As :func:`bgsoft.rendering.backends.probe_all` gives them.
+        folder: Empty, for files of a few megabytes.
+        gpu: CUDA device number.
+
+    Yields:
+        (stage, candidate, what was found); a candidate that fails is unavailable, with the reason.
+    """
+    checks = Checks(folder, gpu, stages)
+    for stage, candidates in stages.items():
+        check: Callable[[str], Finding] = getattr(checks, stage)
+        for candidate in candidates:
+            if not candidate.available:
+                yield stage, candidate, None
+                continue
+            try:
+                found = check(candidate.name)
+            except BackendUnavailableError as exc:
+                reason = exc.message
+            except BgsoftError as exc:
+                reason = str(exc)
+            except Exception as exc:  # whatever a vendor's library raises is the answer
+                reason = f"{type(exc).__name__}: {exc}"
+            else:
+                yield stage, candidate, found
+                continue
+            yield stage, replace(candidate, available=False, reason=reason), None

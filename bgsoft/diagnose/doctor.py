@@ -1,0 +1,231 @@
+"""What of bgsoft works on this machine, and what to do about the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bgsoft.cuda.driver import driver_version
+from bgsoft.diagnose.machine import GpuInfo, attempt, gpu_info, video_engines
+from bgsoft.errors import BgsoftError
+from bgsoft.infer.providers import runtime_clash
+from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
+from bgsoft.rendering.backends import Candidate, probe_all
+from bgsoft.versions import LIBRARIES, installed_version, library_versions
+from bgsoft.workers import usable_cores
+
+if TYPE_CHECKING:
+    from bgsoft.diagnose.checks import Finding
+    from bgsoft.diagnose.full import Row
+    from bgsoft.diagnose.parity import Parity
+
+
+ENCODERS = ("libx264", "libx265", "libsvtav1", "libvpx-vp9", "prores_ks", "ffv1")
+"""The encoders that bgsoft's codecs stand for on the CPU."""
+
+_REQUIRED = ("av", "numpy", "cv2", "onnxruntime")
+NEVER_RUN = ("inference on TensorRT", "encoding on NVENC")
+"""Written from documentation: bgsoft's makers had no hardware that has it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class DoctorReport:
+    """What was found."""
+
+    versions: dict[str, str | None]
+    """bgsoft, python, and packages; None where a package is not installed."""
+    import_errors: dict[str, str] = field(default_factory=dict)
+    """Installed packages that do not load, and why."""
+    ffmpeg: dict[str, str] = field(default_factory=dict)
+    """Versions of the FFmpeg libraries inside PyAV."""
+    execution_providers: list[str] = field(default_factory=list)
+    """What this ONNX Runtime was built with."""
+    encoders: dict[str, bool]
+    """Whether each of :data:`ENCODERS` is there."""
+    stages: dict[str, list[Candidate]]
+    """Each stage's backends, best first; unavailable where the self-test failed."""
+    findings: dict[str, dict[str, Finding]] = field(default_factory=dict)
+    """What the self-test found: stage → backend that worked → how."""
+    gpu: GpuInfo | None = None
+    video_engines: dict[str, str] = field(default_factory=dict)
+    """What NVDEC and NVENC say of each codec; see :func:`bgsoft.diagnose.machine.video_engines`."""
+    parity: list[Parity] = field(default_factory=list)
+    """The GPU's picture stages against the CPU's."""
+    full: list[Row] = field(default_factory=list)
+    """What ``--full`` has tried besides."""
+    models: dict[str, str | None]
+    """Embedded models and pulled ones: name → what is wrong with its files; None: nothing."""
+    cpu_count: int
+    """CPUs that this process may use."""
+    gpu_driver: str | None
+    """Version of the NVIDIA driver; None where there is none."""
+    problems: list[str] = field(default_factory=list)
+    """What keeps a render from working; empty where it works, on the GPU or the CPU."""
+    gpu_problems: list[str] = field(default_factory=list)
+    """What ``bgsoft render --require-gpu`` would refuse, or do otherwise than the CPU; empty where
+    all stages run on the GPU."""
+    never_run: tuple[str, ...] = NEVER_RUN
+    """What of bgsoft has never been run by its makers."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON types."""
+        return dataclasses.asdict(self)
+
+
+def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
+    """Look at everything a render needs.
+
+    Args:
+        gpu: CUDA device number that GPU backends are probed on.
+        self_test: Also run every backend for a moment, and compare the GPU with the CPU.
+    """
+    report = DoctorReport(
+        versions=dict(library_versions()),
+        encoders=dict.fromkeys(ENCODERS, False),
+        stages=probe_all(gpu),
+        models=_check_models(),
+        cpu_count=usable_cores(),
+        gpu_driver=driver_version(),
+    )
+    for name in LIBRARIES:
+        report.versions[name], error = _package(name)
+        if error:
+            report.import_errors[name] = error
+    usable = {name for name in LIBRARIES if report.versions[name]} - report.import_errors.keys()
+    if "av" in usable:
+        _ask_pyav(report)
+    if "onnxruntime" in usable:
+        import onnxruntime
+
+        report.execution_providers = [*map(str, onnxruntime.get_available_providers())]
+    if _on_cuda(report):
+        report.gpu = attempt(lambda: gpu_info(gpu))
+    if self_test and usable.issuperset(_REQUIRED):
+        _self_test(report, gpu)
+    obstacle: str | None = None
+    if report.findings and _on_cuda(report):
+        report.parity, obstacle = _parity(gpu)
+    if report.gpu is not None and "PyNvVideoCodec" in usable:
+        report.video_engines = attempt(lambda: video_engines(gpu)) or {}
+    report.problems = _problems(report)
+    report.gpu_problems = _gpu_problems(report.stages, report.parity, obstacle)
+    return report
+
+
+def _on_cuda(report: DoctorReport) -> bool:
+    return any(c.name == "cuda" and c.available for c in report.stages["composite"])
+
+
+def _self_test(report: DoctorReport, gpu: int) -> None:
+    """Try every backend, and set down which have turned out to work."""
+    from bgsoft.diagnose.checks import try_candidates
+
+    stages: dict[str, list[Candidate]] = {stage: [] for stage in report.stages}
+    with tempfile.TemporaryDirectory(prefix="bgsoft-doctor-") as folder:
+        for stage, candidate, found in try_candidates(report.stages, Path(folder), gpu):
+            stages[stage].append(candidate)
+            if found is not None:
+                report.findings.setdefault(stage, {})[candidate.name] = found
+    report.stages = stages
+
+
+def _parity(gpu: int) -> tuple[list[Parity], str | None]:
+    """The comparisons that could be made, and why not all could."""
+    from bgsoft.diagnose.parity import CudaSide, measure_parity
+    from bgsoft.settings.config import SegmentConfig
+
+    found: list[Parity] = []
+    try:
+        from bgsoft.cuda.device import CudaDevice
+
+        side = CudaSide(CudaDevice(gpu))
+        found.extend(measure_parity(side, find_spec(SegmentConfig().model)))
+    except Exception as exc:  # whatever a vendor's library raises is the answer
+        return found, f"GPU and CPU cannot be compared: {type(exc).__name__}: {exc}"
+    return found, None
+
+
+def _package(name: str) -> tuple[str | None, str | None]:
+    """(version or None, why it does not load or None) of a package."""
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        return None, None
+    if spec.origin is None:
+        return installed_version(name) or "unknown", "only remains of it are installed"
+    try:
+        module = importlib.import_module(name)
+    except Exception as exc:  # a broken binary package may raise anything
+        return installed_version(name) or "unknown", f"{type(exc).__name__}: {exc}"
+    return str(getattr(module, "__version__", None) or installed_version(name)), None
+
+
+def _ask_pyav(report: DoctorReport) -> None:
+    import av
+
+    for name, version in sorted(av.library_versions.items()):
+        report.ffmpeg[name] = ".".join(map(str, version))
+    for name in ENCODERS:
+        with suppress(av.codec.codec.UnknownCodecError):
+            av.Codec(name, "w")
+            report.encoders[name] = True
+
+
+def _check_models() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for spec in catalog().values():
+        if spec.embedded or spec_path(spec).is_file():
+            found[spec.name] = None
+            try:
+                check_files(spec)
+            except BgsoftError as exc:
+                found[spec.name] = str(exc)
+    return found
+
+
+def _problems(report: DoctorReport) -> list[str]:
+    problems = []
+    for name in _REQUIRED:
+        if report.versions[name] is None:
+            problems.append(f"{name} is missing: pip install '.[cpu]' (or '.[gpu]')")
+        elif name in report.import_errors:
+            problems.append(f"{name} does not load: {report.import_errors[name]}")
+    if not report.encoders["libx264"]:
+        problems.append("PyAV has no libx264 encoder: pip install --force-reinstall av")
+    problems += {c.explanation: c for found in report.stages.values() for c in found if c.blocks}
+    for stage, candidates in report.stages.items():
+        if not any(c.available for c in candidates):
+            reasons = "; ".join(f"{c.name}: {c.explanation}" for c in reversed(candidates))
+            problems.append(f"{stage} cannot run: {reasons}")
+    for name, reason in report.models.items():
+        if reason is not None and find_spec(name).embedded:
+            problems.append(f"{name}: {reason}")
+    return problems
+
+
+def _gpu_problems(
+    stages: dict[str, list[Candidate]], parity: Sequence[Parity], obstacle: str | None
+) -> list[str]:
+    """One for each stage that no GPU backend runs, and for each that differs from the CPU's."""
+    problems = [
+        f"{p.name}: GPU and CPU differ by up to {p.max_difference:.3g} (allowed: {p.tolerance})"
+        for p in parity
+        if not p.ok
+    ]
+    if obstacle is not None:
+        problems.append(obstacle)
+    clash = runtime_clash()
+    if clash is not None:
+        problems.append(f"{clash.reason}: {clash.fix}")
+    for stage, candidates in stages.items():
+        on_gpu: Sequence[Candidate] = [c for c in candidates if c.name != "cpu"]
+        if not any(c.available for c in on_gpu):
+            reasons = "; ".join(f"{c.name}: {c.explanation}" for c in on_gpu)
+            problems.append(f"{stage} would run on the CPU: {reasons}")
+    return problems

@@ -1,0 +1,260 @@
+"""``bgsoft doctor --full``: every stage, codec, model and combination of backends, a row each.
+
+The tests of the GPU run the same rows.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import bgsoft
+from bgsoft.diagnose.checks import Checks, Finding, SkippedError, decibels
+from bgsoft.diagnose.clips import CLIPS, ClipSpec, write_clip
+from bgsoft.diagnose.stages import DecodedFrame, decode_clip, lowest_psnr_db
+from bgsoft.errors import BgsoftError, VerificationError
+from bgsoft.frame import PixelLayout
+from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog, spec_path
+from bgsoft.rendering import backends
+from bgsoft.report import Progress, RenderReport
+from bgsoft.settings.config import Codec, Precision
+
+_LEAST_MATTE_DB = {"cuda": 45.0, "tensorrt": 35.0}
+"""PSNR of every matte from the CPU's; TensorRT computes with ten bits of a number's fraction."""
+_LEAST_COMBINATION_DB = 40.0
+"""PSNR of luma between any combination of backends and the CPU alone, both after encoding."""
+_FULL_QUALITY = 8
+"""Of combinations, for x264 and NVENC alike, so that encoders hide nothing."""
+_SMALL_BYTES = 10_240
+"""Per frame: what may cross PCIe beside frames and the model's tensors."""
+_MEMORY_FRAMES = 2000
+_MEMORY_SLACK_BYTES = 16 << 20
+"""By how much device memory in use may vary; a leak of one 640x360 frame each would be 691 MB."""
+_CRASH_WORDS = ("CUDA error", "cudaError", "CUDA_ERROR", "terminate called", "Traceback", "Fatal")
+"""Of CUDA's libraries and of Python, when something is torn down in the wrong order."""
+
+
+class FullChecks(Checks):
+    """Whole renders, and what only a whole process shows."""
+
+    def mattes(self, model: str, infer: str, composite: str) -> Finding:
+        """Compare the mattes that a model makes of a clip with the CPU's."""
+        self.need("infer", infer)
+        self.need("composite", composite)
+        clip = write_clip(self.folder, CLIPS[0])
+        options = {"effect": "matte", "codec": "ffv1", "model": model}
+        chosen = {"decode": "cpu", "infer": infer, "composite": composite, "encode": "cpu"}
+        report, shown = self._render(clip, "mattes.mkv", chosen, **options)
+        cpu = dict.fromkeys(chosen, "cpu")
+        worst = lowest_psnr_db(shown, self._render(clip, "mattes.mkv", cpu, **options)[1])
+        detail = f"{decibels(worst)} to the CPU's, {report.d2h_bytes:,.0f} bytes back"
+        if worst < _LEAST_MATTE_DB[infer]:
+            raise VerificationError(f"{detail}: less than {_LEAST_MATTE_DB[infer]:g} dB")
+        return Finding(detail, report.stages["segment"].ms_per_frame)
+
+    def combination(self, chosen: Mapping[str, str]) -> Finding:
+        """Render with a backend for each stage; the CPU alone must make the same of the clip."""
+        for stage, backend in chosen.items():
+            self.need(stage, backend)
+        clip = write_clip(self.folder, CLIPS[1])
+        self.need_decoder(chosen["decode"], clip)
+        self.need_encoder(chosen["encode"])
+        speed = "P4" if chosen["encode"] == "nvenc" else "ultrafast"
+        report, shown = self._render(clip, "c.mp4", chosen, quality=_FULL_QUALITY, speed=speed)
+        ran = {stage: report.stages["segment" if stage == "infer" else stage] for stage in chosen}
+        if {stage: stage_report.backend for stage, stage_report in ran.items()} != chosen:
+            raise VerificationError("another backend ran")
+        if [frame.pts for frame in shown] != [frame.pts for frame in decode_clip(clip)[0]]:
+            raise VerificationError("timestamps changed")
+        crossed = (
+            f"per frame {report.h2d_bytes:,.0f} bytes to the device, {report.d2h_bytes:,.0f} back"
+        )
+        stays = chosen["decode"] == "nvdec" and chosen["infer"] == chosen["composite"] == "cuda"
+        if stays and report.h2d_bytes > _SMALL_BYTES:
+            raise VerificationError(f"frames should stay on the device: {crossed}")
+        cpu = dict.fromkeys(chosen, "cpu")
+        reference = shown
+        if chosen != cpu:
+            options: dict[str, Any] = {"quality": _FULL_QUALITY, "speed": "ultrafast"}
+            reference = self._render(clip, "c.mp4", cpu, **options)[1]
+        worst = lowest_psnr_db(shown, reference)
+        detail = f"{decibels(worst)} to the CPU's, {crossed}"
+        if worst < _LEAST_COMBINATION_DB:
+            raise VerificationError(f"{detail}: less than {_LEAST_COMBINATION_DB:g} dB")
+        return Finding(detail)
+
+    def _render(
+        self, clip: Path, name: str, chosen: Mapping[str, str], **options: Any
+    ) -> tuple[RenderReport, list[DecodedFrame]]:
+        options |= {**chosen, "gpu": None if set(chosen.values()) == {"cpu"} else self.gpu}
+        target = self.folder / name
+        report = bgsoft.render(clip, target, overwrite=True, face="off", matte="fast", **options)
+        for event in report.events:
+            if event.kind in ("fault", "retry", "fallback"):
+                raise VerificationError(event.message)
+        return report, decode_clip(target)[0]
+
+    def memory(self) -> Finding:
+        """Device memory in use stays flat over a long render."""
+        device = self.device
+        self.need("composite", "cuda")
+        spec = ClipSpec(name="long.mp4", options=CLIPS[0].options, frames=_MEMORY_FRAMES)
+        clip = write_clip(self.folder, spec)
+        used: list[int] = []
+
+        def sample(progress: Progress) -> None:
+            # After the last frame models and decoder have been freed.
+            if _MEMORY_FRAMES // 10 < progress.frames < _MEMORY_FRAMES:
+                used.append(device.used_bytes())
+
+        target = self.folder / "long-out.mp4"
+        report = bgsoft.render(clip, target, gpu=self.gpu, composite="cuda", on_progress=sample)
+        if report.frames_encoded != _MEMORY_FRAMES:
+            raise VerificationError(f"{report.frames_encoded} frames, not {_MEMORY_FRAMES}")
+        if len(used) <= 3:
+            raise VerificationError("too fast to look")
+        growth = max(used) - min(used)
+        detail = f"{max(used) / 1e6:.0f} MB in use on the device, varies by {growth / 1e6:.1f} MB"
+        if growth > _MEMORY_SLACK_BYTES:
+            raise VerificationError(detail)
+        peak = report.peak_vram_bytes
+        by_nvml = "unknown" if peak is None else f"{peak / 1e6:.0f} MB"
+        return Finding(f"{detail}; peak by NVML {by_nvml}; {report.fps:.0f} frames/s")
+
+    def exit(self) -> Finding:
+        """A process that has used the GPU ends without a word from CUDA's libraries."""
+        self.need("composite", "cuda")
+        clip, target = write_clip(self.folder, CLIPS[0]), self.folder / "exit.mp4"
+        command = [sys.executable, "-X", "faulthandler", "-m", "bgsoft", "render", str(clip)]
+        command += [str(target), "-y", "--composite", "cuda", "--gpu", str(self.gpu)]
+        done = subprocess.run(
+            [*command, "--progress", "none"], capture_output=True, text=True, check=False
+        )
+        lines = done.stderr.strip().splitlines()
+        if done.returncode != 0:
+            raise VerificationError(f"exit code {done.returncode}: {lines[-1] if lines else ''}")
+        for line in lines:
+            if any(word in line for word in _CRASH_WORDS):
+                raise VerificationError(line)
+        return Finding("exit code 0, no message")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    group: str
+    name: str
+    status: str
+    """``pass``, ``FAIL``, or ``skip``: not installed, or this GPU's own answer leaves it out."""
+    detail: str
+    seconds: float
+
+
+Check = Callable[[FullChecks], Finding]
+_CODECS = (
+    ("h264", Codec.H264, PixelLayout.NV12),
+    ("hevc", Codec.HEVC, PixelLayout.NV12),
+    ("hevc10", Codec.HEVC, PixelLayout.P010),
+    ("av1", Codec.AV1, PixelLayout.NV12),
+)
+
+
+def _memory() -> dict[str, Check]:
+    return {"flat over a long render": FullChecks.memory}
+
+
+def _decode() -> dict[str, Check]:
+    return {
+        f"{backend} {spec.name}": partial(FullChecks.decode, backend=backend, spec=spec)
+        for backend, spec in product(("cpu", "nvdec"), CLIPS)
+    }
+
+
+def _inference() -> dict[str, Check]:
+    models = [m.name for m in catalog().values() if m.embedded and m.family == "single-shot"]
+    choices = [("cpu", Precision.FP32), *product(("cuda", "tensorrt"), Precision)]
+    return {
+        f"{model} {backend} {precision}": partial(
+            FullChecks.infer, backend=backend, model=model, precision=precision
+        )
+        for model, (backend, precision) in product(models, choices)
+    }
+
+
+def _mattes() -> dict[str, Check]:
+    models = [
+        spec.name
+        for spec in catalog().values()
+        if spec.family in SEGMENTATION_FAMILIES and spec_path(spec).is_file()
+    ]
+    return {
+        f"{model} {infer} {composite}": partial(
+            FullChecks.mattes, model=model, infer=infer, composite=composite
+        )
+        for model, infer, composite in product(models, _LEAST_MATTE_DB, ("cuda", "cpu"))
+    }
+
+
+def _encode() -> dict[str, Check]:
+    return {
+        f"{backend} {name}": partial(FullChecks.encode, backend=backend, codec=codec, layout=layout)
+        for backend, (name, codec, layout) in product(("cpu", "nvenc"), _CODECS)
+    }
+
+
+def _combinations() -> dict[str, Check]:
+    names = [list(reversed(backends.names(stage))) for stage in backends.STAGES]
+    return {
+        " ".join(chosen): partial(
+            FullChecks.combination, chosen=dict(zip(backends.STAGES, chosen, strict=True))
+        )
+        for chosen in product(*names)
+    }
+
+
+def _exit() -> dict[str, Check]:
+    return {"a process ends without a CUDA error": FullChecks.exit}
+
+
+GROUPS: dict[str, Callable[[], dict[str, Check]]] = {
+    # Memory comes first: what other rows leave in the process would blur it.
+    "memory": _memory,
+    "decode": _decode,
+    "inference": _inference,
+    "mattes": _mattes,
+    "encode": _encode,
+    "combinations": _combinations,
+    "exit": _exit,
+}
+"""The checks of each group, by name."""
+
+
+def run_group(group: str, gpu: int = 0) -> Iterator[Row]:
+    """Run the checks of one of :data:`GROUPS`, and yield each result as it comes."""
+    with tempfile.TemporaryDirectory(prefix="bgsoft-doctor-") as folder:
+        checks = FullChecks(Path(folder), gpu)
+        for name, check in GROUPS[group]().items():
+            yield _run(group, name, partial(check, checks))
+
+
+def _run(group: str, name: str, check: Callable[[], Finding]) -> Row:
+    started = time.perf_counter()
+    try:
+        found = check()
+        ms = found.ms_per_frame
+        status, detail = "pass", found.detail if ms is None else f"{ms:.2f} ms, {found.detail}"
+    except SkippedError as exc:
+        status, detail = "skip", exc.message
+    except Exception as exc:  # whatever a vendor's library raises is the answer
+        what = "" if isinstance(exc, BgsoftError) else f"{type(exc).__name__}: "
+        status, detail = "FAIL", what + " ".join(str(exc).split())
+    return Row(group, name, status, detail, time.perf_counter() - started)

@@ -1,0 +1,388 @@
+"""How closely the GPU's picture stages agree with the CPU's, which are their references.
+
+The one owner of what may differ: the doctor and the tests ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import Reducer, grid_shape
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.composite.base import Compositor
+from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.diagnose.clips import draw_frame
+from bgsoft.diagnose.stages import to_device, to_host
+from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Proxy
+from bgsoft.matte.base import MatteStage
+from bgsoft.matte.cpu import create_matte_stage
+from bgsoft.models.catalog import ModelSpec
+from bgsoft.segment.preprocess import CpuPreprocessor
+from bgsoft.settings.config import EffectConfig, EffectKind, MatteConfig, Precision
+from bgsoft.workers import Workers
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+
+EFFECTS = (
+    EffectConfig(kind=EffectKind.BLUR),
+    EffectConfig(kind=EffectKind.BOKEH),
+    EffectConfig(kind=EffectKind.PIXELATE),
+    EffectConfig(kind=EffectKind.DIM),
+    EffectConfig(kind=EffectKind.COLOR, background="#0a8f3c"),
+    EffectConfig(kind=EffectKind.ALPHA),
+)
+"""Effects that need no file of their own."""
+
+TENSOR_CODES = 2.5
+"""8-bit codes that a model's input may differ by: a tie in a float sum may round the other way
+before the colour matrix."""
+STRUCTURED_DB = 70.0
+"""Least PSNR of composites of pictures that are no noise, on top of the rest."""
+_STALE = 77
+"""Of alpha before a matte is written; none may be left."""
+_MATTE_CODES = 2
+_MATTE_SHARE = 0.001
+"""Part of the matte that may differ by more: the guided filter sums in another order."""
+_MATTE_MEAN = 0.1
+_COMPOSITE_CODES = {8: 1, 10: 4}
+_MASK = 5e-3
+_MASK_FP16 = 0.1
+_MASK_TENSORRT = 0.15
+"""TensorRT rounds the inputs of convolutions to TF32's ten bits, and ONNX Runtime has no switch
+for it; only an environment variable that changes the whole process has. A mask of an embedded model
+moves by up to 0.11 then, where an edge is steep, and by 0.0001 on average."""
+
+
+def mask_tolerance(backend: str, precision: Precision) -> float:
+    """Largest difference of a mask from the CPU's in fp32.
+
+    Args:
+        backend: ``tensorrt``, ``cuda`` or ``cpu``.
+        precision: Of the backend.
+    """
+    if backend == "tensorrt":
+        return _MASK_TENSORRT
+    return _MASK_FP16 if precision is Precision.FP16 else _MASK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """One comparison."""
+
+    name: str
+    """e.g. ``composite blur, 8 bits``."""
+    max_difference: float
+    """In code values of the samples compared."""
+    mean_difference: float
+    tolerance: str
+    """In words."""
+    ok: bool
+
+
+class HostSide:
+    """The picture stages on the host, the references. Frames given to them are placed first."""
+
+    def place(self, frame: Frame) -> Frame:
+        """A copy of a host frame that the stages may write to."""
+        planes = frame.planes
+        luma, chroma, alpha = (plane.copy() for plane in (planes.luma, planes.chroma, planes.alpha))
+        return replace(frame, planes=replace(planes, luma=luma, chroma=chroma, alpha=alpha))
+
+    def place_array(self, array: NDArray[Any]) -> Array:
+        return array.copy()
+
+    def reducer(self, format: FrameFormat, batch: int = 1) -> Reducer:
+        return CpuReducer(format, Workers(batch))
+
+    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
+        """The model's input, (3, H, W) or (H, W, 3) float32."""
+        size = (spec.height, spec.width)
+        tensor = np.empty((3, *size) if spec.layout == "NCHW" else (*size, 3), np.float32)
+        CpuPreprocessor(spec, format).write(reduced, tensor)
+        return tensor
+
+    def matte_stage(
+        self,
+        config: MatteConfig,
+        format: FrameFormat,
+        batch: int = 1,
+        *,
+        from_alpha: bool = False,
+        fine: bool = False,
+    ) -> MatteStage:
+        workers = Workers(batch)
+        return create_matte_stage(config, format, workers, from_alpha=from_alpha, fine=fine)
+
+    def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor:
+        return CpuCompositor(config, format)
+
+
+class CudaSide(HostSide):
+    """Their twins on a device.
+
+    Args:
+        device: It must be the current device.
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+
+    def place(self, frame: Frame) -> Frame:
+        return to_device(frame)
+
+    def place_array(self, array: NDArray[Any]) -> Array:
+        import cupy
+
+        return cupy.asarray(array)
+
+    def reducer(self, format: FrameFormat, batch: int = 1) -> Reducer:
+        from bgsoft.analysis.cuda import CudaReducer
+
+        return CudaReducer(format, batch)
+
+    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
+        import cupy
+
+        from bgsoft.segment.cuda import CudaPreprocessor
+
+        preprocessor = CudaPreprocessor(spec, format)
+        tensor = cupy.empty(preprocessor.shape, np.float32)
+        preprocessor.write(reduced, tensor)
+        return tensor[0]
+
+    def matte_stage(
+        self,
+        config: MatteConfig,
+        format: FrameFormat,
+        batch: int = 1,
+        *,
+        from_alpha: bool = False,
+        fine: bool = False,
+    ) -> MatteStage:
+        from bgsoft.matte.cuda import create_cuda_matte_stage
+
+        return create_cuda_matte_stage(
+            config, format, self._device, batch, from_alpha=from_alpha, fine=fine
+        )
+
+    def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor:
+        from bgsoft.composite.cuda import CudaCompositor
+
+        return CudaCompositor(config, format, self._device)
+
+
+Side = HostSide
+"""The stages in one place or another."""
+
+
+_REFERENCE = HostSide()
+
+
+def measure_parity(
+    ours: Side, spec: ModelSpec, *, size: tuple[int, int] = (1280, 720)
+) -> Iterator[Parity]:
+    """Run the same frames through a side and the CPU.
+
+    Args:
+        ours: What is checked.
+        spec: Model whose input is compared.
+        size: (width, height) of the frames, even.
+
+    Yields:
+        One result for each stage, sample depth and effect.
+    """
+    for layout in PixelLayout:
+        frames = [draw_frame(index, *size, layout) for index in range(3)]
+        yield _grid(ours, frames[0])
+        yield _tensor(ours, frames[0], spec)
+        masks = [_mask(index) for index in range(len(frames))]
+        edge = MatteConfig(expand_pct=0.3, feather_pct=1.0)
+        for fine in (False, True):
+            yield compare_mattes(ours, edge, frames, masks, fine=fine)
+        matte = _matte_of(masks[0], frames[0].format)
+        for effect in EFFECTS:
+            yield compare_composites(ours, effect, frames[0], matte)
+
+
+def _codes(samples: Array, format: FrameFormat) -> NDArray[np.float64]:
+    """Code values of samples as frames store them."""
+    return to_host(samples).astype(np.float64) / (1 << format.shift)
+
+
+def _differences(format: FrameFormat, pairs: list[tuple[Array, Array]]) -> NDArray[np.float64]:
+    """Absolute differences of samples, in code values, of all pairs in one row."""
+    parts = [np.abs(_codes(a, format) - _codes(b, format)).ravel() for a, b in pairs]
+    return np.concatenate(parts)
+
+
+def _result(name: str, found: NDArray[np.float64], tolerance: str, ok: bool) -> Parity:
+    return Parity(
+        name=name,
+        max_difference=float(found.max()),
+        mean_difference=float(found.mean()),
+        tolerance=tolerance,
+        ok=ok,
+    )
+
+
+def _reduced(side: Side, frame: Frame) -> Proxy:
+    return side.reducer(frame.format).reduce([side.place(frame)])[0]
+
+
+def _grid(ours: Side, frame: Frame) -> Parity:
+    got, want = (_reduced(side, frame) for side in (ours, _REFERENCE))
+    found = _differences(frame.format, [(got.luma, want.luma), (got.chroma, want.chroma)])
+    return _result(f"reduce, {frame.format.bit_depth} bits", found, "equal", not found.any())
+
+
+def _tensor(ours: Side, frame: Frame, spec: ModelSpec) -> Parity:
+    format = frame.format
+    tensors = [
+        to_host(side.write_tensor(spec, format, _reduced(side, frame)))
+        for side in (ours, _REFERENCE)
+    ]
+    std = np.array(spec.std).reshape((3, 1, 1) if spec.layout == "NCHW" else 3)
+    found = (np.abs(tensors[0].astype(np.float64) - tensors[1]) * std * 255).ravel()
+    tolerance = f"max {TENSOR_CODES:g} of 255"
+    ok = bool(found.max() <= TENSOR_CODES)
+    return _result(f"preprocess, {format.bit_depth} bits", found, tolerance, ok)
+
+
+def _mask(index: int) -> NDArray[np.float32]:
+    """(256, 256): a soft head and shoulders, with an island and a hole for the filters to find."""
+    mask = np.zeros((256, 256), np.float32)
+    x = 128 + 4 * index
+    cv2.circle(mask, (x, 110), 55, 1, -1)
+    cv2.ellipse(mask, (x, 290), (110, 110), 0, 0, 360, 1, -1)
+    cv2.circle(mask, (x, 220), 3, 0, -1)
+    cv2.circle(mask, (20, 30), 3, 1, -1)
+    cv2.GaussianBlur(mask, (0, 0), 2.0, dst=mask)
+    return mask
+
+
+def compare_mattes(
+    ours: Side,
+    config: MatteConfig,
+    frames: Sequence[Frame],
+    masks: Sequence[NDArray[np.float32] | None],
+    *,
+    batch: int = 1,
+    cuts: Sequence[int] = (),
+    from_alpha: bool = False,
+    fine: bool = False,
+) -> Parity:
+    """Make mattes on a side and on the CPU.
+
+    Args:
+        ours: What is checked.
+        config: The matte settings.
+        frames: On the host, all of one format.
+        masks: The raw mask of each frame; None where the last one holds.
+        batch: Frames at a time.
+        cuts: Frames that begin a new scene, each the first of a batch.
+        from_alpha: The masks are mattes of the frame's size.
+        fine: The edge is fitted on the frame.
+    """
+    format = frames[0].format
+    sides = (ours, _REFERENCE)
+    stages = [
+        side.matte_stage(config, format, batch, from_alpha=from_alpha, fine=fine) for side in sides
+    ]
+    reducers = [side.reducer(format, batch) for side in sides]
+    differences: list[NDArray[np.float64]] = []
+    ok = True
+    for start in range(0, len(frames), batch):
+        part = slice(start, start + batch)
+        made: list[list[Matte]] = []
+        for side, stage, reducer in zip(sides, stages, reducers, strict=True):
+            if start in cuts:
+                stage.reset()
+            placed = [side.place(frame) for frame in frames[part]]
+            for frame in placed:
+                frame.planes.alpha[:] = _STALE
+            given = [None if mask is None else side.place_array(mask) for mask in masks[part]]
+            made.append(stage.refine(given, placed, reducer.reduce(placed)))
+        for one, other in zip(*made, strict=True):
+            ok = ok and one.held == other.held
+            for got, want in ((one.alpha, other.alpha), (one.reduced, other.reduced)):
+                found, good = _compare_planes(to_host(got), to_host(want), config, from_alpha)
+                differences.append(found)
+                ok = ok and good
+    tolerance = f"max {_MATTE_CODES} of 255 but for {_MATTE_SHARE:.1%}"
+    if from_alpha:
+        tolerance = f"max {_direct_codes(config)} of 255"
+    name = f"{'fine ' if fine else ''}matte, {format.bit_depth} bits"
+    return _result(name, np.concatenate(differences), tolerance, ok)
+
+
+def _compare_planes(
+    got: NDArray[Any], want: NDArray[Any], config: MatteConfig, from_alpha: bool
+) -> tuple[NDArray[np.float64], bool]:
+    """How two mattes differ, and whether they may."""
+    found = np.abs(got.astype(np.float64) - want)
+    if from_alpha:
+        return found.ravel(), bool(found.max() <= _direct_codes(config))
+    ok = (found > _MATTE_CODES).mean() <= _MATTE_SHARE and found.mean() < _MATTE_MEAN
+    # Where the reference is flat, inside and outside are exact.
+    for end in (0, 255):
+        core = cv2.erode((want == end).astype(np.uint8), np.ones((9, 9), np.uint8))
+        ok = ok and (got[core.reshape(got.shape) > 0] == end).all()
+    return found.ravel(), bool(ok)
+
+
+def _direct_codes(config: MatteConfig) -> int:
+    """What mattes of the frame's size may differ by: one rounding for each step."""
+    return 2 if config.feather_pct > 0 else int(config.expand_pct != 0)
+
+
+def compare_composites(
+    ours: Side, effect: EffectConfig, frame: Frame, matte: Matte, *, least_db: float = 0.0
+) -> Parity:
+    """Composite a host frame with its matte on a side and on the CPU; dB: asked for as well."""
+    format = frame.format
+    bits = format.bit_depth
+    results = []
+    for side in (ours, _REFERENCE):
+        placed = side.place(frame)
+        placed.planes.alpha[:] = side.place_array(matte.alpha)
+        given = Matte(alpha=placed.planes.alpha, reduced=side.place_array(matte.reduced))
+        compositor = side.compositor(effect, format)
+        compositor.apply([placed], [given], side.reducer(format).reduce([placed]))
+        results.append((to_host(placed.luma), to_host(placed.chroma)))
+        compositor.close()
+    found = _differences(format, list(zip(*results, strict=True)))
+    # It calculates nothing but the blend, which is equal in 8 bits.
+    same = bits == 8 and effect.kind is EffectKind.DIM
+    allowed = 0 if same else _COMPOSITE_CODES[bits]
+    ok = found.max() <= allowed
+    people = (matte.alpha == 255, _chroma_people(matte.alpha))
+    for got, want, source, person in zip(*results, (frame.luma, frame.chroma), people, strict=True):
+        ok = ok and np.array_equal(got[person], source[person])
+        ok = ok and not (got & ((1 << format.shift) - 1)).any()
+        error = np.mean((_codes(got, format) - _codes(want, format)) ** 2)
+        ok = ok and error <= (2**bits - 1) ** 2 / 10 ** (least_db / 10)
+    name = f"composite {effect.kind}, {bits} bits"
+    return _result(name, found, "equal" if same else f"max {allowed}", bool(ok))
+
+
+def _chroma_people(alpha: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Where chroma belongs to people alone: all the 2×2 samples of alpha are 255."""
+    height, width = alpha.shape
+    padded = np.pad(alpha, ((0, height % 2), (0, width % 2)), mode="edge") == 255
+    quads: NDArray[np.bool_] = padded.reshape(-(-height // 2), 2, -(-width // 2), 2).all((1, 3))
+    return quads
+
+
+def _matte_of(mask: NDArray[np.float32], format: FrameFormat) -> Matte:
+    """A mask as a matte, not refined."""
+    alpha = np.rint(cv2.resize(mask, (format.width, format.height)) * 255).astype(np.uint8)
+    size = grid_shape(format.width, format.height)[::-1]
+    return Matte(alpha=alpha, reduced=cv2.resize(alpha, size))

@@ -1,0 +1,1 @@
+"""One render, from settings to report."""

@@ -1,0 +1,220 @@
+"""The registry of backends: which exist for each stage, in which order, and what runs here.
+
+``auto`` takes the first candidate that is available. A backend that the user names, or a CPU
+choice under ``require_gpu``, is an error instead of a fallback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from bgsoft.cuda.driver import NO_GPU, cuda_number, driver_problem, shown_number
+from bgsoft.errors import BackendUnavailableError
+from bgsoft.settings.config import BackendConfig
+from bgsoft.startup import span
+
+T = TypeVar("T")
+
+STAGES = ("decode", "infer", "composite", "encode")
+"""The stages that have a backend of their own; matte follows composite, face follows infer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One backend of one stage, and whether it can run on this machine."""
+
+    name: str
+    """As the command line spells it."""
+    device: str
+    """``cpu`` or ``cuda:N``."""
+    available: bool
+    reason: str | None = None
+    """Why not, where it is not available."""
+    fix: str | None = None
+    """What the user can do about it, where there is something."""
+    blocks: bool = False
+    """Whether the installation is at fault, so that to fall back would hide it."""
+
+    @property
+    def explanation(self) -> str:
+        """Reason and fix in one text; empty where the candidate is available."""
+        return ": ".join(part for part in (self.reason, self.fix) if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The backend chosen for one stage."""
+
+    stage: str
+    backend: str
+    device: str
+    rejected: tuple[Candidate, ...] = ()
+    """Better candidates that are unavailable; empty where the first or the named one runs."""
+
+    @property
+    def fallback_reason(self) -> str | None:
+        """Why better candidates were passed over, each reason once; None where none was."""
+        by_reason: dict[str, list[str]] = {}
+        for candidate in self.rejected:
+            by_reason.setdefault(candidate.explanation, []).append(candidate.name)
+        parts = [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+        return "; ".join(parts) or None
+
+
+_REGISTRY: dict[str, tuple[str, ...]] = {
+    "decode": ("nvdec", "cpu"),
+    "infer": ("tensorrt", "cuda", "cpu"),
+    "composite": ("cuda", "cpu"),
+    "encode": ("nvenc", "cpu"),
+}
+"""The backends of each stage, best first."""
+
+
+def chosen_gpu(named: int | None) -> int:
+    """CUDA's number of the GPU to use where there is one.
+
+    Args:
+        named: The GPU as the user counts; None: any will do.
+
+    Raises:
+        BackendUnavailableError: The GPU that was named is not there.
+    """
+    if named is None:
+        return 0
+    number = cuda_number(named)
+    problem = driver_problem(number)
+    if problem == NO_GPU and number != named:
+        problem = f"there is no GPU {named} here"
+    if problem is not None:
+        raise BackendUnavailableError(f"--gpu {named}: {problem}")
+    return number
+
+
+_GPU_EXTRA = "pip install '.[gpu]' (CUDA 12) or '.[gpu-cu13]' (CUDA 13)"
+
+
+def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
+    """Whether a backend can run here in general; what more it needs shows when it is made."""
+    on_gpu = name != "cpu"
+    device = f"cuda:{shown_number(gpu)}" if on_gpu else "cpu"
+    blocks = False
+    reason = driver_problem(gpu) if on_gpu else None
+    fix: str | None = None
+    if reason is None and stage == "infer":
+        from bgsoft.infer.providers import runtime_clash, runtime_problem
+
+        missing = runtime_clash() if on_gpu else runtime_problem()
+        if missing is not None:
+            reason, fix, blocks = missing.reason, missing.fix, on_gpu
+    if reason is None and on_gpu:
+        reason = _module_problem("cupy", *(["PyNvVideoCodec"] if name.startswith("nv") else []))
+        fix = None if reason is None else _GPU_EXTRA
+    if reason is None and on_gpu and stage == "infer":
+        from bgsoft.infer.providers import missing_provider
+
+        missing = missing_provider(name)
+        if missing is not None:
+            reason, fix = missing.reason, missing.fix
+    return Candidate(
+        name=name, device=device, available=reason is None, reason=reason, fix=fix, blocks=blocks
+    )
+
+
+def _module_problem(*modules: str) -> str | None:
+    """Which Python module is missing, or does not load."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is missing"
+    try:
+        with span("import cupy"):
+            importlib.import_module("cupy")
+    except Exception as exc:  # a broken installation may raise anything
+        return f"cupy does not load: {exc.__cause__ or exc}"
+    return None
+
+
+def probe_all(gpu: int = 0) -> dict[str, list[Candidate]]:
+    """Every stage's candidates, best first; those for a GPU on this one."""
+    return {stage: [probe(stage, name, gpu) for name in names(stage)] for stage in STAGES}
+
+
+def may_use_gpu(config: BackendConfig) -> bool:
+    """Whether a GPU would be used if there were one; there may be none."""
+    wanted = {getattr(config, stage) for stage in STAGES}
+    return wanted != {"cpu"} and importlib.util.find_spec("cupy") is not None
+
+
+def names(stage: str) -> tuple[str, ...]:
+    """The backends of a stage, best first."""
+    return _REGISTRY[stage]
+
+
+def first_available(stage: str, wanted: str, gpu: int = 0) -> str:
+    """What :func:`create` would make first; what it makes in the end may be another."""
+    candidates = (name for name in names(stage) if wanted in ("auto", name))
+    return next((name for name in candidates if probe(stage, name, gpu).available), "cpu")
+
+
+def create(
+    stage: str,
+    wanted: str,
+    makers: Mapping[str, Callable[[], T]],
+    *,
+    gpu: int = 0,
+    require_gpu: bool = False,
+) -> tuple[Choice, T]:
+    """Make the backend of one stage, the best that works.
+
+    A candidate that is available in general may still refuse when it is made (a codec that NVDEC
+    lacks, a GPU without NVENC): under ``auto`` the next one is tried then.
+
+    Args:
+        stage: One of :data:`STAGES`.
+        wanted: ``auto`` or a backend's name.
+        makers: By backend name, what makes it; raises BackendUnavailableError where it cannot run.
+        gpu: CUDA device number.
+        require_gpu: Make a CPU choice an error.
+
+    Returns:
+        The choice, and what its maker returned.
+
+    Raises:
+        BackendUnavailableError: The named backend, or every backend, is unavailable; or only the
+            CPU is left under ``require_gpu``; or the installation is at fault.
+    """
+    rejected: list[Candidate] = []
+    for name in names(stage):
+        if wanted not in ("auto", name):
+            continue
+        if require_gpu and name == "cpu":
+            # What was passed over before it, named as for a fallback.
+            fallback = Choice(stage=stage, backend="cpu", device="cpu", rejected=tuple(rejected))
+            why = fallback.fallback_reason or f"--{stage} cpu was asked for"
+            raise BackendUnavailableError(
+                f"--require-gpu: {stage} would run on the CPU: {why}", stage=stage
+            )
+        candidate = probe(stage, name, gpu)
+        if candidate.blocks:
+            raise BackendUnavailableError(candidate.explanation, stage=stage)
+        if candidate.available:
+            try:
+                made = makers[name]()
+            except BackendUnavailableError as exc:
+                candidate = replace(candidate, available=False, reason=exc.message, fix=None)
+            else:
+                passed = tuple(rejected)
+                device = candidate.device
+                return Choice(stage=stage, backend=name, device=device, rejected=passed), made
+        rejected.append(candidate)
+    if wanted == "auto":
+        none = Choice(stage=stage, backend="", device="", rejected=tuple(rejected))
+        raise BackendUnavailableError(f"{stage}: {none.fallback_reason}", stage=stage)
+    if not rejected:
+        raise BackendUnavailableError(f"--{stage}: there is no backend {wanted!r}", stage=stage)
+    raise BackendUnavailableError(
+        f"--{stage} {wanted} is unavailable: {rejected[0].explanation}", stage=stage
+    )

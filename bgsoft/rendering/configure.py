@@ -1,0 +1,87 @@
+"""Settings of one render: defaults, below them a preset, below that what the user names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
+from bgsoft.media.containers import container_for
+from bgsoft.rendering.without_effect import check_named
+from bgsoft.settings.config import Codec, EffectKind, RenderConfig
+from bgsoft.settings.options import SECTIONS, TOP
+from bgsoft.settings.presets import DEFAULT_PRESET, Layer, load_preset, merge
+
+
+def build_config(
+    input: Path,
+    output: Path,
+    *,
+    preset: str | None = DEFAULT_PRESET,
+    flags: Layer | None = None,
+    draws_faces: bool = False,
+    **others: Any,
+) -> RenderConfig:
+    """Make the settings of a render from a preset and what is set on top of it.
+
+    Args:
+        input: Input file.
+        output: Output file.
+        preset: Name or path; None: the bare defaults.
+        flags: Settings that win over the preset's, and fields of RenderConfig itself in section
+            :data:`bgsoft.settings.options.TOP`.
+        draws_faces: Faces are looked for whatever the settings are.
+        others: Further fields of RenderConfig itself; they win.
+
+    Raises:
+        PresetError: The preset is unknown, malformed, or has a value out of range.
+        ConfigError: A value in ``flags`` or ``others`` is out of range, or one in ``flags`` would
+            change nothing.
+    """
+    loaded = load_preset(preset) if preset is not None else None
+    flags = dict(flags or {})
+    others = {**flags.pop(TOP, {}), **others}
+    below = loaded.settings if loaded else {}
+    if not _codec_is_h264(merge(below, flags), output):
+        below = _without_encoder_numbers(below)
+    merged = merge(below, flags)
+    sections: dict[str, Any] = {}
+    for section, values in merged.items():
+        try:
+            sections[section] = SECTIONS[section](**values)
+        except ConfigError as exc:
+            if loaded is None or flags.get(section):
+                raise
+            raise PresetError(f"preset {loaded.name}: {exc}", path=loaded.path) from exc
+    config = RenderConfig(
+        input=input,
+        output=output,
+        preset=loaded.name if loaded else None,
+        **sections,
+        **others,
+    )
+    check_named(config, flags, draws_faces=draws_faces)
+    return config
+
+
+def _codec_is_h264(settings: Layer, output: Path) -> bool:
+    """Whether ``auto`` means H.264, or its kin HEVC, for this output; True where a codec is set."""
+    if settings.get("encode", {}).get("codec", Codec.AUTO) is not Codec.AUTO:
+        return True
+    if settings.get("effect", {}).get("kind") is EffectKind.ALPHA:
+        return False
+    try:
+        return Codec.H264 in container_for(output).codecs
+    except UnsupportedFormatError:
+        return True  # no video at all, or an error that the render explains
+
+
+def _without_encoder_numbers(preset: Layer) -> Layer:
+    """A preset without the speed and quality that it gives for whatever ``auto`` is.
+
+    They are H.264's, and nothing to the codec that a container or an alpha channel calls for.
+    """
+    encode = preset.get("encode", {})
+    if encode.get("codec", Codec.AUTO) is not Codec.AUTO:
+        return preset
+    return {**preset, "encode": {k: v for k, v in encode.items() if k == "codec"}}

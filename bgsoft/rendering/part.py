@@ -1,0 +1,50 @@
+"""A part of a video, and what is known of it once it is rendered."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+from bgsoft.decode.base import PtsRange
+from bgsoft.report import RenderReport
+from bgsoft.settings.config import FaceMode, RenderConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a video that is rendered by itself, to be joined with others
+    (:mod:`bgsoft.chunks`). Times are in the video's time base."""
+
+    frames: PtsRange
+    """What is rendered."""
+    kept_from: int
+    """Frames with an earlier pts only lead up to the part; they are not encoded."""
+    length: int
+    """Frames to expect from there on; for display only."""
+    began: int
+    """pts of the first frame of the whole render."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartResult:
+    """What is known of a rendered part."""
+
+    report: RenderReport
+    lead: array[int]
+    """pts of the frames that led up to it, in order."""
+    kept: array[int]
+    """pts of its frames, in order."""
+    packets: list[tuple[array[int], array[int]]]
+    """For each video: pts and duration of every packet, in decoding order."""
+    corrupt_packets: int
+    """Packets that could not be read."""
+    irregular: str | None
+    """Why frames may differ from those of a whole render; None: they don't."""
+    faces: dict[str, Any] | None
+    """See :meth:`bgsoft.face.step.FaceStep.seam`."""
+
+
+def finds_first(config: RenderConfig) -> bool:
+    """Whether the faces of the whole video have to be known before a part is rendered."""
+    return config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE)

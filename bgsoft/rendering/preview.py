@@ -1,0 +1,194 @@
+"""One frame of a render as a picture: source, matte and result side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.decode.base import DecodeSettings
+from bgsoft.errors import ConfigError, DecodeError
+from bgsoft.face.base import Face
+from bgsoft.face.create import finder_settings
+from bgsoft.face.draw import draw_faces
+from bgsoft.face.finder import FaceFinder
+from bgsoft.face.networks import CpuFaceNetworks
+from bgsoft.frame import Frame, FrameFormat
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.probe import probe
+from bgsoft.models.catalog import resolve
+from bgsoft.outputs import check_target, made_folders, write_whole
+from bgsoft.pipeline.metrics import Metrics
+from bgsoft.rendering.build import StageBuilder, host_planes
+from bgsoft.ring import FrameRing
+from bgsoft.settings.config import BackendConfig, EffectKind, RenderConfig
+
+_WARM_UP_FRAMES = 12
+"""Frames before the one shown, so that temporal smoothing is where it would be in a render."""
+
+_DEFAULT_SECONDS = 1.0
+_CHECKER_PX = 16
+_Picture = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewResult:
+    """What was written."""
+
+    time_seconds: float
+    """Time of the frame, as the container counts."""
+    width: int
+    height: int
+    """Size of each of the three pictures, pixels."""
+    notices: tuple[str, ...] = ()
+
+
+def write_preview(
+    config: RenderConfig, at_seconds: float | None = None, *, faces: bool = False
+) -> PreviewResult:
+    """Render one frame and write it as a PNG file.
+
+    Faces are hidden by what is known up to this frame; a render looks at the next ones, too.
+
+    Args:
+        config: As for a render; ``output`` is the PNG file.
+        at_seconds: The frame shown at this time after the first one is taken; None: one second
+            in, or the middle of a shorter video.
+        faces: Draw the faces that are found into the source picture.
+
+    Raises:
+        ConfigError: The time is past the end, or the output is no ``.png``.
+        OutputError: The file cannot be written.
+        MediaError: The input cannot be read.
+        ModelError: The model cannot be used.
+    """
+    output = config.output
+    if output.suffix.lower() != ".png":
+        raise ConfigError(f"the preview is a .png file, not {output.name!r}", path=output)
+    check_target(output, "preview", overwrite=config.overwrite, others=[config.input])
+    if at_seconds is not None and not at_seconds >= 0:
+        raise ConfigError(f"--at must be 0 or more seconds, not {at_seconds:g}")
+    info = probe(config.input)
+    if at_seconds is None:
+        length = info.duration_seconds
+        short = length is not None and length <= _DEFAULT_SECONDS
+        at_seconds = (length or 0.0) / 2 if short else _DEFAULT_SECONDS
+    source, matte, result, frame_seconds = _render_frame(config, info, at_seconds, faces)
+    _, data = cv2.imencode(".png", np.hstack([source, matte, result]))
+    notices = list(info.notices)
+    with made_folders([output], notices.append):
+        write_whole(output, "preview", data.tobytes())
+    if info.format.color.is_hdr:
+        notices.append("HDR is shown without tone mapping")
+    return PreviewResult(
+        time_seconds=frame_seconds,
+        width=info.format.width,
+        height=info.format.height,
+        notices=tuple(notices),
+    )
+
+
+def _render_frame(
+    config: RenderConfig, info: VideoInfo, at_seconds: float, draws_faces: bool
+) -> tuple[_Picture, _Picture, _Picture, float]:
+    """(source, matte, result) as (H, W, 3) BGR, and the frame's time in seconds."""
+    rate = float(info.frame_rate) or 25.0
+    begin = max(0.0, at_seconds - _WARM_UP_FRAMES / rate)
+    # A frame at exactly at_seconds still counts; the end of the range is exclusive.
+    length = at_seconds - begin + float(info.time_base) / 2
+    settings = DecodeSettings(start_seconds=begin, duration_seconds=length)
+    ring = FrameRing(2, lambda slot: host_planes(info.format, slot))
+    builder = StageBuilder(BackendConfig(batch=1).on_cpu(), lambda _event: None)
+    model = resolve(config.segment.model)
+    stages = builder.make_picture_stages(config, info, model, Metrics(), lambda _frame: None)
+    finder: FaceFinder | None = None
+    if draws_faces:
+        searched = finder_settings(config.face, writes_data=True)
+        finder = FaceFinder(info.format, CpuFaceNetworks(info.format), searched)
+    reducer = CpuReducer(info.format)
+    faces: list[Face] = []
+    last: Frame | None = None
+    try:
+        with builder.make_decoder("cpu", config.input, settings, info) as decoder:
+            for frame in decoder.frames(ring):
+                if last is not None:
+                    ring.release(last)
+                last = frame
+                luma, chroma = frame.luma.copy(), frame.chroma.copy()
+                if finder is not None:
+                    (faces,) = finder.find([frame], reducer.reduce([frame]))
+                matte = stages.process(frame)
+            if last is None:
+                raise DecodeError(f"no frame at {at_seconds:g} s", path=config.input)
+            source = frame_to_bgr(luma, chroma, info.format)
+            draw_faces(source, faces)
+            gray: _Picture = np.repeat(matte.alpha[..., None], 3, axis=-1)
+            result = _result(config.effect.kind, last, matte.alpha, gray)
+            return source, gray, result, last.time_seconds
+    except (ConfigError, DecodeError) as exc:
+        end = info.duration_seconds
+        if last is None and end is not None and at_seconds >= end:
+            raise ConfigError(
+                f"--at {at_seconds:g} s is past the end of {config.input.name} ({end:.2f} s)"
+            ) from exc
+        raise
+    finally:
+        stages.close()
+        if finder is not None:
+            finder.close()
+
+
+def _result(kind: EffectKind, frame: Frame, alpha: _Picture, gray: _Picture) -> _Picture:
+    """What the encoder would be given, as (H, W, 3) BGR."""
+    if kind is EffectKind.MATTE:
+        return gray
+    picture = frame_to_bgr(frame.luma, frame.chroma, frame.format)
+    if kind is not EffectKind.ALPHA:
+        return picture
+    opacity = alpha[..., None].astype(np.float32) / 255
+    blended = picture * opacity + _checkerboard(*alpha.shape)[..., None] * (1 - opacity)
+    return _to_bytes(blended)
+
+
+def _checkerboard(height: int, width: int) -> NDArray[np.float32]:
+    """(height, width): what stands for transparency in pictures."""
+    rows, columns = np.ogrid[:height, :width]
+    odd = (rows // _CHECKER_PX + columns // _CHECKER_PX) % 2
+    return np.where(odd == 1, np.float32(153), np.float32(204))
+
+
+def frame_to_bgr(luma: NDArray[Any], chroma: NDArray[Any], format: FrameFormat) -> _Picture:
+    """Convert a frame to 8-bit R'G'B', in the matrix and range of its stream.
+
+    Args:
+        luma: (H, W) samples.
+        chroma: (⌈H/2⌉, ⌈W/2⌉, 2) samples, Cb before Cr.
+        format: What the samples mean.
+
+    Returns:
+        (H, W, 3) uint8, blue first. The equations are those of ITU-T H.273, 8.3; no transfer
+        function is applied.
+    """
+    kr, kb = format.color.kr_kb(format.height)
+    black, white = format.luma_range
+    y = (luma.astype(np.float32) - black) / (white - black)
+    neutral, amplitude = format.chroma_neutral, 2 * format.chroma_amplitude
+    small = (chroma.astype(np.float32) - neutral) / amplitude
+    # Doubled and cut, rather than stretched to size: at odd sizes the last sample is half outside.
+    full = cv2.resize(small, None, fx=2, fy=2, interpolation=cv2.INTER_LINEAR)
+    full = full[: format.height, : format.width]
+    cb, cr = full[..., 0], full[..., 1]
+    red = y + 2 * (1 - kr) * cr
+    blue = y + 2 * (1 - kb) * cb
+    green = (y - kr * red - kb * blue) / (1 - kr - kb)
+    bgr = np.stack([blue, green, red], axis=-1)
+    return _to_bytes(np.clip(bgr, 0, 1) * 255)
+
+
+def _to_bytes(values: NDArray[np.floating[Any]]) -> _Picture:
+    rounded: _Picture = np.rint(values).astype(np.uint8)
+    return rounded

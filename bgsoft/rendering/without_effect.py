@@ -1,0 +1,152 @@
+"""Settings that change nothing beside others: who names one gets an error, not silence.
+
+A setting's declaration says by key when it does nothing. Only what a flag or a keyword argument
+names is looked at. A preset may set more than one of its uses needs: ``--effect color`` on top of
+a preset that has a strength of blur is no mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from bgsoft.errors import ConfigError
+from bgsoft.settings.config import (
+    DEFAULT_STRENGTH_PCT,
+    EffectKind,
+    FaceMode,
+    Looks,
+    MatteStyle,
+    RenderConfig,
+)
+from bgsoft.settings.options import OPTIONS
+
+
+class Reason(NamedTuple):
+    """Why a setting may change nothing."""
+
+    holds: Callable[[RenderConfig], bool]
+    beside: str
+    """What it changes nothing beside; ``{…}`` are fields of the settings in force."""
+    instead: str
+    """What has to be said for it to have an effect."""
+
+
+def _is_obs(config: RenderConfig) -> bool:
+    return config.matte.style is MatteStyle.OBS
+
+
+def _makes_alpha(config: RenderConfig) -> bool:
+    """Whether the model's masks are mattes, which nothing is done to (but in the masks of OBS)."""
+    if _is_obs(config):
+        return False
+    from bgsoft.models.catalog import read_spec
+    from bgsoft.segment.families import FAMILIES
+
+    family = FAMILIES.get(read_spec(config.segment.model).family)
+    return family is not None and family.makes_alpha
+
+
+def _looks_once(config: RenderConfig) -> bool:
+    """Whether the model looks once a frame, although more was asked for."""
+    from bgsoft.models.catalog import read_spec
+    from bgsoft.segment.families import averaged_with, companion
+
+    spec, looks = read_spec(config.segment.model), config.segment.looks
+    return looks is not Looks.FAST and not (companion(spec, looks) or averaged_with(spec, looks))
+
+
+_MEASURED = [str(kind) for kind in DEFAULT_STRENGTH_PCT]
+
+REASONS: Mapping[str, Reason] = {
+    "no strength": Reason(
+        lambda config: config.effect.kind not in DEFAULT_STRENGTH_PCT,
+        "--effect {effect.kind}",
+        f"--effect {', '.join(_MEASURED[:-1])} or {_MEASURED[-1]}",
+    ),
+    "no background": Reason(
+        lambda config: (
+            config.effect.kind not in (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO)
+        ),
+        "--effect {effect.kind}",
+        "--effect color, image or video, or no --effect at all",
+    ),
+    "looks once": Reason(
+        _looks_once,
+        "--model {segment.model}",
+        "--model selfie-general, or for best a model that makes a matte itself",
+    ),
+    "nobody is main": Reason(
+        lambda config: config.face.mode not in (FaceMode.MAIN, FaceMode.ANONYMIZE),
+        "--face {face.mode}",
+        "--face main or anonymize",
+    ),
+    "nobody anonymized": Reason(
+        lambda config: config.face.mode is not FaceMode.ANONYMIZE,
+        "--face {face.mode}",
+        "--face anonymize",
+    ),
+    "nothing hidden": Reason(
+        lambda config: not config.hides,
+        "--face {face.mode}",
+        "--face anonymize or a --hide",
+    ),
+    "no picture": Reason(
+        lambda config: config.effect.kind is EffectKind.MATTE,
+        "--effect {effect.kind}, which shows no picture",
+        "another --effect",
+    ),
+    "no faces": Reason(
+        lambda config: config.face.mode is FaceMode.OFF and config.face_data is None,
+        "--face {face.mode}",
+        "--face guard, main or anonymize",
+    ),
+    "obs": Reason(_is_obs, "the binary masks of OBS", "another preset than obs"),
+    "no threshold": Reason(
+        lambda config: config.matte.threshold is None, "--threshold off", "a --threshold"
+    ),
+    "obs without threshold": Reason(
+        lambda config: _is_obs(config) and config.matte.threshold is None,
+        "--threshold off and the masks of OBS",
+        "a --threshold",
+    ),
+    "own matte": Reason(
+        _makes_alpha,
+        "--model {segment.model}, which makes a matte itself",
+        "a model that makes masks, like selfie-general",
+    ),
+    "all on the CPU": Reason(
+        lambda config: config.backends == config.backends.on_cpu(),
+        "every stage on the CPU",
+        "a stage on the GPU or on auto",
+    ),
+}
+
+
+def check_named(
+    config: RenderConfig, named: Mapping[str, Mapping[str, Any]], *, draws_faces: bool = False
+) -> None:
+    """Refuse settings that the user has named and that change nothing.
+
+    Args:
+        config: All settings in force.
+        named: Section → field → value of what was named. None, which stands for off or auto, and
+            False ask for nothing.
+        draws_faces: Faces are looked for whatever the settings are.
+
+    Raises:
+        ConfigError: One changes nothing; the message says what would give it an effect.
+    """
+    for option in OPTIONS.values():
+        value = named.get(option.section, {}).get(option.field.name)
+        if value is None or value is False or value == ():
+            continue
+        for key in option.setting.idle:
+            reason = REASONS[key]
+            if not (draws_faces and key == "no faces") and reason.holds(config):
+                beside = reason.beside.format(
+                    effect=config.effect, face=config.face, segment=config.segment
+                )
+                raise ConfigError(
+                    f"{option.flag} has no effect beside {beside}: it needs {reason.instead}"
+                )

@@ -1,0 +1,72 @@
+"""The preallocated ring of frame slots: the only place where frame buffers come from."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from bgsoft.clock import StageClock
+from bgsoft.frame import Frame, Planes
+
+
+class RingClosedError(Exception):
+    """The ring was closed while a thread waited for a slot: the pipeline is stopping."""
+
+
+class FrameRing:
+    """A fixed set of slots, handed out to the decoder and given back after encoding.
+
+    Args:
+        slots: Number of slots, 1 or more.
+        allocate: Makes the buffers of one slot, on the device that the frames live on; called
+            ``slots`` times here and never again.
+    """
+
+    def __init__(self, slots: int, allocate: Callable[[int], Planes]) -> None:
+        self._free: deque[Planes] = deque(allocate(slot) for slot in range(slots))
+        self._out: set[int] = set()
+        self._condition = threading.Condition()
+        self._closed = False
+        self.size = slots
+        self.waiting = StageClock("wait for a slot")
+        """Time that :meth:`acquire` has spent waiting."""
+
+    def acquire(self) -> Planes:
+        """Take a free slot, waiting for one if need be.
+
+        Raises:
+            RingClosedError: The ring was closed.
+        """
+        with self._condition:
+            if not self._free and not self._closed:
+                with self.waiting.measure():
+                    while not self._free and not self._closed:
+                        self._condition.wait()
+            if self._closed:
+                raise RingClosedError
+            planes = self._free.popleft()
+            self._out.add(planes.slot)
+            return planes
+
+    def release(self, frame: Frame | Planes) -> None:
+        """Give a slot back. Releasing one that is not out is a bug and raises ValueError."""
+        planes = frame.planes if isinstance(frame, Frame) else frame
+        with self._condition:
+            if planes.slot not in self._out:
+                raise ValueError(f"slot {planes.slot} is not in use")
+            self._out.discard(planes.slot)
+            self._free.append(planes)
+            self._condition.notify()
+
+    @property
+    def in_use(self) -> int:
+        """Slots that are out."""
+        with self._condition:
+            return len(self._out)
+
+    def close(self) -> None:
+        """Wake every waiter with RingClosedError; safe to call twice."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()

@@ -1,1 +1,0 @@
-"""Small, self-contained checks of every backend, for ``bgsoft doctor`` and ``verify_gpu.py``."""

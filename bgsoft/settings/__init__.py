@@ -1,0 +1,1 @@
+"""Settings: what can be chosen, its ranges and defaults, and presets."""

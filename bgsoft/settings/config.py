@@ -1,0 +1,540 @@
+"""Settings of a render: defaults, ranges, choices, flags and help, each declared once.
+
+The command line, preset files and :func:`bgsoft.render` are made from these fields: a new setting
+is one line here (and ``scripts/make_keywords.py`` run once, for editors). All classes are frozen.
+They check themselves and raise :class:`bgsoft.errors.ConfigError` with the name of the setting as
+the command line spells it. Nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from bgsoft.errors import ConfigError
+from bgsoft.settings.hide import HideConfig, HideShape, HideStyle
+from bgsoft.settings.setting import check_ranges, setting
+from bgsoft.suggestions import network_address
+
+__all__ = [
+    "BackendConfig",
+    "Codec",
+    "CompositeBackend",
+    "DecodeBackend",
+    "EffectConfig",
+    "EffectKind",
+    "EncodeBackend",
+    "EncodeConfig",
+    "FaceConfig",
+    "FaceMode",
+    "HideConfig",
+    "HideShape",
+    "HideStyle",
+    "InferBackend",
+    "Looks",
+    "MatteConfig",
+    "MatteStyle",
+    "Precision",
+    "Refine",
+    "RenderConfig",
+    "SegmentConfig",
+]
+
+T = TypeVar("T")
+
+
+class EffectKind(StrEnum):
+    """What happens to the background."""
+
+    BLUR = "blur"
+    BOKEH = "bokeh"
+    PIXELATE = "pixelate"
+    DIM = "dim"
+    COLOR = "color"
+    IMAGE = "image"
+    VIDEO = "video"
+    ALPHA = "alpha"
+    """Transparent. Colour under alpha 0 is black; next to the foreground its own runs out."""
+    MATTE = "matte"
+
+
+class Refine(StrEnum):
+    """How the mask's edge is fitted to the picture."""
+
+    NONE = "none"
+    GUIDED = "guided"
+
+
+class MatteStyle(StrEnum):
+    """Which chain of filters makes the matte."""
+
+    SOFT = "soft"
+    """Soft alpha throughout; bgsoft's own."""
+    OBS = "obs"
+    """The binary mask maths of the OBS background-removal filter, faults included."""
+
+
+class Looks(StrEnum):
+    """How thoroughly the embedded models look for people."""
+
+    FAST = "fast"
+    """One model, once a frame."""
+    STANDARD = "standard"
+    """A close look at the people on every frame; two models look at all of it in turn."""
+    BEST = "best"
+    """All looks on every frame, and mirrored; a matting model is averaged with them."""
+
+
+class DecodeBackend(StrEnum):
+    AUTO = "auto"
+    NVDEC = "nvdec"
+    CPU = "cpu"
+
+
+class InferBackend(StrEnum):
+    AUTO = "auto"
+    TENSORRT = "tensorrt"
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class CompositeBackend(StrEnum):
+    AUTO = "auto"
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class EncodeBackend(StrEnum):
+    AUTO = "auto"
+    NVENC = "nvenc"
+    CPU = "cpu"
+
+
+class Precision(StrEnum):
+    FP32 = "fp32"
+    FP16 = "fp16"
+
+
+class Codec(StrEnum):
+    """Video codec of the output."""
+
+    AUTO = "auto"
+    """H.264, except where the container, the bit depth or the alpha channel asks for another."""
+    H264 = "h264"
+    HEVC = "hevc"
+    AV1 = "av1"
+    PRORES = "prores"
+    VP9 = "vp9"
+    FFV1 = "ffv1"
+
+
+class FaceMode(StrEnum):
+    """What is done for faces."""
+
+    OFF = "off"
+    GUARD = "guard"
+    """A face that the mask has missed is filled in, inside its outline."""
+    MAIN = "main"
+    """Only the main people stay sharp; their faces are guarded."""
+    ANONYMIZE = "anonymize"
+    """Faces other than the main people's are made unrecognisable."""
+
+
+DEFAULT_DETECT_EVERY = 8
+
+LENGTH_EFFECTS = frozenset({EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE})
+"""Effects whose strength is a length, in percent of the frame height."""
+
+MAX_LENGTH_PCT = 25.0
+DEFAULT_STRENGTH_PCT = {
+    EffectKind.BLUR: 2.5,
+    EffectKind.BOKEH: 2.5,
+    EffectKind.PIXELATE: 3.0,
+    EffectKind.DIM: 60.0,
+}
+_OF_HEIGHT = " % of the frame height"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectConfig:
+    """What the background becomes."""
+
+    kind: EffectKind = setting(
+        EffectKind.BLUR,
+        "What becomes of the background; alpha makes it transparent, matte writes the mask.",
+        name="effect",
+    )
+    strength: float | None = setting(
+        None,
+        "How strong. blur, bokeh, pixelate: size in percent of the frame height,"
+        f" 0 to {MAX_LENGTH_PCT:g}; dim: percent of light taken away, 0 to 100.",
+        metavar="PCT",
+        shown_default=", ".join(
+            f"{kind} {value:g}" for kind, value in DEFAULT_STRENGTH_PCT.items()
+        ),
+        belongs_to="kind",
+        idle=("no strength",),
+    )
+    """blur: standard deviation, bokeh: disc radius, pixelate: block edge; None: the effect's
+    default."""
+    background: str | None = setting(
+        None,
+        "Picture, video (looped), or colour like '#00b140' or green, to put behind people."
+        " Without --effect it also chooses the effect.",
+        metavar="FILE|COLOR",
+        is_path=True,
+        belongs_to="kind",
+        idle=("no background",),
+    )
+    highlights: float = setting(0.6, range=(0, 1))
+    """bokeh: how much brighter than their surroundings highlights bloom, 0–1."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.strength is not None:
+            is_length = self.kind in LENGTH_EFFECTS
+            high = MAX_LENGTH_PCT if is_length else 100.0
+            if not 0 <= self.strength <= high:
+                raise ConfigError(
+                    f"--strength must be between 0 and {high:g}"
+                    f"{_OF_HEIGHT if is_length else ' %'}, not {self.strength:g}"
+                )
+        if self.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and not self.background:
+            raise ConfigError(f"--effect {self.kind} needs --background FILE")
+        address = network_address(self.background or "")
+        if address is not None:
+            raise ConfigError(f"--background {address} is an address: only local files are read")
+
+    @property
+    def effective_strength(self) -> float:
+        """``strength``, or the effect's default where it is None; 0 where it has no meaning."""
+        if self.strength is not None and self.kind in DEFAULT_STRENGTH_PCT:
+            return self.strength
+        return DEFAULT_STRENGTH_PCT.get(self.kind, 0.0)
+
+    def strength_px(self, height: int) -> float | None:
+        """Strength in pixels of a frame ``height`` pixels high; None where it is no length."""
+        if self.kind not in LENGTH_EFFECTS:
+            return None
+        return self.effective_strength * height / 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentConfig:
+    """Which model makes the mask, and how often."""
+
+    model: str = setting(
+        "selfie-general",
+        "What finds the people: a name from bgsoft models list, or your own ONNX file with a"
+        " FILE.toml beside it.",
+        metavar="NAME|FILE.onnx",
+        is_path=True,
+    )
+    looks: Looks = setting(
+        Looks.STANDARD,
+        "How thoroughly people are looked for. fast: one model, once a frame. standard: two models,"
+        " and a close look at the people. best: all of it on every frame, and mirrored. A model"
+        " that makes a matte itself looks once; best averages it with all these looks.",
+        name="matte",
+        idle=("looks once",),
+    )
+    """Of the embedded models; others look once, but a matting model may have these beside it."""
+    mask_every: int = setting(
+        1, "Look for people on every Nth frame only, {range}.", range=(1, 300)
+    )
+    """The mask is held in between."""
+    similarity_db: float | None = setting(
+        None,
+        "Keep the last mask while the picture stays this similar, in dB of PSNR, {range}, or off.",
+        name="similarity",
+        metavar="DB",
+        range=(0, 100),
+        unit=" dB",
+        shown_default="off",
+    )
+    """Of the reduced luma against the last segmented frame; None: never."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaceConfig:
+    """What is done for faces, and how they are looked for."""
+
+    mode: FaceMode = setting(
+        FaceMode.GUARD,
+        "guard: faces that the mask missed stay sharp. main: only the main person does."
+        " anonymize: other people's faces are blurred beyond recognition.",
+        name="face",
+    )
+    subjects: int = setting(
+        1,
+        "How many people are main for --face main or anonymize: the largest, most central, longest"
+        " in sight; 0 anonymizes everybody.",
+        range=(0, 32),
+        idle=("nobody is main",),
+    )
+    detect_every: int | None = setting(
+        None,
+        "Look for new faces on every Nth frame; known ones are followed on all.",
+        name="face_every",
+        range=(1, 300),
+        shown_default=f"{DEFAULT_DETECT_EVERY}, anonymize: 1",
+        idle=("no faces",),
+    )
+    """None: 8, and 1 with anonymize, so that no new face is shown."""
+    small_faces: bool = setting(
+        False,
+        "Also look for faces under an eighth of the frame height; main and anonymize always do.",
+        idle=("no faces",),
+    )
+    """Parts of the frame are searched for them."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.subjects == 0 and self.mode is not FaceMode.ANONYMIZE:
+            raise ConfigError(f"--subjects 0 needs --face anonymize, not {self.mode}")
+
+    @property
+    def effective_detect_every(self) -> int:
+        """``detect_every``, or the mode's default where it is None."""
+        if self.detect_every is not None:
+            return self.detect_every
+        return 1 if self.mode is FaceMode.ANONYMIZE else DEFAULT_DETECT_EVERY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatteConfig:
+    """How the model's mask becomes the matte."""
+
+    style: MatteStyle = MatteStyle.SOFT
+    threshold: float | None = setting(
+        0.5,
+        "How sure the model must be that a pixel is a person; off takes its answer as opacity.",
+        range=(0, 1),
+        idle=("own matte",),
+    )
+    """Mask value where alpha is one half; None: the mask is taken as it is."""
+    softness: float = setting(
+        0.5,
+        "Width of the soft step around the threshold; 0 is a hard edge.",
+        range=(0, 1),
+        idle=("obs", "no threshold", "own matte"),
+    )
+    """1 is the whole range of the mask."""
+    min_area: float = setting(
+        0.002,
+        "Islands and holes smaller than this fraction of the frame are removed.",
+        range=(0, 1),
+        idle=("obs without threshold", "own matte"),
+    )
+    """In style obs: contours up to it are dropped."""
+    smooth: float = setting(
+        0.5,
+        "Rounds the outline.",
+        range=(0, 1),
+        idle=("obs without threshold", "own matte"),
+    )
+    expand_pct: float = setting(
+        0.0,
+        "Move the edge outwards, or inwards if negative; percent of the frame height, {range}.",
+        name="expand",
+        metavar="PCT",
+        range=(-5, 5),
+        unit=_OF_HEIGHT,
+        idle=("obs without threshold",),
+    )
+    feather_pct: float = setting(
+        0.0,
+        "Extra soft rim outside the person, percent of the frame height, {range}.",
+        name="feather",
+        metavar="PCT",
+        range=(0, 10),
+        unit=_OF_HEIGHT,
+        idle=("obs without threshold",),
+    )
+    temporal: float = setting(
+        0.7,
+        "Steadies the edge over time; 0 is off, 1 the heaviest.",
+        range=(0, 1),
+        idle=("own matte",),
+    )
+    """OBS's factor is 1 minus this."""
+    refine: Refine = setting(
+        Refine.GUIDED, "Fit the edge to the picture.", idle=("obs", "own matte")
+    )
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeConfig:
+    """The output's codec and its settings."""
+
+    codec: Codec = setting(
+        Codec.AUTO,
+        "Video codec of the output; auto takes h264 where the container, bit depth and effect"
+        " allow.",
+    )
+    quality: int | None = setting(
+        None,
+        "The encoder's own quality number (CRF, CQ or qscale): lower is better and larger.",
+        shown_default="by codec; h264: 18",
+        belongs_to="codec",
+    )
+    speed: str | None = setting(
+        None,
+        "The encoder's own preset: x264/x265 ultrafast to veryslow, AV1 and VP9 a number,"
+        " NVENC P1 to P7.",
+        metavar="PRESET",
+        shown_default="by codec; h264: veryfast",
+        belongs_to="codec",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendConfig:
+    """Where each stage runs."""
+
+    decode: DecodeBackend = setting(DecodeBackend.AUTO, "Where to decode.")
+    infer: InferBackend = setting(InferBackend.AUTO, "Where the model runs.")
+    composite: CompositeBackend = setting(CompositeBackend.AUTO, "Where matte and effect are made.")
+    encode: EncodeBackend = setting(EncodeBackend.AUTO, "Where to encode.")
+    gpu: int | None = setting(
+        None,
+        "Which GPU, counted from 0.",
+        range=(0, 63),
+        shown_default="the first",
+        idle=("all on the CPU",),
+    )
+    """CUDA device number; it has to be there. None: the first, where there is one."""
+    require_gpu: bool = setting(False, "Fail rather than run any stage on the CPU.")
+    batch: int | None = setting(
+        None, "Frames worked on at a time, {range}, or auto.", range=(1, 64), shown_default="auto"
+    )
+    precision: Precision = setting(Precision.FP32, "Number format of the model.")
+    ring_slots: int | None = setting(None, range=(4, 256))
+    """Frame slots, a power of two from 4 to 256; None: chosen by the device."""
+    threads: int = setting(
+        0,
+        "Cores to plan for: decoder, picture and encoder, 1 to 256; 0 is all there are.",
+        range=(0, 256),
+    )
+    stall_seconds: float | None = setting(
+        300.0,
+        "Fail once no frame has passed any stage for so long, rather than wait for ever; or off.",
+        name="stall",
+        metavar="TIME|off",
+        range=(1, math.inf),
+        unit=" seconds",
+    )
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.ring_slots is not None and self.ring_slots & (self.ring_slots - 1):
+            raise ConfigError(f"ring_slots must be a power of two, not {self.ring_slots}")
+
+    def on_cpu(self) -> BackendConfig:
+        """The same with every stage on the CPU."""
+        return replace(
+            self,
+            decode=DecodeBackend.CPU,
+            infer=InferBackend.CPU,
+            composite=CompositeBackend.CPU,
+            encode=EncodeBackend.CPU,
+        )
+
+
+def _section(kind: type[T], panel: str) -> T:
+    """A part of the settings, with the title above its flags in the help."""
+    return field(default_factory=kind, metadata={"panel": panel})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderConfig:
+    """Everything that one render needs to know."""
+
+    input: Path
+    output: Path
+    effect: EffectConfig = _section(EffectConfig, "Look")
+    segment: SegmentConfig = _section(SegmentConfig, "Model")
+    face: FaceConfig = _section(FaceConfig, "Faces")
+    hide: HideConfig = _section(HideConfig, "Faces")
+    matte: MatteConfig = _section(MatteConfig, "Edge of the person")
+    encode: EncodeConfig = _section(EncodeConfig, "Output")
+    backends: BackendConfig = _section(BackendConfig, "Machine")
+    start_seconds: float = setting(
+        0.0,
+        "Begin here: seconds or HH:MM:SS.",
+        name="start",
+        metavar="TIME",
+        range=(0, math.inf),
+        unit=" seconds",
+    )
+    duration_seconds: float | None = setting(
+        None,
+        "Render at most this long: seconds or HH:MM:SS.",
+        name="duration",
+        metavar="TIME",
+        unit=" seconds",
+        shown_default="to the end",
+    )
+    face_data: Path | None = setting(
+        None,
+        "Also write the faces of every frame, with 468 landmarks each.",
+        metavar="FILE.jsonl|FILE.npz",
+        panel="Faces",
+    )
+    matte_out: Path | None = setting(None, "Also write the mask as a grey video.", metavar="FILE")
+    overwrite: bool = setting(
+        False,
+        "Replace OUT, and what is written beside it, where that exists.",
+        short="-y",
+    )
+    skip_existing: bool = setting(False, "Do nothing, successfully, if OUT exists.")
+    report: Path | None = setting(
+        None, "Write what was done, how fast and by what, as JSON.", metavar="FILE.json"
+    )
+    chunks: int | None = setting(
+        None,
+        "Render a long video in up to this many parts side by side, and join them; auto does so"
+        " where it pays. A render in parts that was interrupted goes on where it was.",
+        range=(1, 10_000),
+        shown_default="auto",
+        panel="Machine",
+    )
+    """None: as many as pay on this machine."""
+    trace: Path | None = setting(
+        None,
+        "Write what each thread and GPU stream did when; open it in ui.perfetto.dev.",
+        metavar="FILE.json",
+    )
+    preset: str | None = None
+    """Name of the preset these settings came from, for the report only."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        length = self.duration_seconds
+        if length is not None and not (math.isfinite(length) and length > 0):
+            raise ConfigError(f"--duration must be more than 0 seconds, not {length:g}")
+        if self.trace is not None and (self.chunks or 1) > 1:
+            raise ConfigError("--trace and --chunks exclude each other")
+        if self.overwrite and self.skip_existing:
+            raise ConfigError("--overwrite and --skip-existing exclude each other")
+        if self.matte_out is not None and self.matte_out.absolute() == self.output.absolute():
+            raise ConfigError("--matte-out and the output are the same file")
+
+    @property
+    def hides(self) -> bool:
+        """Whether anything in the picture is made unrecognisable."""
+        return self.face.mode is FaceMode.ANONYMIZE or bool(self.hide.regions)
+
+    @property
+    def videos(self) -> tuple[Path, ...]:
+        """The videos that are written, the output first."""
+        return (self.output,) if self.matte_out is None else (self.output, self.matte_out)

@@ -1,0 +1,239 @@
+"""The settings by their flat names, as flags and :func:`bgsoft.render` spell them.
+
+Preset files, flags and keyword arguments are read by the same rules, with the same did-you-mean.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+import types
+import typing
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from bgsoft.errors import ConfigError
+from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.setting import Setting, check_range, declared, parse_seconds
+from bgsoft.suggestions import did_you_mean
+
+Kind = TypeVar("Kind", bound=StrEnum)
+
+TOP = ""
+"""Section of what is no part of a preset: the fields of
+:class:`bgsoft.settings.config.RenderConfig`."""
+
+SECTIONS: Mapping[str, Any] = {
+    entry.name: entry.default_factory
+    for entry in dataclasses.fields(RenderConfig)
+    if entry.default_factory is not dataclasses.MISSING
+}
+"""The sections of a preset: name → dataclass of its settings."""
+
+_FIELDS = {
+    section: {entry.name: entry for entry in dataclasses.fields(kind)}
+    for section, kind in {**SECTIONS, TOP: RenderConfig}.items()
+}
+
+TEXTS = tuple[str, ...]
+"""Type of a setting that can be given more than once."""
+
+NONE_WORDS = ("off", "none", "auto")
+"""What stands for None in optional numbers: TOML has no null, and Python's None is «not given»."""
+
+_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+_COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+")
+_IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
+
+
+class Option(NamedTuple):
+    """A setting that can be named by itself: on the command line and in Python."""
+
+    name: str
+    """The keyword of :func:`bgsoft.render`."""
+    section: str
+    field: dataclasses.Field[Any]
+    setting: Setting
+    panel: str
+    """Title above it in the help."""
+
+    @property
+    def flag(self) -> str:
+        """As on the command line, e.g. ``--mask-every``."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def choices(self) -> list[str]:
+        """The words that it takes; empty where it takes others, too."""
+        default = self.field.default
+        return [member.value for member in type(default)] if isinstance(default, StrEnum) else []
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value in the help."""
+        if self.setting.metavar or self.choices:
+            return self.setting.metavar or "|".join(self.choices)
+        return "0..1" if self.setting.range == (0, 1) else "N"
+
+    @property
+    def help(self) -> str:
+        """What it does, its range and its default."""
+        default = self.field.default
+        shown = self.setting.shown_default
+        if not shown and default not in (None, ()) and not isinstance(default, bool):
+            shown = f"{default:g}" if isinstance(default, float) else str(default)
+        text = self.setting.help
+        if self.setting.range is not None:
+            text = text.replace("{range}", "{:g} to {:g}".format(*self.setting.range))
+        return f"{text} [default: {shown}]" if shown else text
+
+
+def _options() -> dict[str, Option]:
+    found = {}
+    for section, entries in _FIELDS.items():
+        above = "Output" if section == TOP else _FIELDS[TOP][section].metadata["panel"]
+        for entry in entries.values():
+            setting = declared(entry)
+            if setting.help:
+                name = setting.name or entry.name
+                found[name] = Option(name, section, entry, setting, setting.panel or above)
+    return found
+
+
+OPTIONS: Mapping[str, Option] = _options()
+"""By name, in the order of their declaration."""
+
+
+def settings_from_options(
+    given: Mapping[str, Any], *, from_text: bool
+) -> dict[str, dict[str, Any]]:
+    """The settings that flat options ask for.
+
+    Args:
+        given: Option → value; None stands for nothing, and so does a flag that is False.
+        from_text: Values are text from the command line, and errors name flags.
+
+    Returns:
+        Section → field → value, for :func:`bgsoft.rendering.configure.build_config`.
+
+    Raises:
+        ConfigError: A value is malformed, out of range or no known choice.
+    """
+    settings: dict[str, dict[str, Any]] = {}
+    for name, value in given.items():
+        if value is None or (from_text and value in (False, [])):
+            continue
+        option = OPTIONS[name]
+        key = option.field.name
+        label = option.flag if from_text else name
+        read = read_value(option.section, key, value, label, from_text=from_text)
+        settings.setdefault(option.section, {})[key] = read
+    effect = settings.get("effect", {})
+    if "background" in effect and "kind" not in effect:
+        effect["kind"] = _effect_for(effect["background"])
+    return settings
+
+
+def _effect_for(background: str) -> EffectKind:
+    """The effect that a bare ``--background`` asks for."""
+    if not Path(background).exists() and _COLOR.fullmatch(background):
+        return EffectKind.COLOR
+    if Path(background).suffix.lower() in _IMAGE_SUFFIXES:
+        return EffectKind.IMAGE
+    return EffectKind.VIDEO
+
+
+def in_keywords(text: str) -> str:
+    """A text that speaks of flags, in words of Python."""
+
+    def keyword(match: re.Match[str]) -> str:
+        option = OPTIONS.get(match[1].replace("-", "_"))
+        if option is None:
+            return match[0]
+        return f"{option.name}=True" if option.field.default is False else option.name
+
+    return _FLAG.sub(keyword, text)
+
+
+@functools.cache
+def _field_types(section: str) -> Mapping[str, Any]:
+    return typing.get_type_hints(SECTIONS.get(section, RenderConfig))
+
+
+def field_type(section: str, key: str) -> tuple[type, bool]:
+    """Type of a setting, and whether it may be None."""
+    hint = _field_types(section)[key]
+    if isinstance(hint, types.UnionType):
+        kinds = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
+        return kinds[0], True
+    return hint, False
+
+
+def read_value(
+    section: str, key: str, value: object, label: str, *, from_text: bool = False
+) -> Any:
+    """Turn a value from a TOML file, the command line or Python into its setting's type.
+
+    Errors call the setting by its label. From text, numbers are read out of it.
+
+    Raises:
+        ConfigError: The value is of the wrong type, out of range or no known choice.
+    """
+    kind, optional = field_type(section, key)
+    setting = declared(_FIELDS[section][key])
+    if kind == TEXTS:
+        texts = (value,) if isinstance(value, str) else value
+        if isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts):
+            return tuple(texts)
+        raise ConfigError(f"{label} must be a text, or a list of them, not {value!r}")
+    if kind is Path and isinstance(value, str | os.PathLike):
+        return Path(value)
+    if setting.is_path and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if optional and kind in (int, float) and isinstance(value, str) and value.lower() in NONE_WORDS:
+        return None
+    if issubclass(kind, StrEnum):
+        return parse_choice(kind, value, label)
+    if kind in (int, float):
+        if setting.unit == " seconds" and isinstance(value, str):
+            number: float | None = parse_seconds(value, label)
+        else:
+            number = _number(kind, value, from_text)
+        if number is None:
+            noun = "a whole number" if kind is int else "a number"
+            extra = " or off" if optional else ""
+            raise ConfigError(f"{label} must be {noun}{extra}, not {value!r}")
+        check_range(setting, label, number)
+        return number
+    if type(value) is not kind:
+        noun = {bool: "true or false", str: "a text", Path: "a path"}[kind]
+        raise ConfigError(f"{label} must be {noun}, not {value!r}")
+    return value
+
+
+def _number(kind: type, value: object, from_text: bool) -> float | int | None:
+    """``value`` as an int or float, or None where it is neither."""
+    if from_text and isinstance(value, str):
+        try:
+            return int(value) if kind is int else float(value)
+        except ValueError:
+            return None
+    if type(value) is int:
+        return float(value) if kind is float else value
+    return value if kind is float and isinstance(value, float) else None
+
+
+def parse_choice(kind: type[Kind], value: object, label: str) -> Kind:
+    """Read one of an enumeration's values.
+
+    Raises:
+        ConfigError: It is none of them.
+    """
+    choices = [member.value for member in kind]
+    if isinstance(value, str) and value.lower() in choices:
+        return kind(value.lower())
+    raise ConfigError(f"{label}: unknown value {value!r}{did_you_mean(str(value), choices)}")

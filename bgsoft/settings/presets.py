@@ -1,0 +1,187 @@
+"""Presets: TOML files of settings, found by name, merged and turned into a RenderConfig.
+
+Defaults < preset < flags. A preset has the sections of :class:`bgsoft.settings.config.RenderConfig`
+(``[effect]``, ``[segment]``, ``[face]``, ``[hide]``, ``[matte]``, ``[encode]``, ``[backends]``),
+whose keys are the fields of the dataclass behind each, plus ``description`` and ``extends`` at the
+top. Sections, keys and types are read from those dataclasses, so that a new field needs no code
+here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from bgsoft.errors import ConfigError, PresetError
+from bgsoft.settings.config import FaceMode
+from bgsoft.settings.options import SECTIONS, read_value
+from bgsoft.settings.setting import declared
+from bgsoft.suggestions import did_you_mean
+
+DEFAULT_PRESET = "soft"
+
+Layer: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Settings that are given: section → field → value of the field's type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A loaded preset."""
+
+    name: str
+    description: str
+    path: Path
+    settings: Layer
+    """What the preset sets, its parents' settings included."""
+
+
+def shipped_folder() -> Path:
+    """The folder of the presets that come with bgsoft: in the package, or in a checkout."""
+    installed = Path(__file__).parents[1] / "presets_data"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "presets"
+
+
+def user_folder() -> Path:
+    """The folder where users keep their own presets."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("bgsoft")) / "presets"
+
+
+def list_presets() -> list[Path]:
+    """Files of all presets that can be named, shipped ones first.
+
+    A user's file with a shipped preset's name is left out: a name means the same everywhere.
+    """
+    files = sorted(shipped_folder().glob("*.toml"))
+    shipped = {file.stem for file in files}
+    return files + [f for f in sorted(user_folder().glob("*.toml")) if f.stem not in shipped]
+
+
+def load_preset(name_or_path: str) -> Preset:
+    """Find and read a preset, with its parents.
+
+    Raises:
+        PresetError: There is no such preset, or it is malformed.
+    """
+    return _load(name_or_path, ())
+
+
+def merge(*layers: Layer) -> dict[str, dict[str, Any]]:
+    """Lay settings over each other; later layers win."""
+    merged: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for section, values in layer.items():
+            target: Mapping[str, Any] = merged.get(section, {})
+            if section == "face":
+                values, target = _hide_everybody(values, target)
+            for key, value in values.items():
+                fields = SECTIONS[section].__dataclass_fields__
+                if value != target.get(key, fields[key].default):
+                    target = {
+                        name: below
+                        for name, below in target.items()
+                        if declared(fields[name]).belongs_to != key
+                    }
+            merged[section] = {**target, **values}
+    return {section: values for section, values in merged.items() if values}
+
+
+def _hide_everybody(
+    values: Mapping[str, Any], below: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """A layer's face settings, and those below it, with what ``subjects = 0`` stands for.
+
+    Nobody can be main only where faces are anonymized: who asks for that alone asks for both, and
+    who asks for another mode has taken it back.
+    """
+    if values.get("subjects") == 0 and "mode" not in values:
+        values = {**values, "mode": FaceMode.ANONYMIZE}
+    elif values.get("mode", FaceMode.ANONYMIZE) is not FaceMode.ANONYMIZE:
+        below = {k: v for k, v in below.items() if (k, v) != ("subjects", 0)}
+    return values, below
+
+
+def as_toml(preset: Preset) -> str:
+    """Every setting that a preset leads to, defaults included, as a preset file.
+
+    Settings that are None are written as comments, since TOML has no null.
+    """
+    lines = [f"description = {json.dumps(preset.description, ensure_ascii=False)}"]
+    for section, kind in SECTIONS.items():
+        lines += ["", f"[{section}]"]
+        given = preset.settings.get(section, {})
+        for entry in dataclasses.fields(kind):
+            value = given.get(entry.name, entry.default)
+            if value is None:
+                lines.append(f"# {entry.name} is not set")
+            else:  # for text, numbers and truth values JSON is TOML
+                lines.append(f"{entry.name} = {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"
+
+
+def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = None) -> Preset:
+    path = _find(name_or_path, folder)
+    if path in children:
+        chain = " → ".join(p.stem for p in (*children, path))
+        raise PresetError(f"presets extend each other in a circle: {chain}", path=path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        description, parent = _top_text(table, "description"), _top_text(table, "extends")
+        settings = _read_sections(table, path.parent)
+    except OSError as exc:
+        raise PresetError(f"cannot read preset {path}: {exc.strerror}", path=path) from exc
+    except ValueError as exc:  # malformed TOML, not UTF-8, or a ConfigError
+        raise PresetError(f"preset {path.name}: {exc}", path=path) from exc
+    below = _load(parent, (*children, path), path.parent).settings if parent else {}
+    return Preset(
+        name=path.stem, description=description, path=path, settings=merge(below, settings)
+    )
+
+
+def _find(name_or_path: str, folder: Path | None) -> Path:
+    """The file of a preset; ``folder`` is where a relative path of a parent starts."""
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        path = Path(name_or_path) if folder is None else folder / name_or_path
+        if not path.is_file():
+            raise PresetError(f"no such preset file: {path}", path=path)
+        return path.resolve()
+    for home in (shipped_folder(), user_folder()):
+        path = home / f"{name_or_path}.toml"
+        if path.is_file():
+            return path
+    known = [file.stem for file in list_presets()]
+    raise PresetError(f"unknown preset {name_or_path!r}{did_you_mean(name_or_path, known)}")
+
+
+def _top_text(table: dict[str, Any], key: str) -> str:
+    value = table.pop(key, "")
+    if not isinstance(value, str):
+        raise ConfigError(f"{key} must be a text, not {value!r}")
+    return value
+
+
+def _read_sections(table: Mapping[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
+    """Check and convert the sections of one file in a folder."""
+    settings: dict[str, dict[str, Any]] = {}
+    for section, values in table.items():
+        if section not in SECTIONS:
+            near = did_you_mean(section, (*SECTIONS, "description", "extends"))
+            raise ConfigError(f"unknown section: {section!r}{near}")
+        if not isinstance(values, dict):
+            raise ConfigError(f"[{section}] must be a section")
+        fields = SECTIONS[section].__dataclass_fields__
+        settings[section] = {}
+        for key, value in values.items():
+            if key not in fields:
+                near = did_you_mean(key, fields)
+                raise ConfigError(f"unknown key in [{section}]: {key!r}{near}")
+            settings[section][key] = read_value(section, key, value, f"{section}.{key}")
+            if declared(fields[key]).is_path and (folder / value).is_file():
+                settings[section][key] = str(folder / value)
+    return settings

@@ -1,0 +1,279 @@
+"""The loop over a batch's files, with an executor whose workers only exist in the test."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bgsoft.batch.find import Found
+from bgsoft.batch.job import BatchJob, Divided, Planner
+from bgsoft.batch.run import Batch, BatchView, Summary, agree
+from bgsoft.batch.state import FileState, State
+from bgsoft.errors import (
+    BackendUnavailableError,
+    DecodeError,
+    DiskFullError,
+    RenderCancelledError,
+    StallError,
+)
+from bgsoft.jobs.driver import Driver
+from bgsoft.jobs.task import Finished, Followup, Started, Task, Told, Update
+from bgsoft.report import Progress, RenderReport
+from tests.unit.jobs.tasks import Pair, Square, progress
+
+Render = Callable[[BatchJob], object]
+
+
+class FakeExecutor:
+    """Finishes one task a poll, with what ``render`` returns or raises."""
+
+    def __init__(self, workers: int, render: Render) -> None:
+        self._workers = workers
+        self._render = render
+        self._tasks: deque[tuple[int, Any]] = deque()
+        self.submitted: list[str] = []
+        self.closed = False
+
+    @property
+    def idle(self) -> int:
+        return self._workers - len(self._tasks)
+
+    def submit(self, task: Task) -> int:
+        self._tasks.append((len(self.submitted), task))
+        self.submitted.append(task.config.input.stem if isinstance(task, BatchJob) else "part")
+        return len(self.submitted) - 1
+
+    def poll(self, timeout: float) -> list[Update]:
+        if not self._tasks:
+            return []
+        task_id, job = self._tasks.popleft()
+        try:
+            end = Finished(task_id, self._render(job))
+        except Exception as exc:
+            end = Finished(task_id, error=exc)
+        return [Started(task_id, "fake"), end]
+
+    def kill(self, task_id: int, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def done(job: BatchJob) -> RenderReport:
+    job.config.output.write_bytes(b"video")
+    return RenderReport(
+        bgsoft_version="0",
+        input=str(job.config.input),
+        output=str(job.config.output),
+        frames_encoded=10,
+        settings={},
+        peak_rss_bytes=1,
+    )
+
+
+class Run:
+    """A batch of files a, b, c, …"""
+
+    def __init__(
+        self,
+        top: Path,
+        files: str = "abcdef",
+        workers: int = 2,
+        executor: type[FakeExecutor] = FakeExecutor,
+    ) -> None:
+        self._top, self.folder = top, top / "out"
+        self.folder.mkdir(exist_ok=True)
+        self._files, self._workers, self._make_executor = files, workers, executor
+        self.stop = threading.Event()
+        self.view = BatchView()
+
+    def jobs(self, files: str) -> list[BatchJob]:
+        planner = Planner(self.folder, name="{stem}{suffix}", preset="soft", flags={}, numbers={})
+        return planner.plan(Found(self._top / f"{name}.mp4", Path()) for name in files)
+
+    def __call__(
+        self,
+        render: Render,
+        *,
+        resume: bool = False,
+        more: Callable[[], list[BatchJob]] | None = None,
+    ) -> Summary:
+        self.executor = self._make_executor(self._workers, render)
+        with State(self.folder) as state:
+            summary = Batch(
+                agree(self.jobs(self._files), state, self.folder, resume=resume),
+                Driver(self.executor),
+                state,
+                self.folder,
+                view=self.view,
+                stop=self.stop,
+                describe=str,
+                more=more,
+            ).run()
+        assert self.executor.closed
+        return summary
+
+
+def test_a_file_that_fails_ends_nothing(tmp_path: Path) -> None:
+    def render(job: BatchJob) -> RenderReport:
+        if job.config.input.stem in "bd":
+            raise DecodeError("broken")
+        return done(job)
+
+    summary = Run(tmp_path)(render)
+    assert [entry.reason for entry in summary.failed] == ["broken", "broken"]
+    assert [str(entry.output) for entry in summary.failed] == ["b.mp4", "d.mp4"]
+    assert (summary.rendered, summary.frames, summary.left) == (4, 40, 0)
+
+
+def test_a_full_disk_stops_new_files_and_keeps_them_for_later(tmp_path: Path) -> None:
+    def render(job: BatchJob) -> RenderReport:
+        if job.config.input.stem == "b":
+            raise DiskFullError("disk full")
+        return done(job)
+
+    run = Run(tmp_path)
+    summary = run(render)
+    assert run.executor.submitted == ["a", "b", "c"]  # c was running
+    assert str(summary.full) == "disk full"
+    assert (summary.rendered, summary.left, summary.failed) == (2, 4, [])
+    assert run(done, resume=True).rendered == 4
+    assert run.executor.submitted == ["b", "d", "e", "f"]
+
+
+def test_a_stage_that_stands_still_is_tried_again_and_then_reported(tmp_path: Path) -> None:
+    def render(job: BatchJob) -> RenderReport:
+        raise StallError("no frame", stage="encode")
+
+    run = Run(tmp_path, "a")
+    (entry,) = run(render).failed
+    assert run.executor.submitted == ["a", "a"]
+    assert (entry.attempts, entry.reason) == (2, "no frame")
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_what_runs_when_it_is_stopped_is_left_for_later(tmp_path: Path, published: bool) -> None:
+    """Unless its output was whole, and only the word of it came too late."""
+
+    class Deaf(FakeExecutor):
+        def poll(self, timeout: float) -> list[Update]:
+            return [] if len(self.submitted) > 1 and self._hang() else super().poll(timeout)
+
+        def _hang(self) -> bool:
+            try:
+                self._render(self._tasks[0][1])
+            except AssertionError:
+                return True
+            return False
+
+    run = Run(tmp_path, workers=1, executor=Deaf)
+
+    def render(job: BatchJob) -> RenderReport:
+        if job.config.input.stem == "a":
+            return done(job)
+        run.stop.set()
+        if published:
+            done(job)
+        raise AssertionError("never asked")
+
+    summary = run(render)
+    states = [entry.state for entry in summary.entries]
+    second = FileState.DONE if published else FileState.WAITING
+    assert states == [FileState.DONE, second, *[FileState.WAITING] * 4]
+    assert summary.stopped
+    run.stop.clear()
+    assert run(done, resume=True).left == 0
+
+
+def test_a_file_that_is_cancelled_though_nobody_asked_has_failed(tmp_path: Path) -> None:
+    def render(job: BatchJob) -> RenderReport:
+        raise RenderCancelledError("interrupted")
+
+    summary = Run(tmp_path, "a")(render)
+    assert [entry.reason for entry in summary.failed] == ["interrupted"]
+    assert not summary.stopped
+
+
+def test_the_view_ends_also_where_the_workers_are_lost(tmp_path: Path) -> None:
+    class View(BatchView):
+        left = -1
+
+        def end(self, summary: Summary) -> None:
+            self.left = summary.left
+
+    class Lost(FakeExecutor):
+        def poll(self, timeout: float) -> list[Update]:
+            raise BackendUnavailableError("no node is left")
+
+    run = Run(tmp_path, "ab", executor=Lost)
+    run.view = view = View()
+    with pytest.raises(BackendUnavailableError):
+        run(done)
+    assert view.left == 2
+
+
+@pytest.mark.parametrize(("workers", "rendered"), [(1, "aba"), (3, "abab")])
+def test_a_watched_file_is_rendered_once_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, rendered: str
+) -> None:
+    """Written anew while it waits: once. While it is rendered: again after that."""
+    monkeypatch.setattr("bgsoft.batch.run._LOOK_SECONDS", 0.0)
+
+    class Slow(FakeExecutor):
+        polls = 0
+
+        def submit(self, task: Task) -> int:
+            assert task not in [job for _, job in self._tasks]
+            return super().submit(task)
+
+        def poll(self, timeout: float) -> list[Update]:
+            self.polls += 1
+            return super().poll(timeout) if self.polls % 4 == 0 else []
+
+    run = Run(tmp_path, "", workers, executor=Slow)
+    looks, idle = ["ab", "ab"], [0]
+
+    def more() -> list[BatchJob]:
+        names = looks.pop(0) if looks else ""
+        for name in names:
+            (tmp_path / f"{name}.mp4").write_bytes(bytes(len(looks)))
+        idle[0] = idle[0] + 1 if run.executor.idle == workers else 0
+        if idle[0] > 1:
+            run.stop.set()
+        return run.jobs(names)
+
+    assert run(done, more=more).rendered == len(rendered)
+    assert "".join(run.executor.submitted) == rendered
+
+
+def test_the_parts_of_a_file_are_shown_as_one(tmp_path: Path) -> None:
+    """Whose total is known before all of them have begun."""
+
+    class Divides(FakeExecutor):
+        def poll(self, timeout: float) -> list[Update]:
+            if not self._tasks:
+                return []
+            task_id, task = self._tasks.popleft()
+            if isinstance(task, Square):
+                return [Told(task_id, progress(task.value)), Finished(task_id, True)]
+            if isinstance(task, Pair):
+                return [Finished(task_id, self._render(job))]
+            parts = Followup((Square(4), Square(20)), Pair())
+            return [Told(task_id, Divided((10, 30))), Finished(task_id, parts)]
+
+    class View(BatchView):
+        def progress(self, job: BatchJob, progress: Progress) -> None:
+            shown.append((progress.frames, progress.total))
+
+    shown: list[tuple[int, int | None]] = []
+    run = Run(tmp_path, "a", workers=1, executor=Divides)
+    run.view = View()
+    (job,) = run.jobs("a")
+    assert run(done).rendered == 1
+    assert shown == [(4, 40), (24, 40)]

@@ -1,0 +1,117 @@
+"""Renders in parts that have to know all faces of the video: the same as in one go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bgsoft
+from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.progress import SearchProgress
+from bgsoft.chunks.run import plan_render
+from bgsoft.errors import OutputError
+from tests.face_clips import write_two_people
+from tests.outside import ffmpeg
+from tests.unit.chunks.parts import (
+    _short_parts,
+    context,
+    joined,
+    planned,
+    render_in_parts,
+    settings,
+)
+from tests.unit.chunks.test_seams import MIN_DB, least_psnr
+
+LOOK: dict[str, Any] = {"effect": "dim", "matte": "fast", "codec": "ffv1"}
+
+pytestmark = pytest.mark.usefixtures(_short_parts.__name__)
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two people; from frame 40 on the picture is mirrored, which is a new scene.
+
+    The larger face is covered at first, so that the other one is main until long after; and once
+    more where a part begins.
+    """
+    folder = tmp_path_factory.mktemp("people")
+    large = write_two_people(folder / "large.mkv", 64, cut=40)
+    path = folder / "people.mkv"
+    when = "enable='between(n,0,9)+between(n,20,26)'"
+    hide = f"scale=640:360,drawbox=x=125:y=70:w=115:h=160:t=fill:c=gray:{when}"
+    ffmpeg("-i", large, "-vf", hide, "-an", "-c:v", "libx264", "-crf", "10", "-g", "12", path)
+    return path
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"face": "main"},
+        {"face": "anonymize"},
+        {"face": "anonymize", "subjects": 0},
+        {"face": "guard"},
+    ],
+    ids=str,
+)
+def test_faces_are_those_of_a_whole_render(
+    given: dict[str, Any], people: Path, tmp_path: Path
+) -> None:
+    reports = []
+    for name, chunks in (("whole", 1), ("parts", 3)):
+        own = {"face_data": tmp_path / f"{name}.jsonl", "chunks": chunks, **LOOK, **given}
+        config = settings(people, tmp_path / f"{name}.mkv", **own)
+        reports.append(render_in_parts(config) if chunks > 1 else bgsoft.render_config(config))
+    whole, parts = reports
+    assert [part.frames for part in parts.parts] == [24, 16, 24]
+    cuts = [[e.frame for e in r.events if e.kind == "scene-cut"] for r in reports]
+    assert cuts[0] == cuts[1] == [40]
+    assert least_psnr(tmp_path / "whole.mkv", tmp_path / "parts.mkv") >= MIN_DB
+    expected, found = lines(tmp_path / "whole.jsonl"), lines(tmp_path / "parts.jsonl")
+    assert found == expected
+    assert {len(line["faces"]) for line in expected} >= {1, 2}
+    assert parts.faces == whole.faces
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_face_data_as_arrays_are_those_of_a_whole_render(people: Path, tmp_path: Path) -> None:
+    one, other = tmp_path / "whole.npz", tmp_path / "parts.npz"
+    own = {**LOOK, "face": "off", "duration": 1.8}
+    bgsoft.render_config(settings(people, tmp_path / "whole.mkv", face_data=one, **own, chunks=1))
+    render_in_parts(settings(people, tmp_path / "parts.mkv", face_data=other, **own, chunks=2))
+    with np.load(one) as expected, np.load(other) as found:
+        assert list(found) == list(expected)
+        for name in expected:
+            assert found[name].dtype == expected[name].dtype
+            assert np.array_equal(found[name], expected[name]), name
+
+
+def test_faces_that_were_found_are_not_looked_for_again(people: Path, tmp_path: Path) -> None:
+    given = {**LOOK, "face": "anonymize", "duration": 1.8, "chunks": 2}
+    config = settings(people, tmp_path / "out.mkv", **given)
+    first = planned(config).tasks
+    assert [task.run(context()) for task in first] == [False, False]
+    assert WorkFolder(config.output).count() == 2
+    told: list[object] = []
+    again = planned(config)
+    assert [task.run(context(told.append)) for task in again.tasks] == [True, True]
+    assert all(isinstance(message, SearchProgress) for message in told)
+    report = joined(again)
+    assert [part.reused for part in report.parts] == [False, False]
+
+
+def test_face_data_that_is_there_is_seen_before_work(people: Path, tmp_path: Path) -> None:
+    there = tmp_path / "faces.jsonl"
+    there.write_text("mine")
+    config = settings(people, tmp_path / "out.mkv", face_data=there, chunks=2)
+    with pytest.raises(OutputError, match="exists"):
+        plan_render(config, 2)
+    assert list(tmp_path.iterdir()) == [there]
+    assert there.read_text() == "mine"

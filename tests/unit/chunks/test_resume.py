@@ -1,0 +1,217 @@
+"""A render in parts that was stopped goes on where it was, and never with parts of another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bgsoft
+from bgsoft.chunks import folder as folders
+from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.run import Plan, after_failure, plan_render
+from bgsoft.errors import DecodeError, OutputError, RenderCancelledError
+from bgsoft.pipeline.picture import RENEWAL
+from bgsoft.settings.config import RenderConfig
+from tests.outside import ffmpeg
+from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
+from tests.unit.chunks.parts import _short_parts, context, joined, planned, settings
+
+LOOK: dict[str, Any] = {"effect": "dim", "strength": 30.0, "face": "off", "matte": "fast"}
+SECONDS = 60
+
+
+def make_clip(path: Path, frames: int = 112) -> Path:
+    options = {"preset": "ultrafast", "crf": "12", "g": "12", "threads": "1"}
+    video = VideoSpec(times=regular_times(frames), options=options)
+    return write_movie(path, video, [SoundSpec(seconds=frames / 25)])
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RenderConfig:
+    return settings(make_clip(tmp_path / "in.mp4"), tmp_path / "out.mkv", chunks=3, **LOOK)
+
+
+def pictures(path: Path) -> str:
+    """Time and checksum of every decoded picture, and of every packet of sound."""
+    video = ffmpeg("-i", path, "-map", "0:v", "-f", "framecrc", "-")
+    return video + ffmpeg("-i", path, "-map", "0:a", "-c", "copy", "-f", "framecrc", "-")
+
+
+def is_there(config: RenderConfig) -> list[object]:
+    """For each part, whether it was there already."""
+    return [task.run(context()) for task in planned(config).tasks]
+
+
+@pytest.mark.usefixtures(_short_parts.__name__)
+class TestParts:
+    def test_a_finished_part_is_not_rendered_twice(self, config: RenderConfig) -> None:
+        first = planned(config)
+        assert first.tasks[1].run(context()) is False
+        report = joined(planned(config))
+        assert [part.reused for part in report.parts] == [False, True, False]
+        assert not WorkFolder(config.output).path.exists()
+        again = replace(config, output=config.output.with_name("again.mkv"))
+        joined(planned(again))
+        assert pictures(again.output) == pictures(config.output)
+
+    def test_a_part_without_a_note_is_not_finished(self, config: RenderConfig) -> None:
+        task = planned(config).tasks[0]
+        task.run(context())
+        WorkFolder(config.output)._manifest(0).unlink()
+        assert is_there(config) == [False, False, False]
+
+    def test_the_number_of_parts_stays_where_it_is_left_open(self, config: RenderConfig) -> None:
+        planned(config).tasks[0].run(context())
+        folder = WorkFolder(config.output)
+        known = folder.prepare(config, [])  # as where the settings say another number
+        assert known == []
+        planned(config).tasks[0].run(context())
+        open_number = replace(config, chunks=None)
+        assert len(folder.prepare(open_number, [])) == 3
+        assert folder.finished(0) is not None
+
+    @pytest.mark.parametrize("change", ["look", "input", "codec", "number"])
+    def test_parts_of_another_render_are_not_used(
+        self, change: str, config: RenderConfig, tmp_path: Path
+    ) -> None:
+        planned(config).tasks[0].run(context())
+        match change:
+            case "look":
+                config = settings(config.input, config.output, chunks=3, **LOOK | {"strength": 31})
+            case "input":
+                os.utime(config.input, ns=(1, 1))
+            case "codec":
+                config = settings(config.input, config.output, chunks=3, codec="ffv1", **LOOK)
+            case "number":
+                config = replace(config, chunks=2)
+        assert not any(is_there(config))
+
+    def test_where_settings_change_no_picture_parts_are_used(self, config: RenderConfig) -> None:
+        planned(config).tasks[0].run(context())
+        other = replace(config, overwrite=True, report=config.output.with_name("report.json"))
+        assert is_there(other) == [True, False, False]
+
+    def test_two_at_once_do_not_disturb_each_other(
+        self, config: RenderConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(folders, "_PATIENCE_SECONDS", 0.1)
+        followup = planned(config)
+        with WorkFolder(config.output).used():
+            with pytest.raises(OutputError, match="another render is writing"):
+                plan_render(replace(config, effect=replace(config.effect, strength=1.0)), 2)
+            joined(followup)
+        assert config.output.exists()
+
+    @pytest.mark.parametrize(
+        ("error", "kept"),
+        [(RenderCancelledError("stop"), True), (DecodeError("bad"), False), (OSError(), True)],
+    )
+    def test_parts_are_kept_where_another_run_may_get_further(
+        self, error: BaseException, kept: bool, config: RenderConfig
+    ) -> None:
+        planned(config).tasks[0].run(context())
+        folder = WorkFolder(config.output)
+        note = after_failure(config, error)
+        assert folder.path.exists() is kept
+        assert (note is not None and str(folder.path) in note) is kept
+
+    def test_what_was_begun_is_finished_where_nothing_is_said(self, config: RenderConfig) -> None:
+        planned(config).tasks[0].run(context())
+        assert isinstance(plan_render(replace(config, chunks=None)), Plan)
+
+    def test_a_whole_render_leaves_no_parts_of_a_stopped_one(self, config: RenderConfig) -> None:
+        planned(config).tasks[0].run(context())
+        bgsoft.render_config(replace(config, chunks=1))
+        assert sorted(path.name for path in config.output.parent.iterdir()) == ["in.mp4", "out.mkv"]
+
+    def test_nothing_is_left_where_no_part_was_finished(self, config: RenderConfig) -> None:
+        planned(config)
+        assert after_failure(config, RenderCancelledError("stop")) is None
+        assert not WorkFolder(config.output).path.exists()
+
+    def test_a_lost_frame_where_parts_meet_is_noticed(self, config: RenderConfig) -> None:
+        followup = planned(config)
+        for task in followup.tasks:
+            task.run(context())
+        manifest = WorkFolder(config.output)._manifest(1)
+        known = json.loads(manifest.read_text())
+        del known["lead"][-1]
+        manifest.write_text(json.dumps(known))
+        told: list[Any] = []
+        result = followup.last.with_results([False] * 3).run(context(told.append))
+        assert not isinstance(result, Plan)
+        assert "rendered whole" in told[-1].message
+        assert not config.output.exists()
+
+
+COMMAND = [sys.executable, "-m", "bgsoft", "render", "--progress", "none", "-y", "--chunks", "3"]
+FLAGS = ["--effect", "dim", "--strength", "30", "--face", "off", "--matte", "fast"]
+
+
+def start(source: Path, target: Path, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *FLAGS, "--threads", "1", *more, str(source), str(target)],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_parts(folder: Path, count: int) -> None:
+    until = time.monotonic() + SECONDS
+    while sum(path.stem.isdigit() for path in folder.glob("*.json")) < count:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_clip(tmp_path_factory.mktemp("long") / "in.mp4", 5 * RENEWAL)
+
+
+@pytest.fixture(scope="module")
+def expected(long_clip: Path) -> str:
+    """What comes out where nothing stops the render."""
+    target = long_clip.with_name("expected.mkv")
+    done = start(long_clip, target)
+    _, err = done.communicate(timeout=SECONDS)
+    assert done.returncode == 0, err
+    assert sorted(path.name for path in long_clip.parent.iterdir()) == ["expected.mkv", "in.mp4"]
+    return pictures(target)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
+def test_a_render_that_was_stopped_goes_on(
+    number: signal.Signals, code: int, long_clip: Path, expected: str, tmp_path: Path
+) -> None:
+    target, report = tmp_path / "out.mkv", tmp_path / "report.json"
+    folder = tmp_path / ".out.mkv.chunks"
+    process = start(long_clip, target)
+    wait_for_parts(folder, 1)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == code
+    assert not target.exists()
+    if number is signal.SIGINT:
+        notice, error = err.splitlines()[-2:]
+        assert notice.startswith("notice: finished parts are kept in ")
+        assert error == "bgsoft: error: interrupted; no output was written"
+    stamps = {path: path.stat().st_mtime_ns for path in folder.glob("0*.json")}
+    assert stamps
+    again = start(long_clip, target, "--report", str(report))
+    _, err = again.communicate(timeout=SECONDS)
+    assert again.returncode == 0, err
+    reused = [part["reused"] for part in json.loads(report.read_text())["parts"]]
+    assert sum(reused) >= len(stamps)
+    assert not all(reused)
+    assert pictures(target) == expected
+    assert not folder.exists()

@@ -1,0 +1,124 @@
+"""A render in parts from Python: worker processes, progress, events and the report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bgsoft
+from bgsoft.chunks.progress import PartsProgress
+from bgsoft.chunks.run import Whole, plan_render
+from bgsoft.chunks.tasks import PlanRender
+from bgsoft.errors import ConfigError, OutputError
+from bgsoft.jobs.task import Followup
+from bgsoft.pipeline.picture import RENEWAL
+from bgsoft.report import Event, Progress, RenderReport
+from tests.synthetic import VideoSpec, regular_times, write_video
+from tests.unit.chunks.parts import context, settings
+
+LOOK = {"effect": "dim", "strength": 30.0, "face": "off", "matte": "fast"}
+FRAMES = 3 * RENEWAL
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    options = {"preset": "ultrafast", "g": "30", "threads": "1"}
+    spec = VideoSpec(times=regular_times(FRAMES), options=options, pixel_format="yuv422p")
+    return write_video(tmp_path_factory.mktemp("run") / "in.mkv", spec)
+
+
+def test_progress_and_events_are_those_of_one_render(clip: Path, tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    events: list[Event] = []
+    target, saved = tmp_path / "new" / "out.mp4", tmp_path / "report.json"
+    report = bgsoft.render(
+        clip,
+        target,
+        preset=None,
+        chunks=2,
+        threads=2,
+        report=saved,
+        on_progress=seen.append,
+        on_event=events.append,
+        **LOOK,  # type: ignore[arg-type]
+    )
+    assert [path.name for path in target.parent.iterdir()] == ["out.mp4"]
+    assert sum(part.frames for part in report.parts) == report.frames_encoded == FRAMES
+    assert [part.lead_frames for part in report.parts] == [0, 32]
+    assert seen[-1].frames == FRAMES
+    assert {progress.total for progress in seen} == {FRAMES}
+    assert sum("4:2:2" in event.message for event in events) == 1
+    assert sum("4:2:2" in event.message for event in report.events) == 1
+    assert len(set(events)) == len(events)
+    assert report.output == str(target)
+    assert report.settings["chunks"] == 2
+    assert json.loads(saved.read_text()) == json.loads(json.dumps(report.to_dict()))
+
+
+def test_errors_come_before_any_work(clip: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    target.write_bytes(b"mine")
+    with pytest.raises(OutputError, match="exists"):
+        bgsoft.render(clip, target, chunks=2)
+    assert target.read_bytes() == b"mine"
+    with pytest.raises(ConfigError, match="exclude each other"):
+        bgsoft.render(clip, tmp_path / "other.mp4", chunks=2, trace=tmp_path / "trace.json")
+    with pytest.raises(ConfigError, match="must be between 0"):
+        bgsoft.render(clip, tmp_path / "other.mp4", chunks=2, quality=99)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mp4"]
+
+
+def test_a_task_plans_and_renders_what_needs_no_parts(clip: Path, tmp_path: Path) -> None:
+    short = settings(clip, tmp_path / "short.mp4", chunks=2, duration=0.5, **LOOK)
+    report = PlanRender(short).run(context())
+    assert isinstance(report, RenderReport)
+    assert report.events[0].message == "rendered whole, not in 2 parts: it is too short"
+    long = settings(clip, tmp_path / "long.mp4", chunks=2, **LOOK)
+    followup = PlanRender(long).run(context())
+    assert isinstance(followup, Followup)
+    assert len(followup.tasks) == 2
+
+
+def test_a_short_video_is_not_divided_by_itself(clip: Path, tmp_path: Path) -> None:
+    config = settings(clip, tmp_path / "out.mp4", threads=16, **LOOK)
+    assert plan_render(config) == Whole()
+
+
+def test_a_batch_divides_its_files_where_that_is_asked_for(clip: Path, tmp_path: Path) -> None:
+    source, target, saved = tmp_path / "in", tmp_path / "out", tmp_path / "report.json"
+    source.mkdir()
+    (source / "long.mkv").symlink_to(clip)
+    times = regular_times(12)
+    write_video(source / "short.mkv", VideoSpec(times=times, options={"preset": "ultrafast"}))
+    command = [sys.executable, "-m", "bgsoft", "batch", str(source), str(target), "--jobs", "2"]
+    flags = ["--chunks", "2", "--face", "off", "--matte", "fast", "--report", str(saved)]
+    done = subprocess.run(command + flags, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    reports = [file["report"] for file in json.loads(saved.read_text())["files"]]
+    assert [len(report["parts"]) for report in reports] == [2, 0]
+    assert [report["frames_encoded"] for report in reports] == [FRAMES, 12]
+    assert not [path for path in target.iterdir() if path.name.endswith(".chunks")]
+
+
+def test_parts_that_were_finished_before_count_as_done_and_not_as_fast() -> None:
+    seen: list[Progress] = []
+    meter = PartsProgress([100, 50], 1, seen.append)
+
+    def progress(frames: int, total: int) -> Progress:
+        load = {"encode": 0.5}
+        return Progress(
+            frames=frames, total=total, elapsed_seconds=1, fps=1, eta_seconds=1, load=load
+        )
+
+    meter.update(0, progress(100, 100))
+    assert (seen[-1].frames, seen[-1].total, seen[-1].fps) == (100, 150, 0.0)
+    meter.update(1, progress(10, 50))
+    assert seen[-1].frames == 110
+    assert seen[-1].fps > 0
+    assert seen[-1].load == {"encode": 0.5}
+    meter.update(None, progress(3, 150))
+    assert seen[-1].frames == 3  # rendered whole after all

@@ -1,0 +1,142 @@
+"""Where parts meet, pictures are those of a render in one go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bgsoft
+from tests.face_clips import SAMPLE
+from tests.outside import ffmpeg
+from tests.rendering import psnr, read_back
+from tests.synthetic import VideoSpec, regular_times, write_video
+from tests.unit.chunks.parts import _short_parts, reason, render_in_parts, settings
+
+pytestmark = pytest.mark.usefixtures(_short_parts.__name__)
+
+MIN_DB = 50.0
+
+
+@pytest.fixture(scope="module")
+def person(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample's person, small; from frame 40 on mirrored and darker, which is a new scene."""
+    path = tmp_path_factory.mktemp("seams") / "person.mkv"
+    change = "scale=256:144,hflip=enable='gte(n,40)',lutyuv=y='val*0.6':enable='gte(n,40)'"
+    encode = ("-frames:v", "88", "-c:v", "libx264", "-crf", "10", "-g", "15")
+    ffmpeg("-i", SAMPLE, "-an", "-vf", change, *encode, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def waves(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A background whose frames tell their number, 0.8 s long."""
+    path = tmp_path_factory.mktemp("waves") / "waves.mkv"
+    return write_video(path, VideoSpec(times=regular_times(20), options={"crf": "4"}))
+
+
+def least_psnr(one: Path, other: Path) -> float:
+    """Of the worst plane of all frames."""
+    pairs = list(zip(read_back(one), read_back(other), strict=True))
+    assert [a.seconds for a, _ in pairs] == [b.seconds for _, b in pairs]
+    return min(
+        psnr(np.asarray(x), np.asarray(y), a.bits)
+        for a, b in pairs
+        for x, y in zip(a.planes, b.planes, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"effect": "blur", "matte": "standard"},
+        {"effect": "bokeh", "matte": "fast", "face": "off", "temporal": 0.8},
+        {"background": "#00b140", "matte": "fast", "mask_every": 2},
+        {"effect": "alpha", "matte": "best"},
+        {"background": "waves", "face": "off", "similarity": 38.0},
+        {"preset": "obs"},
+    ],
+    ids=str,
+)
+def test_pictures_are_those_of_a_whole_render(
+    given: dict[str, Any], person: Path, waves: Path, tmp_path: Path
+) -> None:
+    if given.get("background") == "waves":
+        given = {**given, "background": waves}
+    whole, parts = tmp_path / "whole.mkv", tmp_path / "parts.mkv"
+    first = bgsoft.render(person, whole, codec="ffv1", **{"preset": None, **given})
+    config = settings(person, parts, codec="ffv1", chunks=3, **given)
+    report = render_in_parts(config)
+    assert len(report.parts) > 1
+    assert least_psnr(whole, parts) >= MIN_DB
+    cuts = [[e.frame for e in r.events if e.kind == "scene-cut"] for r in (first, report)]
+    assert cuts[0] == cuts[1] == [40]
+    if first.faces is not None:
+        assert report.faces is not None
+        for key in ("tracks", "frames_with_faces", "most_faces", "missed_frames"):
+            assert report.faces[key] == first.faces[key]
+
+
+def test_places_are_hidden_in_all_parts_at_their_times(person: Path, tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole.mkv", tmp_path / "parts.mkv"
+    given = {"effect": "dim", "strength": 0, "face": "off", "codec": "ffv1", "start": 0.2}
+    given["hide"] = ["20%,20%,30%,30%@0.9-1.9", "0,0,10%,10%", "0,0,10%,10%@9-"]
+    first = bgsoft.render(person, whole, preset=None, **given)
+    report = render_in_parts(settings(person, parts, chunks=3, **given))
+    assert len(report.parts) > 1
+    told = [[e.message for e in r.events if e.stage == "composite"] for r in (first, report)]
+    assert told[0] == told[1]
+    assert len(told[0]) == 1
+    films = [[frame.planes[0] for frame in read_back(path)] for path in (whole, parts, person)]
+    hidden = []
+    for one, other, source in zip(films[0], films[1], films[2][6:], strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert (one[:14, :24] != source[:14, :24]).any()
+        hidden.append((one[30:70, 60:120] != source[30:70, 60:120]).any())
+    assert hidden == [0.9 <= (number + 6) / 30 < 1.9 for number in range(82)]
+
+
+def test_the_mask_is_written_in_parts_too(person: Path, tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole.mkv", tmp_path / "parts.mkv"
+    for path, more in ((whole, None), (parts, 3)):
+        matte = path.with_name(f"{path.stem}-matte.mkv")
+        config = settings(person, path, codec="ffv1", matte_out=matte, chunks=more or 1)
+        if more is None:
+            bgsoft.render_config(config)
+        else:
+            render_in_parts(config)
+    one, other = (tmp_path / f"{name}-matte.mkv" for name in ("whole", "parts"))
+    assert [a.seconds for a in read_back(one)] == [b.seconds for b in read_back(other)]
+    assert least_psnr(one, other) > 35  # it is encoded with loss
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"temporal": 1.0}, "--temporal 1 reaches too far back"),
+        ({"duration": 0.5}, "too short"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_divided_is_rendered_whole_and_says_why(
+    given: dict[str, Any], why: str, person: Path, tmp_path: Path
+) -> None:
+    assert why in reason(settings(person, tmp_path / "out.mkv", chunks=3, **given))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_restarted_clock_is_rendered_whole(tmp_path: Path) -> None:
+    one, two = (
+        write_video(tmp_path / f"{start}.ts", VideoSpec(times=regular_times(40, start=start)))
+        for start in (100, 5)
+    )
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(one.read_bytes() + two.read_bytes())
+    assert "restarted" in reason(settings(joined, tmp_path / "out.mkv", chunks=2))
+
+
+def test_a_file_without_an_index_is_rendered_whole(tmp_path: Path) -> None:
+    raw = write_video(tmp_path / "in.h264", VideoSpec(times=regular_times(40)))
+    assert "cannot be read from the middle" in reason(settings(raw, tmp_path / "o.mkv", chunks=2))

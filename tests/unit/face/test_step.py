@@ -1,0 +1,219 @@
+"""The face step as the pipeline drives it, with a finder that is told what to find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.errors import OutputError
+from bgsoft.face.base import Face
+from bgsoft.face.guard import CpuMatteEditor
+from bgsoft.face.step import FaceStep
+from bgsoft.frame import Frame, Matte, Proxy
+from bgsoft.hide.cpu import CpuHider
+from bgsoft.hide.plan import HidePlan
+from bgsoft.report import Event
+from bgsoft.settings.config import FaceConfig, FaceMode
+from tests.pictures import frame_format, random_frame
+from tests.unit.face.shapes import make_face
+
+HD = frame_format((640, 360))
+MAIN, OTHER = make_face(160, 120, 90, id=1), make_face(480, 120, 70, id=2)
+
+
+class FakeFinder:
+    """Finds what it is told to, by frame index."""
+
+    def __init__(self, faces: Sequence[Sequence[Face]]) -> None:
+        self.faces = faces
+        self.calls: list[Any] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def find(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[list[Face]]:
+        self.calls += [frame.index for frame in frames]
+        return [list(self.faces[frame.index]) for frame in frames]
+
+    def reset(self) -> None:
+        self.calls.append("reset")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class FakeData:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.written: list[tuple[int, list[int]]] = []
+        self.error = error
+
+    def write(self, frame: Frame, faces: Sequence[Face]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.written.append((frame.index, [face.id for face in faces]))
+
+
+def frames_of(count: int) -> list[Frame]:
+    rng = np.random.default_rng(9)
+    frames = [random_frame(HD, rng) for _ in range(count)]
+    for index, frame in enumerate(frames):
+        frame.index, frame.pts, frame.time_base = index, 40 * index, Fraction(1, 1000)
+    return frames
+
+
+def make_step(
+    finder: FakeFinder, mode: FaceMode, data: FakeData | None = None, **config: Any
+) -> tuple[FaceStep, list[Event]]:
+    events: list[Event] = []
+    step = FaceStep(
+        FaceConfig(mode=mode, **config),
+        HD,
+        finder=finder,
+        editor=CpuMatteEditor(HD),
+        hider=CpuHider(HidePlan(format=HD)),
+        data=data,
+        on_event=events.append,
+    )
+    return step, events
+
+
+def matte_of(value: int) -> Matte:
+    return Matte(
+        alpha=np.full(HD.luma_shape, value, np.uint8),
+        reduced=np.full(grid_shape(640, 360), value, np.uint8),
+    )
+
+
+def run(
+    step: FaceStep, frames: Sequence[Frame], value: int, cuts: Sequence[int] = ()
+) -> list[list[int]]:
+    """Numbers of the frames that each frame finishes, and at last of those that are flushed."""
+    reducer = CpuReducer(HD)
+    finished = []
+    for frame in frames:
+        if frame.index in cuts:
+            step.reset()
+        found = step.find([frame], reducer.reduce([frame]))
+        mattes = [matte_of(value)]
+        step.fetch_mattes(mattes)
+        step.edit_mattes([frame], mattes, found)
+        finished.append([each.index for each in step.finish([frame], found)])
+    return [*finished, [each.index for each in step.flush()]]
+
+
+def test_missed_faces_are_counted_with_their_frames() -> None:
+    step, events = make_step(FakeFinder([[MAIN], [], [MAIN]]), FaceMode.GUARD)
+    run(step, frames_of(3), 0)
+    summary = step.summary()
+    assert summary["frames_with_faces"] == 2
+    # In the frame between, the face was lost: its cover fades, and nothing is measured.
+    assert [entry["frame"] for entry in summary["missed"]] == [0, 2]
+    assert summary["missed"][1]["pts"] == 80
+    assert events == []
+
+
+def test_touching_is_told_once_for_each_stretch() -> None:
+    together, alone = [MAIN, OTHER], [MAIN]
+    faces = [*[together] * 5, *[alone] * 3, *[together] * 5, *[alone] * 60, *[together] * 5]
+    step, events = make_step(FakeFinder(faces), FaceMode.MAIN)
+    run(step, frames_of(1) + frames_of(len(faces))[1:], 255)
+    assert [event.frame for event in events] == [0, 73]
+    assert all(event.kind == "notice" and event.stage == "face" for event in events)
+    assert step.summary()["shared_frames"] == 15
+
+
+def test_a_cut_starts_everything_anew() -> None:
+    finder = FakeFinder([[MAIN], [MAIN], [OTHER]])
+    step, _ = make_step(finder, FaceMode.ANONYMIZE)
+    frames = frames_of(3)
+    before = [frame.luma.copy() for frame in frames]
+    run(step, frames, 255, cuts=(2,))
+    step.close()
+    assert finder.calls == [0, 1, "reset", 2, "close"]
+    # Who is alone in the new scene is main: nobody is hidden.
+    for frame, luma in zip(frames, before, strict=True):
+        np.testing.assert_array_equal(frame.luma, luma)
+
+
+def test_frames_wait_for_the_faces_of_the_next_ones() -> None:
+    finder = FakeFinder([[]] * 5 + [[MAIN]] * 10)
+    step, _ = make_step(finder, FaceMode.ANONYMIZE, subjects=0)
+    frames = frames_of(15)
+    before = [frame.luma.copy() for frame in frames]
+    finished = run(step, frames, 255)
+    assert finished == [[]] * 8 + [[at] for at in range(7)] + [list(range(7, 15))]
+    assert step.held == 8
+    x, y = 160, 120
+    for frame, luma in zip(frames, before, strict=True):
+        assert frame.luma[y - 20 : y + 20, x - 20 : x + 20].std() < 10 < luma.std()
+        np.testing.assert_array_equal(frame.luma[:, 320:], luma[:, 320:])
+
+
+def test_a_frame_that_is_flushed_at_once_is_hidden_by_what_is_known() -> None:
+    step, _ = make_step(FakeFinder([[], [MAIN], []]), FaceMode.ANONYMIZE, subjects=0)
+    frames = frames_of(3)
+    before = [frame.luma.copy() for frame in frames]
+    for frame in frames:
+        assert run(step, [frame], 255) == [[], [frame.index]]
+    changed = [(f.luma != luma).any() for f, luma in zip(frames, before, strict=True)]
+    assert changed == [False, True, True]
+
+
+@pytest.mark.parametrize("mode", [FaceMode.OFF, FaceMode.GUARD, FaceMode.MAIN])
+def test_only_hiding_keeps_frames_back(mode: FaceMode) -> None:
+    step, _ = make_step(FakeFinder([[MAIN]] * 3), mode)
+    assert run(step, frames_of(3), 255) == [[0], [1], [2], []]
+    assert step.held == 0
+
+
+def test_the_first_frame_of_a_scene_is_told_apart() -> None:
+    finder = FakeFinder([[MAIN]] * 5)
+    data = FakeData()
+    step, _ = make_step(finder, FaceMode.OFF, data)
+    frames = frames_of(5)
+    grids = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    found = step.find(frames[:2], grids[:2])
+    step.reset()
+    found += step.find(frames[2:], grids[2:])
+    assert finder.calls == [0, 1, "reset", 2, 3, 4]
+    assert [each.cut for each in found] == [False, False, True, False, False]
+    assert data.written == [(index, [1]) for index in range(5)]
+
+
+def test_mattes_of_a_batch_are_sent_for_first() -> None:
+    """Each is parted by its own cells and faces, and a cut between them forgets what was kept."""
+    left, right = np.s_[40:, 80:240], np.s_[40:, 400:560]
+    shown = [(left, right), (right,), (left, right), (left,)]
+    step, _ = make_step(FakeFinder([[MAIN, OTHER]] * 2 + [[OTHER]] * 2), FaceMode.MAIN)
+    mattes = []
+    for people in shown:
+        matte = matte_of(0)
+        for person in people:
+            matte.alpha[person] = 255
+        matte.reduced[:] = matte.alpha[::2, ::2]
+        mattes.append(matte)
+    frames = frames_of(4)
+    grids = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    for scene in (slice(0, 2), slice(2, 4)):
+        if scene.start:
+            step.reset()
+        found = step.find(frames[scene], grids[scene])
+        step.fetch_mattes(mattes[scene])
+        step.edit_mattes(frames[scene], mattes[scene], found)
+    seen = [(int(matte.alpha[300, 160]), int(matte.alpha[300, 480])) for matte in mattes]
+    assert seen == [(255, 0), (0, 0), (0, 255), (0, 0)]
+
+
+def test_data_that_cannot_be_written_stops_the_render() -> None:
+    finder, data = FakeFinder([[MAIN]]), FakeData(OutputError("disk full"))
+    step, _ = make_step(finder, FaceMode.GUARD, data)
+    with pytest.raises(OutputError, match="disk full"):
+        run(step, frames_of(1), 0)
+    step.close()
+    assert finder.calls[-1] == "close"

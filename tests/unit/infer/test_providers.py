@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bgsoft.infer import providers
+from bgsoft.infer.providers import provider_options
+from bgsoft.infer.sessions import engine_key
+from bgsoft.settings.config import Precision
+
+SHAPES = {"image": (8, 3, 256, 256)}
+
+
+def options(backend: str, **changes: Any) -> dict[str, str]:
+    values: dict[str, Any] = {
+        "gpu": 0,
+        "stream": 1234,
+        "shapes": SHAPES,
+        "precision": Precision.FP32,
+        **changes,
+    }
+    return provider_options(backend, **values)
+
+
+def test_cuda_runs_on_the_given_stream_and_device() -> None:
+    given = options("cuda", gpu=2)
+    assert (given["device_id"], given["user_compute_stream"]) == ("2", "1234")
+    assert given["enable_cuda_graph"] == "1"
+    assert options("cuda", graphs=False)["enable_cuda_graph"] == "0"
+
+
+def test_tensorrt_takes_words_for_switches() -> None:
+    given = options("tensorrt", graphs=False)
+    assert (given["trt_fp16_enable"], given["trt_cuda_graph_enable"]) == ("False", "False")
+    given = options("tensorrt", precision=Precision.FP16)
+    assert (given["trt_fp16_enable"], given["trt_cuda_graph_enable"]) == ("True", "True")
+
+
+@pytest.mark.parametrize(
+    ("batch", "largest_batch", "most"), [(8, None, 8), (16, None, 16), (4, 8, 8)]
+)
+def test_tensorrt_has_a_profile_for_every_batch(
+    batch: int, largest_batch: int | None, most: int
+) -> None:
+    given = options("tensorrt", shapes={"image": (batch, 3, 256, 256)}, largest_batch=largest_batch)
+    assert given["trt_profile_min_shapes"] == "image:1x3x256x256"
+    assert given["trt_profile_opt_shapes"] == f"image:{most}x3x256x256"
+    assert given["trt_profile_max_shapes"] == f"image:{most}x3x256x256"
+
+
+def key(**changes: Any) -> str:
+    values: dict[str, Any] = {
+        "model_sha256": "ab",
+        "options": options("tensorrt"),
+        "versions": {"onnxruntime": "1.26.0", "tensorrt": "10.9.0"},
+        "gpu_name": "GPU",
+        "compute_capability": "90",
+        **changes,
+    }
+    return engine_key(**values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_sha256": "cd"},
+        {"options": options("tensorrt", precision=Precision.FP16)},
+        {"options": options("tensorrt", shapes={"image": (8, 3, 144, 256)})},
+        {"options": options("tensorrt", shapes={"image": (16, 3, 256, 256)})},
+        {"versions": {"onnxruntime": "1.26.0", "tensorrt": "10.10.0"}},
+        {"gpu_name": "other GPU"},
+        {"compute_capability": "89"},
+    ],
+)
+def test_what_makes_another_engine_makes_another_key(change: dict[str, Any]) -> None:
+    assert key(**change) != key()
+
+
+@pytest.mark.parametrize("change", [{"stream": 9}, {"gpu": 1}, {"graphs": False}])
+def test_where_and_how_it_runs_makes_no_other_engine(change: dict[str, Any]) -> None:
+    assert key(options=options("tensorrt", **change)) == key()
+
+
+def test_a_smaller_batch_goes_on_with_the_engine_of_a_larger_one() -> None:
+    smaller = options("tensorrt", shapes={"image": (4, 3, 256, 256)}, largest_batch=8)
+    assert key(options=smaller) == key()
+
+
+def test_a_runtime_without_a_provider_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime as ort
+
+    providers.missing_provider.cache_clear()
+    monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    try:
+        missing = providers.missing_provider("cuda")
+    finally:
+        providers.missing_provider.cache_clear()
+    assert missing is not None
+    assert "is built without it" in missing.reason

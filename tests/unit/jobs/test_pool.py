@@ -1,0 +1,279 @@
+"""Worker processes: what comes back, what dies, and that nothing outlives its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bgsoft.errors import BgsoftError, DecodeError, OutputError, StallError, WorkerDiedError
+from bgsoft.jobs.pool import Pool
+from bgsoft.jobs.ray import RayExecutor
+from bgsoft.jobs.task import Executor, Finished, Started, Told, Update
+from tests.unit.jobs.tasks import (
+    Awkward,
+    AwkwardError,
+    Die,
+    Echo,
+    Exit,
+    Fail,
+    Here,
+    Say,
+    Stick,
+    Wait,
+    progress,
+)
+
+SECONDS = 60
+"""Far more than anything here takes."""
+
+
+@pytest.fixture(params=["pool", "ray"])
+def pool(request: pytest.FixtureRequest) -> Executor:
+    """One worker of each kind of executor."""
+    return request.getfixturevalue(f"one_worker_{request.param}")  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def one_worker_pool() -> Iterator[Pool]:
+    with Pool(1, threads=1) as pool:
+        yield pool
+
+
+@pytest.fixture
+def one_worker_ray(ray_address: str, tmp_path: Path) -> Iterator[RayExecutor]:
+    with RayExecutor(ray_address, folder=tmp_path, workers=1) as executor:
+        yield executor
+
+
+def collect(executor: Executor, tasks: int) -> list[Update]:
+    """All updates until so many tasks have finished."""
+    updates: list[Update] = []
+    until = time.monotonic() + SECONDS
+    while sum(isinstance(update, Finished) for update in updates) < tasks:
+        assert time.monotonic() < until, updates
+        updates += executor.poll(1.0)
+    return updates
+
+
+def ends(updates: list[Update]) -> dict[int, Finished]:
+    return {update.task_id: update for update in updates if isinstance(update, Finished)}
+
+
+def first_told(executor: Executor) -> Told:
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        for update in executor.poll(1.0):
+            if isinstance(update, Told):
+                return update
+    raise AssertionError("nothing was told")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def wait_until_gone(pid: int) -> None:
+    until = time.monotonic() + SECONDS
+    while is_running(pid):
+        assert time.monotonic() < until, pid
+        time.sleep(0.05)
+
+
+def test_one_process_runs_task_after_task_and_results_come_whole(pool: Executor) -> None:
+    value = {"frames": list(range(100_000)), "name": "ü\udcff"}
+    ids = [pool.submit(Echo(value)) for _ in range(3)]
+    updates = collect(pool, 3)
+    found = ends(updates)
+    assert list(found) == ids
+    results = [found[i].result for i in ids]
+    assert all(result["value"] == value for result in results)  # type: ignore[index]
+    assert len({result["pid"] for result in results}) == 1  # type: ignore[index]
+    assert results[0]["pid"] != os.getpid()  # type: ignore[index]
+    assert [u.task_id for u in updates if isinstance(u, Started)] == ids
+
+
+def test_idle_counts_what_would_start_at_once() -> None:
+    with Pool(2, threads=1) as pool:
+        assert pool.idle == 2
+        for left in (1, 0, 0):
+            pool.submit(Echo(1))
+            assert pool.idle == left
+        collect(pool, 3)
+        assert pool.idle == 2
+
+
+def test_messages_come_in_order_and_progress_is_thinned(pool: Executor) -> None:
+    said = ("a", *(progress(i) for i in range(500)), "b")
+    task_id = pool.submit(Say(said))
+    told = [u.message for u in collect(pool, 1) if isinstance(u, Told) and u.task_id == task_id]
+    assert told[0] == "a"
+    assert told[-1] == "b"
+    assert 1 <= len(told) - 2 < 100
+
+
+def test_our_errors_come_back_whole(pool: Executor) -> None:
+    error = OutputError("no room", stage="encode", path=Path("x.mp4"), pts=7)
+    error.add_note("the faces are in y")
+    pool.submit(Fail(error))
+    (found,) = ends(collect(pool, 1)).values()
+    assert type(found.error) is OutputError
+    assert str(found.error) == "no room"
+    assert (found.error.stage, found.error.path, found.error.pts) == ("encode", Path("x.mp4"), 7)
+    assert found.error.__notes__ == ["the faces are in y"]
+    assert found.traceback is not None
+    assert "tasks.py" in found.traceback
+
+
+def test_an_exception_that_cannot_be_sent_comes_as_text(pool: Executor) -> None:
+    pool.submit(Awkward())
+    (found,) = ends(collect(pool, 1)).values()
+    assert not isinstance(found.error, AwkwardError | WorkerDiedError | BgsoftError)
+    assert "AwkwardError: 5 odd" in str(found.error)
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        (Die(signal.SIGKILL), "was killed (SIGKILL; the system may have run out of memory)"),
+        (Die(signal.SIGSEGV), "crashed (SIGSEGV)"),
+        (Die(signal.SIGTERM), "was ended by SIGTERM"),
+        (Die(signal.SIGRTMIN + 1), f"was ended by signal {signal.SIGRTMIN + 1}"),
+        (Exit(3), "ended with exit code 3"),
+    ],
+)
+def test_how_a_worker_died_is_said(one_worker_pool: Pool, task: Die | Exit, reason: str) -> None:
+    one_worker_pool.submit(task)
+    (found,) = ends(collect(one_worker_pool, 1)).values()
+    assert str(found.error) == f"its worker process {reason}"
+
+
+@pytest.mark.parametrize("task", [Die(signal.SIGKILL), Die(signal.SIGSEGV), Exit(0)])
+def test_a_worker_that_dies_is_replaced(pool: Executor, task: Die | Exit) -> None:
+    died, lives = pool.submit(task), pool.submit(Echo(1))
+    found = ends(collect(pool, 2))
+    assert isinstance(found[died].error, WorkerDiedError)
+    assert found[lives].error is None
+
+
+def test_a_worker_with_a_stuck_thread_is_replaced(pool: Executor) -> None:
+    first, stalls, last = (pool.submit(task) for task in (Echo(1), Stick(), Echo(2)))
+    found = ends(collect(pool, 3))
+    assert isinstance(found[stalls].error, StallError)
+    assert found[first].result["pid"] != found[last].result["pid"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("stubborn", "stuck"), [(False, False), (True, False), (False, True)], ids=str
+)
+def test_kill_ends_a_task_and_lets_it_clean_up(
+    pool: Executor, tmp_path: Path, stubborn: bool, stuck: bool
+) -> None:
+    mark = tmp_path / "cleaned up"
+    killed, waiting, other = (
+        pool.submit(task) for task in (Wait(mark, stubborn, stuck), Echo(1), Echo(2))
+    )
+    pid = first_told(pool).message
+    pool.kill(waiting, "not wanted")
+    pool.kill(killed, "took too long")
+    found = ends(collect(pool, 3))
+    assert str(found[killed].error) == "took too long"
+    assert isinstance(found[killed].error, WorkerDiedError)
+    assert str(found[waiting].error) == "not wanted"
+    assert found[other].error is None
+    assert mark.exists() is not stubborn
+    assert isinstance(pid, int)
+    wait_until_gone(pid)
+
+
+def test_close_cancels_and_leaves_nobody(tmp_path: Path) -> None:
+    mark = tmp_path / "cleaned up"
+    pool = Pool(2, threads=1)
+    pool.submit(Wait(mark))
+    pool.submit(Echo(1))
+    pid = first_told(pool).message
+    pool.close()
+    pool.close()
+    assert mark.exists()
+    assert isinstance(pid, int)
+    assert not is_running(pid)
+
+
+PARENT = """
+import sys, time
+from bgsoft.jobs.pool import Pool
+from bgsoft.jobs.task import Told
+from tests.unit.jobs.tasks import Wait
+pool = Pool(2, threads=1)
+pool.submit(Wait())
+pool.submit(Wait(stubborn=True))
+while True:
+    for update in pool.poll(1.0):
+        if isinstance(update, Told):
+            print(update.message, flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_no_worker_outlives_its_parent(number: signal.Signals) -> None:
+    """Also where Ctrl-C reaches all of them, and the parent knows nothing to do about it."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        cwd=Path(__file__).parents[3],
+    )
+    assert parent.stdout is not None
+    pids = [int(parent.stdout.readline()) for _ in range(2)]
+    os.killpg(parent.pid, number) if number is signal.SIGINT else parent.kill()
+    parent.wait(SECONDS)
+    parent.stdout.close()
+    for pid in pids:
+        wait_until_gone(pid)
+
+
+def test_cores_and_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    seen = []
+    until = time.monotonic() + SECONDS
+    with Pool(3, threads=5, gpus=[2, 0]) as pool:
+        for _ in range(3):
+            pool.submit(Here())
+        while len(seen) < 3:
+            assert time.monotonic() < until
+            seen += [u.message for u in pool.poll(1.0) if isinstance(u, Told)]
+    assert sorted(seen) == [(0, "4", 5), (2, "6", 5), (2, "6", 5)]  # type: ignore[type-var]
+
+
+def test_the_error_of_a_task_that_cannot_be_loaded(pool: Executor) -> None:
+    """E.g. one of a script's main module, which no other process has."""
+    import types
+
+    module = types.ModuleType("only_here")
+    sys.modules["only_here"] = module
+    task = type("Local", (), {"__module__": "only_here"})
+    module.Local = task  # type: ignore[attr-defined]
+    try:
+        pool.submit(task())
+        (found,) = ends(collect(pool, 1)).values()
+    finally:
+        del sys.modules["only_here"]
+    assert isinstance(found.error, ModuleNotFoundError)
+
+
+def test_decode_errors_do_not_cost_a_worker(pool: Executor) -> None:
+    ids = [pool.submit(task) for task in (Echo(1), Fail(DecodeError("bad")), Echo(2))]
+    found = ends(collect(pool, 3))
+    assert found[ids[0]].result["pid"] == found[ids[2]].result["pid"]  # type: ignore[index]

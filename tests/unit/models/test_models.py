@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import hashlib
+import http.server
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bgsoft.errors import ConfigError, ModelDownloadError, ModelError, ModelIntegrityError
+from bgsoft.models import cache, catalog
+from bgsoft.settings.config import Precision
+
+CONTENT = bytes(range(256)) * 1000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+SIDECAR = """
+family = "single-shot"
+licence = "MIT"
+[input]
+name = "x"
+layout = "NHWC"
+color = "BGR"
+width = 192
+height = 128
+mean = [0.5, 0.5, 0.5]
+std = [0.5, 0.5, 1]
+[[outputs]]
+name = "background"
+[[outputs]]
+name = "y"
+channel = 1
+activation = "softmax"
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache" / "models"
+
+
+class Server(http.server.ThreadingHTTPServer):
+    requests = 0
+    content = CONTENT
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.requests += 1
+        if self.path != "/model.onnx":
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.server.content)))
+        self.end_headers()
+        self.wfile.write(self.server.content)
+
+    def log_message(self, *_: object) -> None:
+        """Keep the tests quiet."""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with Server(("127.0.0.1", 0), Handler) as instance:
+        thread = threading.Thread(target=instance.serve_forever)
+        thread.start()
+        yield instance
+        instance.shutdown()
+        thread.join()
+
+
+def url(server: Server, name: str = "model.onnx") -> str:
+    return f"http://127.0.0.1:{server.server_port}/{name}"
+
+
+def pull(address: str, path: Path, **options: object) -> bool:
+    return cache.pull(address, path, size_bytes=len(CONTENT), sha256=SHA256, **options)  # type: ignore[arg-type]
+
+
+def test_catalogue_entries_are_whole() -> None:
+    for name, spec in catalog.catalog().items():
+        assert spec.name == name
+        assert len(spec.sha256 or "") == 64
+        assert spec.bytes
+        assert spec.description
+        assert spec.source
+        assert spec.licence != "unknown"
+        if not spec.embedded:
+            assert spec.url is not None
+            assert spec.url.startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("face-mesh", "file"), ("face-mesh", "gpu"), ("selfie-general", "fp16")],
+)
+def test_every_file_of_a_model_is_checked(
+    name: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = catalog.find_spec(name)
+    catalog.check_files(spec)
+    copy = tmp_path / "data"
+    shutil.copytree(catalog.spec_path(spec).parent, copy)
+    monkeypatch.setattr(catalog, "_EMBEDDED", copy)
+    catalog.check_files(spec)
+    named = getattr(spec, key)
+    file = copy / (named if key == "file" else named.name)
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ModelIntegrityError, match=rf"{file.name} is damaged: SHA-256"):
+        catalog.check_files(spec)
+    file.unlink()
+    with pytest.raises(ModelError, match=f"cannot read .*{file.name}"):
+        catalog.check_files(spec)
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(ConfigError, match="did you mean selfie-general"):
+        catalog.resolve("selfie-generel")
+
+
+def test_face_models_make_no_masks() -> None:
+    with pytest.raises(ConfigError, match="family face-landmarks"):
+        catalog.resolve("face-mesh")
+    assert catalog.resolve("face-mesh", ("face-landmarks",)).path.is_file()
+
+
+def test_model_that_was_not_pulled() -> None:
+    with pytest.raises(ModelError, match="bgsoft models pull rvm-mobilenetv3"):
+        catalog.resolve("rvm-mobilenetv3")
+
+
+def test_pulled_file_that_is_damaged(cache_folder: Path) -> None:
+    spec = catalog.find_spec("rvm-mobilenetv3")
+    cache_folder.mkdir(parents=True)
+    (cache_folder / spec.file).write_bytes(b"short")
+    with pytest.raises(ModelIntegrityError, match="5 bytes, expected 14975696"):
+        catalog.resolve("rvm-mobilenetv3")
+
+
+def own_model(folder: Path, sidecar: str | None) -> str:
+    (folder / "mine.onnx").write_bytes(CONTENT)
+    if sidecar is not None:
+        (folder / "mine.toml").write_text(sidecar)
+    return str(folder / "mine.onnx")
+
+
+def test_own_file_with_sidecar(tmp_path: Path) -> None:
+    model = catalog.resolve(own_model(tmp_path, SIDECAR))
+    spec = model.spec
+    assert model.sha256 == SHA256
+    assert model.path == tmp_path / "mine.onnx"
+    assert not spec.embedded
+    assert (spec.name, spec.licence, spec.family) == ("mine", "MIT", "single-shot")
+    assert (spec.input, spec.layout, spec.color_order) == ("x", "NHWC", "bgr")
+    assert (spec.width, spec.height) == (192, 128)
+    assert (spec.mean, spec.std) == ((0.5, 0.5, 0.5), (0.5, 0.5, 1.0))
+    assert (spec.output, spec.output_channel, spec.activation) == ("y", 1, "softmax")
+
+
+def test_sidecar_cannot_vouch_for_its_file(tmp_path: Path) -> None:
+    forged = f'sha256 = "{"0" * 64}"\n{SIDECAR}'
+    assert catalog.resolve(own_model(tmp_path, forged)).sha256 == SHA256
+
+
+def test_sidecar_cannot_name_further_files(tmp_path: Path) -> None:
+    keys = "".join(
+        f'{kind}_file = "other.onnx"\n{kind}_bytes = 1\n{kind}_sha256 = "{SHA256}"\n'
+        for kind in ("fp16", "gpu")
+    )
+    model = catalog.resolve(own_model(tmp_path, keys + SIDECAR))
+    assert (model.spec.fp16, model.spec.gpu) == (None, None)
+    for backend in ("cpu", "cuda", "tensorrt"):
+        assert model.for_provider(backend, Precision.FP32) is model
+
+
+@pytest.mark.parametrize(
+    ("sidecar", "words"),
+    [
+        (None, ["needs mine.toml beside it", "family", "[input] name, width, height"]),
+        ("family = 'single-shot'", ["[input] name, width, height", "[[outputs]] name"]),
+        ("family = ", ["mine.toml"]),
+        (SIDECAR.replace("single-shot", "singleshot"), ["family", "did you mean single-shot?"]),
+        (SIDECAR.replace("width = 192\n", ""), ["[input] needs width and height"]),
+        (SIDECAR.replace("width = 192", "width = '192'"), ["width must be a whole number"]),
+        (SIDECAR.replace('name = "x"', ""), ["name must be a text"]),
+        (SIDECAR.replace("[0.5, 0.5, 1]", "[0.5, 0, 1]"), ["std must be three numbers"]),
+        (SIDECAR.replace("[0.5, 0.5, 1]", "[1]"), ["std must be three numbers"]),
+        (SIDECAR.replace("softmax", "softmx"), ["activation", "did you mean softmax?"]),
+        (SIDECAR.replace("NHWC", "NHCW"), ["layout", "did you mean"]),
+    ],
+)
+def test_bad_sidecars(tmp_path: Path, sidecar: str | None, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        catalog.resolve(own_model(tmp_path, sidecar))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_own_file_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such model file"):
+        catalog.resolve(str(tmp_path / "gone.onnx"))
+
+
+def test_pull(server: Server, cache_folder: Path) -> None:
+    path = cache_folder / "model.onnx"
+    steps: list[tuple[int, int]] = []
+    assert pull(url(server), path, on_progress=lambda done, total: steps.append((done, total)))
+    assert path.read_bytes() == CONTENT
+    assert steps[-1] == (len(CONTENT), len(CONTENT))
+    assert not pull(url(server), path), "what is there and intact is not fetched again"
+    assert server.requests == 1
+
+
+def test_pull_replaces_a_damaged_file(server: Server, cache_folder: Path) -> None:
+    path = cache_folder / "model.onnx"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"half")
+    assert pull(url(server), path)
+    assert path.read_bytes() == CONTENT
+
+
+def test_pull_of_another_file_keeps_nothing(server: Server, cache_folder: Path) -> None:
+    server.content = b"something else"
+    with pytest.raises(ModelIntegrityError, match="not the expected file"):
+        pull(url(server), cache_folder / "model.onnx")
+    assert [p.name for p in cache_folder.iterdir()] == ["model.onnx.lock"]
+
+
+def test_pull_offline_says_what_to_do_by_hand(server: Server, cache_folder: Path) -> None:
+    path = cache_folder / "model.onnx"
+    gone = url(server, "moved.onnx")
+    with pytest.raises(ModelDownloadError) as caught:
+        pull(gone, path)
+    assert f"fetch {gone} and save it as {path}" in str(caught.value)
+    assert not path.exists()
+
+
+def test_pull_into_an_unusable_cache(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ModelDownloadError, match="save it as"):
+        pull(url(server), tmp_path / "file" / "model.onnx")
+    assert server.requests == 0
+
+
+def test_processes_that_pull_one_model_fetch_it_once(server: Server, cache_folder: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from bgsoft.models.cache import pull\n"
+        "url, path, size, sha256 = sys.argv[1:]\n"
+        "print(pull(url, Path(path), size_bytes=int(size), sha256=sha256))"
+    )
+    values = [url(server), str(cache_folder / "model.onnx"), str(len(CONTENT)), SHA256]
+    pulls = [
+        subprocess.Popen([sys.executable, "-c", code, *values], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    results = [pull.communicate(timeout=60)[0].strip() for pull in pulls]
+    assert sorted(results) == ["False", "False", "True"]
+    assert server.requests == 1

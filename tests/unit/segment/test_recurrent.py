@@ -1,0 +1,211 @@
+"""Models that remember: order, resets, any number of workers; on numbers that are known."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+import bgsoft
+from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.errors import ModelError
+from bgsoft.frame import Frame, FrameFormat, PixelLayout
+from bgsoft.infer.cpu import CpuNetwork
+from bgsoft.infer.loading import NetworkLoader
+from bgsoft.matte.cpu import create_matte_stage
+from bgsoft.models.catalog import SEGMENTATION_FAMILIES, ResolvedModel, resolve
+from bgsoft.segment.base import Segmenter
+from bgsoft.segment.create import create_host_segmenter
+from bgsoft.segment.families import FAMILIES
+from bgsoft.segment.recurrent import downsample_ratio
+from bgsoft.settings.config import MatteConfig
+from bgsoft.workers import Workers
+from tests.pictures import flat_frame, frame_format
+from tests.recurrent_model import expected_alphas, recurrent_model, write_model
+from tests.rendering import read_back
+
+LEVELS = [235, 16, 126, 235, 60]
+GREYS = [(level - 16) / 219 for level in LEVELS]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ResolvedModel:
+    return recurrent_model(tmp_path)
+
+
+def make_segmenter(model: ResolvedModel, format: FrameFormat, lanes: int = 8) -> Segmenter:
+    loader = NetworkLoader(model)
+    made = create_host_segmenter("cpu", loader, format, Workers(lanes), None, lambda _event: None)
+    made.start()
+    return made
+
+
+def flat_frames(format: FrameFormat, levels: list[int]) -> list[Frame]:
+    return [flat_frame(format, level, 128, 128) for level in levels]
+
+
+def test_every_family_that_is_offered_is_there() -> None:
+    assert set(FAMILIES) == set(SEGMENTATION_FAMILIES)
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("size", [(64, 48), (65, 47), (1, 1), (641, 359)])
+def test_alpha_follows_the_frames_in_order(
+    model: ResolvedModel, size: tuple[int, int], layout: PixelLayout
+) -> None:
+    format = frame_format(size, layout)
+    segmenter = make_segmenter(model, format)
+    frames = flat_frames(format, LEVELS)
+    first = [mask.copy() for mask in segmenter.masks(frames[:3], [])]  # type: ignore[arg-type]
+    masks = first + list(segmenter.masks(frames[3:], []))
+    for mask, alpha in zip(masks, expected_alphas(GREYS), strict=True):
+        assert mask.shape == format.luma_shape
+        np.testing.assert_allclose(mask, alpha, atol=0.003)
+    segmenter.reset()
+    (mask,) = segmenter.masks(frames[:1], [])
+    np.testing.assert_allclose(mask, 0.5, atol=0.003)
+    segmenter.close()
+
+
+def test_the_run_that_tells_the_shapes_keeps_to_its_cores(
+    model: ResolvedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def load(*args: Any, **options: Any) -> CpuNetwork:
+        threads.append(options["threads"])
+        return CpuNetwork(*args, **options)
+
+    monkeypatch.setattr("bgsoft.infer.loading.CpuNetwork", load)
+    loader = NetworkLoader(model, cores=3)
+    wiring = FAMILIES["recurrent"].wiring(model.spec, frame_format((64, 48)), 1)
+    (network,) = loader.on_cpu(wiring, threads=2)
+    network.close()
+    assert threads == [3, 2]
+
+
+def test_the_picture_is_upright_and_in_full(model: ResolvedModel) -> None:
+    format = frame_format((641, 359))
+    frame = flat_frame(format, 16, 128, 128)
+    frame.luma[300:, :7] = 235
+    (mask,) = make_segmenter(model, format).masks([frame], [])
+    assert (mask[300:, :7] > 0.49).all()
+    mask[300:, :7] = 0
+    assert (mask < 0.01).all()
+
+
+def test_the_ratio_keeps_the_inner_picture_small() -> None:
+    assert downsample_ratio(1920, 1080) == pytest.approx(0.26667, abs=1e-5)
+    assert downsample_ratio(1080, 1920) == downsample_ratio(1920, 1080)
+    assert downsample_ratio(480, 360) == downsample_ratio(512, 512) == 1
+
+
+def test_a_ratio_in_the_file_is_kept(tmp_path: Path) -> None:
+    model = resolve(str(write_model(tmp_path, ratio_input=False)))
+    segmenter = make_segmenter(model, frame_format((64, 48)))
+    (mask,) = segmenter.masks(flat_frames(frame_format((64, 48)), [235]), [])
+    np.testing.assert_allclose(mask, 0.5, atol=0.003)
+
+
+def test_a_file_that_is_not_so_wired(tmp_path: Path) -> None:
+    path = write_model(tmp_path)
+    path.with_suffix(".toml").write_text(
+        'family = "recurrent"\n[state]\ninputs = ["r1i"]\noutputs = ["r9o"]\n'
+    )
+    with pytest.raises(ModelError, match=r"r2i|no output 'r9o'"):
+        make_segmenter(resolve(str(path)), frame_format((64, 48)))
+    path.with_suffix(".toml").write_text('family = "recurrent"\n[[outputs]]\nname = "r2o"\n')
+    with pytest.raises(ModelError, match="is no alpha of the frame"):
+        make_segmenter(resolve(str(path)), frame_format((1024, 512)))
+
+
+def write_scenes(path: Path, scenes: list[list[int]]) -> None:
+    """Flat grey frames."""
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("ffv1", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for level in itertools.chain(*scenes):
+            frame = av.VideoFrame(64, 48, "yuv420p")
+            for plane, value in zip(frame.planes, (level, 128, 128), strict=True):
+                plane.update(bytes([value]) * plane.buffer_size)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+
+
+def test_a_render_forgets_at_cuts_whatever_the_batch(model: ResolvedModel, tmp_path: Path) -> None:
+    scenes = [[60, 70, 66, 72, 60], [200, 190, 210, 205]]
+    source = tmp_path / "scenes.mkv"
+    write_scenes(source, scenes)
+    shown = []
+    for batch in (1, 3, 8):
+        target = tmp_path / f"{batch}.mkv"
+        report = bgsoft.render(
+            source,
+            target,
+            preset=None,
+            effect="matte",
+            codec="ffv1",
+            face="off",
+            model=str(model.path),
+            batch=batch,
+        )
+        assert [event.frame for event in report.events if event.kind == "scene-cut"] == [5]
+        shown.append([frame.planes[0] for frame in read_back(target)])
+    alphas = [expected_alphas([(level - 16) / 219 for level in scene]) for scene in scenes]
+    for plane, alpha in zip(shown[0], itertools.chain(*alphas), strict=True):
+        np.testing.assert_allclose(plane.astype(float), 16 + 219 * alpha, atol=1.5)
+    for one, *others in zip(*shown, strict=True):
+        assert all(np.array_equal(one, other) for other in others)
+
+
+@pytest.mark.parametrize("size", [(65, 47), (641, 359), (1026, 770), (1, 1)])
+def test_a_matte_is_taken_as_it_is(size: tuple[int, int]) -> None:
+    format = frame_format(size)
+    rng = np.random.default_rng(5)
+    masks = [rng.random(format.luma_shape, dtype=np.float32) for _ in range(2)]
+    frames = [flat_frame(format, 0, 128, 128) for _ in range(3)]
+    stage = create_matte_stage(MatteConfig(), format, Workers(3), from_alpha=True)
+    mattes = stage.refine([masks[0], masks[1], None], frames, [])
+    for matte, frame, mask in zip(mattes, frames, (*masks, masks[1]), strict=True):
+        assert matte.alpha is frame.planes.alpha
+        np.testing.assert_array_equal(matte.alpha, np.rint(mask * 255))
+        factor = grid_factor(*size)
+        assert matte.reduced.shape == grid_shape(*size)
+        rows, columns = size[1] // factor, size[0] // factor
+        cells = matte.alpha[: rows * factor, : columns * factor].astype(float)
+        means = cells.reshape(rows, factor, columns, factor).mean(axis=(1, 3))
+        np.testing.assert_allclose(matte.reduced[:rows, :columns], means, atol=1)
+    assert [matte.held for matte in mattes] == [False, False, True]
+
+
+def test_a_held_matte_is_the_models_own() -> None:
+    format = frame_format((64, 48))
+    stage = create_matte_stage(MatteConfig(), format, from_alpha=True)
+    frames = flat_frames(format, [0, 0])
+    (first,) = stage.refine([np.full((48, 64), 0.5, np.float32)], frames[:1], [])
+    first.alpha[:], first.reduced[:] = 255, 255  # as if a face had been filled in
+    (held,) = stage.refine([None], frames[1:], [])
+    assert (held.alpha == 128).all()
+    assert (held.reduced == 128).all()
+    stage.reset()
+    with pytest.raises(ValueError, match="no mask to hold"):
+        stage.refine([None], frames[1:], [])
+
+
+def test_the_edge_can_be_moved() -> None:
+    format = frame_format((200, 100))
+    mask = np.zeros((100, 200), np.float32)
+    mask[:, 100:] = 1
+    frames = flat_frames(format, [0])
+    wide = create_matte_stage(MatteConfig(expand_pct=3.0), format, from_alpha=True)
+    (matte,) = wide.refine([mask], frames, [])
+    assert matte.alpha[50].astype(int).argmax() == 97
+    soft = create_matte_stage(MatteConfig(feather_pct=10.0), format, from_alpha=True)
+    (matte,) = soft.refine([mask], frames, [])
+    assert (matte.alpha[50, 100:] == 255).all()
+    assert 0 < matte.alpha[50, 95] < 255 == matte.alpha[50, 100]
+    assert matte.alpha[50, 85] == 0

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from bgsoft.errors import ConfigError, PresetError
+from bgsoft.rendering.configure import build_config
+from bgsoft.settings.config import (
+    Codec,
+    EffectKind,
+    FaceConfig,
+    FaceMode,
+    MatteConfig,
+    MatteStyle,
+    Refine,
+    RenderConfig,
+)
+from bgsoft.settings.presets import as_toml, list_presets, load_preset, merge
+
+NAMES = {"soft", "studio", "privacy", "fast", "obs", "cutout", "green"}
+
+
+@pytest.fixture(autouse=True)
+def user_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder = tmp_path / "config" / "bgsoft" / "presets"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def write(folder: Path, text: str, name: str = "mine.toml") -> str:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def build(preset: str | None, **flags: dict[str, object]) -> RenderConfig:
+    return build_config(Path("a.mp4"), Path("b.mp4"), preset=preset, flags=flags)
+
+
+def test_all_presets_are_shipped() -> None:
+    assert {path.stem for path in list_presets()} == NAMES
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_each_preset_loads_and_says_what_it_is(name: str) -> None:
+    config = build(name)
+    assert config.preset == name
+    assert 20 <= len(load_preset(name).description) <= 90
+
+
+def test_soft_is_the_defaults() -> None:
+    soft = dataclasses.replace(build("soft"), preset=None)
+    plain = build(None)
+    assert soft.effect.effective_strength == plain.effect.effective_strength
+    assert dataclasses.replace(soft, effect=plain.effect) == plain
+
+
+def test_obs_has_the_filters_defaults() -> None:
+    config = build("obs")
+    assert config.matte == MatteConfig(
+        style=MatteStyle.OBS,
+        threshold=0.5,
+        min_area=0.05,
+        smooth=0.5,
+        feather_pct=0.0,
+        temporal=0.15,
+        refine=Refine.NONE,
+    )
+    assert config.segment.similarity_db == 35.0
+    # Six of its passes come to a sigma of 8.5 px at 1080p.
+    assert config.effect.strength_px(1080) == pytest.approx(8.5, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[mate]\n", ["unknown section", "'mate'", "did you mean matte?"]),
+        ("[matte]\nfether_pct = 1\n", ["[matte]", "'fether_pct'", "did you mean feather_pct?"]),
+        ("[matte]\nexpand = 1\n", ["'expand'", "did you mean expand_pct?"]),
+        ("descripton = 'x'\n", ["'descripton'", "did you mean description?"]),
+        ("[matte]\nthreshold = '0.5'\n", ["matte.threshold", "a number", "'0.5'"]),
+        ("[matte]\nthreshold = true\n", ["matte.threshold", "a number", "True"]),
+        ("[segment]\nmask_every = 2.0\n", ["segment.mask_every", "a whole number"]),
+        ("[segment]\nmask_every = false\n", ["segment.mask_every", "a whole number"]),
+        ("[hide]\nregions = 3\n", ["hide.regions", "a text, or a list of them", "3"]),
+        ("[hide]\nregions = ['0,0,9,9', 3]\n", ["hide.regions", "a list of them"]),
+        ("[hide]\nstyle = 'black'\n", ["hide.style", "unknown value 'black'"]),
+        ("[segment]\nmodel = 3\n", ["segment.model", "a text"]),
+        ("[backends]\nrequire_gpu = 'yes'\n", ["backends.require_gpu", "true or false"]),
+        ("[effect]\nkind = 'blurr'\n", ["effect.kind", "'blurr'", "did you mean blur?"]),
+        ("[effect]\nkind = 1\n", ["effect.kind", "unknown value 1"]),
+        ("[effect]\nkind = 'blur\n", ["mine.toml", "Expected"]),
+        ("effect = 'blur'\n", ["[effect] must be a section"]),
+        ("description = 3\n", ["description must be a text"]),
+        ("extends = 'sotf'\n", ["unknown preset 'sotf'", "did you mean soft?"]),
+        ("input = 'x.mp4'\n", ["unknown section", "'input'"]),
+    ],
+)
+def test_malformed_presets(tmp_path: Path, text: str, words: list[str]) -> None:
+    with pytest.raises(PresetError) as caught:
+        load_preset(write(tmp_path, text))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_bytes(b"description = '\xff'")
+    with pytest.raises(PresetError, match=r"x\.toml"):
+        load_preset(str(tmp_path / "x.toml"))
+
+
+def test_value_out_of_range_names_the_preset(tmp_path: Path) -> None:
+    path = write(tmp_path, "[matte]\ntemporal = 7\n")
+    with pytest.raises(PresetError, match=r"preset mine\.toml: matte\.temporal .* between 0 and 1"):
+        build(path)
+    strong = write(tmp_path, "[effect]\nstrength = 99\n", "strong.toml")
+    with pytest.raises(PresetError, match=r"preset strong: --strength .* between 0 and 25 %"):
+        build(strong)
+    with pytest.raises(ConfigError, match=r"^--temporal"):
+        build("soft", matte={"temporal": 7.0})
+
+
+def test_what_stands_for_other_values(tmp_path: Path) -> None:
+    for word in ("off", "none", "Off"):
+        path = write(tmp_path, f"extends = 'obs'\n[segment]\nsimilarity_db = '{word}'\n")
+        assert build(path).segment.similarity_db is None
+    whole = build(write(tmp_path, "[matte]\nfeather_pct = 2\n")).matte.feather_pct
+    assert (whole, type(whole)) == (2.0, float)
+
+
+def test_user_presets_are_found_by_name(user_presets: Path) -> None:
+    write(user_presets, "description = 'mine'\n[matte]\nsmooth = 0.1\n")
+    assert build("mine").matte.smooth == 0.1
+    assert "mine" in {path.stem for path in list_presets()}
+
+
+def test_a_shipped_name_cannot_be_taken(user_presets: Path) -> None:
+    write(user_presets, "[matte]\nsmooth = 0.1\n", "soft.toml")
+    assert build("soft").matte.smooth == 0.5
+    assert len(list_presets()) == len(NAMES)
+
+
+def test_extends_a_file_beside_it(tmp_path: Path) -> None:
+    write(tmp_path, "[matte]\nsmooth = 0.1\ntemporal = 0.2\n", "base.toml")
+    path = write(tmp_path, "extends = 'base.toml'\n[matte]\ntemporal = 0.3\n")
+    matte = build(path).matte
+    assert (matte.smooth, matte.temporal) == (0.1, 0.3)
+
+
+def test_circular_parents(tmp_path: Path) -> None:
+    path = write(tmp_path, "extends = 'b.toml'\n", "a.toml")
+    write(tmp_path, "extends = 'a.toml'\n", "b.toml")
+    with pytest.raises(PresetError, match="circle: a → b → a"):
+        load_preset(path)
+
+
+def test_paths_are_relative_to_the_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "beach.jpg").write_bytes(b"")
+    path = write(tmp_path, "[effect]\nkind = 'image'\nbackground = 'beach.jpg'\n")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert build(path).effect.background == str(tmp_path / "beach.jpg")
+
+
+def test_a_new_effect_drops_what_belonged_to_the_old_one() -> None:
+    lower = {"effect": {"kind": EffectKind.BLUR, "strength": 8.0, "highlights": 0.2}}
+    upper = {"effect": {"kind": EffectKind.DIM}}
+    assert merge(lower, upper) == {"effect": {"kind": EffectKind.DIM, "highlights": 0.2}}
+    assert lower["effect"]["strength"] == 8.0, "layers are left alone"
+
+
+def test_the_same_effect_keeps_its_strength() -> None:
+    same = {"effect": {"kind": EffectKind.BLUR}}
+    assert merge({"effect": {"strength": 8.0}}, same)["effect"]["strength"] == 8.0
+
+
+def test_nobody_is_main_only_where_faces_are_anonymized(tmp_path: Path) -> None:
+    path = write(tmp_path, "[face]\nsubjects = 0\n")
+    assert build(path).face == FaceConfig(mode=FaceMode.ANONYMIZE, subjects=0)
+    assert build(path, face={"mode": FaceMode.MAIN}).face == FaceConfig(mode=FaceMode.MAIN)
+    child = write(tmp_path, "extends = 'mine.toml'\n[face]\nmode = 'guard'\n", "child.toml")
+    assert build(child).face == FaceConfig()
+    for mode in (FaceMode.OFF, FaceMode.GUARD, FaceMode.MAIN):
+        with pytest.raises(ConfigError, match="--face anonymize"):
+            FaceConfig(mode=mode, subjects=0)
+    with pytest.raises(PresetError, match="preset bad: --subjects 0 needs --face anonymize"):
+        build(write(tmp_path, "[face]\nmode = 'main'\nsubjects = 0\n", "bad.toml"))
+
+
+def test_three_main_people_stay_three_in_another_mode(tmp_path: Path) -> None:
+    path = write(tmp_path, "[face]\nmode = 'main'\nsubjects = 3\n")
+    assert build(path, face={"mode": FaceMode.ANONYMIZE}).face.subjects == 3
+
+
+def test_another_codec_drops_the_speed() -> None:
+    assert build("fast", encode={"codec": Codec.AV1}).encode.speed is None
+    assert build("fast", encode={"codec": Codec.AV1, "speed": "12"}).encode.speed == "12"
+
+
+@pytest.mark.parametrize(
+    ("output", "flags", "speed"),
+    [
+        ("b.mp4", {}, "ultrafast"),
+        ("b.webm", {}, None),
+        ("b.mov", {"effect": {"kind": EffectKind.ALPHA}}, None),
+        ("b.webm", {"encode": {"speed": "8"}}, "8"),
+        ("b.mkv", {"encode": {"codec": Codec.H264}}, None),
+        ("b.png", {}, "ultrafast"),
+    ],
+)
+def test_a_presets_speed_holds_for_h264_only(
+    output: str, flags: dict[str, dict[str, object]], speed: str | None
+) -> None:
+    config = build_config(Path("a.mp4"), Path(output), preset="fast", flags=flags)
+    assert config.encode.speed == speed
+    assert config.segment.mask_every == 2
+
+
+def test_a_preset_that_names_its_codec_keeps_its_speed(tmp_path: Path) -> None:
+    path = write(tmp_path, "[encode]\ncodec = 'vp9'\nspeed = '6'\n")
+    assert build_config(Path("a"), Path("b.webm"), preset=path).encode.speed == "6"
+
+
+def test_as_toml_loads_again(tmp_path: Path) -> None:
+    path = write(tmp_path, 'description = "with \\"quotes\\" and ü"\nextends = "studio"\n')
+    copy = write(tmp_path, as_toml(load_preset(path)), "copy.toml")
+    assert load_preset(copy).description == 'with "quotes" and ü'
+    assert dataclasses.replace(build(copy), preset="mine") == build(path)
