@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -43,6 +43,10 @@ def render(
     subjects: int | None = None,
     face_every: int | Off | None = None,
     small_faces: bool | None = None,
+    hide: str | Sequence[str] | None = None,
+    anonymize_style: config.HideStyle | Literal["blur", "pixelate", "solid"] | None = None,
+    anonymize_shape: config.HideShape | Literal["ellipse", "box"] | None = None,
+    anonymize_margin: float | None = None,
     threshold: float | Off | None = None,
     softness: float | None = None,
     min_area: float | None = None,
@@ -111,6 +115,14 @@ def render(
             8, anonymize: 1]
         small_faces: Also look for faces under an eighth of the frame height; main and anonymize
             always do.
+        hide: Also hide this place: left, top, width and height, in pixels or percent of the frame
+            as it is shown, and from when to when, counted like start: 10%,20%,15%,30%@1:05-1:20.
+            May be given again.
+        anonymize_style: What hidden faces, and places of hide, become; solid is black. [default:
+            blur]
+        anonymize_shape: Shape of hidden faces. [default: ellipse]
+        anonymize_margin: Hide more around faces, in percent of the hidden place's size, 0 to 100.
+            [default: 0]
         threshold: How sure the model must be that a pixel is a person; off takes its answer as
             opacity. [default: 0.5]
         softness: Width of the soft step around the threshold; 0 is a hard edge. [default: 0.5]

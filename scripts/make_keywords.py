@@ -12,7 +12,7 @@ import textwrap
 from enum import StrEnum
 from pathlib import Path
 
-from bgsoft.settings.options import OPTIONS, Option, field_type, in_keywords
+from bgsoft.settings.options import OPTIONS, TEXTS, Option, field_type, in_keywords
 
 API = Path(__file__).parents[1] / "bgsoft" / "api.py"
 WIDTH = 100
@@ -23,6 +23,8 @@ _ARGUMENTS = re.compile(r"(?<=None: the bare defaults\.\n).*?(?= {8}on_progress:
 def annotation(option: Option) -> str:
     """The type of a keyword, without None."""
     kind, optional = field_type(option.section, option.field.name)
+    if kind == TEXTS:
+        return "str | Sequence[str]"
     if issubclass(kind, StrEnum):
         words = ", ".join(f'"{word}"' for word in option.choices)
         return f"config.{kind.__name__} | Literal[{words}]"

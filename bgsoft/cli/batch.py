@@ -129,7 +129,7 @@ def batch(
             "Also print what renders report, and where errors came from.", "--verbose", "-v"
         ),
     ] = False,
-    **settings: str | bool | None,
+    **settings: str | list[str] | bool | None,
 ) -> int:
     """Render many videos: files, folders, patterns and lists.
 
@@ -158,7 +158,8 @@ def batch(
     from bgsoft.jobs.task import Executor
     from bgsoft.outputs import check_target, made_folders
     from bgsoft.rendering.backends import STAGES
-    from bgsoft.settings.options import parse_seconds, settings_from_options
+    from bgsoft.settings.options import settings_from_options
+    from bgsoft.settings.setting import parse_seconds
 
     console = Console()
     with traceback_on_error(verbose), ExitStack() as stack:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bgsoft.settings.options import OPTIONS, Option
+from bgsoft.settings.options import OPTIONS, TEXTS, Option, field_type
 
 OUTPUT = OPTIONS["codec"].panel
 """Title above the flags of what is written."""
@@ -105,6 +105,8 @@ def _parameter(setting: Option) -> inspect.Parameter:
     if setting.field.default is False:
         kind, more = bool, {}
         names += [setting.setting.short] if setting.setting.short else []
+    elif field_type(setting.section, setting.field.name)[0] == TEXTS:
+        kind = list[str] | None
     elif setting.name == "model":
         more["autocompletion"] = _complete_model
     elif words := setting.choices:

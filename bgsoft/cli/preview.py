@@ -17,7 +17,7 @@ _EPILOG = flags.examples(
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    pictured = ("effect", "segment", "face", "matte")
+    pictured = ("effect", "segment", "face", "hide", "matte")
     names = [name for name, option in OPTIONS.items() if option.section in pictured]
     app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(flags.with_settings(preview, names))
 
@@ -49,7 +49,7 @@ def preview(
     verbose: Annotated[
         bool, flags.option("Also print where an error came from.", "--verbose", "-v")
     ] = False,
-    **settings: str | bool | None,
+    **settings: str | list[str] | bool | None,
 ) -> int:
     """Try settings on one frame: source, matte and result.
 
@@ -58,7 +58,8 @@ def preview(
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.infer.providers import require_runtime
     from bgsoft.rendering.configure import build_config
-    from bgsoft.settings.options import parse_seconds, settings_from_options
+    from bgsoft.settings.options import settings_from_options
+    from bgsoft.settings.setting import parse_seconds
 
     console = Console()
     with traceback_on_error(verbose):

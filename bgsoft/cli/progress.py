@@ -350,6 +350,9 @@ def _look_text(settings: Mapping[str, Any]) -> str:
     for name, key in (("expand", "expand_pct"), ("feather", "feather_pct")):
         if matte.get(key):
             parts.append(f"{name} {_length_text(matte[key], height)}")
+    places = settings.get("hide", {}).get("regions")
+    if places:
+        parts.append(f"{len(places)} place{'s' if len(places) > 1 else ''} hidden")
     return ", ".join(parts)
 
 

@@ -44,7 +44,7 @@ def render(
         bool,
         flags.option("Also print scene cuts, and where an error came from.", "--verbose", "-v"),
     ] = False,
-    **settings: str | bool | None,
+    **settings: str | list[str] | bool | None,
 ) -> int:
     """Change the background behind the people in a video.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -107,13 +106,8 @@ def wanted_pts(info: VideoInfo, settings: DecodeSettings) -> tuple[int | None, i
     # Added as written in decimal, so that 0.1 + 0.2 is the frame at 0.3.
     start = Fraction(str(max(0.0, settings.start_seconds)))
     length = settings.duration_seconds
-    end = None if length is None else _pts_at(info, start + Fraction(str(length)))
-    return (_pts_at(info, start) if start else None), end
-
-
-def _pts_at(info: VideoInfo, seconds: Fraction) -> int:
-    """The first pts at or after a time counted from the first frame."""
-    return (info.start_pts or 0) + math.ceil(seconds / info.time_base)
+    end = None if length is None else info.pts_at(start + Fraction(str(length)))
+    return (info.pts_at(start) if start else None), end
 
 
 class StreamDecoder(Closing, Generic[P]):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bgsoft.hide.plan import Ellipse
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in frame pixels, half-open."""
@@ -59,27 +61,6 @@ class RecordedFrame:
     faces: list[Face]
     cut: bool
     """The frame begins a new scene."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ellipse:
-    """An ellipse in frame pixels, turned by the face's roll."""
-
-    x: float
-    """Centre; a pixel's centre is at half a pixel."""
-    y: float
-    cos: float
-    """Of the angle from the picture's horizontal to the line between the eyes."""
-    sin: float
-    across: float
-    """Half axis along the line between the eyes."""
-    along: float
-    """Half axis across that line."""
-
-    def moved(self, dx: float, dy: float, growth: float = 1.0) -> Ellipse:
-        """The same ellipse somewhere else, larger by a factor."""
-        across, along = self.across * growth, self.along * growth
-        return replace(self, x=self.x + dx, y=self.y + dy, across=across, along=along)
 
 
 def oval_points(face: Face) -> NDArray[np.float32]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bgsoft.face.anonymize import LOOK_AHEAD, CpuAnonymizer
+from bgsoft.face.anonymize import LOOK_AHEAD
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.guard import CpuMatteEditor
@@ -14,6 +14,8 @@ from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.face.recorded import RecordedFaces
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
+from bgsoft.hide.cpu import CpuHider
+from bgsoft.hide.plan import HidePlan
 from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.report import Event
@@ -60,7 +62,7 @@ def create_host_faces(
         format,
         finder=finder,
         editor=CpuMatteEditor(format),
-        anonymizer=CpuAnonymizer(format),
+        hider=CpuHider(HidePlan.of(config, format)),
         data=data,
         on_event=on_event,
     )
@@ -96,8 +98,9 @@ def create_device_faces(
     """
     if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
-    from bgsoft.face.cuda_effects import CudaAnonymizer, CudaMatteEditor
+    from bgsoft.face.cuda_effects import CudaMatteEditor
     from bgsoft.face.cuda_networks import CudaFaceNetworks
+    from bgsoft.hide.cuda import CudaHider
 
     on_cpu = backend == "cpu"
     finder: FaceFinder | RecordedFaces | None = recorded
@@ -111,7 +114,7 @@ def create_device_faces(
         format,
         finder=finder,
         editor=CudaMatteEditor(format, device),
-        anonymizer=CudaAnonymizer(format),
+        hider=CudaHider(HidePlan.of(config, format)),
         data=data,
         on_event=on_event,
         backend=backend,

@@ -1,6 +1,6 @@
-"""Faces in mattes and frames on a CUDA device.
+"""Faces in mattes on a CUDA device.
 
-References: :class:`bgsoft.face.guard.CpuMatteEditor`, :class:`bgsoft.face.anonymize.CpuAnonymizer`.
+Reference: :class:`bgsoft.face.guard.CpuMatteEditor`.
 
 The host hands over outlines, as an argument of the two kernels that a frame with faces takes (a
 frame without takes none): one finds out what the matte has of each, the other fills in what is
@@ -8,9 +8,6 @@ missing. Nothing is uploaded but limits, and nothing is drawn here. What the mat
 back some frames later, for many frames at once, so that nothing waits for it. Only
 :meth:`CudaMatteEditor.read` waits, in a batch once: by the time the first matte has come the
 others, sent for right behind it, are almost there.
-
-Hiding takes four launches a face, one face after another, as their ellipses may overlap; none
-without a face.
 """
 
 from __future__ import annotations
@@ -27,8 +24,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import grid_factor, grid_shape
 from bgsoft.cuda.device import CudaDevice, pinned_array
-from bgsoft.face.anonymize import FEATHER, MAX_CELLS, Patch, make_patch
-from bgsoft.face.base import OUTLINE_POINTS, Ellipse
+from bgsoft.face.base import OUTLINE_POINTS
 from bgsoft.face.guard import (
     FILLED_SHARE,
     MAX_MEASURED,
@@ -38,7 +34,7 @@ from bgsoft.face.guard import (
     Outline,
     Plane8,
 )
-from bgsoft.frame import Array, Frame, FrameFormat, Matte
+from bgsoft.frame import FrameFormat, Matte
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
 _HOST_TO_DEVICE, _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
@@ -58,8 +54,6 @@ _MEASURE_BLOCK = (32, 32, 1)
 """Threads that measure one face: all that a block may have, as a close-up has 30,000 cells."""
 _FETCH_EVERY = 16
 """Frames whose coverage is fetched together."""
-_CELLS_PER_BLOCK = BLOCK[1]
-"""Cells to hide whose means a block takes: one warp a cell."""
 _UNDER_WAY = 3
 """Fetches that may be under way: more than frames that the host is ahead of the device."""
 
@@ -231,49 +225,3 @@ class CudaMatteEditor:
             self._fetch()
         while self._fetches:
             self._finish()
-
-
-class CudaAnonymizer:
-    """Hides faces on the current device, on its current stream."""
-
-    def __init__(self, format: FrameFormat) -> None:
-        self._format = format
-        bits = 8 * format.bytes_per_sample
-        self._means = kernel("face", "hide_means", sample_bits=bits)
-        self._blend = kernel("face", "hide_blend", sample_bits=bits)
-        self._cells = cupy.empty(MAX_CELLS * MAX_CELLS * 2, np.float32)
-
-    def apply(self, frame: Frame, ellipses: Sequence[Ellipse]) -> None:
-        """Hide some faces; see :meth:`bgsoft.face.anonymize.Anonymizer.apply`."""
-        for ellipse in ellipses:
-            patch = make_patch(ellipse, self._format)
-            if patch is None:
-                continue
-            self._hide(frame.luma, patch, 1, 1)
-            self._hide(frame.chroma, patch, 2, 2)
-
-    def _hide(self, plane: Array, patch: Patch, step: int, channels: int) -> None:
-        place = patch.part_of(plane, step)
-        if place is None:
-            return
-        height, width = plane.shape[:2]
-        left, top, *_ = place.cells
-        first_x, first_y, last_x, last_y = place.inside
-        layout = tuple(map(np.int32, (left, top, place.edge, patch.rows, patch.columns)))
-        cells = patch.rows * patch.columns
-        self._means(
-            (-(-cells // _CELLS_PER_BLOCK), channels, 1),
-            BLOCK,
-            (plane, self._cells, np.int32(height), np.int32(width), np.int32(channels), *layout),
-        )
-        ellipse = patch.ellipse
-        part = tuple(map(np.int32, (*place.inside, step)))
-        shape = (ellipse.x, ellipse.y, ellipse.cos, ellipse.sin, ellipse.across, ellipse.along)
-        self._blend(
-            blocks(last_x - first_x, last_y - first_y),
-            BLOCK,
-            (
-                *(plane, self._cells, np.int32(width), np.int32(channels), *layout, *part),
-                *map(np.float32, (*shape, FEATHER)),
-            ),
-        )

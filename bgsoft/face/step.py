@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from bgsoft.closing import Closing
-from bgsoft.face.anonymize import LOOK_AHEAD, Anonymizer, FrameFaces, HiddenFaces
+from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.base import Box, Face, RecordedFrame
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder
@@ -18,6 +18,7 @@ from bgsoft.face.guard import MISSED_SHARE, CoverDrawer, Guard, MatteEditor, Pla
 from bgsoft.face.recorded import RecordedFaces
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.hide.plan import Hider
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
 
@@ -55,7 +56,7 @@ class FaceStep(Closing):
         finder: Closed with the step. Or the video's faces as they were found before: whatever
             depends on earlier and later frames is then as in a render of the whole video.
         editor: Closed with the step.
-        anonymizer: Hides faces where frames are.
+        hider: Hides faces where frames are.
         data: Where faces are written; None: nowhere.
         on_event: Told where people cannot be separated.
         backend: What runs the models, for the report; and where.
@@ -69,7 +70,7 @@ class FaceStep(Closing):
         *,
         finder: FaceFinder | RecordedFaces,
         editor: MatteEditor,
-        anonymizer: Anonymizer,
+        hider: Hider,
         data: FaceDataWriter | None = None,
         on_event: Callable[[Event], None],
         backend: str = "cpu",
@@ -82,7 +83,7 @@ class FaceStep(Closing):
         self._recorded = finder if isinstance(finder, RecordedFaces) else None
         self._is_first = True
         self._editor = editor
-        self._anonymizer = anonymizer
+        self._hider = hider
         self._data = data
         self._on_event = on_event
         self._guards = config.mode in (FaceMode.GUARD, FaceMode.MAIN)
@@ -294,7 +295,7 @@ class FaceStep(Closing):
         if frame is None:
             return []
         if ellipses:
-            self._anonymizer.apply(frame, ellipses)
+            self._hider.apply(frame, ellipses)
         return [frame]
 
     def close(self) -> None:

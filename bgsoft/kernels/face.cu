@@ -1,7 +1,6 @@
-// What faces do to mattes and frames.
+// What faces do to mattes.
 //
-// Counterparts: CpuMatteEditor in bgsoft/face/guard.py (measure_covers, edit_matte),
-// CpuAnonymizer in bgsoft/face/anonymize.py (hide_*).
+// Counterpart on the CPU: CpuMatteEditor in bgsoft/face/guard.py.
 #include "resample.cuh"
 
 #define OUTLINE_POINTS 36
@@ -208,73 +207,4 @@ extern "C" __global__ void edit_matte(
     }
     if (exists)
         out[at] = (u8)value;
-}
-
-// Means of the cells of a patch over one plane, as float32; the frame's edge is repeated outside.
-//
-// plane: (height, width, channels); means: (rows, columns, channels); left, top, edge in samples of
-// the plane. One warp a cell and channel: blocks of 32 x 8, blockIdx.y the channel.
-extern "C" __global__ void hide_means(
-    const sample_t* __restrict__ plane, float* __restrict__ means, int height, int width,
-    int channels, int left, int top, int edge, int rows, int columns)
-{
-    int cell = blockIdx.x * blockDim.y + threadIdx.y;
-    int channel = blockIdx.y;
-    bool exists = cell < rows * columns;
-    int row = exists ? cell / columns : 0, column = exists ? cell % columns : 0;
-    unsigned long long sum = 0;
-    for (int i = threadIdx.x; i < edge * edge; i += 32) {
-        int y = clamp_int(top + row * edge + i / edge, 0, height - 1);
-        int x = clamp_int(left + column * edge + i % edge, 0, width - 1);
-        sum += plane[((long long)y * width + x) * channels + channel];
-    }
-    for (int step = 16; step > 0; step /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (exists && threadIdx.x == 0)
-        means[cell * channels + channel] = (float)((double)sum / ((double)edge * edge));
-}
-
-// Replaces what is inside an ellipse by enlarged means, in place; a feathered rim lies outside it.
-//
-// One thread a sample position of the part [first_x, last_x) x [first_y, last_y). step: frame
-// pixels per sample. Rounded half to even, to whole code values.
-extern "C" __global__ void hide_blend(
-    sample_t* __restrict__ plane, const float* __restrict__ means, int width, int channels,
-    int left, int top, int edge, int rows, int columns, int first_x, int first_y, int last_x,
-    int last_y, int step, float centre_x, float centre_y, float cosine, float sine, float across,
-    float along, float feather)
-{
-    int x = first_x + blockIdx.x * blockDim.x + threadIdx.x;
-    int y = first_y + blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= last_x || y >= last_y)
-        return;
-    float dx = ((float)x + 0.5f) * (float)step - centre_x;
-    float dy = ((float)y + 0.5f) * (float)step - centre_y;
-    float u = (dx * cosine + dy * sine) / across, v = (dy * cosine - dx * sine) / along;
-    float weight = (1.0f + feather - sqrtf(u * u + v * v)) * (1.0f / feather);
-    weight = fminf(fmaxf(weight, 0.0f), 1.0f);
-    if (!(weight > 0.0f))
-        return;
-    float position_x = ((float)(x - left) + 0.5f) / (float)edge - 0.5f;
-    float position_y = ((float)(y - top) + 0.5f) / (float)edge - 0.5f;
-    int x0 = (int)floorf(position_x), y0 = (int)floorf(position_y);
-    float wx = position_x - (float)x0, wy = position_y - (float)y0;
-    int xa = clamp_int(x0, 0, columns - 1), xb = clamp_int(x0 + 1, 0, columns - 1);
-    int ya = clamp_int(y0, 0, rows - 1), yb = clamp_int(y0 + 1, 0, rows - 1);
-    for (int channel = 0; channel < channels; channel++) {
-        const float* m = means + channel;
-        float above = m[(ya * columns + xa) * channels] * (1.0f - wx) +
-                      m[(ya * columns + xb) * channels] * wx;
-        float below = m[(yb * columns + xa) * channels] * (1.0f - wx) +
-                      m[(yb * columns + xb) * channels] * wx;
-        float smooth = above * (1.0f - wy) + below * wy;
-        sample_t* sample = plane + ((long long)y * width + x) * channels + channel;
-        float before = (float)*sample;
-        float mixed = before + (smooth - before) * weight;
-#if SAMPLE_BITS == 8
-        *sample = (sample_t)clamp_int(__float2int_rn(mixed), 0, 255);
-#else
-        *sample = (sample_t)(clamp_int(__float2int_rn(mixed / 64.0f), 0, 1023) << 6);
-#endif
-    }
 }

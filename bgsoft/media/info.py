@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -96,6 +97,10 @@ class VideoInfo:
     def nominal_ticks(self) -> int:
         """Nominal duration of a frame, in ``time_base`` units."""
         return max(1, round(1 / (self.nominal_rate * self.time_base)))
+
+    def pts_at(self, seconds: Fraction) -> int:
+        """The first pts at or after a time counted from the first frame."""
+        return (self.start_pts or 0) + math.ceil(seconds / self.time_base)
 
     @property
     def estimated_frames(self) -> int | None:

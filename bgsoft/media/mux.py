@@ -53,6 +53,7 @@ class Muxer(Closing):
         container: What to write; the path's extension plays no part.
         info: The video that is rendered.
         copy_tracks: Copy sound, subtitles, attachments, chapters and tags of the input.
+        copy_pictures: Among these, covers and attached pictures, too.
         start_seconds: Start of the rendered part, from the video's first frame.
         duration_seconds: Its length; None: to the end.
         output_path: The name to give in errors; None: ``path``.
@@ -71,6 +72,7 @@ class Muxer(Closing):
         info: VideoInfo,
         *,
         copy_tracks: bool = True,
+        copy_pictures: bool = True,
         start_seconds: float = 0.0,
         duration_seconds: float | None = None,
         output_path: Path | None = None,
@@ -114,7 +116,14 @@ class Muxer(Closing):
                     del self._video_tags[key]
                     self._report("notice", "timecode left out")
             self._output.metadata.update(file_tags(source.metadata))
-            self._side = SideTracks(source, info, container, self.timeline, on_event=on_event)
+            self._side = SideTracks(
+                source,
+                info,
+                container,
+                self.timeline,
+                copy_pictures=copy_pictures,
+                on_event=on_event,
+            )
 
     def _open(self, options: dict[str, str]) -> OutputContainer:
         try:

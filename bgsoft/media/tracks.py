@@ -53,6 +53,7 @@ some."""
 _ENDLESS_SECONDS = 3600
 """FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
 
+_SHOWS_ALL = "nothing is hidden in it"
 _COVER_NAMES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")}
 
 
@@ -64,6 +65,7 @@ class SideTracks:
         info: The rendered video.
         container: The output.
         timeline: Shift and kept part.
+        copy_pictures: Keep covers and attached pictures.
         on_event: Told of conversions and of what could not be kept.
     """
 
@@ -74,6 +76,7 @@ class SideTracks:
         container: Container,
         timeline: Timeline,
         *,
+        copy_pictures: bool,
         on_event: Callable[[Event], None],
     ) -> None:
         self.audio: list[AudioReport] = []
@@ -82,6 +85,7 @@ class SideTracks:
         self._info = info
         self._container = container
         self._timeline = timeline
+        self._copy_pictures = copy_pictures
         self._on_event = on_event
         self._tracks: dict[int, Track] = {}
         self._packets: Iterator[Packet[Any]] | None = None
@@ -295,6 +299,9 @@ class SideTracks:
         if not stream.disposition & Disposition.attached_pic:
             self._left_out(f"video track {stream.index}", "one video is rendered")
             return None
+        if not self._copy_pictures:
+            self._left_out("cover picture", _SHOWS_ALL)
+            return None
         codec = _codec_name(stream)
         if self._container.muxer == "matroska" and codec in _COVER_NAMES:
             cover = next(read_packets(self._info.path, stream.index), None)
@@ -309,14 +316,17 @@ class SideTracks:
         return None
 
     def _add_attachment(self, output: OutputContainer, stream: AttachmentStream) -> None:
-        if self._container.muxer == "matroska" and stream.data:
+        name = f"attachment {stream.name or stream.index}"
+        if not self._copy_pictures and (stream.mimetype or "").startswith("image/"):
+            self._left_out(name, _SHOWS_ALL)
+        elif self._container.muxer == "matroska" and stream.data:
             output.add_attachment(
                 stream.name or f"attachment-{stream.index}",
                 stream.mimetype or "application/octet-stream",
                 stream.data,
             )
         else:
-            self._left_out(f"attachment {stream.name or stream.index}")
+            self._left_out(name)
 
     def write_chapters(self, output: OutputContainer) -> None:
         """Set the output's chapters; once more if the timeline has moved."""

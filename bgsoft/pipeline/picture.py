@@ -18,6 +18,7 @@ from bgsoft.clock import StageClock, observed
 from bgsoft.composite.base import Compositor
 from bgsoft.face.step import FaceStep, FoundFaces
 from bgsoft.frame import Array, Frame, Matte, Proxy
+from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.segment.base import Segmenter
@@ -179,6 +180,8 @@ class PictureStages:
     """Called for each frame that begins a new scene."""
     faces: FaceStep | None = None
     """What is done for faces; None: nothing."""
+    regions: HiddenRegions | None = None
+    """What else is hidden; None: nothing."""
     kept_from: int | None = None
     """Frames with an earlier pts only lead up to those that are kept, and are not composited; None:
     all are kept."""
@@ -284,6 +287,8 @@ class PictureStages:
             lead = self._lead(frames)
             if lead < len(frames):
                 self.compositor.apply(frames[lead:], mattes[lead:], grids[lead:])
+                if self.regions is not None:
+                    self.regions.apply(frames[lead:])
         if faces is None:
             return list(frames), mattes
         with measure("face"):

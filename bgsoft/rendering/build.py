@@ -31,6 +31,8 @@ from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.recorded import RecordedFaces
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
+from bgsoft.hide.cpu import CpuHider
+from bgsoft.hide.regions import create_regions
 from bgsoft.infer.base import Network, Wiring
 from bgsoft.infer.drivers import RecoveringNetwork
 from bgsoft.infer.loading import NetworkLoader
@@ -292,7 +294,7 @@ class StageBuilder:
         if self.on_device:
             return self._device_stages(
                 config,
-                info.format,
+                info,
                 model,
                 join,
                 from_alpha,
@@ -333,6 +335,7 @@ class StageBuilder:
             ),
             compositor=CpuCompositor(config.effect, format, workers, began),
             faces=self.faces,
+            regions=create_regions(config, info, CpuHider, workers, self._on_event),
         )
 
     def make_face_search(
@@ -390,7 +393,7 @@ class StageBuilder:
     def _device_stages(
         self,
         config: RenderConfig,
-        format: FrameFormat,
+        info: VideoInfo,
         model: ResolvedModel,
         join: Callable[..., PictureStages],
         from_alpha: bool,
@@ -401,10 +404,11 @@ class StageBuilder:
     ) -> PictureStages:
         from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
         from bgsoft.composite.cuda import CudaCompositor
+        from bgsoft.hide.cuda import CudaHider
         from bgsoft.matte.cuda import create_cuda_matte_stage
         from bgsoft.pipeline.device_execution import DeviceExecution
 
-        device = self.device
+        device, format = self.device, info.format
         stream = network_stream(device)
 
         def segmenter(backend: str) -> Segmenter:
@@ -448,6 +452,7 @@ class StageBuilder:
                     fine=config.effect.kind in _FINE_EDGES,
                 )
                 compositor = CudaCompositor(config.effect, format, device, began)
+                regions = create_regions(config, info, CudaHider, None, self._on_event)
             chosen = choosing.result()
             backend = self.choices["infer"].backend
             if early is not None and backend != expected:
@@ -462,6 +467,7 @@ class StageBuilder:
                 matte=matte,
                 compositor=compositor,
                 faces=self.faces,
+                regions=regions,
             )
 
     def _device_faces(

@@ -170,6 +170,7 @@ def open_target(
             container_for(path),
             info,
             copy_tracks=copy_tracks,
+            copy_pictures=not config.hides,
             start_seconds=config.start_seconds,
             duration_seconds=config.duration_seconds,
             output_path=path,

@@ -81,6 +81,21 @@ REASONS: Mapping[str, Reason] = {
         "--face {face.mode}",
         "--face main or anonymize",
     ),
+    "nobody anonymized": Reason(
+        lambda config: config.face.mode is not FaceMode.ANONYMIZE,
+        "--face {face.mode}",
+        "--face anonymize",
+    ),
+    "nothing hidden": Reason(
+        lambda config: not config.hides,
+        "--face {face.mode}",
+        "--face anonymize or a --hide",
+    ),
+    "no picture": Reason(
+        lambda config: config.effect.kind is EffectKind.MATTE,
+        "--effect {effect.kind}, which shows no picture",
+        "another --effect",
+    ),
     "no faces": Reason(
         lambda config: config.face.mode is FaceMode.OFF and config.face_data is None,
         "--face {face.mode}",
@@ -124,7 +139,7 @@ def check_named(
     """
     for option in OPTIONS.values():
         value = named.get(option.section, {}).get(option.field.name)
-        if value is None or value is False:
+        if value is None or value is False or value == ():
             continue
         for key in option.setting.idle:
             reason = REASONS[key]

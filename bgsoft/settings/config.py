@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bgsoft.errors import ConfigError
+from bgsoft.settings.hide import HideConfig, HideShape, HideStyle
 from bgsoft.settings.setting import check_ranges, setting
 from bgsoft.suggestions import network_address
 
@@ -29,6 +30,9 @@ __all__ = [
     "EncodeConfig",
     "FaceConfig",
     "FaceMode",
+    "HideConfig",
+    "HideShape",
+    "HideStyle",
     "InferBackend",
     "Looks",
     "MatteConfig",
@@ -460,6 +464,7 @@ class RenderConfig:
     effect: EffectConfig = _section(EffectConfig, "Look")
     segment: SegmentConfig = _section(SegmentConfig, "Model")
     face: FaceConfig = _section(FaceConfig, "Faces")
+    hide: HideConfig = _section(HideConfig, "Faces")
     matte: MatteConfig = _section(MatteConfig, "Edge of the person")
     encode: EncodeConfig = _section(EncodeConfig, "Output")
     backends: BackendConfig = _section(BackendConfig, "Machine")
@@ -523,6 +528,11 @@ class RenderConfig:
             raise ConfigError("--overwrite and --skip-existing exclude each other")
         if self.matte_out is not None and self.matte_out.absolute() == self.output.absolute():
             raise ConfigError("--matte-out and the output are the same file")
+
+    @property
+    def hides(self) -> bool:
+        """Whether anything in the picture is made unrecognisable."""
+        return self.face.mode is FaceMode.ANONYMIZE or bool(self.hide.regions)
 
     @property
     def videos(self) -> tuple[Path, ...]:

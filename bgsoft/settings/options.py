@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from bgsoft.errors import ConfigError
 from bgsoft.settings.config import EffectKind, RenderConfig
-from bgsoft.settings.setting import Setting, check_range, declared
+from bgsoft.settings.setting import Setting, check_range, declared, parse_seconds
 from bgsoft.suggestions import did_you_mean
 
 Kind = TypeVar("Kind", bound=StrEnum)
@@ -39,10 +39,12 @@ _FIELDS = {
     for section, kind in {**SECTIONS, TOP: RenderConfig}.items()
 }
 
+TEXTS = tuple[str, ...]
+"""Type of a setting that can be given more than once."""
+
 NONE_WORDS = ("off", "none", "auto")
 """What stands for None in optional numbers: TOML has no null, and Python's None is «not given»."""
 
-_TIME = re.compile(r"(-?)(?:(?:(\d+):)?(\d+):)?(\d*\.?\d+|\d+\.)")
 _FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 _COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+")
 _IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
@@ -82,7 +84,7 @@ class Option(NamedTuple):
         """What it does, its range and its default."""
         default = self.field.default
         shown = self.setting.shown_default
-        if not shown and default is not None and not isinstance(default, bool):
+        if not shown and default not in (None, ()) and not isinstance(default, bool):
             shown = f"{default:g}" if isinstance(default, float) else str(default)
         text = self.setting.help
         if self.setting.range is not None:
@@ -123,7 +125,7 @@ def settings_from_options(
     """
     settings: dict[str, dict[str, Any]] = {}
     for name, value in given.items():
-        if value is None or (from_text and value is False):
+        if value is None or (from_text and value in (False, [])):
             continue
         option = OPTIONS[name]
         key = option.field.name
@@ -183,6 +185,11 @@ def read_value(
     """
     kind, optional = field_type(section, key)
     setting = declared(_FIELDS[section][key])
+    if kind == TEXTS:
+        texts = (value,) if isinstance(value, str) else value
+        if isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts):
+            return tuple(texts)
+        raise ConfigError(f"{label} must be a text, or a list of them, not {value!r}")
     if kind is Path and isinstance(value, str | os.PathLike):
         return Path(value)
     if setting.is_path and isinstance(value, os.PathLike):
@@ -230,25 +237,3 @@ def parse_choice(kind: type[Kind], value: object, label: str) -> Kind:
     if isinstance(value, str) and value.lower() in choices:
         return kind(value.lower())
     raise ConfigError(f"{label}: unknown value {value!r}{did_you_mean(str(value), choices)}")
-
-
-def parse_seconds(text: str, label: str) -> float:
-    """Read a time: seconds, ``MM:SS`` or ``HH:MM:SS``, each with an optional fraction.
-
-    Returns:
-        Seconds, negative where the text is; their range is not checked here.
-
-    Raises:
-        ConfigError: It is no such time.
-    """
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError(f"{label} must be seconds or HH:MM:SS, not {text!r}")
-    sign, *parts = match.groups()
-    hours, minutes, seconds = (float(part) if part else None for part in parts)
-    if (minutes is not None and (seconds or 0) >= 60) or (
-        hours is not None and (minutes or 0) >= 60
-    ):
-        raise ConfigError(f"{label}: minutes and seconds end at 59, in {text!r}")
-    total = (hours or 0.0) * 3600 + (minutes or 0.0) * 60 + (seconds or 0.0)
-    return -total if sign else total

@@ -1,9 +1,10 @@
 """Presets: TOML files of settings, found by name, merged and turned into a RenderConfig.
 
 Defaults < preset < flags. A preset has the sections of :class:`bgsoft.settings.config.RenderConfig`
-(``[effect]``, ``[matte]``, ``[segment]``, ``[face]``, ``[encode]``, ``[backends]``), whose keys are
-the fields of the dataclass behind each, plus ``description`` and ``extends`` at the top. Sections,
-keys and types are read from those dataclasses, so that a new field needs no code here.
+(``[effect]``, ``[segment]``, ``[face]``, ``[hide]``, ``[matte]``, ``[encode]``, ``[backends]``),
+whose keys are the fields of the dataclass behind each, plus ``description`` and ``extends`` at the
+top. Sections, keys and types are read from those dataclasses, so that a new field needs no code
+here.
 """
 
 from __future__ import annotations

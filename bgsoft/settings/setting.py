@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -42,6 +43,7 @@ class Setting:
 
 
 _PLAIN = Setting()
+_TIME = re.compile(r"(-?)(?:(?:(\d+):)?(\d+):)?(\d*\.?\d+|\d+\.)")
 
 
 def setting(default: T, help: str = "", **more: Any) -> T:
@@ -72,3 +74,25 @@ def check_ranges(settings: Any) -> None:
         if described.range is not None and value is not None:
             name = (described.name or entry.name).replace("_", "-")
             check_range(described, f"--{name}" if described.help else entry.name, value)
+
+
+def parse_seconds(text: str, label: str) -> float:
+    """Read a time: seconds, ``MM:SS`` or ``HH:MM:SS``, each with an optional fraction.
+
+    Returns:
+        Seconds, negative where the text is; their range is not checked here.
+
+    Raises:
+        ConfigError: It is no such time.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{label} must be seconds or HH:MM:SS, not {text!r}")
+    sign, *parts = match.groups()
+    hours, minutes, seconds = (float(part) if part else None for part in parts)
+    if (minutes is not None and (seconds or 0) >= 60) or (
+        hours is not None and (minutes or 0) >= 60
+    ):
+        raise ConfigError(f"{label}: minutes and seconds end at 59, in {text!r}")
+    total = (hours or 0.0) * 3600 + (minutes or 0.0) * 60 + (seconds or 0.0)
+    return -total if sign else total

@@ -83,6 +83,7 @@ def make_report(config: RenderConfig, **changes: Any) -> RenderReport:
                 "expand_pct": config.matte.expand_pct,
                 "feather_pct": config.matte.feather_pct,
             },
+            "hide": {"regions": config.hide.regions},
             "height": 1080,
         },
         "model": ModelReport(name="selfie-general", sha256="00", licence="Apache-2.0"),

@@ -110,6 +110,27 @@ def test_background_alone_chooses_the_effect(
         (["--duration", "-1:00"], ["--duration", "more than 0 seconds", "-60"]),
         (["--start", "soon"], ["--start", "seconds or HH:MM:SS", "'soon'"]),
         (["--duration", "0"], ["--duration", "more than 0"]),
+        (["--hide", "10,20,30"], ["--hide must be X,Y,W,H", "'10,20,30'"]),
+        (["--hide", "1,2,3,4,5"], ["--hide must be X,Y,W,H", "'1,2,3,4,5'"]),
+        (["--hide", "10%,20%,x,30%"], ["--hide must be X,Y,W,H", "'10%,20%,x,30%'"]),
+        (["--hide", "-1,0,10,10"], ["--hide must be X,Y,W,H", "'-1,0,10,10'"]),
+        (["--hide", "1e3,0,10,nan"], ["--hide must be X,Y,W,H", "'1e3,0,10,nan'"]),
+        (["--hide", "0,0,10%%,10"], ["--hide must be X,Y,W,H"]),
+        (["--hide", ""], ["--hide must be X,Y,W,H", "''"]),
+        (["--hide", "1,2,3,4@"], ["--hide must be X,Y,W,H", "'1,2,3,4@'"]),
+        (["--hide", "1,2,3,4@5"], ["--hide must be X,Y,W,H", "'1,2,3,4@5'"]),
+        (["--hide", "1,2,3,4@-"], ["--hide must be X,Y,W,H", "'1,2,3,4@-'"]),
+        (["--hide", "1,2,0,4"], ["--hide", "more than 0", "'1,2,0,4'"]),
+        (["--hide", "1,2,3,4@2-1"], ["--hide ends before it begins", "'1,2,3,4@2-1'"]),
+        (["--hide", "1,2,3,4@0-0"], ["--hide ends before it begins"]),
+        (["--hide", "1,2,3,4@soon-2"], ["--hide 1,2,3,4@soon-2", "seconds or HH:MM:SS", "'soon'"]),
+        (["--hide", "1,2,3,4@1-2-3"], ["--hide 1,2,3,4@1-2-3", "seconds or HH:MM:SS", "'2-3'"]),
+        (["--hide", "1,2,3,4@0:75-"], ["--hide 1,2,3,4@0:75-", "59"]),
+        (["--hide", "0,0,9,9", "--hide", "here"], ["--hide must be X,Y,W,H", "'here'"]),
+        (["--anonymize-style", "blurr"], ["--anonymize-style", "did you mean blur?"]),
+        (["--anonymize-shape", "round"], ["--anonymize-shape", "unknown value 'round'"]),
+        (["--anonymize-margin", "-5"], ["--anonymize-margin", "between 0 and 100 %"]),
+        (["--anonymize-margin", "101"], ["--anonymize-margin", "between 0 and 100 %"]),
         (["--progress", "fancy"], ["--progress", "unknown value"]),
         (["--stregth", "3"], ["no such option", "--stregth", "bgsoft render --help"]),
         (["--overwrite", "--skip-existing"], ["exclude each other"]),
@@ -125,6 +146,19 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
     for word in words:
         assert word in outcome.error_line
     assert not fake_render.calls
+
+
+def test_places_may_be_given_again(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    places = ("10%,20%,15.5%,30%@1:05-1:20", " 0, 0, 10, 10 ", ".5,5.,1,1@-2.5", "9,9,9,9@0:00:01-")
+    flags = [word for place in places for word in ("--hide", place)]
+    assert run("render", clip, "o.mp4", *flags).code == 0
+    assert fake_render.config.hide.regions == places
+
+
+def test_the_summary_counts_hidden_places(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    flags = ("--hide", "0,0,9,9", "--hide", "1%,1%,9,9")
+    outcome = run("render", clip, "out.mp4", *flags, "-v")
+    assert ", 2 places hidden\n" in outcome.err
 
 
 @pytest.mark.parametrize("preset", ["soft", "privacy", "fast", "obs", "cutout"])
@@ -147,6 +181,11 @@ def test_no_subjects_hides_everybody(
         ("--face off --subjects 2", "--subjects --face main or anonymize"),
         ("--preset privacy --small-faces", "--small-faces --face off --face guard"),
         ("--face off --face-every 3", "--face-every --face off --face guard"),
+        ("--anonymize-style solid", "--anonymize-style --face anonymize or a --hide"),
+        ("--anonymize-shape box --hide 0,0,9,9", "--anonymize-shape --face guard --face anonymize"),
+        ("--face main --anonymize-margin 5", "--anonymize-margin --face main --face anonymize"),
+        ("--effect matte --hide 0,0,9,9", "--hide --effect matte another --effect"),
+        ("--effect matte --subjects 0 --anonymize-style solid", "--anonymize-style no picture"),
         ("--preset obs --refine guided", "--refine another preset"),
         ("--preset obs --softness .2", "--softness another preset"),
         ("--threshold off --softness .2", "--softness a --threshold"),
@@ -181,6 +220,8 @@ def test_a_flag_without_effect_is_wrong_usage(
         "--composite cpu --batch 1",
         "--preset obs --threshold off",
         "--effect color --strength off",
+        "--subjects 0 --anonymize-style solid --anonymize-shape box --anonymize-margin 0",
+        "--hide 0,0,9,9 --anonymize-style pixelate --face off",
     ],
 )
 def test_what_was_not_named_or_is_granted_is_no_mistake(

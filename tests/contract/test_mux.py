@@ -505,6 +505,23 @@ def test_attachments_are_kept_in_matroska(tmp_path: Path) -> None:
     assert [event.message for event in events if "serif.ttf" in event.message]
 
 
+def test_pictures_among_attachments_may_be_left_out(tmp_path: Path) -> None:
+    """Where something is hidden they would show it."""
+
+    def attach(_: object, output: OutputContainer) -> None:
+        output.add_attachment("serif.ttf", "font/ttf", b"not really a font")
+        output.add_attachment("still.webp", "image/webp", b"not really a picture")
+
+    source = remux(write_video(tmp_path / "clip.mkv", film(1)), tmp_path / "in.mkv", attach)
+    for pictures, names in ((True, ["serif.ttf", "still.webp"]), (False, ["serif.ttf"])):
+        target = tmp_path / "out.mkv"
+        _, events = rerender(source, target, copy_pictures=pictures)
+        with av.open(str(target), mode="r") as container:
+            assert [s.metadata["filename"] for s in container.streams if s.index > 0] == names
+        left_out = [] if pictures else ["attachment still.webp left out: nothing is hidden in it"]
+        assert [event.message for event in events] == left_out
+
+
 def test_tags_of_the_old_file_are_not_copied(tmp_path: Path) -> None:
     source = tmp_path / "in.mp4"
     tags = {"title": "t", "creation_time": "2024-05-06T07:08:09.000000Z"}

@@ -41,6 +41,7 @@ def test_no_circle_between_packages() -> None:
         ("cuda", STAGES | ABOVE | {"infer", "media", "models"}),
         ("kernels", STAGES | ABOVE | {"infer", "media", "models", "cuda"}),
         ("infer", STAGES | ABOVE | {"media"}),
+        ("hide", STAGES | ABOVE | {"infer", "models"}),
         ("media", STAGES | ABOVE | {"infer", "models", "cuda"}),
         ("settings", STAGES | ABOVE | {"infer", "media", "models", "cuda"}),
         ("pipeline", ABOVE - {"pipeline"}),

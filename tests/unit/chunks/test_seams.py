@@ -79,6 +79,25 @@ def test_pictures_are_those_of_a_whole_render(
             assert report.faces[key] == first.faces[key]
 
 
+def test_places_are_hidden_in_all_parts_at_their_times(person: Path, tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole.mkv", tmp_path / "parts.mkv"
+    given = {"effect": "dim", "strength": 0, "face": "off", "codec": "ffv1", "start": 0.2}
+    given["hide"] = ["20%,20%,30%,30%@0.9-1.9", "0,0,10%,10%", "0,0,10%,10%@9-"]
+    first = bgsoft.render(person, whole, preset=None, **given)
+    report = render_in_parts(settings(person, parts, chunks=3, **given))
+    assert len(report.parts) > 1
+    told = [[e.message for e in r.events if e.stage == "composite"] for r in (first, report)]
+    assert told[0] == told[1]
+    assert len(told[0]) == 1
+    films = [[frame.planes[0] for frame in read_back(path)] for path in (whole, parts, person)]
+    hidden = []
+    for one, other, source in zip(films[0], films[1], films[2][6:], strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert (one[:14, :24] != source[:14, :24]).any()
+        hidden.append((one[30:70, 60:120] != source[30:70, 60:120]).any())
+    assert hidden == [0.9 <= (number + 6) / 30 < 1.9 for number in range(82)]
+
+
 def test_the_mask_is_written_in_parts_too(person: Path, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole.mkv", tmp_path / "parts.mkv"
     for path, more in ((whole, None), (parts, 3)):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
-from bgsoft.face.base import Ellipse, Face, hiding_ellipse
+from bgsoft.face.base import Face, hiding_ellipse
+from bgsoft.hide.plan import Ellipse
 from tests.pictures import frame_format
 from tests.unit.face.shapes import make_face
 

@@ -12,11 +12,12 @@ import pytest
 from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.errors import OutputError
-from bgsoft.face.anonymize import CpuAnonymizer
 from bgsoft.face.base import Face
 from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, Matte, Proxy
+from bgsoft.hide.cpu import CpuHider
+from bgsoft.hide.plan import HidePlan
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.pictures import frame_format, random_frame
@@ -75,7 +76,7 @@ def make_step(
         HD,
         finder=finder,
         editor=CpuMatteEditor(HD),
-        anonymizer=CpuAnonymizer(HD),
+        hider=CpuHider(HidePlan(format=HD)),
         data=data,
         on_event=events.append,
     )

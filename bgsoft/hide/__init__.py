@@ -1,0 +1,1 @@
+"""Places of frames made unrecognisable: faces, and what the user names."""

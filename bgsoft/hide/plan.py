@@ -1,0 +1,246 @@
+"""What is hidden of a frame, in which cells and by what; both drawers are built from it.
+
+A hidden place is replaced by the means of a few coarse cells, enlarged smoothly (blur) or as they
+are (pixelate), or by one colour (solid), of which nothing can be recovered. Cells hang on the
+place, not on the frame: a grid that a face moves across would show other means in each frame, from
+which finer detail could be put together.
+
+In a cutout a sample counts in these means by its alpha: what is clear holds black, and would darken
+the people's edges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import NamedTuple, Protocol, TypeAlias
+
+from bgsoft.frame import Frame, FrameFormat
+from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.hide import HideShape, HideStyle
+
+CELLS_ACROSS = 5
+"""Cells across an ellipse, which is wider than the face: eyes and mouth are a cell each or less.
+Across the longer side of a rectangle: it may hold a line of text."""
+MAX_CELLS = 16
+"""Cells of a patch each way, at most; thin, tilted ellipses get larger cells."""
+FEATHER = 0.15
+"""Width of the rim in which the frame returns, as a part of the half axes; all of it outside."""
+_HARD = 1e-3
+"""The same of a hard edge: under half a sample in a face as high as a 1080p frame."""
+LEAST_ALPHA = 1e-3
+"""Mean alpha of a cell of a cutout that counts as much as the black of what is clear."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ellipse:
+    """An ellipse in frame pixels, turned by the face's roll."""
+
+    x: float
+    """Centre; a pixel's centre is at half a pixel."""
+    y: float
+    cos: float
+    """Of the angle from the picture's horizontal to the line between the eyes."""
+    sin: float
+    across: float
+    """Half axis along the line between the eyes."""
+    along: float
+    """Half axis across that line."""
+
+    def moved(self, dx: float, dy: float, growth: float = 1.0) -> Ellipse:
+        """The same ellipse somewhere else, larger by a factor."""
+        across, along = self.across * growth, self.along * growth
+        return replace(self, x=self.x + dx, y=self.y + dy, across=across, along=along)
+
+    def half_size(self) -> tuple[float, float]:
+        """Half the width and the height of the upright box around it."""
+        return (
+            math.hypot(self.across * self.cos, self.along * self.sin),
+            math.hypot(self.across * self.sin, self.along * self.cos),
+        )
+
+
+class Rectangle(NamedTuple):
+    """Frame pixels, half-open."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+Place: TypeAlias = Ellipse | Rectangle
+
+
+def whole_samples(
+    left: float | Fraction, top: float | Fraction, right: float | Fraction, bottom: float | Fraction
+) -> Rectangle:
+    """The rectangle around a box whose sides lie between samples of chroma, too."""
+    return Rectangle(
+        *(2 * math.floor(side / 2) for side in (left, top)),
+        *(2 * math.ceil(side / 2) for side in (right, bottom)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """The cells of a hidden place, laid out on the frame."""
+
+    ellipse: Ellipse | None
+    """What is hidden; None: all of ``hidden``."""
+    hidden: Rectangle
+    """Nothing is changed outside; may reach over the frame's edge."""
+    left: int
+    """Frame column of the first cell; even, may be negative."""
+    top: int
+    """Frame row of the first cell; even, may be negative."""
+    edge: int
+    """Frame pixels per cell, each way; even."""
+    columns: int
+    rows: int
+
+    def part_of(self, shape: tuple[int, ...], step: int) -> PatchPart | None:
+        """Where the patch lies in one plane of the frame; None where none of it is inside.
+
+        Args:
+            shape: (h, w) or (h, w, channels) of the plane.
+            step: Frame pixels per sample, 1 or 2.
+        """
+        height, width = shape[:2]
+        left, top, edge = self.left // step, self.top // step, self.edge // step
+        cells = Rectangle(left, top, left + self.columns * edge, top + self.rows * edge)
+        hidden = _cut(Rectangle(*(side // step for side in self.hidden)), width, height)
+        if hidden.left >= hidden.right or hidden.top >= hidden.bottom:
+            return None
+        return PatchPart(edge, cells, _cut(cells, width, height), hidden)
+
+
+class PatchPart(NamedTuple):
+    """A patch in one plane, in samples."""
+
+    edge: int
+    """Samples per cell, each way."""
+    cells: Rectangle
+    """All cells; may reach over the plane's edge."""
+    inside: Rectangle
+    """What of them lies in the plane."""
+    hidden: Rectangle
+    """Outside nothing changes; lies in the plane and in the cells."""
+
+
+def _cut(box: Rectangle, width: int, height: int) -> Rectangle:
+    left, top, right, bottom = box
+    return Rectangle(max(left, 0), max(top, 0), min(right, width), min(bottom, height))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HidePlan:
+    """How places are hidden in frames of one format."""
+
+    format: FrameFormat
+    style: HideStyle = HideStyle.BLUR
+    shape: HideShape = HideShape.ELLIPSE
+    """Of hidden faces."""
+    margin: float = 0.0
+    """By how much a face's place grows, as a part of its size."""
+    by_alpha: bool = False
+    """Samples count by their alpha: the frame is a cutout."""
+
+    @classmethod
+    def of(cls, config: RenderConfig, format: FrameFormat) -> HidePlan:
+        """The plan of a render."""
+        return cls(
+            format=format,
+            style=config.hide.style,
+            shape=config.hide.shape,
+            margin=config.hide.margin_pct / 100,
+            by_alpha=config.effect.kind is EffectKind.ALPHA,
+        )
+
+    @property
+    def clear(self) -> tuple[int, int]:
+        """Luma and chroma of black, as stored: the colour of solid, and of what is clear."""
+        return self.format.luma_range[0], self.format.chroma_neutral
+
+    @property
+    def feather(self) -> float:
+        """Width of the soft rim around an ellipse, as a part of its half axes."""
+        return FEATHER if self.style is HideStyle.BLUR else _HARD
+
+    def patch(self, place: Place) -> Patch | None:
+        """Lay out the cells of a place; None where none of it is in the frame."""
+        if isinstance(place, Rectangle):
+            longer = max(place.right - place.left, place.bottom - place.top)
+            return self._box(place, longer / CELLS_ACROSS)
+        if not math.isfinite(place.x + place.y + place.across + place.along):
+            return None
+        face = place.moved(0, 0, 1 + self.margin)
+        wanted = 2 * min(face.across, face.along) / CELLS_ACROSS
+        width, height = face.half_size()
+        if self.shape is HideShape.BOX:
+            box = whole_samples(face.x - width, face.y - height, face.x + width, face.y + height)
+            return self._box(box, wanted)
+        outer = 1 + self.feather
+        return self._ellipse(face, outer * width, outer * height, wanted)
+
+    def _ellipse(
+        self, ellipse: Ellipse, half_width: float, half_height: float, wanted: float
+    ) -> Patch | None:
+        edge = _edge(wanted, 2 * max(half_width, half_height))
+        # Two pixels are lost to rounding at most, and one cell more covers them.
+        columns = math.ceil((2 * half_width + 2) / edge)
+        rows = math.ceil((2 * half_height + 2) / edge)
+        left = 2 * round((ellipse.x - columns * edge / 2) / 2)
+        top = 2 * round((ellipse.y - rows * edge / 2) / 2)
+        hidden = Rectangle(left, top, left + columns * edge, top + rows * edge)
+        outside = (
+            ellipse.x + half_width <= 0
+            or ellipse.y + half_height <= 0
+            or ellipse.x - half_width >= self.format.width
+            or ellipse.y - half_height >= self.format.height
+        )
+        if outside:
+            return None
+        return Patch(
+            ellipse=ellipse,
+            hidden=hidden,
+            left=left,
+            top=top,
+            edge=edge,
+            columns=columns,
+            rows=rows,
+        )
+
+    def _box(self, box: Rectangle, wanted: float) -> Patch | None:
+        left, top, right, bottom = box
+        if right <= 0 or bottom <= 0 or left >= self.format.width or top >= self.format.height:
+            return None
+        edge = _edge(wanted, max(right - left, bottom - top))
+        return Patch(
+            ellipse=None,
+            hidden=box,
+            left=left,
+            top=top,
+            edge=edge,
+            columns=math.ceil((right - left) / edge),
+            rows=math.ceil((bottom - top) / edge),
+        )
+
+
+def _edge(wanted: float, longest: float) -> int:
+    """Frame pixels per cell: even, and so many that few cells do."""
+    least = longest / (MAX_CELLS - 2)
+    return 2 * max(1, math.ceil(max(wanted, least) / 2))
+
+
+class Hider(Protocol):
+    """Hides places of frames of one format."""
+
+    def apply(self, frame: Frame, places: Sequence[Place]) -> None:
+        """Make some places unrecognisable, one after another, in place.
+
+        In a cutout, the frame's alpha plane must hold its matte; it is not changed.
+        """
+        ...

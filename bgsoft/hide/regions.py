@@ -1,0 +1,121 @@
+"""Hides the places that the user names, whatever they show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from bgsoft.errors import ConfigError
+from bgsoft.frame import Frame, FrameFormat
+from bgsoft.hide.plan import HidePlan, Hider, Rectangle, whole_samples
+from bgsoft.media.info import VideoInfo
+from bgsoft.report import Event
+from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.region import Region, parse_region
+from bgsoft.workers import Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """A region of one video."""
+
+    box: Rectangle
+    first: int | None
+    """pts from which on it is hidden; None: from the beginning."""
+    end: int | None
+    """pts from which on it is not; None: to the end."""
+
+    def holds(self, pts: int) -> bool:
+        after = self.first is None or pts >= self.first
+        return after and (self.end is None or pts < self.end)
+
+
+class HiddenRegions:
+    """Hides regions in the frames of one video; no frame depends on another.
+
+    Args:
+        regions: As ``--hide`` takes them.
+        info: The video.
+        hider: Draws where frames are.
+        workers: Does frames side by side, one a lane; None: one after the other.
+        tell: Told of a region that begins when the video is over.
+
+    Raises:
+        ConfigError: A region lies outside the frame.
+    """
+
+    def __init__(
+        self,
+        regions: Sequence[str],
+        info: VideoInfo,
+        hider: Hider,
+        workers: Workers | None,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._hider = hider
+        self._workers = workers
+        self._placed = [_place(parse_region(text), info, tell) for text in regions]
+
+    def apply(self, frames: Sequence[Frame]) -> None:
+        """Hide them in composited frames, in place."""
+        if self._workers is not None:
+            self._workers.map(self._hide, frames)
+        else:
+            for frame in frames:
+                self._hide(0, frame)
+
+    def _hide(self, _lane: int, frame: Frame) -> None:
+        boxes = [placed.box for placed in self._placed if placed.holds(frame.pts)]
+        if boxes:
+            self._hider.apply(frame, boxes)
+
+
+def create_regions(
+    config: RenderConfig,
+    info: VideoInfo,
+    make_hider: Callable[[HidePlan], Hider],
+    workers: Workers | None,
+    on_event: Callable[[Event], None],
+) -> HiddenRegions | None:
+    """What hides the regions of a render; None where there are none, or no picture.
+
+    Raises:
+        ConfigError: A region lies outside the frame.
+    """
+    if not config.hide.regions or config.effect.kind is EffectKind.MATTE:
+        return None
+
+    def tell(text: str) -> None:
+        on_event(Event(kind="notice", stage="composite", message=text))
+
+    hider = make_hider(HidePlan.of(config, info.format))
+    return HiddenRegions(config.hide.regions, info, hider, workers, tell)
+
+
+def _place(region: Region, info: VideoInfo, tell: Callable[[str], None]) -> _Placed:
+    length = info.duration_seconds
+    if length is not None and region.begin >= length:
+        tell(f"--hide {region.text} hides nothing: the video ends at {length:.2f} s")
+    return _Placed(
+        box=region_box(region, info.format),
+        first=info.pts_at(region.begin) if region.begin else None,
+        end=None if region.end is None else info.pts_at(region.end),
+    )
+
+
+def region_box(region: Region, format: FrameFormat) -> Rectangle:
+    """The pixels of a region: all that it touches, and the other pixels of their chroma samples.
+
+    Raises:
+        ConfigError: None of it lies in the frame.
+    """
+    left, width = (side.pixels(format.width) for side in (region.x, region.width))
+    top, height = (side.pixels(format.height) for side in (region.y, region.height))
+    if left >= format.width or top >= format.height:
+        raise ConfigError(
+            f"--hide {region.text} lies outside the frame of {format.width}x{format.height}"
+        )
+    right = min(left + width, Fraction(format.width))
+    bottom = min(top + height, Fraction(format.height))
+    return whole_samples(left, top, right, bottom)

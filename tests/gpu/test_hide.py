@@ -1,0 +1,108 @@
+"""Places made unrecognisable: the GPU against the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bgsoft
+from bgsoft.face.base import hiding_ellipse
+from bgsoft.frame import FrameFormat, PixelLayout
+from bgsoft.hide.cpu import CpuHider
+from bgsoft.hide.plan import HidePlan, Place, Rectangle
+from bgsoft.settings.hide import HideShape, HideStyle
+from tests.face_clips import SAMPLE
+from tests.gpu.device_frames import frame_on_device
+from tests.gpu.test_face_effects import some_faces
+from tests.pictures import SIZES, frame_format, random_frame
+from tests.rendering import read_back
+
+pytestmark = pytest.mark.gpu
+
+
+def some_places(format: FrameFormat) -> list[Place]:
+    """Faces; a corner; half the frame, over its edges; a line; and out of sight."""
+    width, height = format.width, format.height
+    right, bottom = width + width % 2, height + height % 2
+    return [
+        *map(hiding_ellipse, some_faces(format)),
+        Rectangle(0, 0, 10, 10),
+        Rectangle(width // 4 * 2, height // 4 * 2, right, bottom),
+        Rectangle(0, height // 6 * 2, right, height // 6 * 2 + 2),
+        Rectangle(right, 0, right + 50, 50),
+    ]
+
+
+@pytest.mark.parametrize("size", [*SIZES, (1920, 1080)])
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("style", list(HideStyle))
+@pytest.mark.parametrize("shape", list(HideShape))
+@pytest.mark.parametrize("by_alpha", [False, True])
+def test_places_are_hidden_as_on_the_cpu(
+    gpu: Any,
+    size: tuple[int, int],
+    layout: PixelLayout,
+    style: HideStyle,
+    shape: HideShape,
+    by_alpha: bool,
+) -> None:
+    """Also where all of a cell is clear, or next to nothing of it is not."""
+    import cupy
+
+    from bgsoft.hide.cuda import CudaHider
+
+    format = frame_format(size, layout, full_range=by_alpha)
+    rng = np.random.default_rng(4)
+    frame = random_frame(format, rng)
+    alpha = frame.planes.alpha
+    alpha[:] = rng.integers(0, 256, format.luma_shape)
+    alpha[:, : size[0] // 2] = 0
+    alpha[size[1] // 3] = 1
+    on_device = frame_on_device(frame)
+    on_device.planes.alpha[...] = cupy.asarray(alpha)
+    plan = HidePlan(format=format, style=style, shape=shape, margin=0.1, by_alpha=by_alpha)
+    places = some_places(format)
+    CpuHider(plan).apply(frame, places)
+    CudaHider(plan).apply(on_device, places)
+    for ours, theirs in ((frame.luma, on_device.luma), (frame.chroma, on_device.chroma)):
+        difference = np.abs((ours >> format.shift).astype(int) - (theirs.get() >> format.shift))
+        assert difference.max() <= 1
+        assert np.mean(difference > 0) < 0.01
+    np.testing.assert_array_equal(on_device.planes.alpha.get(), alpha)
+
+
+@pytest.mark.parametrize("effect", ["dim", "alpha"])
+def test_a_render_hides_places_and_faces(gpu: Any, tmp_path: Path, effect: str) -> None:
+    """In every frame, batch after batch, at the times that were asked for."""
+    target = tmp_path / "out.mkv"
+    report = bgsoft.render(
+        SAMPLE,
+        target,
+        preset=None,
+        effect=effect,
+        subjects=0,
+        hide=["60%,80%,200,100", "0,0,10%,10%@0.5-"],
+        anonymize_style="solid",
+        anonymize_shape="box",
+        duration=0.7,
+        batch=4,
+        infer="cuda",
+        composite="cuda",
+        encode="cpu",
+        codec="ffv1",
+    )
+    assert report.stages["composite"].backend == "cuda"
+    frames = read_back(target)
+    assert len(frames) == 21
+    for number, frame in enumerate(frames):
+        luma, cb, cr = frame.planes[:3]
+        for y, x in (np.s_[576:676, 768:968], np.s_[200:420, 570:710]):
+            assert (luma[y, x] == 16).all()
+            small = slice(y.start // 2, y.stop // 2), slice(x.start // 2, x.stop // 2)
+            assert (cb[small] == 128).all()
+            assert (cr[small] == 128).all()
+        if effect == "dim":
+            assert (luma[:72, :128] == 16).all() == (number >= 15)
