@@ -157,7 +157,7 @@ def placement(session: Any, backend: str) -> str:
     nodes = [(part.ep_name, node.op_type) for part in subgraphs for node in part.get_nodes()]
     other = [(provider, kind) for provider, kind in nodes if provider != PROVIDERS[backend]]
     if not other:
-        return "it has branches or loops, about which the host decides"
+        return "no node runs elsewhere, but it has branches or loops, which the host decides"
     places = sorted({provider.removesuffix("ExecutionProvider") for provider, _ in other})
     kinds = Counter(kind for _, kind in other).most_common(_MOST_KINDS)
     what = ", ".join(kind for kind, _ in kinds)

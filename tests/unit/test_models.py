@@ -83,7 +83,9 @@ def url(server: Server, name: str = "model.onnx") -> str:
 
 
 def pull(address: str, path: Path, **options: object) -> bool:
-    return cache.pull(address, path, size_bytes=len(CONTENT), checksum=cache.Checksum(SHA256), **options)  # type: ignore[arg-type]
+    return cache.pull(
+        address, path, size_bytes=len(CONTENT), checksum=cache.Checksum(SHA256), **options
+    )  # type: ignore[arg-type]
 
 
 def test_catalogue_entries_are_whole() -> None:
@@ -194,8 +196,14 @@ def test_sidecar_cannot_name_further_files(tmp_path: Path) -> None:
         (SIDECAR.replace("width = 192\n", ""), ["[input] needs width and height"]),
         (SIDECAR.replace("width = 192", "width = '192'"), ["width must be a whole number"]),
         (SIDECAR.replace('name = "x"', "name = 1"), ["name must be a text"]),
-        (SIDECAR.replace("width = 192", 'width = 192\ndivide_by = "max"'), ["did you mean maximum?"]),
-        (SIDECAR.replace("channel = 1", 'channel = 1\nstretch = "minmax"'), ["did you mean min-max?"]),
+        (
+            SIDECAR.replace("width = 192", 'width = 192\ndivide_by = "max"'),
+            ["did you mean maximum?"],
+        ),
+        (
+            SIDECAR.replace("channel = 1", 'channel = 1\nstretch = "minmax"'),
+            ["did you mean min-max?"],
+        ),
         (SIDECAR.replace("[0.5, 0.5, 1]", "[0.5, 0, 1]"), ["std must be three numbers"]),
         (SIDECAR.replace("[0.5, 0.5, 1]", "[1]"), ["std must be three numbers"]),
         (SIDECAR.replace("softmax", "softmx"), ["activation", "did you mean softmax?"]),

@@ -97,10 +97,10 @@ def test_a_model_known_from_rembg_is_run_as_there(
 
 
 def test_all_that_were_named_are_there() -> None:
-    assert REMBG == [
+    assert [
         *("u2net", "u2netp", "u2net_human_seg", "silueta", "isnet-general-use"),
         *("birefnet-general", "birefnet-general-lite", "birefnet-portrait"),
-    ]
+    ] == REMBG
     for name in REMBG:
         spec = catalog.find_spec(name)
         assert spec.checksum is not None
