@@ -336,7 +336,11 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
     if table.get("family") == "recurrent":
         table = {**_RECURRENT, **table}
     image, outputs = table.get("input"), table.get("outputs", [{}])
-    if not isinstance(image, Mapping) or not isinstance(outputs, list) or not outputs:
+    if (
+        not isinstance(image, Mapping)
+        or not (isinstance(outputs, list) and outputs)
+        or not all(isinstance(output, Mapping) for output in outputs)
+    ):
         raise ConfigError(f"{where}: model {name} needs {_SIDECAR_KEYS}")
     # The mask is the output that says which of its channels is the person; else take the first.
     output = next((o for o in outputs if "channel" in o), outputs[0])

@@ -192,6 +192,7 @@ def test_sidecar_cannot_name_further_files(tmp_path: Path) -> None:
         (None, ["needs mine.toml beside it", "family", "[input] width, height"]),
         ("family = 'single-shot'", ["[input] width, height", "[[outputs]]"]),
         ("family = ", ["mine.toml"]),
+        ('family = "single-shot"\noutputs = [1]\n[input]', ["[[outputs]]"]),
         (SIDECAR.replace("single-shot", "singleshot"), ["family", "did you mean single-shot?"]),
         (SIDECAR.replace("width = 192\n", ""), ["[input] needs width and height"]),
         (SIDECAR.replace("width = 192", "width = '192'"), ["width must be a whole number"]),
