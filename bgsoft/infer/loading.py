@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bgsoft.config import Precision
-from bgsoft.errors import BackendUnavailableError, MixedModelError, ModelError
+from bgsoft.errors import BackendUnavailableError, InferenceError, MixedModelError, ModelError
 from bgsoft.infer.baking import bake
 from bgsoft.infer.base import Network, States, Wiring, WrappedNetwork
 from bgsoft.infer.cpu import CpuNetwork
@@ -110,22 +111,19 @@ class NetworkLoader:
             largest_batch: See :class:`bgsoft.infer.cuda.GpuNetwork`.
 
         Raises:
-            BackendUnavailableError: The provider does not run here, or has no such precision, or
-                leaves a part of the model to others and one of ``instead`` serves as well.
+            BackendUnavailableError: The provider does not run here or has no such precision, or it
+                would share the model with others and one of ``instead`` serves as well.
             ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
         """
-        from bgsoft.infer.cuda import GpuNetwork, MixedNetwork
-
         chosen = self.model.for_provider(backend, self._precision)
         shapes, measured = self._shapes(wiring)
-        sha256 = chosen.sha256
-        source = None
+        sha256, source = chosen.sha256, None
         if wiring.constants:
             source = bake(chosen.path, shapes, wiring.constants)
             sha256 += f" {dict(wiring.constants)}"
         place = (backend, device.number, stream.ptr, self._precision, graphs, largest_batch)
-        key = (sha256, *map(str, (shapes, wiring)), *place, self._instead)
-        options: dict[str, Any] = {
+        key = (sha256, str(shapes), str(wiring), *place, self._instead)
+        common = {
             "backend": backend,
             "device": device,
             "outputs": wiring.asked,
@@ -135,23 +133,13 @@ class NetworkLoader:
             "largest_batch": largest_batch,
             "source": source,
         }
+        alone = {"stream": stream, "graphs": graphs}
+        alone["output_shapes"] = lambda: measured or self._measured(wiring)
 
         def load() -> Network:
-            network: Network | None = None
-            if backend not in self._mixed:
-                with suppress(MixedModelError):
-                    network = GpuNetwork(
-                        chosen.path,
-                        shapes,
-                        stream=stream,
-                        graphs=graphs,
-                        output_shapes=lambda: measured or self._measured(wiring),
-                        **options,
-                    )
-            if network is None:
-                network = MixedNetwork(chosen.path, shapes, **options)
-                if backend not in self._mixed:
-                    self._leave_to_others(network, backend, wiring, key)
+            network = self._load_on_gpu(chosen.path, shapes, common, alone)
+            if network.mixed and backend not in self._mixed:
+                self._leave_to_others(network, backend, wiring, key)
             return LoopingNetwork(network, wiring) if wiring.loops else network
 
         if key in _left:
@@ -161,6 +149,21 @@ class NetworkLoader:
             self._mixed.add(backend)
             self._tell(network.mixed)
         return network
+
+    def _load_on_gpu(
+        self,
+        path: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        common: Mapping[str, Any],
+        alone: Mapping[str, Any],
+    ) -> Network:
+        """Load a model for one provider, with ``alone`` as well, or else for several."""
+        from bgsoft.infer.cuda import GpuNetwork, MixedNetwork
+
+        if common["backend"] not in self._mixed:
+            with suppress(MixedModelError):
+                return GpuNetwork(path, shapes, **common, **alone)
+        return MixedNetwork(path, shapes, **common)
 
     def _leave_to_others(
         self, network: Network, backend: str, wiring: Wiring, key: Hashable
@@ -172,18 +175,30 @@ class NetworkLoader:
         Raises:
             BackendUnavailableError: Another does; the message is the reason.
         """
-        reason = network.mixed if backend == "tensorrt" and "cuda" in self._instead else ""
-        if not reason and "cpu" in self._instead:
-            (twin,) = self.on_cpu(wiring, threads=self.cores)
-            seconds, on_cpu = _seconds_a_frame(network), _seconds_a_frame(twin)
-            twin.close()
-            if on_cpu <= seconds:
-                times = f"{on_cpu * 1000:.0f} ms a frame, {seconds * 1000:.0f} ms there"
-                reason = f"{network.mixed}; the CPU alone takes {times}"
+        if backend == "tensorrt" and "cuda" in self._instead:
+            reason = network.mixed
+        elif "cpu" in self._instead:
+            reason = self._slower_than_cpu(network, wiring)
+        else:
+            return
         if reason:
             network.close()
             _left[key] = reason
             raise BackendUnavailableError(reason, stage="infer")
+
+    def _slower_than_cpu(self, network: Network, wiring: Wiring) -> str:
+        """Why the CPU is the better choice, by one run of each; empty where it is not."""
+        try:
+            seconds = _seconds_a_frame(network)
+        except InferenceError as exc:
+            return f"{network.mixed}; {exc.message}"
+        (twin,) = self.on_cpu(wiring, threads=self.cores)
+        on_cpu = _seconds_a_frame(twin)
+        twin.close()
+        if on_cpu > seconds:
+            return ""
+        times = f"{on_cpu * 1000:.0f} ms a frame, {seconds * 1000:.0f} ms there"
+        return f"{network.mixed}; the CPU alone takes {times}"
 
     def _shapes(
         self, wiring: Wiring

@@ -208,6 +208,8 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
             if folder.exists():
                 try:
                     return load(_options(folder))
+                except MixedModelError:
+                    raise  # it is not the engines' fault
                 except BackendUnavailableError as exc:
                     tell(f"the kept TensorRT engine does not load; building it anew: {exc.message}")
                 shutil.rmtree(folder)
@@ -221,10 +223,18 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
                 "building it for this run alone, about a minute"
             )
             return load({})
-        session = load(_options(building))
-        with suppress(OSError):
-            building.rename(folder)
+        try:
+            session = load(_options(building))
+        except MixedModelError:
+            _keep(building, folder)  # the engines of its parts serve all the same
+            raise
+        _keep(building, folder)
         return session
+
+
+def _keep(building: Path, folder: Path) -> None:
+    with suppress(OSError):
+        building.rename(folder)
 
 
 def _options(folder: Path) -> dict[str, str]:

@@ -225,7 +225,15 @@ def test_what_tensorrt_takes_a_part_of_is_told(open_model: Open, tensorrt: Path)
     """Also where CUDA takes the rest: CUDA alone is rather used, in whole graphs."""
     found = open_model("tensorrt", tensorrt, STUB_LEAVES_ONE="1")
     assert "graph capture" in found["error"]
-    assert open_model("tensorrt", tensorrt, graphs=False, STUB_LEAVES_ONE="1")["error"] is None
+    assert len(found["told"]) == 1
+    # Its engine is kept, for the next one who asks and for who takes it so.
+    assert open_model("tensorrt", tensorrt, STUB_LEAVES_ONE="1") | {"told": []} == found | {
+        "told": []
+    }
+    taken = open_model(
+        "tensorrt", tensorrt, graphs=False, STUB_LEAVES_ONE="1", STUB_BUILD_FAILS="1"
+    )
+    assert (taken["error"], taken["told"]) == (None, [])
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
