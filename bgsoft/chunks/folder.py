@@ -231,8 +231,9 @@ def _fingerprint(config: RenderConfig) -> str:
         read.append(Path(config.effect.background))
     stamps = [_stamp(path) for path in read]
     outputs = [path.suffix for path in config.videos]
-    model = resolve(config.segment.model).sha256
-    text = json.dumps([__version__, settings, stamps, outputs, model], default=str)
+    model = resolve(config.segment.model)
+    read_so = [model.sha256, dataclasses.asdict(model.spec)]  # its sidecar may have changed
+    text = json.dumps([__version__, settings, stamps, outputs, read_so], default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -78,6 +78,8 @@ _DECODING_COST, _LEAD_COST = 0.15, 0.5
 one that is rendered."""
 _WORKER_BYTES, _WORKER_BYTES_ON_GPU, _WORKER_BYTES_PER_PIXEL = 350e6, 2.5e9, 100
 """Memory that a worker takes: 550 MB at 1080p. CUDA's libraries want more."""
+_BYTES_PER_MODEL_PIXEL = 2000
+"""The same for each pixel that a large model looks at: 2.1 GB for an IS-Net of 1024×1024."""
 _MEMORY_SHARE = 0.8
 
 
@@ -102,8 +104,11 @@ def workers_for(config: RenderConfig, info: VideoInfo) -> int:
         workers = min(workers, _WORKERS_PER_GPU * max(1, len(gpus_for(config))))
     pixels = info.format.width * info.format.height
     least = _WORKER_BYTES_ON_GPU if _on_gpu(config) else _WORKER_BYTES
-    room = _free_bytes() * _MEMORY_SHARE / (least + _WORKER_BYTES_PER_PIXEL * pixels)
-    return max(1, int(min(workers, room)))
+    least += _WORKER_BYTES_PER_PIXEL * pixels
+    spec = read_spec(config.segment.model)
+    if spec.large:
+        least += _BYTES_PER_MODEL_PIXEL * spec.width * spec.height
+    return max(1, int(min(workers, _free_bytes() * _MEMORY_SHARE / least)))
 
 
 def threads_for(config: RenderConfig, workers: int) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
+from bgsoft.pipeline.metrics import RecentFrames
 from bgsoft.report import Progress
 
 
@@ -46,7 +46,7 @@ class PartsProgress:
         self._known = 0
         """Frames of parts that were finished before."""
         self._started = time.perf_counter()
-        self._history: deque[tuple[float, int]] = deque([(self._started, 0)])
+        self._recent = RecentFrames(self._started, _WINDOW_SECONDS)
 
     def update(self, part: int | None, progress: Progress) -> None:
         """Take in what a part says; None: the video is rendered whole after all."""
@@ -62,10 +62,7 @@ class PartsProgress:
         now = time.perf_counter()
         frames, total = sum(p.frames for p in self._latest.values()), sum(self._lengths)
         total *= self._passes
-        self._history.append((now, frames - self._known))
-        while len(self._history) > 2 and now - self._history[1][0] >= _WINDOW_SECONDS:
-            self._history.popleft()
-        since, before = self._history[0]
+        since, before, _ = self._recent.since(now, frames - self._known)
         fps = (frames - self._known - before) / (now - since) if now > since else 0.0
         running = [p for p in self._latest.values() if p.total is None or p.frames < p.total]
         load = {

@@ -308,7 +308,7 @@ class StageBuilder:
 
         def segmenter(backend: str) -> Segmenter:
             device = None if backend == "cpu" else self.device
-            loader = self._loader(model)
+            loader = self._loader(model, instead=self._instead)
             looks = config.segment.looks
             return create_host_segmenter(
                 backend, loader, format, workers, device, self._on_event, looks
@@ -384,11 +384,24 @@ class StageBuilder:
                 faces=self.faces,
             )
 
-    def _loader(self, model: ResolvedModel, precision: Precision | None = None) -> NetworkLoader:
+    @property
+    def _instead(self) -> tuple[str, ...]:
+        """What may run a model that a better backend would only run a part of."""
+        if self._config.infer != "auto":
+            return ()
+        return ("cuda",) if self._config.require_gpu else ("cuda", "cpu")
+
+    def _loader(
+        self,
+        model: ResolvedModel,
+        precision: Precision | None = None,
+        instead: tuple[str, ...] = (),
+    ) -> NetworkLoader:
         def tell(text: str) -> None:
             self._on_event(Event(kind="notice", stage="segment", message=text))
 
-        return NetworkLoader(model, precision or self._config.precision, tell, self._cores)
+        chosen = precision or self._config.precision
+        return NetworkLoader(model, chosen, tell, self._cores, instead)
 
     def _device_stages(
         self,
@@ -412,7 +425,7 @@ class StageBuilder:
         stream = network_stream(device)
 
         def segmenter(backend: str) -> Segmenter:
-            loader = self._loader(model)
+            loader = self._loader(model, instead=self._instead)
             return create_device_segmenter(
                 backend,
                 loader,
@@ -480,7 +493,7 @@ class StageBuilder:
         recorded: RecordedFaces | None,
         backend: str,
     ) -> FaceStep | None:
-        from bgsoft.infer.cuda import DeviceFedNetwork
+        from bgsoft.infer.cuda import for_device
 
         def face_network(face_model: ResolvedModel, batch: int) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
@@ -489,11 +502,11 @@ class StageBuilder:
 
             def make_twin() -> Network:
                 (network,) = loader.on_cpu(wiring)
-                return DeviceFedNetwork(network, device, stream)
+                return for_device(network, device, stream)
 
             if backend == "cpu":
                 return make_twin()
-            network = loader.on_gpu(wiring, backend, device, stream)
+            network = for_device(loader.on_gpu(wiring, backend, device, stream), device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=self._on_event)
 
         with device.use(stream):

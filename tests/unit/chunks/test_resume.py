@@ -22,6 +22,7 @@ from bgsoft.errors import DecodeError, OutputError, RenderCancelledError
 from bgsoft.pipeline.picture import RENEWAL
 from bgsoft.settings.config import RenderConfig
 from tests.outside import ffmpeg
+from tests.outside_models import write_mixed
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 from tests.unit.chunks.parts import _short_parts, context, joined, planned, settings
 
@@ -79,12 +80,20 @@ class TestParts:
         assert len(folder.prepare(open_number, [])) == 3
         assert folder.finished(0) is not None
 
-    @pytest.mark.parametrize("change", ["look", "input", "codec", "number"])
+    @pytest.mark.parametrize("change", ["look", "input", "codec", "number", "sidecar"])
     def test_parts_of_another_render_are_not_used(
         self, change: str, config: RenderConfig, tmp_path: Path
     ) -> None:
+        own = write_mixed(tmp_path / "own.onnx")
+        if change == "sidecar":
+            look = {**LOOK, "model": str(own)}
+            del look["matte"]
+            config = settings(config.input, config.output, chunks=3, **look)
         planned(config).tasks[0].run(context())
         match change:
+            case "sidecar":
+                sidecar = own.with_suffix(".toml")
+                sidecar.write_text(sidecar.read_text() + 'divide_by = "maximum"\n')
             case "look":
                 config = settings(config.input, config.output, chunks=3, **LOOK | {"strength": 31})
             case "input":

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 import bgsoft
+from bgsoft.chunks import plan
 from bgsoft.chunks.progress import PartsProgress
 from bgsoft.chunks.run import Whole, plan_render
 from bgsoft.chunks.tasks import PlanRender
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.jobs.task import Followup
+from bgsoft.media.probe import probe
 from bgsoft.pipeline.picture import RENEWAL
 from bgsoft.report import Event, Progress, RenderReport
+from tests.outside_models import write_mixed
 from tests.synthetic import VideoSpec, regular_times, write_video
 from tests.unit.chunks.parts import context, settings
 
@@ -122,3 +125,17 @@ def test_parts_that_were_finished_before_count_as_done_and_not_as_fast() -> None
     assert seen[-1].load == {"encode": 0.5}
     meter.update(None, progress(3, 150))
     assert seen[-1].frames == 3  # rendered whole after all
+
+
+def test_a_large_model_leaves_memory_for_fewer_parts(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "_free_bytes", lambda: 6e9)
+    info = probe(clip)
+    own = write_mixed(tmp_path / "own.onnx", 1024)
+    small, large = (
+        settings(clip, tmp_path / "out.mkv", threads=16, infer="cpu", **look)
+        for look in (LOOK, {**LOOK, "matte": None, "model": str(own)})
+    )
+    assert plan.workers_for(small, info) == 8
+    assert plan.workers_for(large, info) == 1
