@@ -31,7 +31,6 @@ from bgsoft.encode.codecs import choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.face.create import create_device_faces, create_host_faces
 from bgsoft.face.data import FaceDataWriter
-from bgsoft.face.recorded import RecordedFaces
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.infer.base import Network, Wiring
@@ -43,7 +42,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.picture import FaceSearch, HostExecution, MaskSchedule, PictureStages
+from bgsoft.pipeline.picture import HostExecution, MaskSchedule, PictureStages
 from bgsoft.pipeline.ring import FrameRing
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.report import Event
@@ -260,7 +259,6 @@ class StageBuilder:
         *,
         kept_from: int | None = None,
         began: Fraction | None = None,
-        recorded: RecordedFaces | None = None,
     ) -> PictureStages:
         """The stages between decoder and encoder.
 
@@ -275,7 +273,6 @@ class StageBuilder:
                 are rendered.
             began: When a background video starts, seconds of the frames' time; None: with the first
                 frame.
-            recorded: The faces of the video, where they were found before; None: they are found.
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
@@ -299,7 +296,6 @@ class StageBuilder:
                 metrics.observer,
                 face_data,
                 began,
-                recorded,
             )
         format = info.format
         workers = Workers(self.batch)
@@ -313,9 +309,7 @@ class StageBuilder:
             )
 
         with Parts() as parts:
-            make_faces = partial(
-                create_host_faces, config, format, self._on_event, face_data, recorded
-            )
+            make_faces = partial(create_host_faces, config, format, self._on_event, face_data)
             faces = parts.begin("faces", make_faces)
             chosen = self._choose("infer", segmenter)
             self.faces = faces.result()
@@ -335,52 +329,6 @@ class StageBuilder:
             faces=self.faces,
         )
 
-    def make_face_search(
-        self,
-        config: RenderConfig,
-        info: VideoInfo,
-        metrics: Metrics,
-        on_cut: Callable[[Frame], None],
-        face_data: FaceDataWriter,
-    ) -> FaceSearch:
-        """What only finds the faces of frames, and the cuts between them, as the stages of
-        :meth:`make_picture_stages` do.
-
-        Raises:
-            ModelError: A model's file is damaged.
-            BackendUnavailableError: As :func:`bgsoft.backends.create`.
-        """
-        format = info.format
-        join = partial(FaceSearch, metrics=metrics, on_cut=on_cut)
-        if not self.on_device:
-            workers = Workers(self.batch)
-            self.faces = self._choose(
-                "infer",
-                lambda _: create_host_faces(config, format, self._on_event, face_data, None),
-            )
-            assert self.faces is not None
-            return join(
-                execution=HostExecution(workers),
-                reducer=CpuReducer(format, workers),
-                scenes=CpuSceneProbe(format),
-                faces=self.faces,
-            )
-        from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
-        from bgsoft.pipeline.device_execution import DeviceExecution
-
-        device = self.device
-        stream = network_stream(device)
-        face_step = partial(self._device_faces, config, format, device, stream, face_data, None)
-        with device.use(stream):
-            self.faces = self._choose("infer", face_step)
-            assert self.faces is not None
-            return join(
-                execution=DeviceExecution(device, stream, self.batch, metrics.observer),
-                reducer=CudaReducer(format, self.batch),
-                scenes=CudaSceneProbe(format, self.batch),
-                faces=self.faces,
-            )
-
     def _loader(self, model: ResolvedModel, precision: Precision | None = None) -> NetworkLoader:
         def tell(text: str) -> None:
             self._on_event(Event(kind="notice", stage="segment", message=text))
@@ -397,7 +345,6 @@ class StageBuilder:
         observer: TraceRecorder | None,
         face_data: FaceDataWriter | None,
         began: Fraction | None,
-        recorded: RecordedFaces | None,
     ) -> PictureStages:
         from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
         from bgsoft.composite.cuda import CudaCompositor
@@ -424,7 +371,7 @@ class StageBuilder:
             with device.use(stream):
                 return self._choose("infer", segmenter)
 
-        face_step = partial(self._device_faces, config, format, device, stream, face_data, recorded)
+        face_step = partial(self._device_faces, config, format, device, stream, face_data)
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.
         batch = self.batch if config.segment.similarity_db is None else 1
@@ -471,7 +418,6 @@ class StageBuilder:
         device: CudaDevice,
         stream: Any,
         face_data: FaceDataWriter | None,
-        recorded: RecordedFaces | None,
         backend: str,
     ) -> FaceStep | None:
         from bgsoft.infer.cuda import DeviceFedNetwork
@@ -500,7 +446,6 @@ class StageBuilder:
                 face_network,
                 self._on_event,
                 face_data,
-                recorded,
             )
 
     def open_encoder(

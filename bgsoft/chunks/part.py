@@ -6,7 +6,6 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
-from bgsoft.config import FaceMode, RenderConfig
 from bgsoft.decode.base import PtsRange
 from bgsoft.report import RenderReport
 
@@ -45,6 +44,5 @@ class PartResult:
     """See :meth:`bgsoft.face.step.FaceStep.seam`."""
 
 
-def finds_first(config: RenderConfig) -> bool:
-    """Whether the faces of the whole video have to be known before a part is rendered."""
-    return config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE)
+class UnfitError(Exception):
+    """Finished parts are not those of one video; the message says why."""

@@ -57,8 +57,6 @@ class RecordedFrame:
     pts: int
     time_seconds: float
     faces: list[Face]
-    cut: bool
-    """The frame begins a new scene."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
