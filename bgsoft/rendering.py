@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
 from bgsoft.backends import STAGES, Choice, may_use_gpu
-from bgsoft.chunks.part import Part, PartResult
 from bgsoft.config import EffectKind, RenderConfig
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import Watch, watched
@@ -33,6 +32,7 @@ from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.outputs import AtomicOutput, check_target, made_folders
+from bgsoft.part import Part, PartResult
 from bgsoft.pipeline.metrics import Metrics, ProgressMeter, peak_rss_bytes
 from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
 from bgsoft.pipeline.trace import TraceRecorder

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bgsoft.chunks.part import PartResult
 from bgsoft.face.base import Box, RecordedFrame, box_overlap
 from bgsoft.face.data import read_faces
+from bgsoft.part import PartResult
 
 _SAME_FACE = 0.5
 """Faces of one frame, found on the way from two places, are the same from this overlap on."""

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft import __version__
-from bgsoft.chunks.part import Part, PartResult
 from bgsoft.config import RenderConfig
 from bgsoft.decode.base import PtsRange
 from bgsoft.errors import OutputError
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import write_error, write_whole
+from bgsoft.part import Part, PartResult
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 
 _MAX_NAME_BYTES = 255

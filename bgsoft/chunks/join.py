@@ -20,7 +20,6 @@ from av.video.stream import VideoStream
 
 from bgsoft.chunks.faces import joined_faces
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.part import PartResult, UnfitError
 from bgsoft.chunks.report import joined_report
 from bgsoft.config import RenderConfig
 from bgsoft.errors import RenderCancelledError, VerificationError
@@ -30,6 +29,7 @@ from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
 from bgsoft.media.source import open_input, read_packets
 from bgsoft.outputs import made_folders
+from bgsoft.part import PartResult, UnfitError
 from bgsoft.pipeline.runner import check_pts
 from bgsoft.rendering import open_target
 from bgsoft.report import AudioReport, Event, RenderReport

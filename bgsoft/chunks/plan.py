@@ -41,7 +41,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bgsoft.backends import may_use_gpu
-from bgsoft.chunks.part import Part
 from bgsoft.config import FaceMode, RenderConfig
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
@@ -52,6 +51,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
 from bgsoft.media.splice import FORWARD_SECONDS
 from bgsoft.models.catalog import read_spec
+from bgsoft.part import Part
 from bgsoft.pipeline.picture import BACKGROUND_RENEWAL, RENEWAL
 from bgsoft.segment.families import FAMILIES
 from bgsoft.workers import usable_cores

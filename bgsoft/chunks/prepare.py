@@ -22,7 +22,7 @@ from bgsoft.report import Event
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
-    from bgsoft.chunks.part import Part
+    from bgsoft.part import Part
 
 _LEAST_CORES = 4
 """From which on videos are rendered in parts without being asked for."""

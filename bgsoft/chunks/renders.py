@@ -13,7 +13,6 @@ from traceback import format_exception
 from typing import Any
 
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.part import UnfitError
 from bgsoft.chunks.prepare import Plan, Whole, plan_render
 from bgsoft.chunks.progress import PartsProgress
 from bgsoft.chunks.tasks import RenderWhole
@@ -21,6 +20,7 @@ from bgsoft.closing import Closing
 from bgsoft.config import RenderConfig
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Retrying, Started, Told, Update
+from bgsoft.part import UnfitError
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.workers import usable_cores
 

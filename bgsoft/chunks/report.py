@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from bgsoft.chunks.faces import joined_ids
-from bgsoft.chunks.part import PartResult
 from bgsoft.config import RenderConfig
+from bgsoft.part import PartResult
 from bgsoft.rendering import damage_text, plain_settings
 from bgsoft.report import Event, PartReport, RenderReport
 

@@ -12,7 +12,7 @@ from bgsoft.jobs.task import TaskContext
 from bgsoft.report import Event, Progress
 
 if TYPE_CHECKING:
-    from bgsoft.chunks.part import Part
+    from bgsoft.part import Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "bgsoft"
 STAGES = {"decode", "analysis", "segment", "face", "matte", "composite", "encode"}
-ABOVE = {"pipeline", "stages", "rendering", "backends", "bench", "selftest", "cli"}
+ABOVE = {"pipeline", "stages", "rendering", "backends", "chunks", "jobs", "batch"} | {
+    *("bench", "selftest", "cli"),
+}
 
 
 def imported(module: Path) -> set[str]:
@@ -32,3 +34,11 @@ def imported(module: Path) -> set[str]:
 def test_a_floor_knows_nothing_of_those_above(folder: str, unknown: set[str]) -> None:
     for module in (PACKAGE / folder).glob("*.py"):
         assert not imported(module) & unknown, module.name
+
+
+def test_one_render_knows_nothing_of_many() -> None:
+    assert not imported(PACKAGE / "rendering.py") & {"chunks", "jobs", "batch", "cli"}
+    for module in (PACKAGE / "jobs").glob("*.py"):
+        assert not imported(module) & {"rendering", "chunks", "batch", "cli"}, module.name
+    for module in (PACKAGE / "chunks").glob("*.py"):
+        assert not imported(module) & {"batch", "cli"}, module.name
