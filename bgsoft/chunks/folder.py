@@ -22,7 +22,7 @@ from typing import Any
 
 from bgsoft import __version__
 from bgsoft.decode.base import PtsRange
-from bgsoft.errors import OutputError, VerificationError
+from bgsoft.errors import OutputError
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import write_error, write_whole
 from bgsoft.rendering.part import Part, PartResult
@@ -119,13 +119,11 @@ class WorkFolder:
         """The faces of a part's frames."""
         return self.path / f"{number:05}-faces.npz"
 
-    def _manifest(self, number: int, *, searched: bool = False) -> Path:
-        return self.path / f"{number:05}{'-faces' if searched else ''}.json"
+    def _manifest(self, number: int) -> Path:
+        return self.path / f"{number:05}.json"
 
-    def finish(self, number: int, result: PartResult, *, searched: bool = False) -> None:
+    def finish(self, number: int, result: PartResult) -> None:
         """Note that a part is whole: all its videos are.
-
-        With ``searched``, that its faces are found (:meth:`faces`), and nothing more.
 
         Raises:
             OutputError: That cannot be written.
@@ -139,13 +137,11 @@ class WorkFolder:
             "irregular": result.irregular,
             "faces": result.faces,
         }
-        write_whole(
-            self._manifest(number, searched=searched), _WHAT, json.dumps(known, default=str)
-        )
+        write_whole(self._manifest(number), _WHAT, json.dumps(known, default=str))
 
-    def finished(self, number: int, *, searched: bool = False) -> PartResult | None:
+    def finished(self, number: int) -> PartResult | None:
         """What is known of a part; None where it is not whole."""
-        known = _read_json(self._manifest(number, searched=searched))
+        known = _read_json(self._manifest(number))
         if known is None:
             return None
         return PartResult(
@@ -158,24 +154,8 @@ class WorkFolder:
             faces=known["faces"],
         )
 
-    def searched(self, parts: int) -> tuple[list[PartResult], list[Path]]:
-        """What is known of parts whose faces were found, and their faces.
-
-        Raises:
-            VerificationError: One is gone.
-        """
-        found = []
-        for number in range(parts):
-            part = self.finished(number, searched=True)
-            if part is None:
-                raise VerificationError(
-                    f"the faces of part {number + 1} of {self._output} are gone"
-                )
-            found.append(part)
-        return found, [self.faces(number) for number in range(parts)]
-
     def count(self) -> int:
-        """How many parts are whole, or have had their faces found."""
+        """How many parts are whole."""
         with suppress(OSError):
             return sum(path.name[0].isdigit() for path in self.path.glob("*.json"))
         return 0
