@@ -101,6 +101,7 @@ def _moved(config: RenderConfig, places: Mapping[Path, Path]) -> RenderConfig:
         matte_out=place(config.matte_out),
         face_data=place(config.face_data),
         trace=place(config.trace),
+        receipt=None,
         effect=replace(config.effect, background=background and named(background)),
         segment=replace(config.segment, model=named(config.segment.model)),
     )

@@ -113,6 +113,7 @@ class RenderPart:
                 overwrite=True,
                 skip_existing=False,
                 report=None,
+                receipt=None,
                 face_data=self._face_data(folder),
             )
             recorded = None

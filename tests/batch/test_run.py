@@ -10,19 +10,22 @@ from typing import Any
 
 import pytest
 
+from bgsoft.batch.decide import Act, agree, decide
 from bgsoft.batch.find import Found
 from bgsoft.batch.job import BatchJob, Divided, Planner
-from bgsoft.batch.run import Batch, BatchView, Summary, agree
+from bgsoft.batch.run import Batch, BatchView, Summary
 from bgsoft.batch.state import FileState, State
 from bgsoft.errors import (
     BackendUnavailableError,
     DecodeError,
     DiskFullError,
+    OutputError,
     RenderCancelledError,
     StallError,
 )
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Followup, Started, Task, Told, Update
+from bgsoft.outputs import note_receipt
 from bgsoft.report import Progress, RenderReport
 from tests.jobs.tasks import Pair, Square, progress
 
@@ -66,7 +69,15 @@ class FakeExecutor:
 
 
 def done(job: BatchJob) -> RenderReport:
-    job.config.output.write_bytes(b"video")
+    """What a render does to the output folder."""
+    output, receipt = job.config.output, job.config.receipt
+    assert receipt is not None
+    if output.exists() and not job.config.overwrite:
+        raise OutputError(f"{output} exists")
+    part = output.with_name(".part")
+    part.write_bytes(b"made from " + job.config.input.read_bytes())
+    note_receipt(receipt, output, part)
+    part.replace(output)
     return RenderReport(
         bgsoft_version="0",
         input=str(job.config.input),
@@ -89,12 +100,14 @@ class Run:
     ) -> None:
         self._top, self.folder = top, top / "out"
         self.folder.mkdir(exist_ok=True)
+        for name in files:
+            (top / f"{name}.mp4").write_text(name)
         self._files, self._workers, self._make_executor = files, workers, executor
         self.stop = threading.Event()
         self.view = BatchView()
 
     def jobs(self, files: str) -> list[BatchJob]:
-        planner = Planner(self.folder, name="{stem}{suffix}", preset="soft", flags={}, numbers={})
+        planner = Planner(self.folder, name="{stem}{suffix}", preset="soft", flags={})
         return planner.plan(Found(self._top / f"{name}.mp4", Path()) for name in files)
 
     def __call__(
@@ -106,11 +119,13 @@ class Run:
     ) -> Summary:
         self.executor = self._make_executor(self._workers, render)
         with State(self.folder) as state:
+            decisions = [decide(job, state, resume=resume) for job in self.jobs(self._files)]
+            agree(decisions, state, resume=resume)
+            state.begin(decision.entry for decision in decisions)
             summary = Batch(
-                agree(self.jobs(self._files), state, self.folder, resume=resume),
+                [decision.job for decision in decisions if decision.act is Act.RENDER],
                 Driver(self.executor),
                 state,
-                self.folder,
                 view=self.view,
                 stop=self.stop,
                 describe=str,
@@ -228,8 +243,8 @@ def test_a_watched_file_is_rendered_once_at_a_time(
     class Slow(FakeExecutor):
         polls = 0
 
-        def submit(self, task: Task) -> int:
-            assert task not in [job for _, job in self._tasks]
+        def submit(self, task: Any) -> int:
+            assert task.config.output not in [job.config.output for _, job in self._tasks]
             return super().submit(task)
 
         def poll(self, timeout: float) -> list[Update]:
@@ -252,6 +267,72 @@ def test_a_watched_file_is_rendered_once_at_a_time(
     assert "".join(run.executor.submitted) == rendered
 
 
+def test_an_input_that_changes_while_it_is_rendered_is_rendered_anew(tmp_path: Path) -> None:
+    def render(job: BatchJob) -> RenderReport:
+        report = done(job)
+        if job.config.input.stem == "a":
+            job.config.input.write_text("longer than before")
+        return report
+
+    run = Run(tmp_path, "ab")
+    summary = run(render)
+    assert [entry.reason for entry in summary.failed] == [
+        "its input changed while it was rendered: --resume renders it anew"
+    ]
+    assert run(done, resume=True).failed == []
+    assert run.executor.submitted == ["a"]
+    assert (run.folder / "a.mp4").read_text() == "made from longer than before"
+
+
+def test_an_input_that_is_gone_once_it_is_rendered_is_done(tmp_path: Path) -> None:
+    def render(job: BatchJob) -> RenderReport:
+        report = done(job)
+        job.config.input.unlink()
+        return report
+
+    summary = Run(tmp_path, "a")(render)
+    assert [entry.state for entry in summary.entries] == [FileState.DONE]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_somebody_puts_there_meanwhile_is_not_replaced(tmp_path: Path, resume: bool) -> None:
+    run = Run(tmp_path, "ab", workers=1)
+    if resume:
+        run(done)
+        for name in "ab":
+            (tmp_path / f"{name}.mp4").write_text(f"another {name}")
+
+    def render(job: BatchJob) -> RenderReport:
+        (run.folder / "b.mp4").write_text("somebody else's")
+        return done(job)
+
+    (entry,) = run(render, resume=resume).failed
+    assert entry.reason is not None
+    assert "b.mp4" in entry.reason
+    assert "--overwrite" in entry.reason
+    assert run.executor.submitted == ["a"]
+    assert (run.folder / "b.mp4").read_text() == "somebody else's"
+
+
+def test_the_files_of_a_watched_folder_are_rendered_over_their_own_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bgsoft.batch.run._LOOK_SECONDS", 0.0)
+    run = Run(tmp_path, "", workers=1)
+    contents = ["half", "the whole of it"]
+
+    def more() -> list[BatchJob]:
+        if not contents:
+            run.stop.set()
+            return []
+        (tmp_path / "a.mp4").write_text(contents.pop(0))
+        return run.jobs("a")
+
+    summary = run(done, more=more)
+    assert (summary.rendered, summary.failed) == (2, [])
+    assert (run.folder / "a.mp4").read_text() == "made from the whole of it"
+
+
 def test_the_parts_of_a_file_are_shown_as_one(tmp_path: Path) -> None:
     """Whose total is known before all of them have begun."""
 
@@ -263,7 +344,8 @@ def test_the_parts_of_a_file_are_shown_as_one(tmp_path: Path) -> None:
             if isinstance(task, Square):
                 return [Told(task_id, progress(task.value)), Finished(task_id, True)]
             if isinstance(task, Pair):
-                return [Finished(task_id, self._render(job))]
+                return [Finished(task_id, self._render(self.job))]
+            self.job = task
             parts = Followup((Square(4), Square(20)), Pair())
             return [Told(task_id, Divided((10, 30))), Finished(task_id, parts)]
 
@@ -274,6 +356,5 @@ def test_the_parts_of_a_file_are_shown_as_one(tmp_path: Path) -> None:
     shown: list[tuple[int, int | None]] = []
     run = Run(tmp_path, "a", workers=1, executor=Divides)
     run.view = View()
-    (job,) = run.jobs("a")
     assert run(done).rendered == 1
     assert shown == [(4, 40), (24, 40)]
