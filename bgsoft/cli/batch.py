@@ -376,7 +376,7 @@ def _end(summary: Summary, console: Console, stop_code: ExitCode) -> int:
     elif failed:
         rest = f"{failed} of {of_all} failed: --resume tries again"
     else:
-        rest = f"no file is left of {total}" if total else "there was no file yet"
+        rest = f"{total} of {of_all} {'is' if total == 1 else 'are'} done"
     if summary.stopped:
         word = "interrupted" if stop_code == ExitCode.INTERRUPTED else "terminated"
         console.error(f"{word}; {rest}")
