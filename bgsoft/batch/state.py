@@ -99,6 +99,8 @@ class State(Closing):
         """A descriptor that keeps others out of the folder for as long as any process has it."""
         if look_only and not folder.is_dir():
             return
+        if not look_only and not os.access(folder, os.W_OK | os.X_OK):
+            raise OutputError(f"the output folder {folder} is not writable", path=folder)
         with ExitStack() as stack:
             self.lock = self._locked(folder)
             stack.callback(self.close)
