@@ -178,13 +178,15 @@ def partial_beside(target: Path) -> Path:
     return target.with_name(os.fsdecode(stem) + ending)
 
 
-def stamp(path: Path) -> str:
+def stamp(path: Path | int) -> str:
     """Size and time of change of what is at a path, ``bytes:nanoseconds``; empty: there is nothing.
+
+    Of an open file's descriptor it is never out of date: network shares may keep a path's a moment.
 
     No inode: network shares and FAT number theirs anew.
     """
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - or a descriptor
     except OSError:
         return ""
     return f"{found.st_size}:{found.st_mtime_ns}"

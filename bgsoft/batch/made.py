@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from bgsoft.outputs import stamp
 
@@ -22,6 +22,11 @@ class Made(NamedTuple):
     beginnings: str
     """Eight hex digits of the SHA-256 of its first 1, 2, 4, … bytes, one after the other."""
 
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return int(self.stamp.partition(":")[0] or 0)
+
 
 class Look(StrEnum):
     """What is at the place of a file."""
@@ -36,8 +41,12 @@ class Look(StrEnum):
 
 
 def describe(path: Path) -> Made:
-    """A file that the batch has just made."""
-    return Made(stamp(path), _beginnings(path))
+    """A file as it is now; of one that cannot be read, nothing."""
+    try:
+        with path.open("rb") as file:
+            return Made(stamp(file.fileno()), _beginnings(file))
+    except OSError:
+        return Made("", "")
 
 
 def look(path: Path, made: Made | None) -> Look:
@@ -49,26 +58,18 @@ def look(path: Path, made: Made | None) -> Look:
         return Look.FOREIGN
     if now == made.stamp:
         return Look.OWN
-    shorter = _size(now) < _size(made.stamp)
-    is_cut = shorter and path.is_file() and made.beginnings.startswith(_beginnings(path))
-    return Look.CUT if is_cut else Look.FOREIGN
+    found = describe(path) if path.is_file() else Made("", "")  # a pipe would block
+    is_cut = found.size < made.size and made.beginnings.startswith(found.beginnings)
+    return Look.CUT if found.stamp and is_cut else Look.FOREIGN
 
 
-def _size(stamp: str) -> int:
-    return int(stamp.partition(":")[0])
-
-
-def _beginnings(path: Path) -> str:
+def _beginnings(file: BinaryIO) -> str:
     digest, done, found = hashlib.sha256(), 0, ""
-    try:
-        with path.open("rb") as file:
-            for length in _LENGTHS:
-                data = file.read(length - done)
-                if done + len(data) < length:
-                    break
-                digest.update(data)
-                done = length
-                found += digest.hexdigest()[:_DIGITS]
-    except OSError:
-        return "unreadable"
+    for length in _LENGTHS:
+        data = file.read(length - done)
+        if done + len(data) < length:
+            break
+        digest.update(data)
+        done = length
+        found += digest.hexdigest()[:_DIGITS]
     return found
