@@ -248,11 +248,23 @@ def relit(name: str, clip: Video) -> Iterator[Case]:
 
 def faded(name: str, clip: Video) -> Iterator[Case]:
     half = len(clip) // 2
-    down = np.clip((half - np.arange(len(clip))) / 12, 0, 1)
-    yield Case("fade to black in 12", name, [lit(f, g) for f, g in zip(clip, down, strict=True)])
+    away = np.clip(np.abs(half - np.arange(len(clip))) / 12, 0, 1)
+    yield Case("fade to black and back", name, [lit(f, g) for f, g in zip(clip, away, strict=True)])
+    yield Case("banner appears", name, [*clip[:half], *map(with_banner, clip[half:])])
     weights = np.clip((np.arange(half) - 10) / 16, 0, 1)
     pairs = zip(clip[:half], clip[half:], weights, strict=False)
     yield Case("dissolve in 16", name, [cv2.addWeighted(a, 1 - w, b, w, 0) for a, b, w in pairs])
+
+
+def with_banner(image: Image) -> Image:
+    """A caption in the lower sixth, over two thirds of the width."""
+    height, width = image.shape[:2]
+    image = image.copy()
+    corner, size = (width // 12, height * 19 // 24), (width * 2 // 3, height // 6)
+    cv2.rectangle(image, (*corner, *size), (120, 40, 10), -1)  # type: ignore[call-overload]
+    at = (corner[0] + 8, corner[1] + size[1] // 2)
+    cv2.putText(image, "Who it is, and what", at, cv2.FONT_HERSHEY_SIMPLEX, 0.5, (255,) * 3)
+    return image
 
 
 def passing(truths: dict[str, Truth], clips: Sequence[Video]) -> Iterator[Case]:

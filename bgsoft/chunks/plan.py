@@ -11,7 +11,8 @@ pictures that others refer to          decoding begins at a key frame
 repaired timestamps, another clock     such a video is not divided; where it shows only while a part
 or picture size midway                 is rendered, the video is rendered whole
 deinterlacing (one frame each way)     the lead; the decoder reads one frame on
-usual change of scenes' brightness     fades: 0.8 a frame
+what changed in the 8 frames before,   the lead begins so much before the renewal
+which a scene cut stands out from
 which frames are segmented (every      by the renewal, which counts through the whole video
 Nth, or those that differ enough)
 looks in turn, box of the close look   by the renewal
@@ -42,6 +43,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bgsoft.analysis.scenes import REACH
 from bgsoft.backends import may_use_gpu
 from bgsoft.chunks.part import Part, finds_first
 from bgsoft.config import RenderConfig
@@ -234,7 +236,7 @@ def divide(frames: Frames, count: int, lead: int) -> list[Part] | str:
         return "it is too short"
     parts = []
     for begin, end in zip(begins, [*begins[1:], total], strict=True):
-        index = max(0, begin - lead)
+        index = _first_rendered(begin, lead)
         parts.append(
             Part(
                 frames=PtsRange(
@@ -248,6 +250,12 @@ def divide(frames: Frames, count: int, lead: int) -> list[Part] | str:
             )
         )
     return parts
+
+
+def _first_rendered(begin: int, lead: int) -> int:
+    """Index of the frame from which on a part is rendered: scene cuts are seen as in one go where
+    its lead begins."""
+    return max(0, begin - lead - REACH)
 
 
 def _beginnings(frames: Frames, count: int, lead: int) -> list[int]:
@@ -284,6 +292,7 @@ def _beginnings(frames: Frames, count: int, lead: int) -> list[int]:
 
 def _cost_before(frames: Frames, begin: int, lead: int) -> float:
     """What it costs to come to where a part begins, in rendered frames."""
-    key = bisect_right(frames.keys, frames.pts[begin - lead]) - 1
+    index = _first_rendered(begin, lead)
+    key = bisect_right(frames.keys, frames.pts[index]) - 1
     first = bisect_left(frames.pts, frames.keys[key]) if key >= 0 else 0
-    return _LEAD_COST * lead + _DECODING_COST * (begin - lead - first)
+    return _LEAD_COST * (begin - index) + _DECODING_COST * (index - first)
