@@ -14,12 +14,12 @@ from bgsoft.analysis.base import is_similar
 from bgsoft.frame import FrameFormat, Proxy
 
 THUMB_SHAPE = (36, 64)
-"""(rows, columns) of the luma thumbnail. With 18 by 32, 0.56 of the cuts between clips of one person
-in one room are seen, instead of 0.89."""
+"""(rows, columns) of the luma thumbnail. With 18 by 32, 0.56 of the cuts between clips of one
+person in one room are seen, instead of 0.89."""
 
-# Figures are of what scripts/measure_cuts.py makes: recall of cuts that leave the room as it is, and
-# false alarms per 1,000 frames, of ordinary and of hard material (whip pans, flashes, shaking,
-# freezes, a fifth of the frame rate, people who pass close). False alarms are compared at one recall.
+# Figures are of what scripts/measure_cuts.py makes: recall of cuts that leave the room as it is,
+# and false alarms per 1,000 frames, of ordinary and of hard material (whip pans, flashes, shaking,
+# freezes, a fifth of the frame rate, people who pass close). Alarms are compared at one recall.
 _MIN_CHANGE = 0.014
 """Change of the thumbnail's contrasts (:func:`_change`) below which nothing is a cut: 0.988 are
 seen, with 0.1 and 1.1 false alarms. With 0.012 it is 0.994, with 0.2 and 2.2; with 0.018 it is

@@ -236,7 +236,8 @@ def divide(frames: Frames, count: int, lead: int) -> list[Part] | str:
         return "it is too short"
     parts = []
     for begin, end in zip(begins, [*begins[1:], total], strict=True):
-        index = _first_rendered(begin, lead)
+        # Scene cuts are seen as in one go where the lead begins.
+        index = max(0, begin - lead - REACH)
         parts.append(
             Part(
                 frames=PtsRange(
@@ -250,12 +251,6 @@ def divide(frames: Frames, count: int, lead: int) -> list[Part] | str:
             )
         )
     return parts
-
-
-def _first_rendered(begin: int, lead: int) -> int:
-    """Index of the frame from which on a part is rendered: scene cuts are seen as in one go where
-    its lead begins."""
-    return max(0, begin - lead - REACH)
 
 
 def _beginnings(frames: Frames, count: int, lead: int) -> list[int]:
@@ -292,7 +287,6 @@ def _beginnings(frames: Frames, count: int, lead: int) -> list[int]:
 
 def _cost_before(frames: Frames, begin: int, lead: int) -> float:
     """What it costs to come to where a part begins, in rendered frames."""
-    index = _first_rendered(begin, lead)
-    key = bisect_right(frames.keys, frames.pts[index]) - 1
+    key = bisect_right(frames.keys, frames.pts[begin - lead]) - 1
     first = bisect_left(frames.pts, frames.keys[key]) if key >= 0 else 0
-    return _LEAD_COST * (begin - index) + _DECODING_COST * (index - first)
+    return _LEAD_COST * lead + _DECODING_COST * (begin - lead - first)
