@@ -289,7 +289,7 @@ class StageBuilder:
         )
         from_alpha = FAMILIES[model.spec.family].makes_alpha
         if self.on_device:
-            return self._device_stages(
+            made = self._device_stages(
                 config,
                 info,
                 model,
@@ -299,6 +299,9 @@ class StageBuilder:
                 face_data,
                 began,
             )
+            if self.faces is not None:
+                self.faces.kept_from = kept_from
+            return made
         format = info.format
         workers = Workers(self.batch)
 
@@ -315,6 +318,8 @@ class StageBuilder:
             faces = parts.begin("faces", make_faces)
             chosen = self._choose("infer", segmenter)
             self.faces = faces.result()
+            if self.faces is not None:
+                self.faces.kept_from = kept_from
         return join(
             execution=HostExecution(workers),
             reducer=CpuReducer(format, workers),
