@@ -80,27 +80,33 @@ class Backend:
     ``resources`` is a :class:`bgsoft.resources.Resources`.
     """
     needs: tuple[str, ...] = ()
-    """Python modules that it cannot do without."""
-    on_gpu: bool = False
-    """Whether it works on a GPU, where its frames are then."""
+    """Python modules that it cannot do without, where it works on a GPU."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it works on a GPU, where its frames are then."""
+        return bool(self.needs)
 
 
-_CPU = Backend()
-_CUDA = Backend(needs=("cupy",), on_gpu=True)
-_NV = Backend(needs=("cupy", "PyNvVideoCodec"), on_gpu=True)
+_CUDA = ("cupy",)
+_VIDEO = ("cupy", "PyNvVideoCodec")
 _REGISTRY: dict[str, dict[str, Backend]] = {
     "decode": {
-        "nvdec": replace(_NV, maker="bgsoft.decode.nvdec:open_decoder"),
-        "cpu": replace(_CPU, maker="bgsoft.decode.cpu:open_decoder"),
+        "nvdec": Backend("bgsoft.decode.nvdec:open_decoder", _VIDEO),
+        "cpu": Backend("bgsoft.decode.cpu:open_decoder"),
     },
-    "infer": {"tensorrt": _CUDA, "cuda": _CUDA, "cpu": _CPU},
+    "infer": {
+        "tensorrt": Backend(needs=_CUDA),
+        "cuda": Backend(needs=_CUDA),
+        "cpu": Backend(),
+    },
     "composite": {
-        "cuda": replace(_CUDA, maker="bgsoft.rendering.device:DeviceStages"),
-        "cpu": replace(_CPU, maker="bgsoft.rendering.host:HostStages"),
+        "cuda": Backend("bgsoft.rendering.device:DeviceStages", _CUDA),
+        "cpu": Backend("bgsoft.rendering.host:HostStages"),
     },
     "encode": {
-        "nvenc": replace(_NV, maker="bgsoft.encode.nvenc:open_encoder"),
-        "cpu": replace(_CPU, maker="bgsoft.encode.cpu:open_encoder"),
+        "nvenc": Backend("bgsoft.encode.nvenc:open_encoder", _VIDEO),
+        "cpu": Backend("bgsoft.encode.cpu:open_encoder"),
     },
 }
 """The backends of each stage by name, best first. A new one: a file that has its maker, a line

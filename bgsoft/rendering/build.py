@@ -207,21 +207,14 @@ class StageBuilder:
             BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
         stages, format, segment = self._stages, info.format, config.segment
-        choose = partial(self._choose_segmenter, config, info, model)
-        make_faces = partial(self._make_faces, config, info, face_data)
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.
         loop = stages if segment.similarity_db is None else stages.singly()
         with Parts() as parts, stages.current():
+            choose = partial(self._choose_segmenter, config, info, model)
             choosing = parts.begin("segmenter", choose)
-            # What the segmenter will run on is as good as known, except while it may yet have to
-            # build an engine.
-            expected = stages.face_backend(
-                backends.first_available("infer", self._config.infer, self._resources.gpu)
-            )
-            early = None
-            if expected != "tensorrt":
-                early = parts.begin("faces", partial(make_faces, expected))
+            make_faces = partial(self._make_faces, config, info, face_data, kept_from)
+            faces = self._begin_faces(parts, make_faces)
             with span("picture kernels"):
                 reducer, scenes = loop.reducer(format), loop.scenes(format)
                 matte = loop.matte_stage(
@@ -232,28 +225,44 @@ class StageBuilder:
                 )
                 compositor = stages.compositor(config.effect, format, began)
                 regions = stages.regions(config, info)
-            segmenter = choosing.result()
-            backend = stages.face_backend(self.choices["infer"].backend)
-            if early is not None and backend != expected:
-                parts.drop(early)
-                early = None
-            self.faces = make_faces(backend) if early is None else early.result()
-            if self.faces is not None:
-                self.faces.kept_from = kept_from
             return PictureStages(
                 execution=loop.execution(metrics.observer),
                 reducer=reducer,
                 scenes=scenes,
-                segmenter=segmenter,
+                segmenter=choosing.result(),
                 matte=matte,
                 compositor=compositor,
-                faces=self.faces,
+                faces=faces(),
                 regions=regions,
                 schedule=MaskSchedule(segment.mask_every, segment.similarity_db),
                 metrics=metrics,
                 on_cut=on_cut,
                 kept_from=kept_from,
             )
+
+    def _begin_faces(
+        self, parts: Parts, make: Callable[[str], FaceStep | None]
+    ) -> Callable[[], FaceStep | None]:
+        """Begin the face step; calling the answer, once the segmenter is chosen, waits for it."""
+        stages = self._stages
+        # What the segmenter will run on is as good as known, except while it may yet have to build
+        # an engine.
+        expected = stages.face_backend(
+            backends.first_available("infer", self._config.infer, self._resources.gpu)
+        )
+        early = None if expected == "tensorrt" else parts.begin("faces", partial(make, expected))
+
+        def finish() -> FaceStep | None:
+            backend = stages.face_backend(self.choices["infer"].backend)
+            if early is not None and backend == expected:
+                self.faces = early.result()
+                return self.faces
+            if early is not None:
+                parts.drop(early)
+            self.faces = make(backend)
+            return self.faces
+
+        return finish
 
     def _choose_segmenter(
         self, config: RenderConfig, info: VideoInfo, model: ResolvedModel
@@ -266,10 +275,18 @@ class StageBuilder:
             return self._choose("infer", segmenter)
 
     def _make_faces(
-        self, config: RenderConfig, info: VideoInfo, data: FaceDataWriter | None, backend: str
+        self,
+        config: RenderConfig,
+        info: VideoInfo,
+        data: FaceDataWriter | None,
+        kept_from: int | None,
+        backend: str,
     ) -> FaceStep | None:
         with self._stages.current():
-            return self._stages.faces(config, info.format, backend, self._loader, data)
+            faces = self._stages.faces(config, info.format, backend, self._loader, data)
+        if faces is not None:
+            faces.kept_from = kept_from
+        return faces
 
     @property
     def _instead(self) -> tuple[str, ...]:

@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
 from bgsoft.cuda.monitor import Watch
-from bgsoft.decode.base import DecodeStats
+from bgsoft.decode.base import Decoder, DecodeStats
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.outputs import made_folders
-from bgsoft.pipeline.metrics import Metrics, peak_rss_bytes
+from bgsoft.pipeline.metrics import Metrics, ProgressMeter, peak_rss_bytes
+from bgsoft.pipeline.runner import PipelineResult
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering.backends import STAGES, Choice
 from bgsoft.rendering.part import Part
-from bgsoft.report import AudioReport, Event, ModelReport, RenderReport, StageReport
+from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.versions import library_versions
 
 if TYPE_CHECKING:
     from bgsoft.models.catalog import ResolvedModel
+    from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
+    from bgsoft.rendering.target import Sink, Target
 
 
 class EventLog:
@@ -109,76 +112,83 @@ def damage_text(concealed: int, corrupt_packets: int) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Took:
-    """How long a render took and what it used."""
+class Built:
+    """What frames go through, and what is known before the first."""
 
-    started: float
-    """When it began, on the clock of :func:`time.perf_counter`."""
-    process_seconds: float
-    """How long the process had run then."""
-    first_frame_seconds: float | None
-    """From the beginning to the first frame handed to the encoder."""
+    info: VideoInfo
+    model: ResolvedModel
+    builder: StageBuilder
+    decoder: Decoder
+    stages: PictureStages
+    targets: list[Target]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What is known once the last frame is through."""
+
+    result: PipelineResult
+    sink: Sink
+    meter: ProgressMeter
+    ring_slots: int
     watch: Watch
     """Over the GPU while frames went through."""
+    setup_seconds: float
+    """From the beginning of the render to that of the pipeline."""
 
 
 def render_report(
     config: RenderConfig,
-    info: VideoInfo,
-    model: ResolvedModel,
-    builder: StageBuilder,
-    metrics: Metrics,
-    took: Took,
-    *,
+    built: Built,
+    ran: Ran,
     kept: array[int],
-    last_duration: int,
-    concealed: int,
-    audio: list[AudioReport],
+    metrics: Metrics,
     events: list[Event],
+    started: float,
+    process_seconds: float,
 ) -> RenderReport:
     """The report of a render that is done.
 
     Args:
         config: What was to be done.
-        info: The input.
-        model: What made the masks.
-        builder: Knows what ran where.
-        metrics: Clocks of the stages.
-        took: Times and memory.
+        built: What it went through.
+        ran: How that went.
         kept: pts of the frames that were written, in order.
-        last_duration: Of the last of them, in the input's time base.
-        concealed: Damaged frames among them.
-        audio: The sound that was written.
+        metrics: Clocks of the stages.
         events: All that was reported.
+        started: When it began, on the clock of :func:`time.perf_counter`.
+        process_seconds: How long the process had run then.
     """
-    frames = len(kept)
-    wall = time.perf_counter() - took.started
-    ticks = kept[-1] - kept[0] + last_duration
+    frames, info, builder, spec = len(kept), built.info, built.builder, built.model.spec
+    first = ran.result.first_frame_seconds
+    wall = time.perf_counter() - started
+    ticks = kept[-1] - kept[0] + ran.result.last_duration
     device = builder.used_device
-    loaded = model.for_provider(builder.choices["infer"].backend, config.backends.precision)
+    infer = builder.choices["infer"].backend
+    loaded = built.model.for_provider(infer, config.backends.precision)
     return RenderReport(
         bgsoft_version=__version__,
         input=str(config.input),
         output=str(config.output),
         frames_decoded=frames,
         frames_encoded=frames,
-        concealed_frames=concealed,
+        concealed_frames=ran.sink.concealed,
         duration_s=float(ticks * info.time_base),
         wall_s=wall,
         fps=frames / wall,
-        first_frame_s=took.first_frame_seconds,
-        process_s=took.process_seconds,
+        first_frame_s=None if first is None else ran.setup_seconds + first,
+        process_s=process_seconds,
         settings=plain_settings(config, info),
-        model=ModelReport(name=model.spec.name, sha256=loaded.sha256, licence=model.spec.licence),
+        model=ModelReport(name=spec.name, sha256=loaded.sha256, licence=spec.licence),
         stages=_stage_reports(builder, metrics, frames),
         h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
         d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,
         faces=None if builder.faces is None else builder.faces.summary(),
         events=list(events),
-        audio=audio,
+        audio=[track for target in built.targets for track in target.muxer.audio],
         peak_rss_bytes=peak_rss_bytes(),
-        peak_vram_bytes=took.watch.peak_bytes,
-        gpu=took.watch.summary,
+        peak_vram_bytes=ran.watch.peak_bytes,
+        gpu=ran.watch.summary,
         versions=library_versions(),
     )
 

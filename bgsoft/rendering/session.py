@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bgsoft.cuda.driver import cuda_number
-from bgsoft.cuda.monitor import Watch, watched
+from bgsoft.cuda.monitor import watched
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.errors import RenderCancelledError
 from bgsoft.face.data import FaceDataWriter
@@ -23,11 +23,11 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.pipeline.metrics import Metrics, ProgressMeter
-from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
+from bgsoft.pipeline.runner import Pipeline, check_pts
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.part import Part, PartResult
-from bgsoft.rendering.report import EventLog, Took, render_report, skipped_report
+from bgsoft.rendering.report import Built, EventLog, Ran, render_report, skipped_report
 from bgsoft.rendering.target import Sink, Target, all_folders, check_outputs, open_faces
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
@@ -110,31 +110,6 @@ def render_part(
     return _Session(config, on_event, part).run(on_progress, cancel)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Built:
-    """What frames go through, and what is known before the first."""
-
-    info: VideoInfo
-    model: ResolvedModel
-    builder: StageBuilder
-    decoder: Decoder
-    stages: PictureStages
-    targets: list[Target]
-    spans: list[Span]
-    """What took how long until now; grows."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Ran:
-    """What is known once the last frame is through."""
-
-    result: PipelineResult
-    sink: Sink
-    meter: ProgressMeter
-    ring_slots: int
-    took: Took
-
-
 class _Session:
     """Everything that lives as long as one render."""
 
@@ -155,6 +130,8 @@ class _Session:
         self._stack = ExitStack()
         """Everything else; a stage that does not come back keeps it open."""
         self._face_data: FaceDataWriter | None = None
+        self._spans: list[Span] = []
+        """What took how long while it was set up."""
         self._started = time.perf_counter()
         self._process_seconds = self._started - process_start_ns() / 1e9
 
@@ -189,10 +166,10 @@ class _Session:
         ran.meter.finish(len(kept))
         return self._report(built, ran, lead, kept)
 
-    def _build(self) -> _Built:
+    def _build(self) -> Built:
         """Probe the input, open what is written, and make the stages, beside each other."""
         config, stack = self._config, self._stack
-        spans = stack.enter_context(logged())
+        self._spans = stack.enter_context(logged())
         with Parts() as parts:
             building = parts.begin("backends", partial(self._make_builder, parts))
             with span("probe"):
@@ -211,14 +188,13 @@ class _Session:
         decoder, stages = decoding.result(), making.result()
         stack.callback(decoder.close)
         stack.callback(stages.close)
-        return _Built(
+        return Built(
             info=info,
             model=model,
             builder=builder,
             decoder=decoder,
             stages=stages,
             targets=targets,
-            spans=spans,
         )
 
     def _make_builder(self, parts: Parts) -> StageBuilder:
@@ -288,10 +264,10 @@ class _Session:
 
     def _run_pipeline(
         self,
-        built: _Built,
+        built: Built,
         on_progress: Callable[[Progress], None] | None,
         cancel: threading.Event | None,
-    ) -> _Ran:
+    ) -> Ran:
         """Let all frames through."""
         config, part, recorder = self._config, self._part, self._recorder
         meter = ProgressMeter(
@@ -302,7 +278,7 @@ class _Session:
         with span("ring"):
             ring = built.builder.make_ring(built.info.format, built.stages.held)
         if recorder is not None:
-            recorder.add_start(built.spans)
+            recorder.add_start(self._spans)
         setup_seconds = time.perf_counter() - self._started
         sink = Sink(built.targets, built.decoder.stats, self._kept_from)
         pipeline = Pipeline(
@@ -323,19 +299,16 @@ class _Session:
                 if pipeline.stuck:
                     _abandoned.append(self._stack.pop_all())
         built.stages.close()  # on a GPU, the last clocks are read now
-        took = self._took(setup_seconds, result, watch)
-        return _Ran(result=result, sink=sink, meter=meter, ring_slots=ring.size, took=took)
-
-    def _took(self, setup_seconds: float, result: PipelineResult, watch: Watch) -> Took:
-        first = result.first_frame_seconds
-        return Took(
-            started=self._started,
-            process_seconds=self._process_seconds,
-            first_frame_seconds=None if first is None else setup_seconds + first,
+        return Ran(
+            result=result,
+            sink=sink,
+            meter=meter,
+            ring_slots=ring.size,
             watch=watch,
+            setup_seconds=setup_seconds,
         )
 
-    def _verify(self, built: _Built, ran: _Ran) -> tuple[array[int], array[int]]:
+    def _verify(self, built: Built, ran: Ran) -> tuple[array[int], array[int]]:
         """Compare what was written with what was decoded, frame for frame.
 
         Returns:
@@ -353,7 +326,7 @@ class _Session:
             check_pts(kept, sorted(target.muxer.video_pts), "written", "was written as")
         return lead, kept
 
-    def _publish(self, built: _Built) -> None:
+    def _publish(self, built: Built) -> None:
         """Let what was written take its names."""
         if self._face_data is not None:
             self._face_data.finish()
@@ -362,22 +335,18 @@ class _Session:
         if self._face_data is not None:
             self._face_data.publish()
 
-    def _report(self, built: _Built, ran: _Ran, lead: array[int], kept: array[int]) -> PartResult:
+    def _report(self, built: Built, ran: Ran, lead: array[int], kept: array[int]) -> PartResult:
         """Say what was done, also in the files that were asked for."""
         config, stats, faces = self._config, built.decoder.stats, built.builder.faces
-        muxers = [target.muxer for target in built.targets]
         report = render_report(
             config,
-            built.info,
-            built.model,
-            built.builder,
+            built,
+            ran,
+            kept,
             self._metrics,
-            ran.took,
-            kept=kept,
-            last_duration=ran.result.last_duration,
-            concealed=ran.sink.concealed,
-            audio=[track for muxer in muxers for track in muxer.audio],
-            events=self.log.events,
+            self.log.events,
+            self._started,
+            self._process_seconds,
         )
         seam = None if faces is None else faces.seam()
         if self._recorder is not None and config.trace is not None:
@@ -396,7 +365,7 @@ class _Session:
             report=report,
             lead=lead,
             kept=kept,
-            packets=[(muxer.video_pts, muxer.video_durations) for muxer in muxers],
+            packets=[(t.muxer.video_pts, t.muxer.video_durations) for t in built.targets],
             corrupt_packets=stats.corrupt_packets,
             irregular=irregular,
             faces=seam,
