@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -56,6 +57,10 @@ def write_error(exc: BaseException, path: Path, what: str | None = None) -> Outp
     return kind(f"cannot write the {what} {path.name}: {reason}", path=path)
 
 
+STDOUT = Path("-")
+"""Stands for standard output, where a report or a result may go."""
+
+
 def check_target(
     path: Path, what: str, *, overwrite: bool = True, others: Iterable[Path] = ()
 ) -> None:
@@ -64,7 +69,7 @@ def check_target(
     Missing folders are no obstacle: :func:`made_folders` makes them.
 
     Args:
-        path: The file. A device or a pipe will do.
+        path: The file. A device, a pipe or :data:`STDOUT` will do.
         what: What to call it.
         overwrite: It may exist.
         others: Files that it must not be.
@@ -72,7 +77,8 @@ def check_target(
     Raises:
         OutputError: It cannot be written, exists, or is one of the others.
     """
-    _check(path, f"the {what}", overwrite, others, folder=f"the {what}'s folder")
+    if path != STDOUT:
+        _check(path, f"the {what}", overwrite, others, folder=f"the {what}'s folder")
 
 
 def _check(path: Path, what: str, overwrite: bool, others: Iterable[Path], *, folder: str) -> Path:
@@ -256,7 +262,7 @@ def write_whole(path: Path, what: str, data: str | bytes) -> None:
     """Write a file at once.
 
     Args:
-        path: Replaced where it exists.
+        path: Replaced where it exists. :data:`STDOUT` takes text.
         what: What to call it in an error.
         data: Bytes, or text for UTF-8.
 
@@ -264,6 +270,10 @@ def write_whole(path: Path, what: str, data: str | bytes) -> None:
         OutputError: It cannot be written; what was there before stays.
     """
     try:
+        if path == STDOUT and isinstance(data, str):
+            sys.stdout.write(data)
+            sys.stdout.flush()
+            return
         with replacing(path) as part:
             part.write_bytes(data.encode() if isinstance(data, str) else data)
     except OSError as exc:
