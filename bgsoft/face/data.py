@@ -26,7 +26,7 @@ from bgsoft.errors import ConfigError, OutputError
 from bgsoft.face.base import Face, RecordedFrame
 from bgsoft.face.landmarks import LANDMARKS
 from bgsoft.frame import Frame
-from bgsoft.outputs import check_target, partial_beside, put, write_error
+from bgsoft.outputs import check_target, partial_beside, put, writing
 
 FACE_DATA_SUFFIXES = (".jsonl", ".npz")
 _WHAT = "face data"
@@ -61,10 +61,8 @@ class FaceDataWriter(Closing):
         """
         if not self._open:
             raise ValueError("the file is closed")
-        try:
+        with writing(self._path, _WHAT):
             self._write(frame, faces)
-        except OSError as exc:
-            raise write_error(exc, self._path, _WHAT) from exc
         self.frames += 1
 
     def finish(self) -> None:
@@ -74,10 +72,8 @@ class FaceDataWriter(Closing):
             OutputError: The file cannot be written.
         """
         self._open = False
-        try:
+        with writing(self._path, _WHAT):
             self._finish()
-        except OSError as exc:
-            raise write_error(exc, self._path, _WHAT) from exc
         self._is_finished = True
 
     def publish(self) -> None:
@@ -93,11 +89,9 @@ class FaceDataWriter(Closing):
                 f"the {_WHAT} {self._path} has appeared meanwhile and is not overwritten",
                 path=self._path,
             )
-        try:
+        with writing(self._path, _WHAT):
             put(self._partial, self._target)
             self._is_published = True
-        except OSError as exc:
-            raise write_error(exc, self._path, _WHAT) from exc
 
     def close(self) -> None:
         """Keep what was written and not published as :attr:`kept`; safe to call twice."""
