@@ -55,9 +55,6 @@ __all__ = [
     "UnsupportedFormatError",
     "VerificationError",
     "WorkerDiedError",
-    "errors_as",
-    "os_errors_as",
-    "translated",
 ]
 
 
