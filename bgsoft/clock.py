@@ -25,15 +25,24 @@ class StageClock:
     busy_ns: int = 0
     """Wall time spent inside the stage, waiting for neighbours not included."""
     calls: int = 0
+    _began_ns: int = 0
+    """Of the call that is under way; 0: none is."""
+
+    @property
+    def busy_so_far_ns(self) -> int:
+        """:attr:`busy_ns` and what the call under way has taken up to now."""
+        began = self._began_ns
+        return self.busy_ns + (time.perf_counter_ns() - began if began else 0)
 
     @contextmanager
     def measure(self) -> Iterator[None]:
         """Add the time of a ``with`` block."""
-        started = time.perf_counter_ns()
+        started = self._began_ns = time.perf_counter_ns()
         try:
             yield
         finally:
             ended = time.perf_counter_ns()
+            self._began_ns = 0
             self.busy_ns += ended - started
             if self.observer is not None:
                 self.observer.thread_span(self.name, started, ended, self.calls)

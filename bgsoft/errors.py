@@ -98,6 +98,10 @@ class BackendUnavailableError(BgsoftError):
     """A stage's backend cannot run here; the message is the reason."""
 
 
+class MixedModelError(BackendUnavailableError):
+    """A GPU would have to leave a part of the model to another provider."""
+
+
 class MediaError(BgsoftError):
     """Reading or writing media failed."""
 

@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -58,7 +59,7 @@ def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
     """Render all parts side by side."""
     config = build_config(clip, Path("nothing.mp4"), preset="soft")
     info = probe(clip)
-    frames = read_frames(config, info)
+    frames = read_frames(config, info, threading.Event())
     assert not isinstance(frames, str), frames
     whole = [PtsRange(None, None, 0)]
     parts = divide(frames, chunks, lead_frames(config) or 0)
@@ -67,16 +68,13 @@ def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
         worker_environment(config.backends, len(ranges), len(gpus), print) as environment,
         Driver(Pool(len(ranges), gpus=gpus, environment=environment)) as driver,
     ):
-        for each in ranges:
-            driver.submit(ThrownAway(config, each))
-        made = []
-        while len(made) < len(ranges):
+        driver.submit([ThrownAway(config, each) for each in ranges])
+        while True:
             for update in driver.poll(1.0):
                 if isinstance(update, Finished):
                     if update.error is not None:
                         raise update.error
-                    made.append(update.result)
-    return {"frames": len(frames.pts), "parts": made}
+                    return {"frames": len(frames.pts), "parts": update.result}
 
 
 def timed(command: Sequence[str]) -> float:

@@ -1,4 +1,4 @@
-"""One file of a batch: its settings, and the task that renders it."""
+"""The files of a batch, and their settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import errno
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 from bgsoft.batch.find import Found
 from bgsoft.batch.names import expand
 from bgsoft.errors import ConfigError
-from bgsoft.jobs.task import Followup, TaskContext
 from bgsoft.media.containers import container_for
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import RenderConfig
@@ -31,34 +30,12 @@ _NO_PART_OF_THE_RESULT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Divided:
-    """A job's message: it is rendered in parts of so many frames each."""
-
-    lengths: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class BatchJob:
-    """A file to render. A task for an executor; leads to the RenderReport."""
+    """A file to render."""
 
     config: RenderConfig
     number: int
     """From 1, in the order in which files were found first."""
-
-    def run(self, context: TaskContext) -> object:
-        if context.link is not None:
-            from bgsoft.batch.carry import render_elsewhere
-
-            return render_elsewhere(self.config, context.link, context)
-        from bgsoft.chunks.tasks import PlanRender, RenderPart
-
-        # The files fill the machine: one is divided only where that was asked for.
-        workers = 1 if self.config.chunks is None else None
-        result = PlanRender(self.config, workers).run(context)
-        if isinstance(result, Followup):
-            parts = [task.part for task in result.tasks if isinstance(task, RenderPart)]
-            context.tell(Divided(tuple(part.length for part in parts)))
-        return result
 
     @property
     def fingerprint(self) -> str:
@@ -170,3 +147,11 @@ class Planner:
                 raise ConfigError(
                     f"{other} and {config.input} would both become {path}: see --name"
                 )
+
+
+def shared_inputs(settings: RenderConfig, jobs: Sequence[BatchJob]) -> list[Path]:
+    """What a machine has to see to render some jobs: the first file of each folder that is read,
+    the background, and a model that is a file."""
+    first = {job.config.input.parent: job.config.input for job in reversed(jobs)}
+    others = [*settings.inputs[1:], Path(settings.segment.model)]
+    return [*first.values(), *(path for path in others if path.is_file())]

@@ -9,21 +9,24 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bgsoft import __version__
-from bgsoft.batch.job import BatchJob, Divided
+from bgsoft.batch.job import BatchJob
 from bgsoft.batch.state import Entry, FileState, State, signature
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.progress import PartsProgress
-from bgsoft.chunks.run import after_failure
-from bgsoft.errors import ConfigError, DiskFullError, OutputError, RenderCancelledError
-from bgsoft.jobs.driver import Driver
+from bgsoft.chunks.prepare import after_failure
+from bgsoft.chunks.renders import Renders
+from bgsoft.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    DiskFullError,
+    OutputError,
+    RenderCancelledError,
+)
 from bgsoft.jobs.task import Finished, Retrying, Started, Told
 from bgsoft.outputs import made_folders, remove_leftovers, write_whole
-from bgsoft.rendering.part import finds_first
 from bgsoft.report import Event, Progress, RenderReport
 
 _POLL_SECONDS = 0.2
@@ -81,6 +84,8 @@ class Summary:
     """Of these files."""
     full: DiskFullError | None = None
     """Why no more files were begun."""
+    lost: BackendUnavailableError | None = None
+    """Why none could be rendered any more."""
     stopped: bool = False
     """Whether it was asked to stop."""
 
@@ -211,7 +216,6 @@ def _is_done(before: Entry, now: Entry, output: Path) -> bool:
 class _Running:
     job: BatchJob
     entry: Entry
-    progress: PartsProgress
 
 
 class Batch:
@@ -219,7 +223,7 @@ class Batch:
 
     Args:
         jobs: What is left to do, in order.
-        driver: Where it is done; closed at the end.
+        renders: Where it is done; closed at the end.
         state: Holds an entry for every job.
         folder: The output folder.
         view: Shows what happens.
@@ -231,7 +235,7 @@ class Batch:
     def __init__(
         self,
         jobs: Sequence[BatchJob],
-        driver: Driver,
+        renders: Renders,
         state: State,
         folder: Path,
         *,
@@ -241,7 +245,7 @@ class Batch:
         more: Callable[[], Sequence[BatchJob]] | None = None,
     ) -> None:
         self._waiting = deque(jobs)
-        self._driver = driver
+        self._renders = renders
         self._state = state
         self._folder = folder
         self._view = view
@@ -261,8 +265,8 @@ class Batch:
         """Render everything; a file that fails does not end it.
 
         Returns:
-            What became of each file. :attr:`Summary.full` and :attr:`Summary.stopped` say why some
-            are left.
+            What became of each file. :attr:`Summary.full`, :attr:`Summary.lost` and
+            :attr:`Summary.stopped` say why some are left.
         """
         summary = self._summary
         entries = self._state.entries.values()
@@ -274,11 +278,13 @@ class Batch:
                     self._begin()
                     if not self._running and (summary.full or not (self._waiting or self._more)):
                         break
-                    for update in self._driver.poll(_POLL_SECONDS):
+                    for update in self._renders.poll(_POLL_SECONDS):
                         self._take(update)
                     self._view.tick()
+            except BackendUnavailableError as exc:  # no machine is left to render on
+                summary.lost = exc
             finally:
-                self._driver.close()
+                self._renders.close()
                 self._give_up()
                 summary.stopped = self._stop.is_set()
                 summary.seconds = time.perf_counter() - self._started
@@ -307,7 +313,7 @@ class Batch:
                 self._view.more(1)
 
     def _begin(self) -> None:
-        while self._waiting and self._driver.idle and self._summary.full is None:
+        while self._waiting and self._renders.idle and self._summary.full is None:
             job = self._waiting.popleft()
             entry = self._state.entries[job.config.output.relative_to(self._folder)]
             try:
@@ -319,12 +325,8 @@ class Batch:
             entry.before = signature(job.config.output)
             entry.attempts, entry.started_at = 1, time.time()
             self._save(entry)
-            task_id = self._driver.submit(job)
-            self._running[task_id] = _Running(job, entry, self._progress(job))
-
-    def _progress(self, job: BatchJob, lengths: Sequence[int] = ()) -> PartsProgress:
-        passes = 2 if finds_first(job.config) else 1
-        return PartsProgress(lengths, passes, partial(self._view.progress, job))
+            task_id = self._renders.submit(job.config)
+            self._running[task_id] = _Running(job, entry)
 
     def _take(self, update: Started | Told | Retrying | Finished) -> None:
         running = self._running[update.task_id]
@@ -333,9 +335,7 @@ class Batch:
             self._view.started(job, update.worker)
         elif isinstance(update, Told):
             if isinstance(update.message, Progress):
-                running.progress.update(update.part, update.message)
-            elif isinstance(update.message, Divided):
-                running.progress = self._progress(job, update.message.lengths)
+                self._view.progress(job, update.message)
             elif isinstance(update.message, Event):
                 self._view.event(job, update.message)
         elif isinstance(update, Retrying):

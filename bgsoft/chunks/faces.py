@@ -1,19 +1,12 @@
-"""The faces of a video whose parts were looked through one by one, as those of the whole.
-
-``--face main`` and ``anonymize`` decide who is who by all that came before. So faces are found
-first, in all parts side by side; then each part is rendered with the faces of the whole video, of
-which the decisions follow from the beginning on, as in one go.
-"""
+"""The faces of a video's parts as those of the whole."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from bgsoft.face.base import Box, RecordedFrame, box_overlap
-from bgsoft.face.recorded import read_faces
+from bgsoft.face.data import read_faces
 from bgsoft.rendering.part import PartResult
 
 _SAME_FACE = 0.5
@@ -27,15 +20,11 @@ def joined_faces(parts: Sequence[PartResult], files: Sequence[Path]) -> Iterator
         parts: What is known of the parts in which they were found.
         files: The faces of each part's frames, as ``.npz``.
     """
-    ages: Counter[int] = Counter()
-    for part, numbers, file in zip(parts, joined_ids(parts), files, strict=True):
-        cuts = {event.frame for event in part.report.events if event.kind == "scene-cut"}
+    for numbers, file in zip(joined_ids(parts), files, strict=True):
         for frame in read_faces(file):
             for face in frame.faces:
                 face.id = numbers[face.id]
-                face.age_frames = ages[face.id]
-                ages[face.id] += 1
-            yield replace(frame, cut=frame.index in cuts)
+            yield frame
 
 
 def joined_ids(parts: Sequence[PartResult]) -> list[dict[int, int]]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from bgsoft import __version__
 from bgsoft.decode.base import PtsRange
-from bgsoft.errors import OutputError, VerificationError, translated
+from bgsoft.errors import OutputError, translated
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import write_whole, writing
 from bgsoft.rendering.part import Part, PartResult
@@ -115,13 +115,11 @@ class WorkFolder:
         """The faces of a part's frames."""
         return self.path / f"{number:05}-faces.npz"
 
-    def _manifest(self, number: int, *, searched: bool = False) -> Path:
-        return self.path / f"{number:05}{'-faces' if searched else ''}.json"
+    def _manifest(self, number: int) -> Path:
+        return self.path / f"{number:05}.json"
 
-    def finish(self, number: int, result: PartResult, *, searched: bool = False) -> None:
+    def finish(self, number: int, result: PartResult) -> None:
         """Note that a part is whole: all its videos are.
-
-        With ``searched``, that its faces are found (:meth:`faces`), and nothing more.
 
         Raises:
             OutputError: That cannot be written.
@@ -135,13 +133,11 @@ class WorkFolder:
             "irregular": result.irregular,
             "faces": result.faces,
         }
-        write_whole(
-            self._manifest(number, searched=searched), _WHAT, json.dumps(known, default=str)
-        )
+        write_whole(self._manifest(number), _WHAT, json.dumps(known, default=str))
 
-    def finished(self, number: int, *, searched: bool = False) -> PartResult | None:
+    def finished(self, number: int) -> PartResult | None:
         """What is known of a part; None where it is not whole."""
-        known = _read_json(self._manifest(number, searched=searched))
+        known = _read_json(self._manifest(number))
         if known is None:
             return None
         return PartResult(
@@ -154,24 +150,8 @@ class WorkFolder:
             faces=known["faces"],
         )
 
-    def searched(self, parts: int) -> tuple[list[PartResult], list[Path]]:
-        """What is known of parts whose faces were found, and their faces.
-
-        Raises:
-            VerificationError: One is gone.
-        """
-        found = []
-        for number in range(parts):
-            part = self.finished(number, searched=True)
-            if part is None:
-                raise VerificationError(
-                    f"the faces of part {number + 1} of {self._output} are gone"
-                )
-            found.append(part)
-        return found, [self.faces(number) for number in range(parts)]
-
     def count(self) -> int:
-        """How many parts are whole, or have had their faces found."""
+        """How many parts are whole."""
         with suppress(OSError):
             return sum(path.name[0].isdigit() for path in self.path.glob("*.json"))
         return 0
@@ -227,8 +207,9 @@ def _fingerprint(config: RenderConfig) -> str:
         read.append(Path(config.effect.background))
     stamps = [_stamp(path) for path in read]
     outputs = [path.suffix for path in config.videos]
-    model = resolve(config.segment.model).sha256
-    text = json.dumps([__version__, settings, stamps, outputs, model], default=str)
+    model = resolve(config.segment.model)
+    read_so = [model.sha256, dataclasses.asdict(model.spec)]  # its sidecar may have changed
+    text = json.dumps([__version__, settings, stamps, outputs, read_so], default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

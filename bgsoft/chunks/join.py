@@ -29,14 +29,10 @@ from bgsoft.media.probe import probe
 from bgsoft.media.source import open_input, read_packets
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.runner import check_pts
-from bgsoft.rendering.part import PartResult, finds_first
+from bgsoft.rendering.part import PartResult, UnfitError
 from bgsoft.rendering.session import open_target
 from bgsoft.report import AudioReport, Event, RenderReport
 from bgsoft.settings.config import RenderConfig
-
-
-class UnfitError(Exception):
-    """The parts are not those of one video; the message says why."""
 
 
 def join(
@@ -73,9 +69,6 @@ def join(
         if part is None:
             raise VerificationError(f"part {number + 1} of {config.output.name} is gone")
         parts.append(part)
-    searched: list[PartResult] = []
-    if finds_first(config):
-        searched, _ = folder.searched(len(parts))
     pts = check_parts(parts)
     events: list[Event] = []
 
@@ -101,7 +94,7 @@ def join(
             stack.enter_context(made_folders([config.face_data], lambda _text: None))
             data = stack.enter_context(open_joined_data(config))
             files = [folder.faces(number) for number in range(len(parts))]
-            for frame in joined_faces(searched or parts, files):
+            for frame in joined_faces(parts, files):
                 data.write(frame, frame.faces)
             data.finish()
         for file, _ in targets:
@@ -109,7 +102,7 @@ def join(
         if config.face_data is not None:
             data.publish()
     length = (min(parts[-1].packets[0][0]) - pts[0]) * info.time_base
-    report = joined_report(config, parts, reused, events, length, elapsed(), searched)
+    report = joined_report(config, parts, reused, events, length, elapsed())
     report = replace(report, audio=audio)
     if config.report is not None:
         report.write_json(config.report)
@@ -190,10 +183,10 @@ def _copy(
             packet.duration, packet.time_base = length, info.time_base
             packet.stream = stream
             muxer.write_video([packet])
+            if cancel.is_set():
+                raise RenderCancelledError("interrupted")
         if next(packets, None) is not None:
             raise UnfitError(f"{path.name} has packets too many")
-        if cancel.is_set():
-            raise RenderCancelledError("interrupted")
 
 
 def _delay(times: array[int]) -> int:

@@ -24,10 +24,7 @@ background held against noise          by the background's renewal, at the part'
 video behind people                    is told when the whole render's first frame is
 faces: where they are, tracks          by the renewal, from detections. Ids are joined by place in
                                        the frame before the part
-faces: main people, hidden ones,       from the faces of the whole video, which are found first
-what is missed of each                 (:mod:`bgsoft.chunks.faces`)
-bodies of main people whose face is    the lead; (not promised) where the face is out of sight for
-out of sight                           longer
+faces: main people, hidden ones        such a video is not divided
 encoder                                each part begins with a key frame
 scene cuts                             reset all of the above but the background's
 =====================================  =============================================================
@@ -36,6 +33,7 @@ scene cuts                             reset all of the above but the background
 from __future__ import annotations
 
 import math
+import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -46,15 +44,16 @@ from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.reader import NOT_SEEKABLE
 from bgsoft.decode.stream import wanted_pts
+from bgsoft.errors import RenderCancelledError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
 from bgsoft.media.splice import FORWARD_SECONDS
 from bgsoft.models.catalog import read_spec
 from bgsoft.pipeline.picture import BACKGROUND_RENEWAL, RENEWAL
 from bgsoft.rendering.backends import may_use_gpu
-from bgsoft.rendering.part import Part, finds_first
+from bgsoft.rendering.part import Part
 from bgsoft.segment.families import FAMILIES
-from bgsoft.settings.config import RenderConfig
+from bgsoft.settings.config import FaceMode, RenderConfig
 from bgsoft.workers import usable_cores
 
 _MOST_FRAMES, _MOST_FRAMES_ON_GPU = 24 * RENEWAL, 192 * RENEWAL
@@ -78,6 +77,8 @@ _DECODING_COST, _LEAD_COST = 0.15, 0.5
 one that is rendered."""
 _WORKER_BYTES, _WORKER_BYTES_ON_GPU, _WORKER_BYTES_PER_PIXEL = 350e6, 2.5e9, 100
 """Memory that a worker takes: 550 MB at 1080p. CUDA's libraries want more."""
+_BYTES_PER_MODEL_PIXEL = 2000
+"""The same for each pixel that a large model looks at: 2.1 GB for an IS-Net of 1024×1024."""
 _MEMORY_SHARE = 0.8
 
 
@@ -102,8 +103,11 @@ def workers_for(config: RenderConfig, info: VideoInfo) -> int:
         workers = min(workers, _WORKERS_PER_GPU * max(1, len(gpus_for(config))))
     pixels = info.format.width * info.format.height
     least = _WORKER_BYTES_ON_GPU if _on_gpu(config) else _WORKER_BYTES
-    room = _free_bytes() * _MEMORY_SHARE / (least + _WORKER_BYTES_PER_PIXEL * pixels)
-    return max(1, int(min(workers, room)))
+    least += _WORKER_BYTES_PER_PIXEL * pixels
+    spec = read_spec(config.segment.model)
+    if spec.large:
+        least += _BYTES_PER_MODEL_PIXEL * spec.width * spec.height
+    return max(1, int(min(workers, _free_bytes() * _MEMORY_SHARE / least)))
 
 
 def threads_for(config: RenderConfig, workers: int) -> int:
@@ -139,18 +143,15 @@ def reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
         return f"a file of kind {info.container} cannot be read from the middle"
     if info.start_pts is None:
         return "its frames carry no times"
+    if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
+        return f"--face {config.face.mode} decides who is who by all frames before"
     if lead_frames(config) is None:
         return f"--temporal {config.matte.temporal:g} reaches too far back"
     return None
 
 
 def pays(config: RenderConfig, info: VideoInfo, workers: int) -> bool:
-    """Whether a video should be divided that may be either way.
-
-    Not where that takes two passes: what those are worth has not been measured on many cores.
-    """
-    if finds_first(config):
-        return False
+    """Whether a video should be divided that may be either way."""
     count = info.estimated_frames or 0
     if config.duration_seconds is not None:
         count = min(count, round(config.duration_seconds * info.frame_rate))
@@ -174,8 +175,12 @@ def lead_frames(config: RenderConfig) -> int | None:
     return lead if lead <= _MOST_LEAD else None
 
 
-def read_frames(config: RenderConfig, info: VideoInfo) -> Frames | str:
-    """The frames of a render; or why the video cannot be divided."""
+def read_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) -> Frames | str:
+    """The frames of a render; or why the video cannot be divided.
+
+    Raises:
+        RenderCancelledError: ``cancel`` was set.
+    """
     settings = DecodeSettings(
         start_seconds=config.start_seconds, duration_seconds=config.duration_seconds
     )
@@ -186,6 +191,8 @@ def read_frames(config: RenderConfig, info: VideoInfo) -> Frames | str:
     pts, keys = array("q"), array("q")
     clock: int | None = None
     for packet in read_packets(info.path, info.stream_index):
+        if cancel.is_set():
+            raise RenderCancelledError("interrupted")
         if packet.dts is not None:
             if clock is not None and not 0 <= packet.dts - clock < leap:
                 return "its clock is restarted midway"

@@ -21,7 +21,6 @@ def joined_report(
     events: Sequence[Event],
     length: Fraction,
     wall_seconds: float,
-    searched: Sequence[PartResult] = (),
 ) -> RenderReport:
     """The report of a render whose parts were joined.
 
@@ -32,7 +31,6 @@ def joined_report(
         events: What was reported while they were joined.
         length: From the first part's first frame to the last part's, seconds.
         wall_seconds: How long this run took.
-        searched: Where faces were found first, what is known of that.
     """
     reports = [part.report for part in parts]
     first = reports[0]
@@ -49,10 +47,6 @@ def joined_report(
         name: replace(stage, ms_per_frame=mean(r.stages[name].ms_per_frame for r in reports))
         for name, stage in first.stages.items()
     }
-    if searched:
-        looks = mean(part.report.stages["face"].ms_per_frame for part in searched)
-        face = stages["face"]
-        stages["face"] = replace(face, ms_per_frame=face.ms_per_frame + looks)
     settings = {key: first.settings[key] for key in ("width", "height")}
     return replace(
         first,
@@ -70,7 +64,7 @@ def joined_report(
         h2d_bytes=mean(report.h2d_bytes for report in reports),
         d2h_bytes=mean(report.d2h_bytes for report in reports),
         faces=_joined_faces(parts),
-        events=_joined_events(searched, parts, events),
+        events=_joined_events(parts, events),
         peak_rss_bytes=max(report.peak_rss_bytes for report in reports),
         peak_vram_bytes=max(vram, default=None),
         parts=[
@@ -86,15 +80,13 @@ def joined_report(
     )
 
 
-def _joined_events(
-    searched: Sequence[PartResult], parts: Sequence[PartResult], last: Sequence[Event]
-) -> list[Event]:
+def _joined_events(parts: Sequence[PartResult], last: Sequence[Event]) -> list[Event]:
     """Each event once; what belongs to no frame is reported by every part."""
     damage = damage_text(
         sum(part.report.concealed_frames for part in parts),
         sum(part.corrupt_packets for part in parts),
     )
-    every = [event for part in (*searched, *parts) for event in part.report.events]
+    every = [event for part in parts for event in part.report.events]
     if damage is not None:
         every.append(Event(kind="repair", message=damage, stage="decode"))
     return list(dict.fromkeys([*every, *last]))

@@ -139,11 +139,12 @@ def batch(
     from contextlib import ExitStack
 
     from bgsoft.batch.find import find, read_list
-    from bgsoft.batch.job import Planner
+    from bgsoft.batch.job import Planner, shared_inputs
     from bgsoft.batch.run import Batch, agree
     from bgsoft.batch.state import STATE_NAME, State
     from bgsoft.batch.watch import FolderWatch
     from bgsoft.batch.workers import default_workers, read_gpus
+    from bgsoft.chunks.renders import Renders
     from bgsoft.cli.batch_view import make_batch_view
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.progress import read_progress
@@ -154,7 +155,8 @@ def batch(
     from bgsoft.jobs.driver import Driver, stall_limit
     from bgsoft.jobs.environment import worker_environment
     from bgsoft.jobs.pool import Pool
-    from bgsoft.jobs.ray import RayExecutor, check_address
+    from bgsoft.jobs.ray import RayExecutor
+    from bgsoft.jobs.ray_cluster import check_address
     from bgsoft.jobs.task import Executor
     from bgsoft.outputs import check_target, made_folders
     from bgsoft.rendering.backends import STAGES
@@ -220,22 +222,24 @@ def batch(
             if gpu_share is None and all(getattr(backends, stage) == "cpu" for stage in STAGES):
                 gpu_share = 0.0
             parts = planner.settings.chunks or 1
-            read = sources if watch else sorted({job.config.input.parent for job in left})
+            most = None if watch else len(left) * parts
             executor = RayExecutor(
                 ray,
                 folder=folder,
-                # The parts of one video are rendered on several nodes, and joined on another.
-                inputs=[Path(each) for each in read] if parts > 1 else None,
-                tasks=None if watch else len(left) * parts,
-                workers=jobs,
+                inputs=[
+                    *shared_inputs(planner.settings, left),
+                    *map(Path, sources if watch else ()),
+                ],
+                most=min(filter(None, (jobs, most)), default=None),
                 threads=backends.threads or None,
                 gpu_share=gpu_share,
                 notice=view.notice,
             )
         stall = stall_limit(backends.stall_seconds)
+        driver = Driver(executor, retries=retries, timeout_seconds=limit, stall_seconds=stall)
         summary = Batch(
             left,
-            Driver(executor, retries=retries, timeout_seconds=limit, stall_seconds=stall),
+            Renders(driver),
             state,
             folder,
             view=view,
@@ -254,6 +258,9 @@ def batch(
         if summary.full is not None:
             console.error(f"{one_line(summary.full)}; no more files were begun; {rest}")
             return ExitCode.OUTPUT
+        if summary.lost is not None:
+            console.error(f"{one_line(summary.lost)}; {rest}")
+            return ExitCode.UNAVAILABLE
         if summary.failed:
             console.error(f"{len(summary.failed)} of {total} files failed")
             return ExitCode.RENDER_FAILED

@@ -48,8 +48,8 @@ def list_() -> int:
     console = Console()
     for spec in catalog().values():
         state = "embedded" if spec.embedded else "pulled" if spec_path(spec).is_file() else "-"
-        size = f"{(spec.bytes or 0) / 1e6:.1f} MB"
-        console.out(f"{spec.name:<17} {state:<9} {size:>8}  {spec.licence:<11} {spec.description}")
+        size = f"{spec.bytes / 1e6:.1f} MB" if spec.bytes else "-"
+        console.out(f"{spec.name:<21} {state:<9} {size:>8}  {spec.licence:<11} {spec.description}")
     return 0
 
 
@@ -79,11 +79,11 @@ def pull(
 
     console = Console()
     spec = find_spec(name)
-    if spec.embedded or spec.url is None:
+    if spec.url is None or spec.checksum is None:
         console.err(f"{name} comes with bgsoft; there is nothing to pull")
         return 0
-    size = spec.bytes or 0
-    console.err(f"{name}: {size / 1e6:.1f} MB from {spec.source}, licence {spec.licence}")
+    size = f"{spec.bytes / 1e6:.1f} MB from " if spec.bytes else ""
+    console.err(f"{name}: {size}{spec.source}, licence {spec.licence}")
     if spec.licence not in _FREE_LICENCES and not yes:
         raise ConfigError(
             f"{name} is under {spec.licence}, which binds those who pass it on; "
@@ -100,7 +100,7 @@ def pull(
             console.err(f"  {quarter * 25} %")
 
     fetched = cache.pull(
-        spec.url, file, size_bytes=size, sha256=spec.sha256 or "", on_progress=show_quarters
+        spec.url, file, size_bytes=spec.bytes, checksum=spec.checksum, on_progress=show_quarters
     )
-    console.err(f"{'pulled' if fetched else 'already here'}, SHA-256 ok: {file}")
+    console.err(f"{'pulled' if fetched else 'already here'}, {spec.checksum.label} ok: {file}")
     return 0

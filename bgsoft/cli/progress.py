@@ -237,7 +237,8 @@ def progress_parts(progress: Progress) -> list[str]:
     if progress.total:
         share = min(1.0, progress.frames / progress.total)
         parts = [f"{share:4.0%}", f"{progress.frames}/{progress.total} frames"]
-    parts.append(f"{progress.fps:.1f} frames/s")
+    digits = 1 if progress.fps >= 1 or not progress.fps else 2
+    parts.append(f"{progress.fps:.{digits}f} frames/s")
     if progress.eta_seconds is not None:
         parts.append(f"{clock(progress.eta_seconds)} left")
     if progress.load:

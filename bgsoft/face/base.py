@@ -59,8 +59,6 @@ class RecordedFrame:
     pts: int
     time_seconds: float
     faces: list[Face]
-    cut: bool
-    """The frame begins a new scene."""
 
 
 def oval_points(face: Face) -> NDArray[np.float32]:

@@ -11,7 +11,6 @@ from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.networks import CpuFaceNetworks
-from bgsoft.face.recorded import RecordedFaces
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
 from bgsoft.hide.cpu import CpuHider
@@ -44,7 +43,6 @@ def create_host_faces(
     format: FrameFormat,
     on_event: Callable[[Event], None],
     data: FaceDataWriter | None,
-    recorded: RecordedFaces | None,
 ) -> FaceStep | None:
     """The face step for frames on the host; None where no faces are wanted.
 
@@ -53,14 +51,11 @@ def create_host_faces(
     """
     if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
-    finder: FaceFinder | RecordedFaces | None = recorded
-    if finder is None:
-        settings = finder_settings(config.face, writes_data=data is not None)
-        finder = FaceFinder(format, CpuFaceNetworks(format), settings)
+    settings = finder_settings(config.face, writes_data=data is not None)
     return FaceStep(
         config.face,
         format,
-        finder=finder,
+        finder=FaceFinder(format, CpuFaceNetworks(format), settings),
         editor=CpuMatteEditor(format),
         hider=CpuHider(HidePlan.of(config, format)),
         data=data,
@@ -77,7 +72,6 @@ def create_device_faces(
     make_network: Callable[[ResolvedModel, int], Network],
     on_event: Callable[[Event], None],
     data: FaceDataWriter | None,
-    recorded: RecordedFaces | None,
 ) -> FaceStep | None:
     """The face step for frames on a device, which is current; None where no faces are wanted.
 
@@ -90,7 +84,6 @@ def create_device_faces(
         make_network: Loads a model for a batch size, its arrays on the device.
         on_event: Told where people cannot be separated.
         data: Where faces are written; None: nowhere.
-        recorded: The video's faces, where they were found before.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -103,16 +96,13 @@ def create_device_faces(
     from bgsoft.hide.cuda import CudaHider
 
     on_cpu = backend == "cpu"
-    finder: FaceFinder | RecordedFaces | None = recorded
-    if finder is None:
-        # There a run takes as long as its looks one after another.
-        networks = CudaFaceNetworks(format, make_network, 1 if on_cpu else batch)
-        settings = finder_settings(config.face, writes_data=data is not None)
-        finder = FaceFinder(format, networks, settings)
+    # There a run takes as long as its looks one after another.
+    networks = CudaFaceNetworks(format, make_network, 1 if on_cpu else batch)
+    settings = finder_settings(config.face, writes_data=data is not None)
     return FaceStep(
         config.face,
         format,
-        finder=finder,
+        finder=FaceFinder(format, networks, settings),
         editor=CudaMatteEditor(format, device),
         hider=CudaHider(HidePlan.of(config, format)),
         data=data,

@@ -14,9 +14,10 @@ import os
 import tempfile
 from abc import abstractmethod
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import FileIO
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -135,7 +136,7 @@ def open_face_data(
         overwrite: Replace an existing file.
         others: Files that it must not be.
         exact: In a ``.npz`` file scores and boxes are float64, to be read again
-            (:mod:`bgsoft.face.recorded`).
+            (:func:`read_faces`).
 
     Raises:
         ConfigError: The name ends in something else.
@@ -286,3 +287,34 @@ class _NpzWriter(FaceDataWriter):
                 box=np.array(self._boxes[: count * 4], self._type).reshape(count, 4),
                 landmarks=landmarks,
             )
+
+
+def read_faces(path: Path) -> Iterator[RecordedFrame]:
+    """The frames of a ``.npz`` file of faces, landmarks read frame by frame.
+
+    How old their tracks are is not in it: ages are 0.
+    """
+    size = LANDMARKS * 3 * 4
+    with np.load(path) as known, known.zip.open("landmarks.npy") as landmarks:
+        np.lib.format.read_magic(landmarks)
+        np.lib.format.read_array_header_1_0(landmarks)
+        ids, scores = known["id"].tolist(), known["score"].tolist()
+        boxes, detected = known["box"].tolist(), known["detected"].tolist()
+        frames = zip(
+            *(known[name].tolist() for name in ("index", "pts", "time")),
+            pairwise(known["first"].tolist()),
+            strict=True,
+        )
+        for index, pts, seconds, (first, end) in frames:
+            faces = [
+                Face(
+                    id=ids[at],
+                    score=scores[at],
+                    box_xyxy=tuple(boxes[at]),
+                    landmarks=np.frombuffer(landmarks.read(size), "<f4").reshape(LANDMARKS, 3),
+                    detected=detected[at],
+                    age_frames=0,
+                )
+                for at in range(first, end)
+            ]
+            yield RecordedFrame(index=index, pts=pts, time_seconds=seconds, faces=faces)

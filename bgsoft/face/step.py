@@ -11,11 +11,10 @@ from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
-from bgsoft.face.base import Box, Face, RecordedFrame
+from bgsoft.face.base import Box, Face
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import MISSED_SHARE, CoverDrawer, Guard, MatteEditor, Plane8
-from bgsoft.face.recorded import RecordedFaces
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
 from bgsoft.hide.plan import Hider
@@ -53,8 +52,7 @@ class FaceStep(Closing):
     Args:
         config: What to do.
         format: Format of every frame.
-        finder: Closed with the step. Or the video's faces as they were found before: whatever
-            depends on earlier and later frames is then as in a render of the whole video.
+        finder: Closed with the step.
         editor: Closed with the step.
         hider: Hides faces where frames are.
         data: Where faces are written; None: nowhere.
@@ -68,7 +66,7 @@ class FaceStep(Closing):
         config: FaceConfig,
         format: FrameFormat,
         *,
-        finder: FaceFinder | RecordedFaces,
+        finder: FaceFinder,
         editor: MatteEditor,
         hider: Hider,
         data: FaceDataWriter | None = None,
@@ -79,9 +77,7 @@ class FaceStep(Closing):
         self.backend = backend
         self.device = device
         self._mode = config.mode
-        self._finder = None if isinstance(finder, RecordedFaces) else finder
-        self._recorded = finder if isinstance(finder, RecordedFaces) else None
-        self._is_first = True
+        self._finder = finder
         self._editor = editor
         self._hider = hider
         self._data = data
@@ -96,8 +92,8 @@ class FaceStep(Closing):
         self.kept_from: int | None = None
         """Frames with an earlier pts are not counted; None: all are."""
         self._hidden = HiddenFaces()
-        self._waiting: deque[tuple[Frame | None, FrameFaces]] = deque()
-        """Composited, but their faces are not hidden yet; None: of a frame that is only known."""
+        self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
+        """Composited, but their faces are not hidden yet."""
         self._journal = FaceJournal(measures=self._guards)
         self._reported = ""
         self._shared_at = 0.0
@@ -105,16 +101,11 @@ class FaceStep(Closing):
 
     def start(self) -> None:
         """Called once, in the thread that will process, before the first frame."""
-        if self._finder is not None:
-            self._finder.start()
+        self._finder.start()
 
     def reset(self) -> None:
-        """The next frame begins a new scene; of recorded faces it is known where that is."""
-        if self._finder is not None:
-            self._finder.reset()
-            self._begin_scene()
-
-    def _begin_scene(self) -> None:
+        """The next frame begins a new scene."""
+        self._finder.reset()
         self._guard.reset()
         if self._picker is not None:
             self._picker.reset()
@@ -122,8 +113,7 @@ class FaceStep(Closing):
 
     def renew(self) -> None:
         """See :meth:`bgsoft.face.finder.FaceFinder.renew`."""
-        if self._finder is not None:
-            self._finder.renew()
+        self._finder.renew()
 
     @property
     def edits_frame(self) -> bool:
@@ -152,47 +142,21 @@ class FaceStep(Closing):
         Raises:
             InferenceError: A model failed.
             OutputError: The face data cannot be written.
-            VerificationError: These are not the frames whose faces were recorded.
         """
-        if self._finder is not None:
-            found = self._finder.find(frames, grids)
-            return [self._note(*each) for each in zip(frames, found, strict=True)]
-        assert self._recorded is not None
-        if self._is_first:
-            self._is_first = False
-            for earlier in self._recorded.before(frames[0]):
-                self._recall(earlier)
-                if len(self._waiting) > self.held:
-                    self._hide_next()
-        return [self._take(frame, self._recorded.take(frame)) for frame in frames]
+        found = self._finder.find(frames, grids)
+        return [self._decide(*each) for each in zip(frames, found, strict=True)]
 
-    def _take(self, frame: Frame, recorded: RecordedFrame) -> FoundFaces:
-        if recorded.cut:
-            self._begin_scene()
-        return self._note(frame, recorded.faces)
-
-    def _recall(self, recorded: RecordedFrame) -> None:
-        """Take in the faces of a frame that is not rendered here."""
-        if recorded.cut:
-            self._begin_scene()
-        found = self._decide(recorded.faces, recorded.time_seconds)
-        if self.edits_frame:
-            self._wait(None, found, recorded.time_seconds)
-
-    def _note(self, frame: Frame, faces: list[Face]) -> FoundFaces:
+    def _decide(self, frame: Frame, faces: list[Face]) -> FoundFaces:
+        """Write the next frame's faces down, and say who is who."""
         is_kept = self._is_kept(frame)
         self._journal.add(faces, is_kept=is_kept)
         if self._data is not None and is_kept:
             self._data.write(frame, faces)
-        return self._decide(faces, frame.time_seconds)
-
-    def _decide(self, faces: list[Face], seconds: float) -> FoundFaces:
-        """Say who is who in the next frame."""
         cut, self._cut = self._cut, False
         main: set[int] = set()
         places: list[Face] = []
         if self._picker is not None:
-            main = self._picker.update(faces, seconds)
+            main = self._picker.update(faces, frame.time_seconds)
             places = self._picker.main
         covered: list[tuple[Face, float]] = []
         if self._guards:
@@ -269,40 +233,28 @@ class FaceStep(Closing):
             return list(frames)
         finished = []
         for frame, each in zip(frames, found, strict=True):
-            self._wait(frame, each, frame.time_seconds)
+            coming = FrameFaces(each.faces, each.main, frame.time_seconds, each.cut)
+            self._waiting.append((frame, coming))
             if len(self._waiting) > self.held:
-                finished += self._hide_next()
+                finished.append(self._hide_next())
         return finished
 
     def flush(self) -> list[Frame]:
         """Hide faces in the frames that are kept back, by what is known now; returns them."""
-        if self._recorded is not None:
-            for later in self._recorded.following(self.held):
-                self._recall(later)
-        finished = []
-        while self._waiting:
-            finished += self._hide_next()
-        return finished
+        return [self._hide_next() for _ in range(len(self._waiting))]
 
-    def _wait(self, frame: Frame | None, found: FoundFaces, seconds: float) -> None:
-        self._waiting.append((frame, FrameFaces(found.faces, found.main, seconds, found.cut)))
-
-    def _hide_next(self) -> list[Frame]:
-        """Go on by a frame; gives it, if it is more than known."""
+    def _hide_next(self) -> Frame:
         frame, faces = self._waiting.popleft()
         ahead = [coming for _, coming in islice(self._waiting, LOOK_AHEAD)]
         ellipses = self._hidden.update(faces, ahead)
-        if frame is None:
-            return []
         if ellipses:
             self._hider.apply(frame, ellipses)
-        return [frame]
+        return frame
 
     def close(self) -> None:
         """Free the models; safe to call twice."""
         self._editor.close()
-        if self._finder is not None:
-            self._finder.close()
+        self._finder.close()
 
 
 class FaceJournal:

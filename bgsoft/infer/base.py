@@ -34,12 +34,19 @@ class Wiring:
     loops: Mapping[str, str] = field(default_factory=dict)
     """Output → the input that takes it in the next run."""
 
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The outputs that a run is asked for; empty: all of them."""
+        return () if self.loops else self.outputs
+
 
 class Network(Protocol):
     """One ONNX model, loaded, with fixed input and output buffers on one device."""
 
     provider: str
     """The execution provider that really runs, read back from the session."""
+    mixed: str = ""
+    """Where other providers run a part of the model: which, for people. Empty: one runs it all."""
     inputs: dict[str, Array]
     """Input buffers by name: write them, then call :meth:`run`."""
     outputs: dict[str, Array]
@@ -75,6 +82,7 @@ class WrappedNetwork(Network):
 
     def __init__(self, network: Network) -> None:
         self.provider = network.provider
+        self.mixed = network.mixed
         self._network = network
 
     def states(self) -> States:

@@ -1,9 +1,9 @@
-"""ONNX Runtime on the CPU, with its inputs and outputs bound to fixed NumPy arrays."""
+"""ONNX Runtime for what lies in host memory: on the CPU, or on several providers at once."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,75 @@ require_runtime()
 import onnxruntime as ort  # noqa: E402 - a damaged one can be imported, but is empty
 
 
-class CpuNetwork(Network):
-    """One model on the CPU provider.
+class HostNetwork(Network):
+    """A session with its inputs and outputs in fixed NumPy arrays, whatever it runs on.
+
+    Args:
+        session: An ``onnxruntime.InferenceSession``.
+        path: Its file, for messages.
+        shapes: Shape of every input, by name, with nothing left dynamic.
+        outputs: The outputs that are wanted; empty: all.
+
+    Raises:
+        ModelError: The model has other inputs or outputs, or does not run.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        path: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        outputs: Sequence[str] = (),
+    ) -> None:
+        self._session = session
+        self.inputs: dict[str, NDArray[Any]] = {}
+        self.outputs: dict[str, NDArray[Any]] = {}
+        known = {node.name: node for node in session.get_inputs()}
+        for name, shape in shapes.items():
+            if name not in known:
+                raise ModelError(
+                    f"{path.name} has no input {name!r}, only {', '.join(known)}", path=path
+                )
+            self.inputs[name] = np.zeros(shape, _dtype(known[name].type, path))
+        missing = known.keys() - shapes.keys()
+        if missing:
+            raise ModelError(f"{path.name} also needs the input {min(missing)!r}", path=path)
+        self._allocate_outputs(path, wanted_outputs(session, path, outputs))
+
+    def _allocate_outputs(self, path: Path, nodes: Sequence[Any]) -> None:
+        """Make what the outputs are written to; where their shapes are free, one run tells."""
+        if all(isinstance(axis, int) for node in nodes for axis in node.shape):
+            for node in nodes:
+                self.outputs[node.name] = np.zeros(node.shape, _dtype(node.type, path))
+            return
+        names = [node.name for node in nodes]
+        try:
+            first = self._session.run(names, dict(self.inputs))
+        except Exception as exc:
+            raise ModelError(f"{path.name} does not run: {exc}", path=path) from exc
+        for name, array in zip(names, first, strict=True):
+            self.outputs[name] = np.ascontiguousarray(array)
+
+    def run(self) -> None:
+        try:
+            made = self._session.run(list(self.outputs), dict(self.inputs))
+        except Exception as exc:
+            raise InferenceError(f"the model failed: {exc}", stage="segment") from exc
+        for array, value in zip(self.outputs.values(), made, strict=True):
+            array[...] = value
+
+    def close(self) -> None:
+        self._session = None
+
+
+class CpuNetwork(HostNetwork):
+    """One model on the CPU provider, its arrays bound, so that nothing is copied.
 
     Args:
         path: ONNX file.
         shapes: Shape of every input, by name, with nothing left dynamic.
         constants: Further inputs, of one number that never changes.
+        outputs: The outputs that are wanted; empty: all.
         threads: Threads inside one run. The pipeline keeps all cores busy already, so one is best
             unless nothing else runs.
 
@@ -42,6 +104,7 @@ class CpuNetwork(Network):
         shapes: Mapping[str, tuple[int, ...]],
         *,
         constants: Mapping[str, float] | None = None,
+        outputs: Sequence[str] = (),
         threads: int = 1,
     ) -> None:
         options = ort.SessionOptions()
@@ -55,20 +118,7 @@ class CpuNetwork(Network):
             session = ort.InferenceSession(source, sess_options=options, providers=[self.provider])
         except Exception as exc:  # ONNX Runtime raises types that it does not export
             raise ModelError(f"cannot load the model {path.name}: {exc}", path=path) from exc
-        self._session: Any = session
-        self.inputs: dict[str, NDArray[Any]] = {}
-        self.outputs: dict[str, NDArray[Any]] = {}
-        known = {node.name: node for node in session.get_inputs()}
-        for name, shape in shapes.items():
-            if name not in known:
-                raise ModelError(
-                    f"{path.name} has no input {name!r}, only {', '.join(known)}", path=path
-                )
-            self.inputs[name] = np.zeros(shape, _dtype(known[name].type, path))
-        missing = known.keys() - shapes.keys()
-        if missing:
-            raise ModelError(f"{path.name} also needs the input {min(missing)!r}", path=path)
-        self._allocate_outputs(path)
+        super().__init__(session, path, shapes, outputs)
         self._bind()
 
     def sharing(self) -> CpuNetwork:
@@ -87,21 +137,6 @@ class CpuNetwork(Network):
         for name, array in self.outputs.items():
             self._binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
 
-    def _allocate_outputs(self, path: Path) -> None:
-        """Make what the outputs are written to; where their shapes are free, one run tells."""
-        nodes = self._session.get_outputs()
-        if all(isinstance(axis, int) for node in nodes for axis in node.shape):
-            for node in nodes:
-                self.outputs[node.name] = np.zeros(node.shape, _dtype(node.type, path))
-            return
-        names = [node.name for node in nodes]
-        try:
-            first = self._session.run(names, dict(self.inputs))
-        except Exception as exc:
-            raise ModelError(f"{path.name} does not run: {exc}", path=path) from exc
-        for name, array in zip(names, first, strict=True):
-            self.outputs[name] = np.ascontiguousarray(array)
-
     def run(self) -> None:
         try:
             self._session.run_with_iobinding(self._binding)
@@ -110,7 +145,18 @@ class CpuNetwork(Network):
 
     def close(self) -> None:
         self._binding = None
-        self._session = None
+        super().close()
+
+
+def wanted_outputs(session: Any, path: Path, names: Sequence[str]) -> list[Any]:
+    """ONNX Runtime's descriptions of some outputs, or of all; raises ModelError where one lacks."""
+    nodes = {node.name: node for node in session.get_outputs()}
+    missing = [name for name in names if name not in nodes]
+    if missing:
+        raise ModelError(
+            f"{path.name} has no output {missing[0]!r}, only {', '.join(nodes)}", path=path
+        )
+    return [nodes[name] for name in names or nodes]
 
 
 def _dtype(onnx_type: str, path: Path) -> type[np.generic]:

@@ -9,25 +9,31 @@ on different devices at little cost: two wrappers carry them across PCIe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import cupy
+import numpy as np
 import onnxruntime as ort
 
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.errors import InferenceError, ModelError
 from bgsoft.infer.base import TENSOR_DTYPES, Network, States, WrappedNetwork
+from bgsoft.infer.cpu import HostNetwork, wanted_outputs
 from bgsoft.infer.providers import PROVIDERS, provider_options
-from bgsoft.infer.sessions import open_session
+from bgsoft.infer.sessions import open_session, placement
 from bgsoft.settings.config import Precision
 from bgsoft.startup import span
 
 
 class GpuNetwork(Network):
-    """One model on one GPU provider.
+    """One model that runs wholly on one GPU provider.
+
+    Nothing of it may run elsewhere: what others would have to wait for has not been made yet when
+    a run returns. ONNX Runtime makes sure of that where it is loaded with ``graphs``; a model that
+    was refused so must not be loaded without.
 
     Args:
         path: ONNX file.
@@ -44,9 +50,11 @@ class GpuNetwork(Network):
             None: the batch of ``shapes``.
         source: What is loaded instead of the file, if it was changed; ``sha256`` is to tell them
             apart.
-        output_shapes: By name, of outputs whose shapes the file leaves free beyond the batch.
+        outputs: The outputs that are wanted; empty: all.
+        output_shapes: Tells them by name; asked where the file leaves some free beyond the batch.
 
     Raises:
+        MixedModelError: Others would have to run a part of it.
         BackendUnavailableError: The provider does not run here; the message is the reason.
         ModelError: The file is no model that ONNX Runtime can load.
     """
@@ -65,7 +73,8 @@ class GpuNetwork(Network):
         graphs: bool = True,
         largest_batch: int | None = None,
         source: bytes | None = None,
-        output_shapes: Mapping[str, tuple[int, ...]] | None = None,
+        outputs: Sequence[str] = (),
+        output_shapes: Callable[[], Mapping[str, tuple[int, ...]]] = dict,
     ) -> None:
         self.provider = PROVIDERS[backend]
         self._stream = stream  # the session has only its address
@@ -97,7 +106,7 @@ class GpuNetwork(Network):
         self._options.add_run_config_entry("gpu_graph_id", "0")
         self._binding = self._session.io_binding()
         with device.use(stream):
-            self._bind(path, shapes, device.number, output_shapes or {})
+            self._bind(path, shapes, device.number, outputs, output_shapes)
         if graphs and backend == "cuda":
             self._prepare()
 
@@ -116,7 +125,8 @@ class GpuNetwork(Network):
         path: Path,
         shapes: Mapping[str, tuple[int, ...]],
         gpu: int,
-        output_shapes: Mapping[str, tuple[int, ...]],
+        outputs: Sequence[str],
+        output_shapes: Callable[[], Mapping[str, tuple[int, ...]]],
     ) -> None:
         known = {node.name: node for node in self._session.get_inputs()}
         if known.keys() != shapes.keys():
@@ -128,11 +138,13 @@ class GpuNetwork(Network):
             array = self.inputs[name] = cupy.zeros(shape, dtype)
             self._binding.bind_input(name, "cuda", gpu, dtype, shape, array.data.ptr)
         batch = next(iter(shapes.values()))[0]
-        for node in self._session.get_outputs():
-            made: tuple[int | None, ...] = output_shapes.get(node.name) or tuple(
+        for node in wanted_outputs(self._session, path, outputs):
+            made: tuple[int | None, ...] = tuple(
                 axis if isinstance(axis, int) else batch if position == 0 else None
                 for position, axis in enumerate(node.shape)
             )
+            if None in made:
+                made = output_shapes().get(node.name, made)
             if None in made or node.type not in TENSOR_DTYPES:
                 raise ModelError(
                     f"{path.name}: output {node.name} is {node.type} of {node.shape}, which "
@@ -152,6 +164,78 @@ class GpuNetwork(Network):
     def close(self) -> None:
         self._binding = None
         self._session = None
+
+
+class MixedNetwork(HostNetwork):
+    """One model that several providers share: with the runtime's own streams, and waits.
+
+    What is put on a stream of ours, or returns before it is done, is read too early then: the
+    process crashes, or masks are torn. Its arrays are on the host.
+
+    Args:
+        path: ONNX file.
+        shapes: Shape of every input, by name, with nothing left dynamic.
+        backend: The provider that takes what it can: ``tensorrt`` or ``cuda``.
+        device: The GPU.
+        outputs: The outputs that are wanted; empty: all.
+        precision: See :class:`GpuNetwork`; the same for the others.
+        sha256: Of the file.
+        tell: For notices.
+        largest_batch: What an engine is built for.
+        source: What is loaded instead of the file.
+
+    Raises:
+        BackendUnavailableError: The provider does not run here; the message is the reason.
+        ModelError: The file is no model that ONNX Runtime can load.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        *,
+        backend: str,
+        device: CudaDevice,
+        outputs: Sequence[str] = (),
+        precision: Precision = Precision.FP32,
+        sha256: str = "",
+        tell: Callable[[str], None] = lambda _text: None,
+        largest_batch: int | None = None,
+        source: bytes | None = None,
+    ) -> None:
+        settings = provider_options(
+            backend,
+            gpu=device.number,
+            stream=None,
+            shapes=shapes,
+            precision=precision,
+            largest_batch=largest_batch,
+        )
+        session = open_session(
+            path,
+            backend,
+            settings,
+            sha256=sha256,
+            gpu_name=device.name,
+            compute_capability=cupy.cuda.Device(device.number).compute_capability,
+            tell=tell,
+            source=source,
+        )
+        self.provider = PROVIDERS[backend]
+        self.mixed = f"{path.name} is slow on {backend}: {placement(session, backend)}"
+        super().__init__(session, path, shapes, outputs)
+
+
+def for_host(network: Network, device: CudaDevice, stream: Any) -> Network:
+    """A network on the GPU, its arrays on the host."""
+    on_host = all(isinstance(array, np.ndarray) for array in network.inputs.values())
+    return network if on_host else HostFedNetwork(network, device, stream)
+
+
+def for_device(network: Network, device: CudaDevice, stream: Any) -> Network:
+    """A network on the GPU, its arrays on the device."""
+    on_host = any(isinstance(array, np.ndarray) for array in network.inputs.values())
+    return DeviceFedNetwork(network, device, stream) if on_host else network
 
 
 class HostFedNetwork(WrappedNetwork):

@@ -16,11 +16,11 @@ _FAULTS = (InferenceError, MemoryError)
 
 
 class LanesDriver(Driver):
-    """Runs the frames of a batch side by side on the CPU; what fails there has failed.
+    """Runs frames side by side on the CPU; what fails there has failed.
 
     Args:
-        networks: One for each frame of a batch.
-        workers: What runs them.
+        networks: As many as run side by side.
+        workers: What runs them; a lane a network, or more.
     """
 
     def __init__(self, networks: Sequence[Network], workers: Workers) -> None:
@@ -35,17 +35,19 @@ class LanesDriver(Driver):
         self._networks[0].run()
 
     def run(self, frames: Sequence[Frame], write: Step, read: Step) -> None:
-        self._workers.map(partial(self._run, write, read), frames)
+        for start in range(0, len(frames), len(self._networks)):
+            some = frames[start : start + len(self._networks)]
+            self._workers.map(partial(self._run, write, read, start), some)
 
-    def _run(self, write: Step, read: Step, lane: int, frame: Frame) -> None:
-        network = self._networks[lane]
-        write(network, lane, lane + 1)
+    def _run(self, write: Step, read: Step, start: int, lane: int, frame: Frame) -> None:
+        network, index = self._networks[lane], start + lane
+        write(network, index, index + 1)
         try:
             network.run()
         except InferenceError as exc:
             exc.pts = frame.pts
             raise
-        read(network, lane, lane + 1)
+        read(network, index, index + 1)
 
     def reset(self) -> None:
         for network in self._networks:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import time
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bgsoft.errors import BackendUnavailableError, ModelError
+from bgsoft.errors import BackendUnavailableError, InferenceError, MixedModelError, ModelError
 from bgsoft.infer.baking import bake
 from bgsoft.infer.base import Network, States, Wiring, WrappedNetwork
 from bgsoft.infer.cpu import CpuNetwork
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 
+_left: dict[Hashable, str] = {}
+"""What was left to another backend, with the reason, so that it is found out once a process."""
+
 _FRESH_STATE = (1, 1, 1, 1)
 """What recurrent networks take on their first frame; it stands for zeros of the full shape."""
 
@@ -31,8 +36,10 @@ class NetworkLoader:
     Args:
         model: The model.
         precision: Of what runs on a GPU.
-        tell: Called with a notice before a TensorRT engine is built, which takes about a minute.
+        tell: Called with notices: that a TensorRT engine is built, which takes about a minute; that
+            a GPU leaves a part of the model to the CPU.
         cores: Cores that one run on the CPU may use, where nothing else runs beside it.
+        instead: Backends that may be taken in place of one that several providers would share.
     """
 
     def __init__(
@@ -41,15 +48,19 @@ class NetworkLoader:
         precision: Precision = Precision.FP32,
         tell: Callable[[str], None] = lambda _text: None,
         cores: int | None = None,
+        instead: tuple[str, ...] = (),
     ) -> None:
         self.model = model
         self.cores = cores or usable_cores()
         self._precision = precision
         self._tell = tell
+        self._instead = instead
+        self._mixed: set[str] = set()
+        """Backends that share this model with others."""
 
     def beside(self, model: ResolvedModel) -> NetworkLoader:
         """A loader of another model that is to run with this one."""
-        return NetworkLoader(model, self._precision, self._tell, self.cores)
+        return NetworkLoader(model, self._precision, self._tell, self.cores, self._instead)
 
     def check(self, backend: str) -> None:
         """Raise BackendUnavailableError where a backend has no such precision of this model."""
@@ -67,7 +78,13 @@ class NetworkLoader:
             ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
         """
         shapes, _ = self._shapes(wiring)
-        first = CpuNetwork(self.model.path, shapes, constants=wiring.constants, threads=threads)
+        first = CpuNetwork(
+            self.model.path,
+            shapes,
+            constants=wiring.constants,
+            outputs=wiring.asked,
+            threads=threads,
+        )
         networks: list[Network] = [first, *(first.sharing() for _ in range(1, lanes))]
         if wiring.loops:
             return [LoopingNetwork(network, wiring) for network in networks]
@@ -94,46 +111,94 @@ class NetworkLoader:
             largest_batch: See :class:`bgsoft.infer.cuda.GpuNetwork`.
 
         Raises:
-            BackendUnavailableError: The provider does not run here, or has no such precision.
+            BackendUnavailableError: The provider does not run here or has no such precision, or it
+                would share the model with others and one of ``instead`` serves as well.
             ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
         """
-        from bgsoft.infer.cuda import GpuNetwork
-
         chosen = self.model.for_provider(backend, self._precision)
-        shapes, outputs = self._shapes(wiring)
-        sha256 = chosen.sha256
-        source = None
+        shapes, measured = self._shapes(wiring)
+        sha256, source = chosen.sha256, None
         if wiring.constants:
             source = bake(chosen.path, shapes, wiring.constants)
             sha256 += f" {dict(wiring.constants)}"
+        place = (backend, device.number, stream.ptr, self._precision, graphs, largest_batch)
+        key = (sha256, str(shapes), str(wiring), *place, self._instead)
+        common = {
+            "backend": backend,
+            "device": device,
+            "outputs": wiring.asked,
+            "precision": self._precision,
+            "sha256": sha256,
+            "tell": self._tell,
+            "largest_batch": largest_batch,
+            "source": source,
+        }
+        alone = {"stream": stream, "graphs": graphs}
+        alone["output_shapes"] = lambda: measured or self._measured(wiring)
 
-        load = partial(
-            GpuNetwork,
-            chosen.path,
-            shapes,
-            backend=backend,
-            device=device,
-            stream=stream,
-            precision=self._precision,
-            sha256=sha256,
-            tell=self._tell,
-            largest_batch=largest_batch,
-            source=source,
-            output_shapes=outputs,
-        )
-
-        def load_looping() -> Network:
-            try:
-                network: Network = load(graphs=graphs)
-            except BackendUnavailableError as exc:
-                # ONNX Runtime's words where a part of a model has to run on the host.
-                if not graphs or "graph capture" not in exc.message:
-                    raise
-                network = load(graphs=False)
+        def load() -> Network:
+            network = self._load_on_gpu(chosen.path, shapes, common, alone)
+            if network.mixed and backend not in self._mixed:
+                self._leave_to_others(network, backend, wiring, key)
             return LoopingNetwork(network, wiring) if wiring.loops else network
 
-        place = (backend, device.number, stream.ptr, self._precision, graphs, largest_batch)
-        return loaded((sha256, *map(str, (shapes, wiring)), *place), load_looping)
+        if key in _left:
+            raise BackendUnavailableError(_left[key], stage="infer")
+        network = loaded(key, load)
+        if network.mixed and backend not in self._mixed:
+            self._mixed.add(backend)
+            self._tell(network.mixed)
+        return network
+
+    def _load_on_gpu(
+        self,
+        path: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        common: Mapping[str, Any],
+        alone: Mapping[str, Any],
+    ) -> Network:
+        """Load a model for one provider, with ``alone`` as well, or else for several."""
+        from bgsoft.infer.cuda import GpuNetwork, MixedNetwork
+
+        if common["backend"] not in self._mixed:
+            with suppress(MixedModelError):
+                return GpuNetwork(path, shapes, **common, **alone)
+        return MixedNetwork(path, shapes, **common)
+
+    def _leave_to_others(
+        self, network: Network, backend: str, wiring: Wiring, key: Hashable
+    ) -> None:
+        """Refuse a model that several providers share, where another backend serves as well.
+
+        That is CUDA in place of TensorRT, and the CPU where it is as fast by one run of each.
+
+        Raises:
+            BackendUnavailableError: Another does; the message is the reason.
+        """
+        if backend == "tensorrt" and "cuda" in self._instead:
+            reason = network.mixed
+        elif "cpu" in self._instead:
+            reason = self._slower_than_cpu(network, wiring)
+        else:
+            return
+        if reason:
+            network.close()
+            _left[key] = reason
+            raise BackendUnavailableError(reason, stage="infer")
+
+    def _slower_than_cpu(self, network: Network, wiring: Wiring) -> str:
+        """Why the CPU is the better choice, by one run of each; empty where it is not."""
+        try:
+            seconds = _seconds_a_frame(network)
+        except InferenceError as exc:
+            return f"{network.mixed}; {exc.message}"
+        (twin,) = self.on_cpu(wiring, threads=self.cores)
+        on_cpu = _seconds_a_frame(twin)
+        twin.close()
+        if on_cpu > seconds:
+            return ""
+        times = f"{on_cpu * 1000:.0f} ms a frame, {seconds * 1000:.0f} ms there"
+        return f"{network.mixed}; the CPU alone takes {times}"
 
     def _shapes(
         self, wiring: Wiring
@@ -144,15 +209,7 @@ class NetworkLoader:
         """
         if not wiring.loops:
             return dict(wiring.inputs), {}
-        fresh = dict.fromkeys(wiring.loops.values(), _FRESH_STATE)
-        network = CpuNetwork(
-            self.model.path,
-            {**wiring.inputs, **fresh},
-            constants=wiring.constants,
-            threads=self.cores,
-        )
-        outputs = {name: array.shape for name, array in network.outputs.items()}
-        network.close()
+        outputs = self._measured(wiring)
         missing = wiring.loops.keys() - outputs.keys()
         if missing:
             raise ModelError(
@@ -162,6 +219,28 @@ class NetworkLoader:
             )
         states = {into: outputs[made] for made, into in wiring.loops.items()}
         return {**wiring.inputs, **states}, outputs
+
+    def _measured(self, wiring: Wiring) -> dict[str, tuple[int, ...]]:
+        """The shapes of all outputs, by a run on the CPU, from zeros and fresh states."""
+        fresh = dict.fromkeys(wiring.loops.values(), _FRESH_STATE)
+        network = CpuNetwork(
+            self.model.path,
+            {**wiring.inputs, **fresh},
+            constants=wiring.constants,
+            threads=self.cores,
+        )
+        outputs = {name: array.shape for name, array in network.outputs.items()}
+        network.close()
+        return outputs
+
+
+def _seconds_a_frame(network: Network) -> float:
+    """How long a second run takes; the first one also sets up what lasts."""
+    network.run()
+    started = time.perf_counter()
+    network.run()
+    frames = next(iter(network.inputs.values())).shape[0]
+    return (time.perf_counter() - started) / int(frames)
 
 
 class LoopingNetwork(WrappedNetwork):

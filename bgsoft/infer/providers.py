@@ -175,7 +175,7 @@ def provider_options(
     backend: str,
     *,
     gpu: int,
-    stream: int,
+    stream: int | None,
     shapes: Mapping[str, tuple[int, ...]],
     precision: Precision,
     graphs: bool = True,
@@ -186,13 +186,18 @@ def provider_options(
     Args:
         backend: ``tensorrt`` or ``cuda``.
         gpu: CUDA device number.
-        stream: Handle of the stream that all work is put on.
+        stream: Handle of the stream that all work is put on; None: the provider has its own, as a
+            model needs that runs on several, and replays no graph.
         shapes: Input shapes by name, the batch first.
         precision: fp16 lets TensorRT use half precision; CUDA runs what the file holds.
         graphs: As for :class:`bgsoft.infer.cuda.GpuNetwork`.
         largest_batch: The same; engines are built best for it, too.
     """
-    options = {"device_id": str(gpu), "user_compute_stream": str(stream)}
+    options = {"device_id": str(gpu)}
+    if stream is None:
+        graphs = False
+    else:
+        options["user_compute_stream"] = str(stream)
     if backend == "cuda":
         return options | {
             "enable_cuda_graph": str(int(graphs)),

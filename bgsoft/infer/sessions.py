@@ -9,6 +9,7 @@ import hashlib
 import json
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 import onnxruntime as ort
 
 from bgsoft.cuda.driver import driver_problem
-from bgsoft.errors import BackendUnavailableError
+from bgsoft.errors import BackendUnavailableError, MixedModelError
 from bgsoft.infer.providers import (
     PROVIDERS,
     loader_problem,
@@ -37,8 +38,14 @@ _TINY_MODEL = (
 )
 """An ONNX file: y = Relu(x), both float32 of shape (1,), opset 17."""
 
+_MOST_KINDS = 3
+"""Operators named of those that a backend lacks."""
+
 _VOLATILE = frozenset({"user_compute_stream", "device_id", "trt_cuda_graph_enable"})
 """Options that the same engine serves."""
+
+RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
+"""Has ONNX Runtime keep which provider takes which node; it is small beside a session."""
 
 _building = threading.Lock()
 """One engine's timings would disturb another's."""
@@ -71,6 +78,8 @@ def open_session(
         An ``onnxruntime.InferenceSession``.
 
     Raises:
+        MixedModelError: A CUDA graph was asked for, and others would have to run a part of the
+            model.
         BackendUnavailableError: The provider does not run here; the message is the reason, in its
             own words.
     """
@@ -91,7 +100,8 @@ def open_session(
         compute_capability=compute_capability,
     )
     # What TensorRT cannot take runs on CUDA, on the same stream.
-    shared = {name: options[name] for name in ("device_id", "user_compute_stream")}
+    common = ("device_id", "user_compute_stream")
+    shared = {name: options[name] for name in common if name in options}
 
     def load(cache: dict[str, str]) -> Any:
         wanted = (PROVIDERS["tensorrt"], {**options, **cache})
@@ -119,6 +129,7 @@ def open_provider(gpu: int) -> None:
 def _session(path: Path, model: str | bytes, provider: str, providers: list[Any]) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    options.add_session_config_entry(RECORD_PLACEMENT, "1")
     try:
         # Its Python would print an error that hides the reason, and take the next provider.
         session = ort.InferenceSession(
@@ -126,14 +137,31 @@ def _session(path: Path, model: str | bytes, provider: str, providers: list[Any]
         )
     except Exception as exc:  # ONNX Runtime raises types that it does not export
         reason = loader_problem(provider) or " ".join(str(exc).split())
-        raise BackendUnavailableError(
-            f"{provider} does not load {path.name}: {reason}", stage="infer"
-        ) from exc
+        # A graph can be captured of what runs on one provider, without copies to the host: ONNX
+        # Runtime makes sure of that before it allows one, and says so in these words.
+        kind = MixedModelError if "graph capture" in reason else BackendUnavailableError
+        raise kind(f"{provider} does not load {path.name}: {reason}", stage="infer") from exc
     # ONNX Runtime drops a provider that does not start without raising anything.
     if provider not in session.get_providers():
         reason = loader_problem(provider) or "ONNX Runtime does not say why"
         raise BackendUnavailableError(f"{provider} does not start: {reason}", stage="infer")
     return session
+
+
+def placement(session: Any, backend: str) -> str:
+    """Which part of a model others than a backend run, for people.
+
+    ONNX Runtime tells it of what is left of the model after its first simplifications.
+    """
+    subgraphs = session.get_provider_graph_assignment_info()
+    nodes = [(part.ep_name, node.op_type) for part in subgraphs for node in part.get_nodes()]
+    other = [(provider, kind) for provider, kind in nodes if provider != PROVIDERS[backend]]
+    if not other:
+        return "no node runs elsewhere, but it has branches or loops, which the host decides"
+    places = sorted({provider.removesuffix("ExecutionProvider") for provider, _ in other})
+    kinds = Counter(kind for _, kind in other).most_common(_MOST_KINDS)
+    what = ", ".join(kind for kind, _ in kinds)
+    return f"{len(other)} of {len(nodes)} nodes run on {' and '.join(places)} ({what})"
 
 
 def engine_key(
@@ -180,6 +208,8 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
             if folder.exists():
                 try:
                     return load(_options(folder))
+                except MixedModelError:
+                    raise  # it is not the engines' fault
                 except BackendUnavailableError as exc:
                     tell(f"the kept TensorRT engine does not load; building it anew: {exc.message}")
                 shutil.rmtree(folder)
@@ -193,10 +223,18 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
                 "building it for this run alone, about a minute"
             )
             return load({})
-        session = load(_options(building))
-        with suppress(OSError):
-            building.rename(folder)
+        try:
+            session = load(_options(building))
+        except MixedModelError:
+            _keep(building, folder)  # the engines of its parts serve all the same
+            raise
+        _keep(building, folder)
         return session
+
+
+def _keep(building: Path, folder: Path) -> None:
+    with suppress(OSError):
+        building.rename(folder)
 
 
 def _options(folder: Path) -> dict[str, str]:

@@ -1,25 +1,16 @@
-"""Runs tasks on an executor: with their followups, retries and time limits."""
+"""Runs tasks on an executor, with retries and time limits."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count
 
 from bgsoft.closing import Closing
 from bgsoft.errors import StallError, WorkerDiedError
-from bgsoft.jobs.task import (
-    Executor,
-    Finished,
-    Followup,
-    LastTask,
-    Retrying,
-    Started,
-    Task,
-    Told,
-    Update,
-)
+from bgsoft.jobs.task import Executor, Finished, Retrying, Started, Task, Told, Update
 from bgsoft.report import Progress
 
 STALL_SECONDS = 900.0
@@ -32,34 +23,25 @@ _WORTH_ANOTHER_TRY = (WorkerDiedError, StallError, MemoryError)
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """A task, or one that another has led to."""
+    """Tasks that were submitted together."""
 
-    task: Task
-    root: int
-    tries_left: int
-    group: _Group | None = None
-    part: int | None = None
-    news_at: float = 0.0
-    frames: int = -1
-
-
-@dataclass(eq=False, slots=True)
-class _Group:
-    """The tasks of a followup."""
-
-    owner: _Job
-    last: LastTask
+    id: int
     results: list[object]
     missing: int
+    started_at: float | None = None
 
 
 @dataclass(eq=False, slots=True)
-class _Root:
-    """What the caller submitted."""
+class _Run:
+    """One of them, on its way to a result."""
 
-    started_at: float | None = None
-    running: set[int] = field(default_factory=set)
-    """Ids that the executor gave."""
+    task: Task
+    job: _Job
+    part: int
+    tries_left: int
+    news_at: float | None = None
+    """None: it has not begun; on a cluster others may be at work."""
+    frames: int = -1
 
 
 def stall_limit(render_seconds: float | None) -> float | None:
@@ -71,14 +53,14 @@ def stall_limit(render_seconds: float | None) -> float | None:
 
 
 class Driver(Closing):
-    """Runs tasks, and all that they lead to, on an executor. Used from one thread.
+    """Runs tasks on an executor. Used from one thread.
 
     Args:
         executor: Where they run; closed with the driver.
         retries: How often a task is tried again after its worker died, stalled or ran out of
             memory. Other errors would come again.
-        timeout_seconds: How long a task may take from its start, with all that it leads to and its
-            retries; None: as long as it likes.
+        timeout_seconds: How long tasks that were submitted together may take, from the start of the
+            first, with their retries; None: as long as they like.
         stall_seconds: How long a task may go without reporting anything new; None: any time.
     """
 
@@ -94,9 +76,9 @@ class Driver(Closing):
         self._retries = retries
         self._timeout = timeout_seconds
         self._stall = stall_seconds
-        self._queue: deque[_Job] = deque()
-        self._running: dict[int, _Job] = {}
-        self._roots: dict[int, _Root] = {}
+        self._queue: deque[_Run] = deque()
+        self._running: dict[int, _Run] = {}
+        """By the ids that the executor gave."""
         self._ids = count()
         self._updates: list[Update] = []
         self._polled = time.monotonic()
@@ -109,26 +91,30 @@ class Driver(Closing):
         """How many tasks it would start at once now."""
         return max(0, self._executor.idle - len(self._queue))
 
-    def submit(self, task: Task) -> int:
-        """Take a task; its id. Finished comes once for it, whatever it led to."""
-        root = next(self._ids)
-        self._roots[root] = _Root()
-        self._queue.append(_Job(task, root, self._retries))
+    def submit(self, tasks: Sequence[Task]) -> int:
+        """Take some tasks, to be run side by side, in any place; the id of them all.
+
+        Finished comes once for them, with the list of their results, or the error of the first that
+        failed: the others are then given up.
+        """
+        job = _Job(next(self._ids), [None] * len(tasks), len(tasks))
+        self._queue.extend(_Run(task, job, part, self._retries) for part, task in enumerate(tasks))
         self._feed()
-        return root
+        return job.id
 
     def poll(self, timeout: float) -> list[Update]:
         """What has happened since the last call; waits up to ``timeout`` seconds for something."""
         for update in self._executor.poll(0.0 if self._updates else timeout):
-            job = self._running.get(update.task_id)
-            if job is None:
+            run = self._running.get(update.task_id)
+            if run is None:
                 continue  # it was given up
             if isinstance(update, Started):
-                self._start(job, update)
+                self._start(run, update)
             elif isinstance(update, Told):
-                self._listen(job, update.message)
+                self._listen(run, update.message)
             elif isinstance(update, Finished):
-                self._finish(update.task_id, job, update)
+                del self._running[update.task_id]
+                self._finish(run, update)
         now = time.monotonic()
         self._now += min(now - self._polled, timeout + _AWAKE_SECONDS)
         self._polled = now
@@ -143,96 +129,54 @@ class Driver(Closing):
 
     def _feed(self) -> None:
         while self._queue and self._executor.idle > 0:
-            job = self._queue.popleft()
-            task_id = self._executor.submit(job.task)
-            job.news_at = self._now
-            job.frames = -1
-            self._running[task_id] = job
-            self._roots[job.root].running.add(task_id)
+            run = self._queue.popleft()
+            run.news_at, run.frames = None, -1
+            self._running[self._executor.submit(run.task)] = run
 
-    def _start(self, job: _Job, update: Started) -> None:
-        job.news_at = self._now
-        root = self._roots[job.root]
-        if root.started_at is None:
-            root.started_at = job.news_at
-            self._updates.append(Started(job.root, update.worker))
+    def _start(self, run: _Run, update: Started) -> None:
+        run.news_at = self._now
+        if run.job.started_at is None:
+            run.job.started_at = self._now
+            self._updates.append(Started(run.job.id, update.worker))
 
-    def _listen(self, job: _Job, message: object) -> None:
-        if not isinstance(message, Progress) or message.frames > job.frames:
-            job.news_at = self._now
+    def _listen(self, run: _Run, message: object) -> None:
+        if not isinstance(message, Progress) or message.frames > run.frames:
+            run.news_at = self._now
         if isinstance(message, Progress):
-            job.frames = message.frames
-        self._updates.append(Told(job.root, message, job.part))
+            run.frames = message.frames
+        self._updates.append(Told(run.job.id, message, run.part))
 
-    def _finish(self, task_id: int, job: _Job, update: Finished) -> None:
-        del self._running[task_id]
-        self._roots[job.root].running.discard(task_id)
-        if update.error is not None:
-            if job.tries_left > 0 and isinstance(update.error, _WORTH_ANOTHER_TRY):
-                job.tries_left -= 1
-                self._updates.append(Retrying(job.root, update.error))
-                self._queue.appendleft(job)
-            else:
-                self._end(job.root, error=update.error, traceback=update.traceback)
-        elif isinstance(update.result, Followup):
-            self._follow(job, update.result)
+    def _finish(self, run: _Run, update: Finished) -> None:
+        job, error = run.job, update.error
+        if error is None:
+            job.results[run.part] = update.result
+            job.missing -= 1
+            if job.missing == 0:
+                self._updates.append(Finished(job.id, job.results))
+        elif run.tries_left > 0 and isinstance(error, _WORTH_ANOTHER_TRY):
+            run.tries_left -= 1
+            self._updates.append(Retrying(job.id, error))
+            self._queue.appendleft(run)
         else:
-            self._succeed(job, update.result)
+            self._give_up(job, error, update.traceback)
 
-    def _follow(self, job: _Job, followup: Followup) -> None:
-        tasks = followup.tasks
-        group = _Group(job, followup.last, [None] * len(tasks), len(tasks))
-        # Before tasks that wait: a file that has begun is finished first.
-        self._queue.extendleft(
-            _Job(task, job.root, self._retries, group, part)
-            for part, task in reversed(list(enumerate(tasks)))
-        )
-        if not tasks:
-            self._conclude(group)
-
-    def _succeed(self, job: _Job, result: object) -> None:
-        group = job.group
-        if group is None or job.part is None:
-            self._end(job.root, result=result)
-            return
-        group.results[job.part] = result
-        group.missing -= 1
-        if group.missing == 0:
-            self._conclude(group)
-
-    def _conclude(self, group: _Group) -> None:
-        """Run a followup's last task in the place of the one that led to it."""
-        owner = group.owner
-        owner.task = group.last.with_results(group.results)
-        owner.tries_left = self._retries
-        self._queue.appendleft(owner)
-
-    def _end(
-        self,
-        root: int,
-        *,
-        result: object = None,
-        error: BaseException | None = None,
-        traceback: str | None = None,
-    ) -> None:
-        """Report a root's end; what else belongs to it is given up."""
-        for task_id in self._roots.pop(root).running:
+    def _give_up(self, job: _Job, error: BaseException, traceback: str | None = None) -> None:
+        for task_id in [id for id, run in self._running.items() if run.job is job]:
             del self._running[task_id]
             self._executor.kill(task_id, "another part of it failed")
-        self._queue = deque(job for job in self._queue if job.root != root)
-        self._updates.append(Finished(root, result, error, traceback))
+        self._queue = deque(run for run in self._queue if run.job is not job)
+        self._updates.append(Finished(job.id, error=error, traceback=traceback))
 
     def _watch(self) -> None:
-        now = self._now
-        if self._timeout is not None:
-            for number, root in list(self._roots.items()):
-                if root.started_at is not None and now - root.started_at > self._timeout:
-                    text = f"not done after {self._timeout:g} s"
-                    self._end(number, error=WorkerDiedError(text))
+        now, limit = self._now, self._timeout
+        if limit is not None:
+            for job in {run.job for run in (*self._running.values(), *self._queue)}:
+                if job.started_at is not None and now - job.started_at > limit:
+                    self._give_up(job, WorkerDiedError(f"not done after {limit:g} s"))
         if self._stall is None:
             return
-        for task_id, job in self._running.items():
-            if now - job.news_at > self._stall:
-                job.news_at = now
-                after = f" after {job.frames} frames" if job.frames > 0 else ""
+        for task_id, run in self._running.items():
+            if run.news_at is not None and now - run.news_at > self._stall:
+                run.news_at = now
+                after = f" after {run.frames} frames" if run.frames > 0 else ""
                 self._executor.kill(task_id, f"nothing new for {self._stall:g} s{after}")

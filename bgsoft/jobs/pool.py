@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
@@ -62,37 +61,32 @@ class Pool(Closing):
         self._gpus = gpus
         self._environment = {**os.environ, **environment}
         self._workers: list[_Worker | None] = [None] * workers
-        self._queue: deque[tuple[int, bytes]] = deque()
         self._ids = count()
         self._updates: list[Update] = []
 
     @property
     def idle(self) -> int:
-        free = sum(worker is None or worker.is_free for worker in self._workers)
-        return max(0, free - len(self._queue))
+        return sum(worker is None or worker.is_free for worker in self._workers)
 
     def submit(self, task: Task) -> int:
-        task_id = next(self._ids)
-        self._queue.append((task_id, pickle.dumps(task)))
-        self._deal()
+        task_id, pickled = next(self._ids), pickle.dumps(task)
+        free = (at for at, worker in enumerate(self._workers) if worker is None or worker.is_free)
+        slot = next(free)
+        worker = self._workers[slot] = self._workers[slot] or self._start(slot)
+        worker.run(task_id, pickled)
+        self._updates.append(Started(task_id, f"pid {worker.process.pid}"))
         return task_id
 
     def poll(self, timeout: float) -> list[Update]:
         until = time.monotonic() + timeout
         while True:
             self._listen(0.0 if self._updates else max(0.0, until - time.monotonic()))
-            self._deal()
             if self._updates or time.monotonic() >= until:
                 updates, self._updates = self._updates, []
                 return updates
 
     def kill(self, task_id: int, reason: str) -> None:
         """As declared; a task has a moment to clean up before its process is killed."""
-        for waiting in self._queue:
-            if waiting[0] == task_id:
-                self._queue.remove(waiting)
-                self._updates.append(Finished(task_id, error=WorkerDiedError(reason)))
-                return
         for worker in self._workers:
             if worker is not None and worker.task_id == task_id:
                 worker.end(reason)
@@ -100,24 +94,11 @@ class Pool(Closing):
     def close(self) -> None:
         workers = [worker for worker in self._workers if worker is not None]
         self._workers = [None] * len(self._workers)
-        self._queue.clear()
         for worker in workers:
             worker.connection.close()
         until = time.monotonic() + LEAVE_SECONDS
         for worker in workers:
             worker.wait(max(0.0, until - time.monotonic()))
-
-    def _deal(self) -> None:
-        """Give tasks to free workers, and start workers for them."""
-        for slot, worker in enumerate(self._workers):
-            if not self._queue:
-                return
-            if worker is None:
-                worker = self._workers[slot] = self._start(slot)
-            if worker.is_free:
-                task_id, pickled = self._queue.popleft()
-                worker.run(task_id, pickled)
-                self._updates.append(Started(task_id, f"pid {worker.process.pid}"))
 
     def _start(self, slot: int) -> _Worker:
         gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None

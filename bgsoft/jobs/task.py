@@ -5,10 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from bgsoft.jobs.link import Link
+from typing import Protocol
 
 CORES_A_TASK = 2
 """Cores for each task, unless the number of tasks at a time is given."""
@@ -29,38 +26,18 @@ class TaskContext:
     """Cores to plan for; 0: all there are."""
     gpu: int | None
     """The GPU to use, where the executor deals several out; None: the settings' own."""
-    link: Link | None = None
-    """The way to files that this machine may not see; None: it is the one that sees them."""
 
 
 class Task(Protocol):
     """A piece of work for a worker process. Picklable, small, and without state."""
 
     def run(self, context: TaskContext) -> object:
-        """Do it. The result is picklable; it may be a :class:`Followup`.
+        """Do it. The result is picklable.
 
         Raises:
             BgsoftError: It failed, and would fail again.
         """
         ...
-
-
-class LastTask(Task, Protocol):
-    """A task that needs the results of others."""
-
-    def with_results(self, results: list[object]) -> Task:
-        """The same with the results of :attr:`Followup.tasks`, in their order."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Followup:
-    """A task's result that stands for more work: its tasks, and then the last one."""
-
-    tasks: tuple[Task, ...]
-    """In any order, side by side, in any place."""
-    last: LastTask
-    """Its result is that of the task that returned this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +55,9 @@ class Told:
 
     task_id: int
     message: object
-    part: int | None = None
-    """Which of a followup's tasks sent it; None: the task itself, or a followup's last."""
+    part: int = 0
+    """Which of the tasks that were submitted together sent it
+    (:meth:`bgsoft.jobs.driver.Driver.submit`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +92,7 @@ class Executor(Protocol):
         ...
 
     def submit(self, task: Task) -> int:
-        """Take a task, and start it as soon as a worker is free; its id."""
+        """Begin a task, while :attr:`idle` is more than 0; its id."""
         ...
 
     def poll(self, timeout: float) -> list[Update]:

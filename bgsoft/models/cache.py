@@ -1,4 +1,4 @@
-"""The folder of pulled models: checked by size and SHA-256, safe against parallel processes."""
+"""The folder of pulled models: checked by hash, safe against parallel processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from bgsoft.errors import ModelDownloadError, ModelError, ModelIntegrityError
 from bgsoft.outputs import replacing
@@ -34,20 +35,42 @@ def cache_folder() -> Path:
     return cache_root() / "models"
 
 
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal.
+class Checksum(NamedTuple):
+    """What tells a file from others."""
+
+    value: str
+    """Hexadecimal."""
+    algorithm: str = "sha256"
+    """``sha256``; or ``md5``, where its publisher gives no other: it shows damage, not forgery."""
+
+    @property
+    def label(self) -> str:
+        """As people write it."""
+        return {"sha256": "SHA-256", "md5": "MD5"}[self.algorithm]
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.value}"
+
+    def start(self) -> Any:
+        """A ``hashlib`` object that makes sums of this kind."""
+        return hashlib.new(self.algorithm, usedforsecurity=False)
+
+
+def hash_file(path: Path, algorithm: str = "sha256") -> str:
+    """Hash of a file, hexadecimal.
 
     Raises:
         ModelError: The file cannot be read.
     """
+    start = Checksum("", algorithm).start
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            return hashlib.file_digest(file, start).hexdigest()
     except OSError as exc:
         raise ModelError(f"cannot read {path}: {exc.strerror}", path=path) from exc
 
 
-def check_file(path: Path, *, size_bytes: int | None, sha256: str) -> None:
+def check_file(path: Path, *, size_bytes: int | None, checksum: Checksum) -> None:
     """Check a model file against the catalogue.
 
     Raises:
@@ -62,10 +85,11 @@ def check_file(path: Path, *, size_bytes: int | None, sha256: str) -> None:
         raise ModelIntegrityError(
             f"{path} is damaged: {found_bytes} bytes, expected {size_bytes}", path=path
         )
-    found = hash_file(path)
-    if found != sha256:
+    found = hash_file(path, checksum.algorithm)
+    if found != checksum.value:
         raise ModelIntegrityError(
-            f"{path} is damaged: SHA-256 {found[:12]}…, expected {sha256[:12]}…", path=path
+            f"{path} is damaged: {checksum.label} {found[:12]}…, expected {checksum.value[:12]}…",
+            path=path,
         )
 
 
@@ -73,8 +97,8 @@ def pull(
     url: str,
     path: Path,
     *,
-    size_bytes: int,
-    sha256: str,
+    size_bytes: int | None,
+    checksum: Checksum,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> bool:
     """Fetch a model file into the cache, unless it is there and intact.
@@ -85,9 +109,9 @@ def pull(
     Args:
         url: Where the file is published.
         path: Where it goes; folders are created.
-        size_bytes: Expected size.
-        sha256: Expected hash, hexadecimal.
-        on_progress: Called with (bytes so far, bytes in all).
+        size_bytes: Expected size; None: unknown.
+        checksum: Expected hash.
+        on_progress: Called with (bytes so far, bytes in all, 0 where nobody says).
 
     Returns:
         Whether anything was fetched.
@@ -97,16 +121,17 @@ def pull(
             hand.
         ModelIntegrityError: What came has another hash.
     """
-    by_hand = f"fetch {url} and save it as {path} ({size_bytes} bytes, SHA-256 {sha256})"
+    size = "" if size_bytes is None else f"{size_bytes} bytes, "
+    by_hand = f"fetch {url} and save it as {path} ({size}{checksum})"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_name(path.name + ".lock")):
             if path.is_file():
                 with contextlib.suppress(ModelIntegrityError):
-                    check_file(path, size_bytes=size_bytes, sha256=sha256)
+                    check_file(path, size_bytes=size_bytes, checksum=checksum)
                     return False
                 path.unlink()
-            _fetch(url, path, size_bytes, sha256, on_progress or (lambda _done, _all: None))
+            _fetch(url, path, size_bytes, checksum, on_progress or (lambda _done, _all: None))
     except OSError as exc:  # requests' errors are OSErrors as well
         reason = exc.strerror or type(exc).__name__
         raise ModelDownloadError(
@@ -116,28 +141,35 @@ def pull(
 
 
 def _fetch(
-    url: str, path: Path, size_bytes: int, sha256: str, report: Callable[[int, int], None]
+    url: str,
+    path: Path,
+    size_bytes: int | None,
+    checksum: Checksum,
+    report: Callable[[int, int], None],
 ) -> None:
     """Fetch a file; it appears under its name once its hash is right."""
     import requests
 
-    done, digest = 0, hashlib.sha256()
+    done, digest = 0, checksum.start()
     with (
         requests.get(url, stream=True, timeout=_TIMEOUT_SECONDS) as response,
         replacing(path) as part,
     ):
         response.raise_for_status()
+        told = response.headers.get("Content-Length", "")
+        total = size_bytes or (int(told) if told.isdecimal() else 0)
         with part.open("wb") as file:
             for chunk in response.iter_content(_CHUNK_BYTES):
                 file.write(chunk)
                 digest.update(chunk)
                 done += len(chunk)
-                report(min(done, size_bytes), size_bytes)
-                if done > size_bytes:
+                report(min(done, total), total)
+                if size_bytes is not None and done > size_bytes:
                     break  # its hash cannot be right any more
-        if digest.hexdigest() != sha256:
+        if digest.hexdigest() != checksum.value:
             raise ModelIntegrityError(
-                f"{url} is not the expected file (SHA-256 differs); nothing was kept", path=path
+                f"{url} is not the expected file ({checksum.label} differs); nothing was kept",
+                path=path,
             )
 
 

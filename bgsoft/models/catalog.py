@@ -20,6 +20,7 @@ from bgsoft.errors import (
     ModelIntegrityError,
 )
 from bgsoft.models import cache
+from bgsoft.models.onnx_file import read_signature
 from bgsoft.settings.config import Precision
 from bgsoft.suggestions import did_you_mean
 
@@ -33,6 +34,9 @@ _FAMILIES = (*SEGMENTATION_FAMILIES, "face-detector", "face-landmarks")
 _LAYOUTS = ("NCHW", "NHWC")
 _COLORS = ("RGB", "BGR")
 _ACTIVATIONS = ("none", "sigmoid", "softmax")
+_LARGE_PIXELS = 512 * 512
+_DIVISORS = ("255", "maximum")
+_STRETCHES = ("none", "min-max")
 _RECURRENT: Mapping[str, Any] = {
     "input": {"name": "src"},
     "outputs": [{"name": "pha", "channel": 0}],
@@ -44,8 +48,8 @@ _RECURRENT: Mapping[str, Any] = {
 }
 """The contract of Robust Video Matting: what a recurrent model's table leaves out is as there."""
 _SIDECAR_KEYS = (
-    'family = "single-shot", [input] name, width, height (and layout, color, mean, std), '
-    '[[outputs]] name (and channel, activation); or family = "recurrent"'
+    'family = "single-shot", [input] width, height (and name, layout, color, divide_by, mean, '
+    'std), [[outputs]] (name, channel, activation, stretch); or family = "recurrent"'
 )
 
 
@@ -56,6 +60,10 @@ class ModelFile(NamedTuple):
     bytes: int
     sha256: str
     """Hexadecimal."""
+
+    def check(self, path: Path) -> None:
+        """Raise what :func:`bgsoft.models.cache.check_file` does."""
+        cache.check_file(path, size_bytes=self.bytes, checksum=cache.Checksum(self.sha256))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +80,9 @@ class ModelSpec:
     url: str | None = None
     """Where to pull it from; None for embedded models and users' files."""
     bytes: int | None = None
-    """File size; None for users' files."""
-    sha256: str | None = None
-    """Of the file, hexadecimal; None for users' files."""
+    """File size; None where it is not known."""
+    checksum: cache.Checksum | None = None
+    """Of the file; None for users' files."""
     fp16: ModelFile | None = None
     """The same model in half precision."""
     gpu: ModelFile | None = None
@@ -84,7 +92,9 @@ class ModelSpec:
     source: str = ""
     """Where the weights come from."""
     input: str
-    """Name of the image input."""
+    """Name of the image input; empty until the file says which is its first."""
+    batch: int = 0
+    """Frames of a run, where the file fixes them; 0: any number."""
     layout: str = "NCHW"
     """``NCHW`` or ``NHWC``."""
     color_order: str = "rgb"
@@ -94,13 +104,17 @@ class ModelSpec:
     """Input size in pixels; 0: any size."""
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
-    """Per channel in ``color_order``: the model takes (value / 255 − mean) / std."""
+    """Per channel in ``color_order``: the model takes (value / divisor − mean) / std."""
+    divide_by: str = "255"
+    """The divisor: ``255``, or ``maximum``, the picture's own largest value."""
     output: str
-    """Name of the main output: the mask, where the model makes one."""
+    """Name of the main output: the mask, where the model makes one; empty as :attr:`input` is."""
     output_channel: int = 0
     """Which channel of the output is the person."""
     activation: str = "none"
     """What turns the output into a probability: ``none``, ``sigmoid`` or ``softmax``."""
+    stretch: str = "none"
+    """``min-max``: what one frame holds of probabilities is stretched to all from 0 to 1."""
     loops: tuple[tuple[str, str], ...] = ()
     """Of recurrent models: output, and the input that takes it on the next frame."""
     ratio_input: str = ""
@@ -109,7 +123,23 @@ class ModelSpec:
     @property
     def embedded(self) -> bool:
         """Whether the file comes with bgsoft."""
-        return self.url is None and self.sha256 is not None
+        return self.url is None and self.checksum is not None
+
+    @property
+    def large(self) -> bool:
+        """Whether one frame occupies all cores, and too much memory to be run beside others.
+
+        At 1024×1024 a frame takes IS-Net 0.9 GB on the CPU; two at a time on two cores are as fast
+        as one after another.
+        """
+        return self.width * self.height >= _LARGE_PIXELS
+
+    def input_shape(self, batch: int) -> tuple[int, ...]:
+        """Of the image input; with the file's own batch, where it fixes one."""
+        picture = (3, self.height, self.width)
+        if self.layout == "NHWC":
+            picture = (self.height, self.width, 3)
+        return (self.batch or batch, *picture)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +174,7 @@ class ResolvedModel:
         if further is None:
             return self
         path = self.path.with_name(further.name)
-        cache.check_file(path, size_bytes=further.bytes, sha256=further.sha256)
+        further.check(path)
         return replace(self, path=path, sha256=further.sha256)
 
 
@@ -164,12 +194,18 @@ def catalog() -> Mapping[str, ModelSpec]:
             _parse(name, table, "the model catalogue"),
             url=table.get("url"),
             bytes=table.get("bytes"),
-            sha256=table.get("sha256"),
+            checksum=_checksum(table),
             fp16=_further(table, "fp16"),
             gpu=_further(table, "gpu"),
         )
         for name, table in tables.items()
     }
+
+
+def _checksum(table: Mapping[str, Any]) -> cache.Checksum:
+    if "sha256" in table:
+        return cache.Checksum(table["sha256"])
+    return cache.Checksum(table["md5"], "md5")
 
 
 def _further(table: Mapping[str, Any], kind: str) -> ModelFile | None:
@@ -212,18 +248,17 @@ def spec_path(spec: ModelSpec) -> Path:
 
 
 def check_files(spec: ModelSpec) -> None:
-    """Check all files of a catalogue model, those for GPUs included, by size and SHA-256.
+    """Check all files of a catalogue model, those for GPUs included, by size and hash.
 
     Raises:
         ModelError: A file cannot be read.
         ModelIntegrityError: A file is not what the catalogue says.
     """
     path = spec_path(spec)
-    cache.check_file(path, size_bytes=spec.bytes, sha256=spec.sha256 or "")
+    if spec.checksum is not None:
+        cache.check_file(path, size_bytes=spec.bytes, checksum=spec.checksum)
     for further in filter(None, (spec.fp16, spec.gpu)):
-        cache.check_file(
-            path.with_name(further.name), size_bytes=further.bytes, sha256=further.sha256
-        )
+        further.check(path.with_name(further.name))
 
 
 def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> ResolvedModel:
@@ -241,16 +276,40 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
         raise ConfigError(
             f"model {spec.name} is of family {spec.family}; here it takes {' or '.join(families)}"
         )
-    if spec.sha256 is None:
-        return ResolvedModel(spec=spec, path=path, sha256=cache.hash_file(path))
-    if not path.is_file():
-        if spec.embedded:
-            raise ModelIntegrityError(f"{path} is missing: reinstall bgsoft", path=path)
-        raise ModelError(
-            f"model {spec.name} is not here yet: bgsoft models pull {spec.name}", path=path
-        )
-    cache.check_file(path, size_bytes=spec.bytes, sha256=spec.sha256)
-    return ResolvedModel(spec=spec, path=path, sha256=spec.sha256)
+    if spec.checksum is not None:
+        if not path.is_file():
+            if spec.embedded:
+                raise ModelIntegrityError(f"{path} is missing: reinstall bgsoft", path=path)
+            raise ModelError(
+                f"model {spec.name} is not here yet: bgsoft models pull {spec.name}", path=path
+            )
+        cache.check_file(path, size_bytes=spec.bytes, checksum=spec.checksum)
+    known = spec.checksum
+    sha256 = known.value if known and known.algorithm == "sha256" else cache.hash_file(path)
+    return ResolvedModel(spec=_settled(spec, path), path=path, sha256=sha256)
+
+
+def _settled(spec: ModelSpec, path: Path) -> ModelSpec:
+    """The contract with what the file itself says: names that were left out, and its batch.
+
+    Raises:
+        ModelError: The file is no ONNX model, or of another size than the contract.
+    """
+    found = read_signature(path)
+    spec = replace(
+        spec, input=spec.input or next(iter(found.inputs)), output=spec.output or found.outputs[0]
+    )
+    if spec.family != "single-shot":
+        return spec
+    shape = found.inputs.get(spec.input, ())
+    spec = replace(spec, batch=shape[0] if shape else 0)
+    wanted = spec.input_shape(1)
+    axes = zip(shape[1:], wanted[1:], strict=False)
+    if len(shape) not in (0, len(wanted)) or any(axis not in (0, size) for axis, size in axes):
+        taken = "x".join(str(axis or "?") for axis in shape)
+        given = "x".join(map(str, wanted[1:]))
+        raise ModelError(f"{path.name} takes {taken}, not batches of {given}", path=path)
+    return spec
 
 
 def _read_sidecar(path: Path) -> ModelSpec:
@@ -276,8 +335,12 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
     """One table of the catalogue, or a whole sidecar; raises ConfigError naming ``where``."""
     if table.get("family") == "recurrent":
         table = {**_RECURRENT, **table}
-    image, outputs = table.get("input"), table.get("outputs")
-    if not isinstance(image, Mapping) or not isinstance(outputs, list) or not outputs:
+    image, outputs = table.get("input"), table.get("outputs", [{}])
+    if (
+        not isinstance(image, Mapping)
+        or not (isinstance(outputs, list) and outputs)
+        or not all(isinstance(output, Mapping) for output in outputs)
+    ):
         raise ConfigError(f"{where}: model {name} needs {_SIDECAR_KEYS}")
     # The mask is the output that says which of its channels is the person; else take the first.
     output = next((o for o in outputs if "channel" in o), outputs[0])
@@ -289,16 +352,18 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
         file=reader.text(table, "file"),
         licence=reader.text(table, "licence", "unknown"),
         source=reader.text(table, "source", ""),
-        input=reader.text(image, "name"),
+        input=reader.text(image, "name", ""),
         layout=reader.choice(image, "layout", _LAYOUTS, "NCHW"),
         color_order=reader.choice(image, "color", _COLORS, "RGB").lower(),
         width=reader.whole(image, "width"),
         height=reader.whole(image, "height"),
         mean=reader.three(image, "mean", 0.0),
         std=reader.three(image, "std", 1.0),
-        output=reader.text(output, "name"),
+        divide_by=reader.choice(image, "divide_by", _DIVISORS, "255"),
+        output=reader.text(output, "name", ""),
         output_channel=reader.whole(output, "channel"),
         activation=reader.choice(output, "activation", _ACTIVATIONS, "none"),
+        stretch=reader.choice(output, "stretch", _STRETCHES, "none"),
         loops=reader.loops(table.get("state", {})),
         ratio_input=reader.text(table.get("downsample_ratio", {}), "name", ""),
     )

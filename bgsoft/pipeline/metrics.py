@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _INTERVAL_SECONDS = 0.1
 _WINDOW_SECONDS = 3.0
 """Frame rate and load shown are means over this long: steady, yet quick to follow a change."""
+_WINDOW_FRAMES = 16
+"""Or as long as these took: frames come in batches of up to eight, and a slow model may need most
+of a minute for one."""
 
 
 @dataclass(slots=True)
@@ -39,7 +42,36 @@ class Metrics:
 
     def busy(self) -> dict[str, int]:
         """Busy nanoseconds by stage, now."""
-        return {name: clock.busy_ns for name, clock in self.stages.items()}
+        return {name: clock.busy_so_far_ns for name, clock in self.stages.items()}
+
+
+class RecentFrames:
+    """How far a count of frames has come lately.
+
+    Args:
+        now: Seconds, of any clock.
+        seconds: How long *lately* is, or longer, until it holds several frames.
+        noted: What is noted beside the count.
+    """
+
+    def __init__(self, now: float, seconds: float, noted: Mapping[str, int] | None = None) -> None:
+        self._seconds = seconds
+        self._history = deque([(now, 0, noted or {})])
+
+    def since(
+        self, now: float, frames: int, noted: Mapping[str, int] | None = None
+    ) -> tuple[float, int, Mapping[str, int]]:
+        """Take note of the count now, and tell when *lately* began, and what was noted then."""
+        history = self._history
+        if frames != history[-1][1]:
+            history.append((now, frames, noted or {}))
+        while (
+            len(history) > 2
+            and now - history[1][0] >= self._seconds
+            and frames - history[1][1] >= _WINDOW_FRAMES
+        ):
+            history.popleft()
+        return history[0]
 
 
 class ProgressMeter:
@@ -59,9 +91,7 @@ class ProgressMeter:
         self._callback = callback
         self._started = time.perf_counter()
         self._reported = self._started
-        self._history: deque[tuple[float, int, dict[str, int]]] = deque(
-            [(self._started, 0, metrics.busy())]
-        )
+        self._recent = RecentFrames(self._started, _WINDOW_SECONDS, metrics.busy())
 
     def tick(self, frames: int) -> None:
         """Take note of the frames encoded so far; report where it is time."""
@@ -76,10 +106,7 @@ class ProgressMeter:
 
     def _report(self, now: float, frames: int) -> None:
         busy = self._metrics.busy()
-        self._history.append((now, frames, busy))
-        while len(self._history) > 2 and now - self._history[1][0] >= _WINDOW_SECONDS:
-            self._history.popleft()
-        since, before, busy_before = self._history[0]
+        since, before, busy_before = self._recent.since(now, frames, busy)
         seconds = now - since
         fps = (frames - before) / seconds if seconds > 0 else 0.0
         load = {

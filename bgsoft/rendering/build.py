@@ -28,7 +28,6 @@ from bgsoft.encode.codecs import choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.face.create import create_device_faces, create_host_faces
 from bgsoft.face.data import FaceDataWriter
-from bgsoft.face.recorded import RecordedFaces
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.hide.cpu import CpuHider
@@ -42,7 +41,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.picture import FaceSearch, HostExecution, MaskSchedule, PictureStages
+from bgsoft.pipeline.picture import HostExecution, MaskSchedule, PictureStages
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering import backends
 from bgsoft.rendering.backends import Choice
@@ -262,7 +261,6 @@ class StageBuilder:
         *,
         kept_from: int | None = None,
         began: Fraction | None = None,
-        recorded: RecordedFaces | None = None,
     ) -> PictureStages:
         """The stages between decoder and encoder.
 
@@ -277,7 +275,6 @@ class StageBuilder:
                 are rendered.
             began: When a background video starts, seconds of the frames' time; None: with the first
                 frame.
-            recorded: The faces of the video, where they were found before; None: they are found.
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
@@ -301,23 +298,20 @@ class StageBuilder:
                 metrics.observer,
                 face_data,
                 began,
-                recorded,
             )
         format = info.format
         workers = Workers(self.batch)
 
         def segmenter(backend: str) -> Segmenter:
             device = None if backend == "cpu" else self.device
-            loader = self._loader(model)
+            loader = self._loader(model, instead=self._instead)
             looks = config.segment.looks
             return create_host_segmenter(
                 backend, loader, format, workers, device, self._on_event, looks
             )
 
         with Parts() as parts:
-            make_faces = partial(
-                create_host_faces, config, format, self._on_event, face_data, recorded
-            )
+            make_faces = partial(create_host_faces, config, format, self._on_event, face_data)
             faces = parts.begin("faces", make_faces)
             chosen = self._choose("infer", segmenter)
             self.faces = faces.result()
@@ -338,57 +332,24 @@ class StageBuilder:
             regions=create_regions(config, info, CpuHider, workers, self._on_event),
         )
 
-    def make_face_search(
+    @property
+    def _instead(self) -> tuple[str, ...]:
+        """What may run a model that a better backend would only run a part of."""
+        if self._config.infer != "auto":
+            return ()
+        return ("cuda",) if self._config.require_gpu else ("cuda", "cpu")
+
+    def _loader(
         self,
-        config: RenderConfig,
-        info: VideoInfo,
-        metrics: Metrics,
-        on_cut: Callable[[Frame], None],
-        face_data: FaceDataWriter,
-    ) -> FaceSearch:
-        """What only finds the faces of frames, and the cuts between them, as the stages of
-        :meth:`make_picture_stages` do.
-
-        Raises:
-            ModelError: A model's file is damaged.
-            BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
-        """
-        format = info.format
-        join = partial(FaceSearch, metrics=metrics, on_cut=on_cut)
-        if not self.on_device:
-            workers = Workers(self.batch)
-            self.faces = self._choose(
-                "infer",
-                lambda _: create_host_faces(config, format, self._on_event, face_data, None),
-            )
-            assert self.faces is not None
-            return join(
-                execution=HostExecution(workers),
-                reducer=CpuReducer(format, workers),
-                scenes=CpuSceneProbe(format),
-                faces=self.faces,
-            )
-        from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
-        from bgsoft.pipeline.device_execution import DeviceExecution
-
-        device = self.device
-        stream = network_stream(device)
-        face_step = partial(self._device_faces, config, format, device, stream, face_data, None)
-        with device.use(stream):
-            self.faces = self._choose("infer", face_step)
-            assert self.faces is not None
-            return join(
-                execution=DeviceExecution(device, stream, self.batch, metrics.observer),
-                reducer=CudaReducer(format, self.batch),
-                scenes=CudaSceneProbe(format, self.batch),
-                faces=self.faces,
-            )
-
-    def _loader(self, model: ResolvedModel, precision: Precision | None = None) -> NetworkLoader:
+        model: ResolvedModel,
+        precision: Precision | None = None,
+        instead: tuple[str, ...] = (),
+    ) -> NetworkLoader:
         def tell(text: str) -> None:
             self._on_event(Event(kind="notice", stage="segment", message=text))
 
-        return NetworkLoader(model, precision or self._config.precision, tell, self._cores)
+        chosen = precision or self._config.precision
+        return NetworkLoader(model, chosen, tell, self._cores, instead)
 
     def _device_stages(
         self,
@@ -400,7 +361,6 @@ class StageBuilder:
         observer: TraceRecorder | None,
         face_data: FaceDataWriter | None,
         began: Fraction | None,
-        recorded: RecordedFaces | None,
     ) -> PictureStages:
         from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
         from bgsoft.composite.cuda import CudaCompositor
@@ -412,7 +372,7 @@ class StageBuilder:
         stream = network_stream(device)
 
         def segmenter(backend: str) -> Segmenter:
-            loader = self._loader(model)
+            loader = self._loader(model, instead=self._instead)
             return create_device_segmenter(
                 backend,
                 loader,
@@ -428,7 +388,7 @@ class StageBuilder:
             with device.use(stream):
                 return self._choose("infer", segmenter)
 
-        face_step = partial(self._device_faces, config, format, device, stream, face_data, recorded)
+        face_step = partial(self._device_faces, config, format, device, stream, face_data)
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.
         batch = self.batch if config.segment.similarity_db is None else 1
@@ -477,10 +437,9 @@ class StageBuilder:
         device: CudaDevice,
         stream: Any,
         face_data: FaceDataWriter | None,
-        recorded: RecordedFaces | None,
         backend: str,
     ) -> FaceStep | None:
-        from bgsoft.infer.cuda import DeviceFedNetwork
+        from bgsoft.infer.cuda import for_device
 
         def face_network(face_model: ResolvedModel, batch: int) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
@@ -489,11 +448,11 @@ class StageBuilder:
 
             def make_twin() -> Network:
                 (network,) = loader.on_cpu(wiring)
-                return DeviceFedNetwork(network, device, stream)
+                return for_device(network, device, stream)
 
             if backend == "cpu":
                 return make_twin()
-            network = loader.on_gpu(wiring, backend, device, stream)
+            network = for_device(loader.on_gpu(wiring, backend, device, stream), device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=self._on_event)
 
         with device.use(stream):
@@ -506,7 +465,6 @@ class StageBuilder:
                 face_network,
                 self._on_event,
                 face_data,
-                recorded,
             )
 
     def open_encoder(

@@ -8,7 +8,6 @@ from typing import Any
 
 from bgsoft.decode.base import PtsRange
 from bgsoft.report import RenderReport
-from bgsoft.settings.config import FaceMode, RenderConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +44,5 @@ class PartResult:
     """See :meth:`bgsoft.face.step.FaceStep.seam`."""
 
 
-def finds_first(config: RenderConfig) -> bool:
-    """Whether the faces of the whole video have to be known before a part is rendered."""
-    return config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE)
+class UnfitError(Exception):
+    """Finished parts are not those of one video; the message says why."""

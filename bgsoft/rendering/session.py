@@ -21,7 +21,6 @@ from bgsoft.decode.base import Decoder, DecodeSettings, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError, RenderCancelledError
 from bgsoft.face.data import FaceDataWriter, open_face_data
-from bgsoft.face.recorded import RecordedFaces
 from bgsoft.frame import Frame
 from bgsoft.infer.providers import require_runtime
 from bgsoft.media.containers import container_for
@@ -41,7 +40,7 @@ from bgsoft.startup import Parts, logged, process_start_ns, span
 from bgsoft.versions import library_versions
 
 if TYPE_CHECKING:
-    from bgsoft.pipeline.picture import FaceSearch, PictureStages
+    from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
 
 
@@ -105,9 +104,7 @@ def render_config(
 def render_part(
     config: RenderConfig,
     part: Part,
-    recorded: RecordedFaces | None = None,
     *,
-    finds: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
@@ -117,8 +114,6 @@ def render_part(
     Args:
         config: Its output is the part's; start and duration count no more.
         part: Which frames.
-        recorded: The video's faces; None: they are found.
-        finds: Only find faces, which are written as ``--face-data``, and write no video.
         on_progress: As :func:`render_config`.
         on_event: Likewise; what concerns frames outside the part is not reported.
         cancel: Likewise.
@@ -127,7 +122,7 @@ def render_part(
         BgsoftError: As :func:`render_config`.
     """
     require_runtime()
-    render = _Render(config, on_event, part, recorded, finds=finds)
+    render = _Render(config, on_event, part)
     report = render.run(on_progress, cancel)
     return PartResult(
         report=report,
@@ -161,9 +156,7 @@ def open_target(
 ) -> tuple[AtomicOutput, Muxer]:
     """Begin one of the videos that are written: its file, which appears when it is whole and is
     closed with ``files``, and its muxer, which is closed with ``stack``."""
-    file = files.enter_context(
-        AtomicOutput(path, overwrite=config.overwrite, inputs=inputs_of(config))
-    )
+    file = files.enter_context(AtomicOutput(path, overwrite=config.overwrite, inputs=config.inputs))
     muxer = stack.enter_context(
         Muxer(
             file.temporary,
@@ -178,14 +171,6 @@ def open_target(
         )
     )
     return file, muxer
-
-
-def inputs_of(config: RenderConfig) -> list[Path]:
-    """The files that are read, and must not be written."""
-    inputs = [config.input]
-    if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and config.effect.background:
-        inputs.append(Path(config.effect.background))
-    return inputs
 
 
 class _Target:
@@ -255,15 +240,9 @@ class _Render:
         config: RenderConfig,
         on_event: Callable[[Event], None] | None,
         part: Part | None = None,
-        recorded: RecordedFaces | None = None,
-        *,
-        finds: bool = False,
     ) -> None:
         self._config = config
         self._part = part
-        self._recorded = recorded
-        self._finds = finds
-        """Faces are found, and that is all."""
         self._listener = on_event
         self.lead: array[int] = array("q")
         self.packets: list[tuple[array[int], array[int]]] = []
@@ -351,13 +330,12 @@ class _Render:
                         self.report,
                         copy_tracks=part is None,
                     )
-                    for path in ([] if self._finds else config.videos)
+                    for path in config.videos
                 ]
         decoder, stages = decoding.result(), making.result()
         stack.callback(decoder.close)
         stack.callback(stages.close)
-        if not self._finds:  # else whoever renders the part reports them
-            self._report_fallbacks(builder.choices)
+        self._report_fallbacks(builder.choices)
         if cancel is not None and cancel.is_set():
             raise RenderCancelledError("interrupted")
         meter = ProgressMeter(
@@ -452,27 +430,19 @@ class _Render:
 
     def _make_stages(
         self, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
-    ) -> PictureStages | FaceSearch:
+    ) -> PictureStages:
         part = self._part
         kept_from = None if part is None else part.kept_from
-        stages: PictureStages | FaceSearch
-        if self._finds:
-            assert self._face_data is not None
-            stages = builder.make_face_search(
-                self._config, info, self._metrics, self._scene_cut, self._face_data
-            )
-        else:
-            stages = builder.make_picture_stages(
-                self._config,
-                info,
-                model,
-                self._metrics,
-                self._scene_cut,
-                self._face_data,
-                kept_from=kept_from,
-                began=None if part is None else part.began * info.time_base,
-                recorded=self._recorded,
-            )
+        stages = builder.make_picture_stages(
+            self._config,
+            info,
+            model,
+            self._metrics,
+            self._scene_cut,
+            self._face_data,
+            kept_from=kept_from,
+            began=None if part is None else part.began * info.time_base,
+        )
         if builder.faces is not None:
             builder.faces.kept_from = kept_from
         return stages
@@ -610,9 +580,7 @@ def _stage_reports(builder: StageBuilder, metrics: Metrics, frames: int) -> dict
     reports = {}
     device = "cpu" if builder.used_device is None else builder.used_device.label
     for stage in ("decode", "segment", "matte", "composite", "encode"):
-        choice = builder.choices.get(_FOLLOWED.get(stage, stage))
-        if choice is None:  # only faces are found
-            continue
+        choice = builder.choices[_FOLLOWED.get(stage, stage)]
         reports[stage] = StageReport(
             backend=choice.backend,
             device="cpu" if choice.backend == "cpu" else device,

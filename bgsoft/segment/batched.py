@@ -14,6 +14,7 @@ from bgsoft.infer.base import Driver, Network
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.cuda import CudaPreprocessor
+from bgsoft.segment.single import STRETCHED_FROM, seen_by
 
 
 class BatchedSegmenter(Segmenter):
@@ -45,7 +46,8 @@ class BatchedSegmenter(Segmenter):
         self, frames: Sequence[Frame], grids: Sequence[Proxy], *, mirrored: bool = False
     ) -> list[Array]:
         """See :meth:`bgsoft.segment.single.SingleShotSegmenter.masks`."""
-        self._driver.run(frames, partial(self._write, grids, mirrored), self._read)
+        seen = seen_by(self._spec, self._format, frames, grids)
+        self._driver.run(frames, partial(self._write, seen, mirrored), self._read)
         masks = self._masks[: len(frames)]
         if mirrored:
             masks[...] = masks[..., ::-1].copy()
@@ -94,6 +96,13 @@ _limited = cupy.ElementwiseKernel(
 )
 """NaN is greater than nothing, so it becomes 0."""
 
+_stretched = cupy.ElementwiseKernel(
+    "float32 raw, float32 least, float32 most",
+    "float32 mask",
+    "mask = __saturatef((raw - least) / (most - least))",
+    "stretch_mask",
+)
+
 
 def to_masks(raw: Array, spec: ModelSpec, masks: Array) -> None:
     """Turn (n, C, h, w) raw outputs into (n, h, w) masks in [0, 1]."""
@@ -104,3 +113,8 @@ def to_masks(raw: Array, spec: ModelSpec, masks: Array) -> None:
         shifted = cupy.exp(raw - raw.max(axis=1, keepdims=True))
         person = shifted[:, spec.output_channel] / shifted.sum(axis=1)
     _limited(person, masks)
+    if spec.stretch == "min-max":
+        low, high = STRETCHED_FROM
+        least = cupy.minimum(masks.min(axis=(1, 2), keepdims=True), np.float32(low))
+        most = cupy.maximum(masks.max(axis=(1, 2), keepdims=True), np.float32(high))
+        _stretched(masks, least, most, masks)

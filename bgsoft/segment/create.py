@@ -123,24 +123,26 @@ def make_host_driver(
     spec = loader.model.spec
     family = FAMILIES[spec.family]
     loader.check(backend)
-    # What goes in order has all threads for one frame, and else each frame one.
-    lanes, threads = (1, workers.lanes) if family.in_order else (workers.lanes, 1)
+    # What goes one by one has all threads for a frame, and else each frame one.
+    one_by_one = family.in_order or spec.large
+    lanes, threads = (1, loader.cores) if one_by_one else (workers.lanes, 1)
     if device is None:
         networks = loader.on_cpu(family.wiring(spec, format, 1), lanes, threads)
         return LanesDriver(networks, workers)
-    from bgsoft.infer.cuda import HostFedNetwork
+    from bgsoft.infer.cuda import for_host
 
     stream = network_stream(device)
+    batch = spec.batch or lanes
 
-    def make(batch: int, graphs: bool) -> Network:
-        wiring = family.wiring(spec, format, batch)
-        on_gpu = loader.on_gpu(wiring, backend, device, stream, graphs=graphs, largest_batch=lanes)
-        return HostFedNetwork(on_gpu, device, stream)
+    def make(size: int, graphs: bool) -> Network:
+        wiring = family.wiring(spec, format, size)
+        on_gpu = loader.on_gpu(wiring, backend, device, stream, graphs=graphs, largest_batch=batch)
+        return for_host(on_gpu, device, stream)
 
     def make_twin() -> Network:
         return loader.on_cpu(family.wiring(spec, format, 1), threads=threads)[0]
 
-    return BatchDriver(make, make_twin, batch=lanes, on_event=on_event)
+    return BatchDriver(make, make_twin, batch=batch, on_event=on_event)
 
 
 def create_device_segmenter(
@@ -239,26 +241,28 @@ def _make_device_driver(
 
     ``largest_batch`` is what :class:`bgsoft.infer.cuda.GpuNetwork` says.
     """
-    from bgsoft.infer.cuda import DeviceFedNetwork
+    from bgsoft.infer.cuda import for_device
 
     spec = loader.model.spec
     family = FAMILIES[spec.family]
     loader.check(backend)
-    if family.in_order:
-        batch = largest_batch = 1
-    threads = loader.cores if family.in_order else 1
+    one_by_one = family.in_order or spec.large
+    if one_by_one or spec.batch:
+        batch = largest_batch = spec.batch or 1
+    threads = loader.cores if one_by_one else 1
 
     def on_cpu(size: int) -> Network:
         (network,) = loader.on_cpu(family.wiring(spec, format, size), threads=threads)
-        return DeviceFedNetwork(network, device, stream)
+        return for_device(network, device, stream)
 
     def make(size: int, graphs: bool) -> Network:
         if backend == "cpu":
             return on_cpu(size)
         # After a fault, a smaller batch goes on with the engine of the whole one.
         wiring = family.wiring(spec, format, size)
-        return loader.on_gpu(
+        network = loader.on_gpu(
             wiring, backend, device, stream, graphs=graphs, largest_batch=largest_batch
         )
+        return for_device(network, device, stream)
 
     return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=on_event)

@@ -49,8 +49,16 @@ class CudaPreprocessor:
         for shape in (luma_shape, chroma_shape):
             self._tables_for(shape)
         mean, std = np.array(spec.mean), np.array(spec.std)
-        norm = np.concatenate([1.0 / (255.0 * std), -mean / std]).astype(np.float32)
-        self._constants = (cupy.asarray(_fixed_matrix(spec, format)), cupy.asarray(norm))
+        norm = np.concatenate([1.0 / (255.0 * std), -mean / std])
+        self._by_maximum: tuple[Any, Any] | None = None
+        if spec.divide_by == "maximum":
+            # The largest is known once all are there: codes are written, and divided after that.
+            of_channel = (1, 1, 3) if channels_last else (3, 1, 1)
+            gains, biases = (part.reshape(of_channel) for part in (1.0 / std, -mean / std))
+            self._by_maximum = cupy.asarray(gains, np.float32), cupy.asarray(biases, np.float32)
+            norm = np.repeat([1.0, 0.0], 3)
+        constants = (_fixed_matrix(spec, format), norm.astype(np.float32))
+        self._constants = tuple(cupy.asarray(each) for each in constants)
         height, width = map(np.int32, self._size)
         last = np.int32(channels_last)
         self._places = [(height, width, np.int32(index), last) for index in range(batch)]
@@ -83,6 +91,9 @@ class CudaPreprocessor:
         planes = (luma, _pitch(luma), chroma, _pitch(chroma))
         tables = (*self._tables_for(luma.shape), *self._tables_for(chroma.shape[:2]))
         run(self._grid, BLOCK, (*planes, *tables, *self._constants, tensor, *self._places[index]))
+        if self._by_maximum is not None:
+            codes = tensor[index]
+            _divided(codes, codes.max(), *self._by_maximum, codes)
 
     def _tables_for(self, source: tuple[int, int]) -> tuple[Any, ...]:
         """The arguments that say how planes of a size are resized."""
@@ -95,6 +106,15 @@ class CudaPreprocessor:
             found = resampling(source, self._size, area=area, fixed_point=self._bits == 8).args
             self._tables[source] = found
         return found
+
+
+_divided = cupy.ElementwiseKernel(
+    "T code, T most, float32 gain, float32 bias",
+    "T value",
+    "value = T(float(code) * (gain / max(float(most), 1.0f)) + bias)",
+    "divide_by_maximum",
+)
+"""(code / maximum − mean) / std; one reading of the picture for the maximum comes before it."""
 
 
 def _pitch(plane: Array) -> np.int32:

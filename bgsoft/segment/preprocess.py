@@ -70,8 +70,9 @@ class CpuPreprocessor:
         self._yuv = np.empty((*shape, 3), np.uint8)
         self._rgb = np.empty((*shape, 3), np.uint8)
         self._planes = [np.empty(shape, np.uint8) for _ in range(3)]
-        # value = (code / 255 − mean) / std = code · gain + bias
-        self._gain = [np.float32(1.0 / (255.0 * std)) for std in spec.std]
+        # value = (code / divisor − mean) / std = code · gain + bias
+        self._by_maximum = spec.divide_by == "maximum"
+        self._std = spec.std
         self._bias = [np.float32(-m / s) for m, s in zip(spec.mean, spec.std, strict=True)]
 
     def write(self, reduced: Proxy, tensor: NDArray[np.float32]) -> None:
@@ -92,10 +93,12 @@ class CpuPreprocessor:
         cv2.split(self._chroma8, self._planes[1:])
         cv2.merge([self._luma8, *self._planes[1:]], self._yuv)
         cv2.transform(self._yuv, self._matrix, self._rgb)  # saturates to 0–255
+        divisor = max(1, int(self._rgb.max())) if self._by_maximum else 255
         cv2.split(self._rgb, self._planes)
         for channel, plane in enumerate(self._planes):
             target = tensor[channel] if self._channels_first else tensor[..., channel]
-            np.multiply(plane, self._gain[channel], out=target, casting="unsafe")
+            gain = np.float32(1.0 / (divisor * self._std[channel]))
+            np.multiply(plane, gain, out=target, casting="unsafe")
             if self._bias[channel]:
                 target += self._bias[channel]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.analysis.base import detail_factor, grid_shape
 from bgsoft.errors import ModelError
 from bgsoft.frame import Array, Frame, FrameFormat, Proxy
 from bgsoft.infer.base import Driver, Network, Wiring
@@ -19,6 +20,10 @@ from bgsoft.workers import Workers
 
 _MAX_LOGIT = 60.0
 """Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
+STRETCHED_FROM = (0.25, 0.5)
+"""``stretch = "min-max"`` takes the least and the greatest probability of a frame to 0 and 1, as is
+done with photographs. But no more than the first and no less than the second: where nobody is to be
+seen, noise would become people; where nothing but a person is, the person would vanish."""
 
 
 def network_shapes(spec: ModelSpec, batch: int = 1) -> dict[str, tuple[int, ...]]:
@@ -26,14 +31,28 @@ def network_shapes(spec: ModelSpec, batch: int = 1) -> dict[str, tuple[int, ...]
 
     Args:
         spec: The model.
-        batch: Frames per run.
+        batch: Frames per run, where the model takes any number.
 
     Returns:
         One entry, for the image input.
     """
-    if spec.layout == "NCHW":
-        return {spec.input: (batch, 3, spec.height, spec.width)}
-    return {spec.input: (batch, spec.height, spec.width, 3)}
+    return {spec.input: spec.input_shape(batch)}
+
+
+def seen_by(
+    spec: ModelSpec, format: FrameFormat, frames: Sequence[Frame], grids: Sequence[Proxy]
+) -> Sequence[Proxy]:
+    """What a model is shown: the grids, or the frames where a grid has less than the model takes.
+
+    At 1080p the masks of IS-Net, 1024×1024, are within 0.00015 of those that it makes of the frame
+    reduced with Lanczos (mean, IoU 0.9996); of a grid of 480×270, within 0.0007 (0.998).
+    """
+    rows, columns = grid_shape(
+        format.width, format.height, detail_factor(format.width, format.height)
+    )
+    if rows >= spec.height and columns >= spec.width:
+        return grids
+    return [Proxy(1, frame.luma, frame.chroma) for frame in frames]
 
 
 class SingleShotSegmenter(Segmenter):
@@ -54,6 +73,7 @@ class SingleShotSegmenter(Segmenter):
     ) -> None:
         self.name = spec.name
         self._spec = spec
+        self._format = format
         self._driver = driver
         self._workers = workers or Workers()
         lanes = range(self._workers.lanes)
@@ -74,7 +94,8 @@ class SingleShotSegmenter(Segmenter):
             grids: What is looked at.
             mirrored: Show it to the model from left to right; masks are as without.
         """
-        self._driver.run(frames, partial(self._write, grids, mirrored), self._read)
+        seen = seen_by(self._spec, self._format, frames, grids)
+        self._driver.run(frames, partial(self._write, seen, mirrored), self._read)
         masks = self._masks[: len(frames)]
         if mirrored:
             self._workers.map(lambda _lane, mask: _mirror(mask), masks)
@@ -145,6 +166,12 @@ def to_mask(channels: NDArray[Any], spec: ModelSpec, mask: NDArray[np.float32]) 
     # What is no number becomes 0.
     np.fmax(mask, np.float32(0.0), out=mask)
     np.fmin(mask, np.float32(1.0), out=mask)
+    if spec.stretch == "min-max":
+        low, high = STRETCHED_FROM
+        least, most = min(float(mask.min()), low), max(float(mask.max()), high)
+        mask -= np.float32(least)
+        mask *= np.float32(1.0 / (most - least))
+        np.clip(mask, 0.0, 1.0, out=mask)
 
 
 def _channels_first(item: NDArray[Any], spec: ModelSpec) -> NDArray[Any]:
@@ -162,7 +189,7 @@ class _SingleShot(Family):
     makes_alpha = False
 
     def wiring(self, spec: ModelSpec, format: FrameFormat, batch: int) -> Wiring:
-        return Wiring(inputs=network_shapes(spec, batch))
+        return Wiring(inputs=network_shapes(spec, batch), outputs=(spec.output,))
 
     def on_host(
         self, spec: ModelSpec, format: FrameFormat, driver: Driver, workers: Workers

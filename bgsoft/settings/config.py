@@ -538,3 +538,11 @@ class RenderConfig:
     def videos(self) -> tuple[Path, ...]:
         """The videos that are written, the output first."""
         return (self.output,) if self.matte_out is None else (self.output, self.matte_out)
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The files that are read, and must not be written; the video first."""
+        background = self.effect.background
+        if background and self.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO):
+            return (self.input, Path(background))
+        return (self.input,)

@@ -60,7 +60,8 @@ def test_presets_show_unknown(run: Run) -> None:
 
 def test_completion_offers_what_renders() -> None:
     embedded = ["selfie-general", "selfie-landscape"]
-    assert flags._complete_model("") == [*embedded, "rvm-mobilenetv3", "rvm-resnet50"]
+    pulled = [name for name, spec in catalog.catalog().items() if not spec.embedded]
+    assert flags._complete_model("") == [*embedded, *pulled]
     assert models_command._complete("rvm") == ["rvm-mobilenetv3", "rvm-resnet50"]
 
 
@@ -130,7 +131,7 @@ def test_pull_with_consent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = run("models", "pull", "rvm-mobilenetv3", "--yes")
     spec = catalog.find_spec("rvm-mobilenetv3")
     assert outcome.code == 0
-    assert (asked["url"], asked["sha256"]) == (spec.url, spec.sha256)
+    assert (asked["url"], asked["checksum"]) == (spec.url, spec.checksum)
     assert str(catalog.spec_path(spec)) in outcome.err
 
 

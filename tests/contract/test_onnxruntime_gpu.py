@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from bgsoft.models.catalog import resolve
+from tests.outside_models import write_grey, write_mixed
 from tests.stub_libraries import PLAN, missing_tools, write_cuda, write_tensorrt
 
 pytestmark = pytest.mark.onnxruntime_gpu
@@ -65,6 +67,36 @@ else:
 maps = Path("/proc/self/maps").read_text()
 found["loaded"] = sorted({line.split("/")[-1] for line in maps.splitlines() if ".so" in line})
 print(json.dumps(found | {"told": told}))
+"""
+
+
+_PLACES = """
+import json, sys
+import onnxruntime as ort
+ort.preload_dlls = lambda: None
+from pathlib import Path
+from bgsoft.settings.config import Precision
+from bgsoft.errors import BackendUnavailableError
+from bgsoft.infer.providers import provider_options
+from bgsoft.infer.sessions import open_session, placement
+
+found = {}
+for stream in (4096, None):
+    options = provider_options(
+        "cuda", gpu=0, stream=stream, shapes={}, precision=Precision.FP32, graphs=True
+    )
+    try:
+        session = open_session(
+            Path(sys.argv[1]), "cuda", options, sha256="", gpu_name="stub",
+            compute_capability="90", tell=print,
+        )
+    except BackendUnavailableError as exc:
+        found[str(stream)] = type(exc).__name__
+    else:
+        found[str(stream)] = placement(session, "cuda")
+        taken = session.get_provider_options()["CUDAExecutionProvider"]
+        found["options"] = [taken["has_user_compute_stream"], taken["enable_cuda_graph"]]
+print(json.dumps(found))
 """
 
 
@@ -142,6 +174,36 @@ def test_cuda_takes_its_options(open_model: Open, graphs: bool) -> None:
     assert (taken["use_tf32"], taken["cudnn_conv_algo_search"]) == ("0", "HEURISTIC")
 
 
+def placed(cuda: Path, model: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", _PLACES, str(model)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(cuda)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_what_cuda_cannot_run_alone_is_told(cuda: Path, tmp_path: Path) -> None:
+    found = placed(cuda, write_mixed(tmp_path / "mixed.onnx"))
+    assert found["4096"] == "MixedModelError"
+    assert found["None"] == "2 of 5 nodes run on CPU (DynamicQuantizeLinear, ConvInteger)"
+    assert found["options"] == ["0", "0"]
+
+
+@pytest.mark.parametrize("name", ["selfie-general", "selfie-landscape", "grey"])
+def test_what_cuda_runs_alone_loads(cuda: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "grey.onnx"
+    write_grey(path, 32, sigmoid=True)
+    if name != "grey":
+        path = resolve(name).path
+    assert placed(cuda, path)["4096"].startswith("no node runs elsewhere")
+
+
 @pytest.mark.parametrize(("precision", "graphs"), [("fp32", True), ("fp16", False)])
 def test_tensorrt_takes_its_options(
     open_model: Open, tensorrt: Path, precision: str, graphs: bool
@@ -157,6 +219,21 @@ def test_tensorrt_takes_its_options(
     assert taken["trt_profile_min_shapes"] == "image:1x3x256x256"
     assert taken["trt_profile_max_shapes"] == "image:8x3x256x256"
     assert found["options"]["CUDAExecutionProvider"]["user_compute_stream"] == "4096"
+
+
+def test_what_tensorrt_takes_a_part_of_is_told(open_model: Open, tensorrt: Path) -> None:
+    """Also where CUDA takes the rest: CUDA alone is rather used, in whole graphs."""
+    found = open_model("tensorrt", tensorrt, STUB_LEAVES_ONE="1")
+    assert "graph capture" in found["error"]
+    assert len(found["told"]) == 1
+    # Its engine is kept, for the next one who asks and for who takes it so.
+    assert open_model("tensorrt", tensorrt, STUB_LEAVES_ONE="1") | {"told": []} == found | {
+        "told": []
+    }
+    taken = open_model(
+        "tensorrt", tensorrt, graphs=False, STUB_LEAVES_ONE="1", STUB_BUILD_FAILS="1"
+    )
+    assert (taken["error"], taken["told"]) == (None, [])
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])

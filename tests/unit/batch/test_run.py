@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from bgsoft.batch.find import Found
-from bgsoft.batch.job import BatchJob, Divided, Planner
+from bgsoft.batch.job import BatchJob, Planner
 from bgsoft.batch.run import Batch, BatchView, Summary, agree
 from bgsoft.batch.state import FileState, State
+from bgsoft.chunks.renders import Renders
+from bgsoft.chunks.tasks import RenderWhole
 from bgsoft.errors import (
     BackendUnavailableError,
     DecodeError,
@@ -22,11 +24,10 @@ from bgsoft.errors import (
     StallError,
 )
 from bgsoft.jobs.driver import Driver
-from bgsoft.jobs.task import Finished, Followup, Started, Task, Told, Update
-from bgsoft.report import Progress, RenderReport
-from tests.unit.jobs.tasks import Pair, Square, progress
+from bgsoft.jobs.task import Finished, Started, Task, Update
+from bgsoft.report import RenderReport
 
-Render = Callable[[BatchJob], object]
+Render = Callable[[RenderWhole], object]
 
 
 class FakeExecutor:
@@ -45,7 +46,8 @@ class FakeExecutor:
 
     def submit(self, task: Task) -> int:
         self._tasks.append((len(self.submitted), task))
-        self.submitted.append(task.config.input.stem if isinstance(task, BatchJob) else "part")
+        assert isinstance(task, RenderWhole)
+        self.submitted.append(task.config.input.stem)
         return len(self.submitted) - 1
 
     def poll(self, timeout: float) -> list[Update]:
@@ -65,7 +67,7 @@ class FakeExecutor:
         self.closed = True
 
 
-def done(job: BatchJob) -> RenderReport:
+def done(job: RenderWhole) -> RenderReport:
     job.config.output.write_bytes(b"video")
     return RenderReport(
         bgsoft_version="0",
@@ -108,7 +110,7 @@ class Run:
         with State(self.folder) as state:
             summary = Batch(
                 agree(self.jobs(self._files), state, self.folder, resume=resume),
-                Driver(self.executor),
+                Renders(Driver(self.executor)),
                 state,
                 self.folder,
                 view=self.view,
@@ -121,7 +123,7 @@ class Run:
 
 
 def test_a_file_that_fails_ends_nothing(tmp_path: Path) -> None:
-    def render(job: BatchJob) -> RenderReport:
+    def render(job: RenderWhole) -> RenderReport:
         if job.config.input.stem in "bd":
             raise DecodeError("broken")
         return done(job)
@@ -133,7 +135,7 @@ def test_a_file_that_fails_ends_nothing(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_stops_new_files_and_keeps_them_for_later(tmp_path: Path) -> None:
-    def render(job: BatchJob) -> RenderReport:
+    def render(job: RenderWhole) -> RenderReport:
         if job.config.input.stem == "b":
             raise DiskFullError("disk full")
         return done(job)
@@ -148,7 +150,7 @@ def test_a_full_disk_stops_new_files_and_keeps_them_for_later(tmp_path: Path) ->
 
 
 def test_a_stage_that_stands_still_is_tried_again_and_then_reported(tmp_path: Path) -> None:
-    def render(job: BatchJob) -> RenderReport:
+    def render(job: RenderWhole) -> RenderReport:
         raise StallError("no frame", stage="encode")
 
     run = Run(tmp_path, "a")
@@ -174,7 +176,7 @@ def test_what_runs_when_it_is_stopped_is_left_for_later(tmp_path: Path, publishe
 
     run = Run(tmp_path, workers=1, executor=Deaf)
 
-    def render(job: BatchJob) -> RenderReport:
+    def render(job: RenderWhole) -> RenderReport:
         if job.config.input.stem == "a":
             return done(job)
         run.stop.set()
@@ -192,7 +194,7 @@ def test_what_runs_when_it_is_stopped_is_left_for_later(tmp_path: Path, publishe
 
 
 def test_a_file_that_is_cancelled_though_nobody_asked_has_failed(tmp_path: Path) -> None:
-    def render(job: BatchJob) -> RenderReport:
+    def render(job: RenderWhole) -> RenderReport:
         raise RenderCancelledError("interrupted")
 
     summary = Run(tmp_path, "a")(render)
@@ -213,9 +215,12 @@ def test_the_view_ends_also_where_the_workers_are_lost(tmp_path: Path) -> None:
 
     run = Run(tmp_path, "ab", executor=Lost)
     run.view = view = View()
-    with pytest.raises(BackendUnavailableError):
-        run(done)
-    assert view.left == 2
+    summary = run(done)
+    assert str(summary.lost) == "no node is left"
+    assert (view.left, summary.left) == (2, 2)
+    assert run._make_executor is Lost
+    run._make_executor = FakeExecutor
+    assert run(done, resume=True).rendered == 2
 
 
 @pytest.mark.parametrize(("workers", "rendered"), [(1, "aba"), (3, "abab")])
@@ -250,30 +255,3 @@ def test_a_watched_file_is_rendered_once_at_a_time(
 
     assert run(done, more=more).rendered == len(rendered)
     assert "".join(run.executor.submitted) == rendered
-
-
-def test_the_parts_of_a_file_are_shown_as_one(tmp_path: Path) -> None:
-    """Whose total is known before all of them have begun."""
-
-    class Divides(FakeExecutor):
-        def poll(self, timeout: float) -> list[Update]:
-            if not self._tasks:
-                return []
-            task_id, task = self._tasks.popleft()
-            if isinstance(task, Square):
-                return [Told(task_id, progress(task.value)), Finished(task_id, True)]
-            if isinstance(task, Pair):
-                return [Finished(task_id, self._render(job))]
-            parts = Followup((Square(4), Square(20)), Pair())
-            return [Told(task_id, Divided((10, 30))), Finished(task_id, parts)]
-
-    class View(BatchView):
-        def progress(self, job: BatchJob, progress: Progress) -> None:
-            shown.append((progress.frames, progress.total))
-
-    shown: list[tuple[int, int | None]] = []
-    run = Run(tmp_path, "a", workers=1, executor=Divides)
-    run.view = View()
-    (job,) = run.jobs("a")
-    assert run(done).rendered == 1
-    assert shown == [(4, 40), (24, 40)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from bgsoft.chunks import plan
-from bgsoft.chunks.run import Plan, Whole, plan_render
-from bgsoft.jobs.task import Followup, Task, TaskContext
+from bgsoft.chunks.prepare import Plan, Whole, plan_render
+from bgsoft.chunks.renders import Renders
+from bgsoft.jobs.driver import Driver
+from bgsoft.jobs.task import Finished, Started, Task, TaskContext, Told, Update
 from bgsoft.pipeline import picture
 from bgsoft.rendering.configure import build_config
 from bgsoft.report import RenderReport
@@ -41,23 +44,61 @@ def context(tell: Callable[[object], None] = lambda _message: None) -> TaskConte
     return TaskContext(tell=tell, cancel=threading.Event(), threads=2, gpu=None)
 
 
-def planned(config: RenderConfig) -> Followup:
-    """The tasks of a render that is divided."""
+def planned(config: RenderConfig) -> Plan:
+    """How a render is divided."""
     found = plan_render(config, 2)
     assert isinstance(found, Plan), found
-    return found.followup()
+    return found
 
 
-def joined(followup: Followup, given: TaskContext | None = None) -> RenderReport:
-    """Run the tasks one after the other, then the last; gives the report."""
-    given = given or context()
-    result: object = followup
-    while isinstance(result, Followup):
-        results: list[object] = [task.run(given) for task in result.tasks]
-        last: Task = result.last.with_results(results)
-        result = last.run(given)
-    assert isinstance(result, RenderReport), result
-    return result
+class Here:
+    """An executor that runs tasks in this process, one at each poll."""
+
+    def __init__(self) -> None:
+        self._tasks: list[Task] = []
+        self._done = 0
+
+    @property
+    def idle(self) -> int:
+        return 99
+
+    def submit(self, task: Task) -> int:
+        self._tasks.append(task)
+        return len(self._tasks) - 1
+
+    def poll(self, timeout: float) -> list[Update]:
+        if self._done == len(self._tasks):
+            time.sleep(0.01)
+            return []
+        task_id, self._done = self._done, self._done + 1
+        told: list[Update] = []
+        given = context(lambda message: told.append(Told(task_id, message)))
+        try:
+            end = Finished(task_id, self._tasks[task_id].run(given))
+        except Exception as exc:
+            end = Finished(task_id, error=exc)
+        return [Started(task_id, "here"), *told, end]
+
+    def kill(self, task_id: int, reason: str) -> None:
+        """They have ended."""
+
+    def close(self) -> None:
+        """Likewise."""
+
+
+def joined(plan: Plan, told: list[object] | None = None) -> RenderReport:
+    """Render the parts, and join them; gives the report."""
+    with Renders(Driver(Here())) as renders:
+        renders.submit(plan.config, plan)
+        while True:
+            for update in renders.poll(1.0):
+                if isinstance(update, Told) and told is not None:
+                    told.append(update.message)
+                elif isinstance(update, Finished):
+                    if update.error is not None:
+                        raise update.error
+                    assert isinstance(update.result, RenderReport), update.result
+                    return update.result
 
 
 def render_in_parts(config: RenderConfig) -> RenderReport:

@@ -1,8 +1,9 @@
-"""Renders in parts that have to know all faces of the video: the same as in one go."""
+"""Faces of renders in parts: the same as in one go."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,13 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.progress import SearchProgress
-from bgsoft.chunks.run import plan_render
+from bgsoft.chunks.prepare import Whole, plan_render
 from bgsoft.errors import OutputError
 from tests.face_clips import write_two_people
 from tests.outside import ffmpeg
 from tests.unit.chunks.parts import (
     _short_parts,
-    context,
-    joined,
-    planned,
+    reason,
     render_in_parts,
     settings,
 )
@@ -35,8 +32,7 @@ pytestmark = pytest.mark.usefixtures(_short_parts.__name__)
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two people; from frame 40 on the picture is mirrored, which is a new scene.
 
-    The larger face is covered at first, so that the other one is main until long after; and once
-    more where a part begins.
+    The larger face is covered at first, and once more where a part begins.
     """
     folder = tmp_path_factory.mktemp("people")
     large = write_two_people(folder / "large.mkv", 64, cut=40)
@@ -51,22 +47,10 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"face": "main"},
-        {"face": "anonymize"},
-        {"face": "anonymize", "subjects": 0},
-        {"face": "guard"},
-    ],
-    ids=str,
-)
-def test_faces_are_those_of_a_whole_render(
-    given: dict[str, Any], people: Path, tmp_path: Path
-) -> None:
+def test_faces_are_those_of_a_whole_render(people: Path, tmp_path: Path) -> None:
     reports = []
     for name, chunks in (("whole", 1), ("parts", 3)):
-        own = {"face_data": tmp_path / f"{name}.jsonl", "chunks": chunks, **LOOK, **given}
+        own = {"face_data": tmp_path / f"{name}.jsonl", "chunks": chunks, **LOOK}
         config = settings(people, tmp_path / f"{name}.mkv", **own)
         reports.append(render_in_parts(config) if chunks > 1 else bgsoft.render_config(config))
     whole, parts = reports
@@ -93,18 +77,13 @@ def test_face_data_as_arrays_are_those_of_a_whole_render(people: Path, tmp_path:
             assert np.array_equal(found[name], expected[name]), name
 
 
-def test_faces_that_were_found_are_not_looked_for_again(people: Path, tmp_path: Path) -> None:
-    given = {**LOOK, "face": "anonymize", "duration": 1.8, "chunks": 2}
-    config = settings(people, tmp_path / "out.mkv", **given)
-    first = planned(config).tasks
-    assert [task.run(context()) for task in first] == [False, False]
-    assert WorkFolder(config.output).count() == 2
-    told: list[object] = []
-    again = planned(config)
-    assert [task.run(context(told.append)) for task in again.tasks] == [True, True]
-    assert all(isinstance(message, SearchProgress) for message in told)
-    report = joined(again)
-    assert [part.reused for part in report.parts] == [False, False]
+@pytest.mark.parametrize("mode", ["main", "anonymize"])
+def test_who_is_who_is_not_decided_in_parts(mode: str, people: Path, tmp_path: Path) -> None:
+    config = settings(people, tmp_path / "out.mkv", face=mode, chunks=2, **LOOK)
+    text = f"rendered whole, not in 2 parts: --face {mode} decides who is who by all frames before"
+    assert reason(config) == text
+    assert plan_render(replace(config, chunks=None), 2) == Whole()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_face_data_that_is_there_is_seen_before_work(people: Path, tmp_path: Path) -> None:

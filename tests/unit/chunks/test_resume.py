@@ -17,11 +17,13 @@ import pytest
 import bgsoft
 from bgsoft.chunks import folder as folders
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.run import Plan, after_failure, plan_render
+from bgsoft.chunks.prepare import Plan, after_failure, plan_render
 from bgsoft.errors import DecodeError, OutputError, RenderCancelledError
 from bgsoft.pipeline.picture import RENEWAL
+from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
 from tests.outside import ffmpeg
+from tests.outside_models import write_mixed
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 from tests.unit.chunks.parts import _short_parts, context, joined, planned, settings
 
@@ -48,14 +50,14 @@ def pictures(path: Path) -> str:
 
 def is_there(config: RenderConfig) -> list[object]:
     """For each part, whether it was there already."""
-    return [task.run(context()) for task in planned(config).tasks]
+    return [task.run(context()) for task in planned(config).tasks()]
 
 
 @pytest.mark.usefixtures(_short_parts.__name__)
 class TestParts:
     def test_a_finished_part_is_not_rendered_twice(self, config: RenderConfig) -> None:
         first = planned(config)
-        assert first.tasks[1].run(context()) is False
+        assert first.tasks()[1].run(context()) is False
         report = joined(planned(config))
         assert [part.reused for part in report.parts] == [False, True, False]
         assert not WorkFolder(config.output).path.exists()
@@ -64,27 +66,35 @@ class TestParts:
         assert pictures(again.output) == pictures(config.output)
 
     def test_a_part_without_a_note_is_not_finished(self, config: RenderConfig) -> None:
-        task = planned(config).tasks[0]
+        task = planned(config).tasks()[0]
         task.run(context())
         WorkFolder(config.output)._manifest(0).unlink()
         assert is_there(config) == [False, False, False]
 
     def test_the_number_of_parts_stays_where_it_is_left_open(self, config: RenderConfig) -> None:
-        planned(config).tasks[0].run(context())
+        planned(config).tasks()[0].run(context())
         folder = WorkFolder(config.output)
         known = folder.prepare(config, [])  # as where the settings say another number
         assert known == []
-        planned(config).tasks[0].run(context())
+        planned(config).tasks()[0].run(context())
         open_number = replace(config, chunks=None)
         assert len(folder.prepare(open_number, [])) == 3
         assert folder.finished(0) is not None
 
-    @pytest.mark.parametrize("change", ["look", "input", "codec", "number"])
+    @pytest.mark.parametrize("change", ["look", "input", "codec", "number", "sidecar"])
     def test_parts_of_another_render_are_not_used(
         self, change: str, config: RenderConfig, tmp_path: Path
     ) -> None:
-        planned(config).tasks[0].run(context())
+        own = write_mixed(tmp_path / "own.onnx")
+        if change == "sidecar":
+            look = {**LOOK, "model": str(own)}
+            del look["matte"]
+            config = settings(config.input, config.output, chunks=3, **look)
+        planned(config).tasks()[0].run(context())
         match change:
+            case "sidecar":
+                sidecar = own.with_suffix(".toml")
+                sidecar.write_text(sidecar.read_text() + 'divide_by = "maximum"\n')
             case "look":
                 config = settings(config.input, config.output, chunks=3, **LOOK | {"strength": 31})
             case "input":
@@ -96,7 +106,7 @@ class TestParts:
         assert not any(is_there(config))
 
     def test_where_settings_change_no_picture_parts_are_used(self, config: RenderConfig) -> None:
-        planned(config).tasks[0].run(context())
+        planned(config).tasks()[0].run(context())
         other = replace(config, overwrite=True, report=config.output.with_name("report.json"))
         assert is_there(other) == [True, False, False]
 
@@ -104,11 +114,11 @@ class TestParts:
         self, config: RenderConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(folders, "_PATIENCE_SECONDS", 0.1)
-        followup = planned(config)
+        plan = planned(config)
         with WorkFolder(config.output).used():
             with pytest.raises(OutputError, match="another render is writing"):
                 plan_render(replace(config, effect=replace(config.effect, strength=1.0)), 2)
-            joined(followup)
+            joined(plan)
         assert config.output.exists()
 
     @pytest.mark.parametrize(
@@ -118,18 +128,18 @@ class TestParts:
     def test_parts_are_kept_where_another_run_may_get_further(
         self, error: BaseException, kept: bool, config: RenderConfig
     ) -> None:
-        planned(config).tasks[0].run(context())
+        planned(config).tasks()[0].run(context())
         folder = WorkFolder(config.output)
         note = after_failure(config, error)
         assert folder.path.exists() is kept
         assert (note is not None and str(folder.path) in note) is kept
 
     def test_what_was_begun_is_finished_where_nothing_is_said(self, config: RenderConfig) -> None:
-        planned(config).tasks[0].run(context())
+        planned(config).tasks()[0].run(context())
         assert isinstance(plan_render(replace(config, chunks=None)), Plan)
 
     def test_a_whole_render_leaves_no_parts_of_a_stopped_one(self, config: RenderConfig) -> None:
-        planned(config).tasks[0].run(context())
+        planned(config).tasks()[0].run(context())
         bgsoft.render_config(replace(config, chunks=1))
         assert sorted(path.name for path in config.output.parent.iterdir()) == ["in.mp4", "out.mkv"]
 
@@ -139,18 +149,20 @@ class TestParts:
         assert not WorkFolder(config.output).path.exists()
 
     def test_a_lost_frame_where_parts_meet_is_noticed(self, config: RenderConfig) -> None:
-        followup = planned(config)
-        for task in followup.tasks:
+        plan = planned(config)
+        for task in plan.tasks():
             task.run(context())
         manifest = WorkFolder(config.output)._manifest(1)
         known = json.loads(manifest.read_text())
         del known["lead"][-1]
         manifest.write_text(json.dumps(known))
         told: list[Any] = []
-        result = followup.last.with_results([False] * 3).run(context(told.append))
-        assert not isinstance(result, Plan)
-        assert "rendered whole" in told[-1].message
-        assert not config.output.exists()
+        report = joined(plan, told)
+        reason = "rendered whole, in one part: its frames differ with where decoding begins"
+        assert sum(isinstance(each, Event) and each.message == reason for each in told) == 1
+        assert report.events[0].message == reason
+        assert report.parts == []
+        assert not WorkFolder(config.output).path.exists()
 
 
 COMMAND = [sys.executable, "-m", "bgsoft", "render", "--progress", "none", "-y", "--chunks", "3"]

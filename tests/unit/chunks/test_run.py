@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 import bgsoft
+from bgsoft.chunks import plan
+from bgsoft.chunks.prepare import Whole, plan_render
 from bgsoft.chunks.progress import PartsProgress
-from bgsoft.chunks.run import Whole, plan_render
-from bgsoft.chunks.tasks import PlanRender
-from bgsoft.errors import ConfigError, OutputError
-from bgsoft.jobs.task import Followup
+from bgsoft.chunks.renders import Renders
+from bgsoft.errors import ConfigError, OpenError, OutputError, RenderCancelledError
+from bgsoft.jobs.driver import Driver
+from bgsoft.jobs.task import Finished
+from bgsoft.media.probe import probe
 from bgsoft.pipeline.picture import RENEWAL
 from bgsoft.report import Event, Progress, RenderReport
+from tests.outside_models import write_mixed
 from tests.synthetic import VideoSpec, regular_times, write_video
-from tests.unit.chunks.parts import context, settings
+from tests.unit.chunks.parts import Here, settings
 
 LOOK = {"effect": "dim", "strength": 30.0, "face": "off", "matte": "fast"}
 FRAMES = 3 * RENEWAL
@@ -72,15 +77,33 @@ def test_errors_come_before_any_work(clip: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.mp4"]
 
 
-def test_a_task_plans_and_renders_what_needs_no_parts(clip: Path, tmp_path: Path) -> None:
+def test_files_are_planned_and_rendered_whole_where_that_needs_no_parts(
+    clip: Path, tmp_path: Path
+) -> None:
     short = settings(clip, tmp_path / "short.mp4", chunks=2, duration=0.5, **LOOK)
-    report = PlanRender(short).run(context())
-    assert isinstance(report, RenderReport)
-    assert report.events[0].message == "rendered whole, not in 2 parts: it is too short"
     long = settings(clip, tmp_path / "long.mp4", chunks=2, **LOOK)
-    followup = PlanRender(long).run(context())
-    assert isinstance(followup, Followup)
-    assert len(followup.tasks) == 2
+    missing = settings(tmp_path / "missing.mkv", tmp_path / "missing.mp4", chunks=2, **LOOK)
+    ends: dict[int, Finished] = {}
+    with Renders(Driver(Here())) as renders:
+        files = [renders.submit(each) for each in (short, long, missing)]
+        while len(ends) < 3:
+            ends |= {u.task_id: u for u in renders.poll(1.0) if isinstance(u, Finished)}
+    reports = [ends[file].result for file in files[:2]]
+    assert isinstance(reports[0], RenderReport)
+    assert isinstance(reports[1], RenderReport)
+    assert reports[0].events[0].message == "rendered whole, not in 2 parts: it is too short"
+    assert [len(report.parts) for report in reports] == [0, 2]
+    assert isinstance(ends[files[2]].error, OpenError)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["long.mp4", "short.mp4"]
+
+
+def test_a_file_whose_planning_was_cancelled_leaves_nothing(clip: Path, tmp_path: Path) -> None:
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(RenderCancelledError):
+        plan_render(settings(clip, tmp_path / "out.mp4", chunks=2, **LOOK), 2, cancel)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_short_video_is_not_divided_by_itself(clip: Path, tmp_path: Path) -> None:
@@ -106,7 +129,7 @@ def test_a_batch_divides_its_files_where_that_is_asked_for(clip: Path, tmp_path:
 
 def test_parts_that_were_finished_before_count_as_done_and_not_as_fast() -> None:
     seen: list[Progress] = []
-    meter = PartsProgress([100, 50], 1, seen.append)
+    meter = PartsProgress([100, 50], seen.append)
 
     def progress(frames: int, total: int) -> Progress:
         load = {"encode": 0.5}
@@ -120,5 +143,17 @@ def test_parts_that_were_finished_before_count_as_done_and_not_as_fast() -> None
     assert seen[-1].frames == 110
     assert seen[-1].fps > 0
     assert seen[-1].load == {"encode": 0.5}
-    meter.update(None, progress(3, 150))
-    assert seen[-1].frames == 3  # rendered whole after all
+
+
+def test_a_large_model_leaves_memory_for_fewer_parts(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "_free_bytes", lambda: 6e9)
+    info = probe(clip)
+    own = write_mixed(tmp_path / "own.onnx", 1024)
+    small, large = (
+        settings(clip, tmp_path / "out.mkv", threads=16, infer="cpu", **look)
+        for look in (LOOK, {**LOOK, "matte": None, "model": str(own)})
+    )
+    assert plan.workers_for(small, info) == 8
+    assert plan.workers_for(large, info) == 1

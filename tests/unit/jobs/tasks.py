@@ -6,12 +6,11 @@ import os
 import signal
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bgsoft.errors import DecodeError, StallError
-from bgsoft.jobs.task import Followup, TaskContext
+from bgsoft.jobs.task import TaskContext
 from bgsoft.report import Progress
 
 
@@ -150,37 +149,3 @@ class Square:
     def run(self, context: TaskContext) -> object:
         context.tell(f"squaring {self.value}")
         return self.value**2
-
-
-@dataclass(frozen=True)
-class Sum:
-    given: tuple[Any, ...] = ()
-    again: bool = False
-
-    def run(self, context: TaskContext) -> object:
-        total = sum(self.given)
-        return Followup((Square(total),), Sum()) if self.again else total
-
-    def with_results(self, results: list[object]) -> Sum:
-        return replace(self, given=tuple(results))
-
-
-@dataclass(frozen=True)
-class Plan:
-    followup: Followup
-
-    def run(self, context: TaskContext) -> object:
-        return self.followup
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Gives back the results that it is given."""
-
-    given: tuple[object, ...] = ()
-
-    def run(self, context: TaskContext) -> object:
-        return list(self.given)
-
-    def with_results(self, results: list[object]) -> Pair:
-        return replace(self, given=tuple(results))

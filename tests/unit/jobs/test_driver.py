@@ -1,4 +1,4 @@
-"""Tasks that lead to others, second tries, and time limits."""
+"""Tasks that belong together, second tries, and time limits."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from bgsoft.errors import DecodeError, StallError, WorkerDiedError
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.pool import Pool
-from bgsoft.jobs.task import Finished, Followup, Retrying, Started, Task, Told, Update
-from tests.unit.jobs.tasks import Crawl, Die, Echo, Fail, Pair, Plan, Square, Sum, Wait
+from bgsoft.jobs.task import Finished, Retrying, Started, Task, Told, Update
+from tests.unit.jobs.tasks import Crawl, Die, Echo, Fail, Square, Wait
 
 Make = Callable[..., Driver]
 
@@ -46,45 +46,33 @@ def end(updates: list[Update], task_id: int) -> Finished:
 
 
 def outcome(driver: Driver, task: Task) -> Finished:
-    task_id = driver.submit(task)
+    task_id = driver.submit([task])
     return end(collect(driver), task_id)
 
 
-def test_a_followup_gives_its_last_task_all_results_in_order(make: Make) -> None:
+def test_tasks_run_together_and_their_results_come_in_order(make: Make) -> None:
     driver = make()
-    task_id = driver.submit(Plan(Followup(tuple(Square(i) for i in range(6)), Sum())))
+    task_id = driver.submit([Square(i) for i in range(6)])
     updates = collect(driver)
-    assert end(updates, task_id).result == sum(i**2 for i in range(6))
+    assert end(updates, task_id).result == [i**2 for i in range(6)]
     told = {(u.part, u.message) for u in updates if isinstance(u, Told)}
     assert told == {(i, f"squaring {i}") for i in range(6)}
     assert sum(isinstance(u, Started) for u in updates) == 1
 
 
-def test_followups_lead_to_followups(make: Make) -> None:
-    driver = make()
-    inner = Plan(Followup((Square(2), Square(3)), Sum()))
-    outer = Plan(Followup((inner, Square(1)), Sum(again=True)))
-    assert outcome(driver, outer).result == (4 + 9 + 1) ** 2
-
-
-def test_a_followup_of_nothing_runs_its_last_task(make: Make) -> None:
-    driver = make()
-    assert outcome(driver, Plan(Followup((), Sum()))).result == 0
-
-
-def test_what_has_begun_goes_first(make: Make) -> None:
+def test_what_came_first_goes_first(make: Make) -> None:
     driver = make(1)
-    first = driver.submit(Plan(Followup((Square(1), Square(2)), Sum())))
-    second = driver.submit(Echo(1))
+    first = driver.submit([Square(1), Square(2)])
+    second = driver.submit([Echo(1)])
     ended = [u.task_id for u in collect(driver, 2) if isinstance(u, Finished)]
     assert ended == [first, second]
 
 
-def test_when_one_part_fails_the_others_are_given_up(make: Make, tmp_path: Path) -> None:
+def test_when_one_task_fails_the_others_are_given_up(make: Make, tmp_path: Path) -> None:
     driver = make(2)
     mark = tmp_path / "cancelled"
-    parts = (Wait(mark), Fail(DecodeError("broken", stage="decode")), *[Square(1)] * 3)
-    failed, other = driver.submit(Plan(Followup(parts, Sum()))), driver.submit(Echo(1))
+    parts = [Wait(mark), Fail(DecodeError("broken", stage="decode")), *[Square(1)] * 3]
+    failed, other = driver.submit(parts), driver.submit([Echo(1)])
     updates = collect(driver, 2)
     error = end(updates, failed).error
     assert isinstance(error, DecodeError)
@@ -95,16 +83,14 @@ def test_when_one_part_fails_the_others_are_given_up(make: Make, tmp_path: Path)
     assert mark.exists()
 
 
-@pytest.mark.parametrize("in_followup", [False, True])
+@pytest.mark.parametrize("others", [[], [Square(2)]])
 def test_a_task_whose_worker_dies_is_tried_again(
-    make: Make, tmp_path: Path, in_followup: bool
+    make: Make, tmp_path: Path, others: list[Task]
 ) -> None:
     driver = make()
-    task = Die(marks=tmp_path)
-    followup = Plan(Followup((Square(2), task), Pair()))
-    task_id = driver.submit(followup if in_followup else task)
+    task_id = driver.submit([*others, Die(marks=tmp_path)])
     updates = collect(driver)
-    assert end(updates, task_id).result == ([4, "lived"] if in_followup else "lived")
+    assert end(updates, task_id).result == [*[4 for _ in others], "lived"]
     (retry,) = (u for u in updates if isinstance(u, Retrying))
     assert "SIGKILL" in str(retry.error)
     assert retry.task_id == task_id
@@ -115,7 +101,7 @@ def test_a_task_that_kills_every_worker_is_given_up(
     make: Make, tmp_path: Path, retries: int, died: int
 ) -> None:
     driver = make(retries=retries)
-    task_id = driver.submit(Die(signal.SIGSEGV, tmp_path, times=99))
+    task_id = driver.submit([Die(signal.SIGSEGV, tmp_path, times=99)])
     error = end(collect(driver), task_id).error
     assert isinstance(error, WorkerDiedError)
     assert "SIGSEGV" in str(error)
@@ -129,7 +115,7 @@ def test_only_what_may_go_well_the_next_time_is_tried_again(
     make: Make, error: Exception, tries: int
 ) -> None:
     driver = make()
-    task_id = driver.submit(Fail(error))
+    task_id = driver.submit([Fail(error)])
     updates = collect(driver)
     assert isinstance(end(updates, task_id).error, type(error))
     assert sum(isinstance(u, Retrying) for u in updates) == tries - 1
@@ -138,7 +124,7 @@ def test_only_what_may_go_well_the_next_time_is_tried_again(
 def test_a_task_is_ended_when_its_time_is_up(make: Make, tmp_path: Path) -> None:
     driver = make(1, timeout_seconds=3)
     mark = tmp_path / "cancelled"
-    late = driver.submit(Plan(Followup((Square(1), Wait(mark)), Sum())))
+    late = driver.submit([Square(1), Wait(mark)])
     updates = collect(driver)
     assert str(end(updates, late).error) == "not done after 3 s"
     assert not any(isinstance(u, Retrying) for u in updates)

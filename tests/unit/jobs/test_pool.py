@@ -15,7 +15,7 @@ import pytest
 from bgsoft.errors import BgsoftError, DecodeError, OutputError, StallError, WorkerDiedError
 from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.ray import RayExecutor
-from bgsoft.jobs.task import Executor, Finished, Started, Told, Update
+from bgsoft.jobs.task import Executor, Finished, Started, Task, Told, Update
 from tests.unit.jobs.tasks import (
     Awkward,
     AwkwardError,
@@ -48,18 +48,30 @@ def one_worker_pool() -> Iterator[Pool]:
 
 @pytest.fixture
 def one_worker_ray(ray_address: str, tmp_path: Path) -> Iterator[RayExecutor]:
-    with RayExecutor(ray_address, folder=tmp_path, workers=1) as executor:
+    with RayExecutor(ray_address, folder=tmp_path, most=1) as executor:
         yield executor
 
 
-def collect(executor: Executor, tasks: int) -> list[Update]:
-    """All updates until so many tasks have finished."""
+def collect(executor: Executor, *tasks: Task, running: int = 0) -> list[Update]:
+    """Run tasks, and take all updates until they have finished, and some that run already."""
     updates: list[Update] = []
+    waiting = list(tasks)
     until = time.monotonic() + SECONDS
-    while sum(isinstance(update, Finished) for update in updates) < tasks:
+    while len(ends(updates)) < len(tasks) + running:
         assert time.monotonic() < until, updates
+        while waiting and executor.idle:
+            executor.submit(waiting.pop(0))
         updates += executor.poll(1.0)
     return updates
+
+
+def begin(executor: Executor, task: Task) -> int:
+    """Run a task as soon as there is a worker; its id."""
+    until = time.monotonic() + SECONDS
+    while not executor.idle:
+        assert time.monotonic() < until
+        executor.poll(1.0)
+    return executor.submit(task)
 
 
 def ends(updates: list[Update]) -> dict[int, Finished]:
@@ -92,31 +104,28 @@ def wait_until_gone(pid: int) -> None:
 
 def test_one_process_runs_task_after_task_and_results_come_whole(pool: Executor) -> None:
     value = {"frames": list(range(100_000)), "name": "ü\udcff"}
-    ids = [pool.submit(Echo(value)) for _ in range(3)]
-    updates = collect(pool, 3)
+    updates = collect(pool, *[Echo(value)] * 3)
     found = ends(updates)
-    assert list(found) == ids
-    results = [found[i].result for i in ids]
+    results = [end.result for end in found.values()]
     assert all(result["value"] == value for result in results)  # type: ignore[index]
     assert len({result["pid"] for result in results}) == 1  # type: ignore[index]
     assert results[0]["pid"] != os.getpid()  # type: ignore[index]
-    assert [u.task_id for u in updates if isinstance(u, Started)] == ids
+    assert [u.task_id for u in updates if isinstance(u, Started)] == list(found)
 
 
 def test_idle_counts_what_would_start_at_once() -> None:
     with Pool(2, threads=1) as pool:
         assert pool.idle == 2
-        for left in (1, 0, 0):
+        for left in (1, 0):
             pool.submit(Echo(1))
             assert pool.idle == left
-        collect(pool, 3)
+        collect(pool, running=2)
         assert pool.idle == 2
 
 
 def test_messages_come_in_order_and_progress_is_thinned(pool: Executor) -> None:
     said = ("a", *(progress(i) for i in range(500)), "b")
-    task_id = pool.submit(Say(said))
-    told = [u.message for u in collect(pool, 1) if isinstance(u, Told) and u.task_id == task_id]
+    told = [u.message for u in collect(pool, Say(said)) if isinstance(u, Told)]
     assert told[0] == "a"
     assert told[-1] == "b"
     assert 1 <= len(told) - 2 < 100
@@ -125,8 +134,7 @@ def test_messages_come_in_order_and_progress_is_thinned(pool: Executor) -> None:
 def test_our_errors_come_back_whole(pool: Executor) -> None:
     error = OutputError("no room", stage="encode", path=Path("x.mp4"), pts=7)
     error.add_note("the faces are in y")
-    pool.submit(Fail(error))
-    (found,) = ends(collect(pool, 1)).values()
+    (found,) = ends(collect(pool, Fail(error))).values()
     assert type(found.error) is OutputError
     assert str(found.error) == "no room"
     assert (found.error.stage, found.error.path, found.error.pts) == ("encode", Path("x.mp4"), 7)
@@ -136,8 +144,7 @@ def test_our_errors_come_back_whole(pool: Executor) -> None:
 
 
 def test_an_exception_that_cannot_be_sent_comes_as_text(pool: Executor) -> None:
-    pool.submit(Awkward())
-    (found,) = ends(collect(pool, 1)).values()
+    (found,) = ends(collect(pool, Awkward())).values()
     assert not isinstance(found.error, AwkwardError | WorkerDiedError | BgsoftError)
     assert "AwkwardError: 5 odd" in str(found.error)
 
@@ -153,24 +160,21 @@ def test_an_exception_that_cannot_be_sent_comes_as_text(pool: Executor) -> None:
     ],
 )
 def test_how_a_worker_died_is_said(one_worker_pool: Pool, task: Die | Exit, reason: str) -> None:
-    one_worker_pool.submit(task)
-    (found,) = ends(collect(one_worker_pool, 1)).values()
+    (found,) = ends(collect(one_worker_pool, task)).values()
     assert str(found.error) == f"its worker process {reason}"
 
 
 @pytest.mark.parametrize("task", [Die(signal.SIGKILL), Die(signal.SIGSEGV), Exit(0)])
 def test_a_worker_that_dies_is_replaced(pool: Executor, task: Die | Exit) -> None:
-    died, lives = pool.submit(task), pool.submit(Echo(1))
-    found = ends(collect(pool, 2))
-    assert isinstance(found[died].error, WorkerDiedError)
-    assert found[lives].error is None
+    died, lives = ends(collect(pool, task, Echo(1))).values()
+    assert isinstance(died.error, WorkerDiedError)
+    assert lives.error is None
 
 
 def test_a_worker_with_a_stuck_thread_is_replaced(pool: Executor) -> None:
-    first, stalls, last = (pool.submit(task) for task in (Echo(1), Stick(), Echo(2)))
-    found = ends(collect(pool, 3))
-    assert isinstance(found[stalls].error, StallError)
-    assert found[first].result["pid"] != found[last].result["pid"]  # type: ignore[index]
+    first, stalls, last = ends(collect(pool, Echo(1), Stick(), Echo(2))).values()
+    assert isinstance(stalls.error, StallError)
+    assert first.result["pid"] != last.result["pid"]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -180,17 +184,13 @@ def test_kill_ends_a_task_and_lets_it_clean_up(
     pool: Executor, tmp_path: Path, stubborn: bool, stuck: bool
 ) -> None:
     mark = tmp_path / "cleaned up"
-    killed, waiting, other = (
-        pool.submit(task) for task in (Wait(mark, stubborn, stuck), Echo(1), Echo(2))
-    )
+    task_id = begin(pool, Wait(mark, stubborn, stuck))
     pid = first_told(pool).message
-    pool.kill(waiting, "not wanted")
-    pool.kill(killed, "took too long")
-    found = ends(collect(pool, 3))
-    assert str(found[killed].error) == "took too long"
-    assert isinstance(found[killed].error, WorkerDiedError)
-    assert str(found[waiting].error) == "not wanted"
-    assert found[other].error is None
+    pool.kill(task_id, "took too long")
+    killed, other = ends(collect(pool, Echo(2), running=1)).values()
+    assert str(killed.error) == "took too long"
+    assert isinstance(killed.error, WorkerDiedError)
+    assert other.error is None
     assert mark.exists() is not stubborn
     assert isinstance(pid, int)
     wait_until_gone(pid)
@@ -266,14 +266,12 @@ def test_the_error_of_a_task_that_cannot_be_loaded(pool: Executor) -> None:
     task = type("Local", (), {"__module__": "only_here"})
     module.Local = task  # type: ignore[attr-defined]
     try:
-        pool.submit(task())
-        (found,) = ends(collect(pool, 1)).values()
+        (found,) = ends(collect(pool, task())).values()
     finally:
         del sys.modules["only_here"]
     assert isinstance(found.error, ModuleNotFoundError)
 
 
 def test_decode_errors_do_not_cost_a_worker(pool: Executor) -> None:
-    ids = [pool.submit(task) for task in (Echo(1), Fail(DecodeError("bad")), Echo(2))]
-    found = ends(collect(pool, 3))
-    assert found[ids[0]].result["pid"] == found[ids[2]].result["pid"]  # type: ignore[index]
+    first, _, last = ends(collect(pool, Echo(1), Fail(DecodeError("bad")), Echo(2))).values()
+    assert first.result["pid"] == last.result["pid"]  # type: ignore[index]

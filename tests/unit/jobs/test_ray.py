@@ -7,49 +7,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
-import numpy as np
 import pytest
 
-import bgsoft.jobs.ray
 from bgsoft.batch.state import STATE_NAME
-from bgsoft.errors import BackendUnavailableError, ConfigError, OutputError, WorkerDiedError
-from bgsoft.jobs.driver import Driver
-from bgsoft.jobs.ray import LOCAL, RayExecutor
-from bgsoft.jobs.task import Finished, Retrying, TaskContext, Told, Update
+from bgsoft.errors import BackendUnavailableError, ConfigError, OutputError
+from bgsoft.jobs.ray import RayExecutor
+from bgsoft.jobs.ray_cluster import LOCAL
+from bgsoft.jobs.task import Told
+from bgsoft.outputs import write_whole
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.unit.jobs.conftest import Nodes
-from tests.unit.jobs.tasks import Here, Wait
-from tests.unit.jobs.test_pool import SECONDS, collect, ends, first_told, wait_until_gone
+from tests.unit.jobs.tasks import Here
+from tests.unit.jobs.test_pool import SECONDS, begin, first_told, wait_until_gone
 
 SAMPLE = Path(__file__).parents[3] / "samples/person.mp4"
-
-
-@dataclass(frozen=True)
-class Append:
-    """Adds a line to a file once it has had its time; says who does it."""
-
-    path: Path
-    line: str
-
-    def run(self, context: TaskContext) -> object:
-        context.tell(os.getpid())
-        if context.cancel.wait(1.0):
-            return None
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"{self.line}\n")
-        return os.getppid()
 
 
 def poll_until(executor: RayExecutor, idle: int) -> None:
@@ -57,43 +38,6 @@ def poll_until(executor: RayExecutor, idle: int) -> None:
     while executor.idle != idle:
         assert time.monotonic() < until
         assert executor.poll(1.0) == []
-
-
-def test_a_killed_node_costs_no_task_and_no_output_twice(
-    nodes: Nodes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    lost, _ = (nodes.add(num_cpus=2) for _ in range(2))
-    out = tmp_path / "out"
-    with Driver(RayExecutor(nodes.address, folder=tmp_path, threads=1)) as driver:
-        tasks = {driver.submit(Append(out, str(i))) for i in range(12)}
-        updates: list[Update] = []
-        killed: set[object] = set()
-        until = time.monotonic() + SECONDS
-        while len(ends(updates)) < len(tasks):
-            assert time.monotonic() < until
-            updates += driver.poll(1.0)
-            told = {u.message for u in updates if isinstance(u, Told)}
-            if not killed and len(told) == 4:
-                killed = {pid for pid in told if parent_of(pid) == raylet_of(lost)}
-                os.kill(raylet_of(lost), signal.SIGKILL)
-                for pid in killed:
-                    os.kill(pid, signal.SIGKILL)  # type: ignore[arg-type]
-    assert len(killed) == 2
-    assert [u.error for u in updates if isinstance(u, Finished)] == [None] * len(tasks)
-    assert set(ends(updates)) == tasks
-    reasons = [str(u.error) for u in updates if isinstance(u, Retrying)]
-    assert len(reasons) == 2
-    assert all("was lost" in line or "its worker on" in line for line in reasons)
-    assert sorted(map(int, out.read_text().split())) == list(range(12))
-    assert list(tmp_path.iterdir()) == [out]
-    assert "".join(capfd.readouterr()) == ""
-
-
-def raylet_of(node: Any) -> int:
-    (raylet,) = node.all_processes["raylet"]
-    pid = raylet.process.pid
-    assert isinstance(pid, int)
-    return pid
 
 
 def parent_of(pid: object) -> int:
@@ -113,16 +57,17 @@ def test_shares_of_gpus_are_dealt_out(nodes: Nodes, tmp_path: Path) -> None:
     nodes.add(num_cpus=7, num_gpus=2)
     seen = []
     with RayExecutor(nodes.address, folder=tmp_path) as executor:
-        for _ in range(5):
+        poll_until(executor, idle=3)
+        for _ in range(3):
             executor.submit(Here())
         until = time.monotonic() + SECONDS
         while len(seen) < 3:
             assert time.monotonic() < until
             seen += [u.message for u in executor.poll(1.0) if isinstance(u, Told)]
-        assert executor.poll(2.0) == []
+        assert executor.idle == 0
     assert sorted(seen) in ([(0, gpu, 2) for gpu in gpus] for gpus in ("001", "011"))
-    with RayExecutor(nodes.address, folder=tmp_path, workers=1, gpu_share=0.0) as executor:
-        executor.submit(Here())
+    with RayExecutor(nodes.address, folder=tmp_path, most=1, gpu_share=0.0) as executor:
+        begin(executor, Here())
         assert first_told(executor).message == (None, "", 8)
 
 
@@ -130,10 +75,9 @@ def test_shares_of_gpus_are_dealt_out(nodes: Nodes, tmp_path: Path) -> None:
     ("options", "idle", "threads"),
     [
         ({}, 3, 2),
-        ({"tasks": 1}, 1, 4),
-        ({"tasks": 9}, 3, 2),
-        ({"workers": 2}, 2, 2),
-        ({"workers": 9}, 6, 1),
+        ({"most": 1}, 1, 4),
+        ({"most": 2}, 2, 2),
+        ({"most": 9}, 3, 2),
         ({"threads": 1}, 6, 1),
     ],
 )
@@ -163,71 +107,60 @@ def test_what_no_node_has(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nodes_that_see_another_folder_are_left_alone(
-    ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_sees_another_folder_is_named(ray_address: str, tmp_path: Path) -> None:
     said: list[str] = []
-    with RayExecutor(ray_address, folder=tmp_path, inputs=[], notice=said.append) as executor:
-        (mark,) = tmp_path.iterdir()
-        mark.write_text("of another folder")
-        with pytest.raises(BackendUnavailableError, match="does not see the folder"):
-            poll_until(executor, idle=2)
+
+    def blind(marker: Path, what: str, token: str) -> None:
+        write_whole(marker, what, "of another folder")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bgsoft.jobs.ray_nodes.write_whole", blind)
+        with (
+            pytest.raises(BackendUnavailableError, match="does not see the folder"),
+            RayExecutor(ray_address, folder=tmp_path, notice=said.append) as executor,
+        ):
+            poll_until(executor, idle=1)
     (line,) = said
-    host = socket.gethostname()
+    assert line.startswith(f"the node {socket.gethostname()} (")
     problem = f"does not see the folder {tmp_path}, or may not write to it"
-    assert line.startswith(f"the node {host} (")
     assert line.endswith(f") {problem}; it is not used")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nodes_without_the_input_or_with_another_version_are_left_alone(
+def test_a_node_with_another_input_or_version_is_named(
     ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing = tmp_path / "only here"
-    with (
-        RayExecutor(ray_address, folder=tmp_path, inputs=[missing]) as executor,
-        pytest.raises(BackendUnavailableError, match=r"can be used: .* does not see .*only here"),
-    ):
-        poll_until(executor, idle=2)
-    monkeypatch.setattr(bgsoft.jobs.ray, "__version__", "99.0")
-    with (
-        RayExecutor(ray_address, folder=tmp_path) as executor,
-        pytest.raises(BackendUnavailableError, match=r"has bgsoft .*, not 99\.0"),
-    ):
-        poll_until(executor, idle=2)
+    video = tmp_path / "a.mp4"
+    video.write_bytes(b"video")
+
+    def refused() -> str:
+        with (
+            pytest.raises(BackendUnavailableError) as caught,
+            RayExecutor(ray_address, folder=tmp_path, inputs=[video]) as executor,
+        ):
+            video.write_bytes(b"longer video")
+            poll_until(executor, idle=1)
+        return str(caught.value)
+
+    assert re.search(rf"no node .* can be used: .* does not see {video}", refused())
+    monkeypatch.setattr("bgsoft.jobs.ray_nodes.__version__", "99.0")
+    assert re.search(r"has bgsoft .*, not 99\.0", refused())
+
+
+def fails_to_import(wanted: object) -> str | None:
+    raise ModuleNotFoundError("No module named 'bgsoft'")
 
 
 def test_a_node_that_cannot_start_a_worker_is_named(
     ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Broken(bgsoft.jobs.ray.Worker):
-        def __init__(self, threads: int) -> None:
-            raise ModuleNotFoundError("No module named 'bgsoft'")
-
-    monkeypatch.setattr(bgsoft.jobs.ray, "Worker", Broken)
+    monkeypatch.setattr("bgsoft.jobs.ray_nodes.problem_here", fails_to_import)
+    problem = "cannot start a worker: ModuleNotFoundError: No module named 'bgsoft'"
     with (
+        pytest.raises(BackendUnavailableError, match=problem),
         RayExecutor(ray_address, folder=tmp_path) as executor,
-        pytest.raises(
-            BackendUnavailableError,
-            match="cannot start a worker: ModuleNotFoundError: No module named 'bgsoft'",
-        ),
     ):
-        poll_until(executor, idle=2)
-
-
-def test_when_the_last_node_is_lost(
-    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bgsoft.jobs.ray, "_PATIENCE_SECONDS", 1.0)
-    node = nodes.add(num_cpus=1)
-    with RayExecutor(nodes.address, folder=tmp_path) as executor:
-        executor.submit(Wait())
-        first_told(executor)
-        nodes.remove(node)
-        (found,) = ends(collect(executor, 1)).values()
-        assert isinstance(found.error, WorkerDiedError)
-        with pytest.raises(BackendUnavailableError, match="no node of the Ray cluster has 1 CPUs"):
-            poll_until(executor, idle=1)
+        poll_until(executor, idle=1)
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:", "http://host:80", ""])
@@ -254,7 +187,7 @@ def test_a_folder_that_cannot_be_written_to(ray_address: str, tmp_path: Path) ->
 def test_without_ray_the_command_that_installs_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bgsoft.jobs.ray.find_spec", {"ray": None}.__getitem__)
+    monkeypatch.setattr("bgsoft.jobs.ray_cluster.find_spec", {"ray": None}.__getitem__)
     with pytest.raises(BackendUnavailableError, match=r"Ray is missing: pip install '\.\[ray\]'"):
         RayExecutor(LOCAL, folder=tmp_path)
 
@@ -262,19 +195,21 @@ def test_without_ray_the_command_that_installs_it_is_named(
 LOCAL_CLUSTER = """
 import signal, sys
 from pathlib import Path
-from bgsoft.jobs.ray import LOCAL, RayExecutor
+from bgsoft.jobs.ray import RayExecutor
+from bgsoft.jobs.ray_cluster import LOCAL
 from bgsoft.jobs.task import Told
 from tests.unit.jobs.tasks import Wait
+from tests.unit.jobs.test_pool import begin
 handler = signal.getsignal(signal.SIGTERM)
-with RayExecutor(LOCAL, folder=Path(sys.argv[1]), workers=1) as executor:
+with RayExecutor(LOCAL, folder=Path(sys.argv[1]), most=1) as executor:
     assert signal.getsignal(signal.SIGTERM) is handler
-    executor.submit(Wait(Path(sys.argv[2])))
+    begin(executor, Wait(Path(sys.argv[2])))
     told = 0
     while not told:
         for update in executor.poll(1.0):
             if isinstance(update, Told):
                 told = update.message
-    print(told, executor._scratch.name, flush=True)
+    print(told, executor._ray._private.worker._global_node.get_temp_dir_path(), flush=True)
     sys.stdin.readline()
 """
 
@@ -312,130 +247,122 @@ def test_nothing_outlives_a_local_cluster(tmp_path: Path, is_killed: bool) -> No
         assert not Path(scratch).exists()
 
 
-@pytest.mark.parametrize("is_blind", [False, True])
-def test_a_batch_goes_on_when_a_node_is_killed(
-    nodes: Nodes, tmp_path: Path, is_blind: bool
-) -> None:
-    source, out = tmp_path / "in", tmp_path / "out"
-    source.mkdir()
-    out.mkdir()
-    for _ in range(2):
-        if is_blind:
-            nodes.add_blind(source, out, num_cpus=2)
-        else:
-            nodes.add(num_cpus=2)
-    for number in range(4):
-        shutil.copy(SAMPLE, source / f"{number}.mp4")
-    (source / "broken.mp4").write_bytes(b"no video")
-    command = [sys.executable, "-m", "bgsoft", "batch", "--progress", "json", "--threads", "1"]
-    with subprocess.Popen(
-        [*command, "--ray", nodes.address, "in", "out"],
+PROGRAM = """
+import bgsoft.jobs.ray_nodes
+from bgsoft.cli.main import run
+bgsoft.jobs.ray_nodes._PATIENCE_SECONDS = 1.0
+run()
+"""
+COMMAND = [sys.executable, "-c", PROGRAM, "batch", "--progress", "json", "--threads", "1"]
+
+
+def start_batch(folder: Path, *flags: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *flags],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        cwd=tmp_path,
-    ) as batch:
-        assert batch.stdout is not None
-        said = []
-        killed: list[int] = []
-        for line in batch.stdout:
-            said.append(json.loads(line))
-            if said[-1]["type"] == "progress" and not killed:
-                running = {int(each["worker"].split()[-1]) for each in said if "worker" in each}
-                raylet = parent_of(next(iter(running)))
-                killed = [pid for pid in running if parent_of(pid) == raylet]
-                for pid in (raylet, *killed):
-                    os.kill(pid, signal.SIGKILL)
-        assert batch.stderr is not None
-        errors = batch.stderr.read()
+        cwd=folder,
+    )
+
+
+def said_until_progress(batch: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = []
+    assert batch.stdout is not None
+    for line in batch.stdout:
+        said.append(json.loads(line))
+        if said[-1]["type"] == "progress":
+            break
+    return said
+
+
+def kill_nodes_of(said: list[dict[str, Any]], most: int) -> None:
+    """Kill some of the nodes that workers were said to be on, and all workers there."""
+    running = {int(each["worker"].split()[-1]) for each in said if "worker" in each}
+    raylets = sorted({parent_of(pid) for pid in running})[:most]
+    killed = [pid for pid in running if parent_of(pid) in raylets]
     assert killed
+    for pid in (*raylets, *killed):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def videos(tmp_path: Path) -> list[str]:
+    """Their names, in the folder ``in``; ``out`` is for what becomes of them."""
+    for name in ("in", "out"):
+        (tmp_path / name).mkdir()
+    names = [f"{number}.mp4" for number in range(4)]
+    for name in names:
+        shutil.copy(SAMPLE, tmp_path / "in" / name)
+    return names
+
+
+@pytest.mark.slow
+def test_a_batch_goes_on_when_a_node_is_killed(
+    nodes: Nodes, tmp_path: Path, videos: list[str]
+) -> None:
+    for _ in range(2):
+        nodes.add(num_cpus=2)
+    (tmp_path / "in/broken.mp4").write_bytes(b"no video")
+    out = tmp_path / "out"
+    with start_batch(tmp_path, "--ray", nodes.address, "in", "out") as batch:
+        said = said_until_progress(batch)
+        kill_nodes_of(said, 1)
+        rest, errors = batch.communicate(timeout=2 * SECONDS)
+    said += map(json.loads, rest.splitlines())
     assert errors == "bgsoft: error: 1 of 5 files failed\n"
     assert batch.returncode == 1
     assert any(each["type"] == "retry" for each in said)
-    done = [Path(each["output"]).name for each in said if each["type"] == "done"]
-    assert sorted(done) == ["0.mp4", "1.mp4", "2.mp4", "3.mp4"]
+    assert sorted(Path(each["output"]).name for each in said if each["type"] == "done") == videos
     shown = shown_by_ffmpeg(SAMPLE)
-    assert all(shown_by_ffmpeg(out / name) == shown for name in done)
-    assert {path.name for path in out.iterdir()} == {*done, STATE_NAME}
-    with RayExecutor(nodes.address, folder=tmp_path, threads=1) as executor:
-        poll_until(executor, idle=2)  # new workers on a machine remove what killed ones have left
-        assert carried_folders() == []
+    assert all(shown_by_ffmpeg(out / name) == shown for name in videos)
+    assert {path.name for path in out.iterdir()} == {*videos, STATE_NAME}
 
 
-def carried_folders() -> list[Path]:
-    return list(Path(tempfile.gettempdir()).glob("bgsoft-carried-*"))
-
-
-def padded(video: Path, copy: Path, size_bytes: int) -> None:
-    """The same video, with a box after it that means nothing."""
-    shutil.copy(video, copy)
-    with copy.open("ab") as file:
-        file.write(size_bytes.to_bytes(4) + b"free")
-        file.truncate(file.tell() + size_bytes - 8)
-
-
-def batch_on(address: str, folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bgsoft", "batch", "--progress", "json", "--threads", "1"]
-    return subprocess.run(
-        [*command, "--ray", address, *flags],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        cwd=folder,
-        timeout=SECONDS,
-        check=False,
-    )
-
-
-def said_by(batch: subprocess.CompletedProcess[str], kind: str) -> list[dict[str, Any]]:
-    said = map(json.loads, batch.stdout.splitlines())
-    return [each for each in said if each["type"] == kind]
-
-
-def test_a_node_without_the_files_is_sent_them(nodes: Nodes, tmp_path: Path) -> None:
-    source, out = tmp_path / "in", tmp_path / "out"
-    source.mkdir()
-    out.mkdir()
-    nodes.add_blind(source, out, num_cpus=2)
-    padded(SAMPLE, source / "big.mp4", 100 * 2**20)  # more than the nodes' stores hold
-    (source / "broken.mp4").write_bytes(b"no video")
-    background = source / "behind.png"
-    cv2.imwrite(str(background), np.full((8, 8, 3), 90, np.uint8))
-    batch = batch_on(
-        nodes.address,
-        tmp_path,
-        *("in/big.mp4", "in/broken.mp4", "out", "--report", "all.json"),
-        *("--background", "in/behind.png", "--matte-out", "{stem}-matte.mp4"),
-        *("--face-data", "{stem}.jsonl", "--trace", "{stem}-trace.json"),
-    )
-    assert batch.stderr == "bgsoft: error: 1 of 2 files failed\n"
-    (failed,) = said_by(batch, "failed")
-    assert "bgsoft-carried" not in batch.stdout + (tmp_path / "all.json").read_text()
-    assert failed["input"] == "in/broken.mp4"
+@pytest.mark.slow
+def test_a_batch_whose_nodes_are_all_lost_is_resumed(
+    nodes: Nodes, tmp_path: Path, videos: list[str]
+) -> None:
+    nodes.add(num_cpus=2)
+    out = tmp_path / "out"
+    with start_batch(tmp_path, "--ray", nodes.address, "in", "out") as batch:
+        said = said_until_progress(batch)
+        kill_nodes_of(said, 9)
+        rest, errors = batch.communicate(timeout=2 * SECONDS)
+    said += map(json.loads, rest.splitlines())
+    done = sum(each["type"] == "done" for each in said)
+    assert batch.returncode == 4
+    reason, left = errors.removeprefix("bgsoft: error: ").rstrip("\n").split("; ")
+    assert reason == "no node of the Ray cluster has 1 CPUs for a task"
+    assert left == f"{4 - done} of 4 files are left: go on with --resume"
+    assert {path.name for path in out.iterdir()} <= {*videos, STATE_NAME}
+    nodes.add(num_cpus=2)
+    with start_batch(tmp_path, "--ray", nodes.address, "in", "out", "--resume") as batch:
+        rest, errors = batch.communicate(timeout=2 * SECONDS)
+    assert batch.returncode == 0, errors
+    assert sum(json.loads(line)["type"] == "done" for line in rest.splitlines()) == 4 - done
     shown = shown_by_ffmpeg(SAMPLE)
-    assert shown_by_ffmpeg(out / "big.mp4") == shown
-    assert shown_by_ffmpeg(out / "big-matte.mp4") == shown
-    faces = (out / "big.jsonl").read_text().splitlines()
-    assert len(faces) >= len(shown)
-    assert json.loads((out / "big-trace.json").read_text())["traceEvents"]
-    names = {"big.mp4", "big-matte.mp4", "big.jsonl", "big-trace.json", STATE_NAME}
-    assert {path.name for path in out.iterdir()} == names
-    assert carried_folders() == []
+    assert all(shown_by_ffmpeg(out / name) == shown for name in videos)
+    assert {path.name for path in out.iterdir()} == {*videos, STATE_NAME}
 
 
-def test_parts_of_a_video_need_files_that_all_nodes_see(nodes: Nodes, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_parts_are_rendered_on_nodes_that_see_the_files(nodes: Nodes, tmp_path: Path) -> None:
     video, out = tmp_path / "in.mp4", tmp_path / "out"
     ffmpeg("-i", SAMPLE, "-an", "-c:v", "libx264", "-g", "10", video)
     out.mkdir()
     nodes.add_blind(out, num_cpus=2)
-    batch = batch_on(nodes.address, tmp_path, "in.mp4", "out", "--chunks", "2")
+    flags = ("--ray", nodes.address, "in.mp4", "out", "--chunks", "2")
+    with start_batch(tmp_path, *flags) as batch:
+        _, errors = batch.communicate(timeout=2 * SECONDS)
     assert batch.returncode == 4
-    assert f"does not see the folder {out}" in batch.stderr
+    assert f"does not see the folder {out}" in errors
     nodes.add(num_cpus=2)
-    batch = batch_on(nodes.address, tmp_path, "in.mp4", "out", "--chunks", "2", "--resume")
-    assert batch.returncode == 0
-    assert f"does not see the folder {out}" in batch.stdout
-    assert "rendered whole" not in batch.stdout
+    with start_batch(tmp_path, *flags, "--resume") as batch:
+        printed, errors = batch.communicate(timeout=2 * SECONDS)
+    assert batch.returncode == 0, errors + printed
+    assert f"does not see the folder {out}" in printed
+    assert "rendered whole" not in printed
     assert shown_by_ffmpeg(out / "in.mp4") == shown_by_ffmpeg(video)
     assert {path.name for path in out.iterdir()} == {"in.mp4", STATE_NAME}

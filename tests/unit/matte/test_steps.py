@@ -28,6 +28,7 @@ from bgsoft.matte.plan import (
     SmoothPlan,
     TemporalPlan,
     ThresholdPlan,
+    half_shape,
 )
 from bgsoft.settings.config import MatteConfig
 from tests.unit.matte.scenes import Plane, discs
@@ -174,6 +175,22 @@ def test_planes_keep_their_place_between_sizes(size: tuple[int, int]) -> None:
     border = 4 * factor
     middle = slice(border, -border)
     assert np.abs(frame[:, middle] - pixels[None, middle]).max() <= 1.1
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1280, 720), (1027, 579), (641, 359), (333, 700)])
+@pytest.mark.parametrize("mask_shape", [(1, 1), (144, 256), (1024, 1024)])
+def test_cells_of_the_half_grid_find_their_sample(
+    size: tuple[int, int], mask_shape: tuple[int, int]
+) -> None:
+    """A sample covers its cell's centre, but for cells that reach over the frame by half."""
+    plan = MattePlan.of(MatteConfig(), FrameFormat(width=size[0], height=size[1]))
+    found = plan.mask_samples(mask_shape)
+    sides = zip(found, half_shape(plan.shape), mask_shape, size[::-1], strict=True)
+    for samples, cells, count, pixels in sides:
+        assert len(samples) == cells
+        centres = np.minimum((np.arange(cells) + 0.5) * 2 * plan.factor, pixels - 1e-6)
+        assert np.all(samples * pixels <= centres * count + 1e-6)
+        assert np.all((samples + 1) * pixels >= centres * count - 1e-6)
 
 
 # Refinement

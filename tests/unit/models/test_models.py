@@ -14,6 +14,7 @@ import pytest
 from bgsoft.errors import ConfigError, ModelDownloadError, ModelError, ModelIntegrityError
 from bgsoft.models import cache, catalog
 from bgsoft.settings.config import Precision
+from tests.outside_models import write_swapped
 
 CONTENT = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -82,14 +83,16 @@ def url(server: Server, name: str = "model.onnx") -> str:
 
 
 def pull(address: str, path: Path, **options: object) -> bool:
-    return cache.pull(address, path, size_bytes=len(CONTENT), sha256=SHA256, **options)  # type: ignore[arg-type]
+    return cache.pull(
+        address, path, size_bytes=len(CONTENT), checksum=cache.Checksum(SHA256), **options
+    )  # type: ignore[arg-type]
 
 
 def test_catalogue_entries_are_whole() -> None:
     for name, spec in catalog.catalog().items():
         assert spec.name == name
-        assert len(spec.sha256 or "") == 64
-        assert spec.bytes
+        assert spec.checksum is not None
+        assert spec.bytes or spec.checksum.algorithm == "md5"
         assert spec.description
         assert spec.source
         assert spec.licence != "unknown"
@@ -147,7 +150,7 @@ def test_pulled_file_that_is_damaged(cache_folder: Path) -> None:
 
 
 def own_model(folder: Path, sidecar: str | None) -> str:
-    (folder / "mine.onnx").write_bytes(CONTENT)
+    write_swapped(folder / "mine.onnx", 192, 128)
     if sidecar is not None:
         (folder / "mine.toml").write_text(sidecar)
     return str(folder / "mine.onnx")
@@ -156,8 +159,8 @@ def own_model(folder: Path, sidecar: str | None) -> str:
 def test_own_file_with_sidecar(tmp_path: Path) -> None:
     model = catalog.resolve(own_model(tmp_path, SIDECAR))
     spec = model.spec
-    assert model.sha256 == SHA256
     assert model.path == tmp_path / "mine.onnx"
+    assert model.sha256 == hashlib.sha256(model.path.read_bytes()).hexdigest()
     assert not spec.embedded
     assert (spec.name, spec.licence, spec.family) == ("mine", "MIT", "single-shot")
     assert (spec.input, spec.layout, spec.color_order) == ("x", "NHWC", "bgr")
@@ -168,7 +171,8 @@ def test_own_file_with_sidecar(tmp_path: Path) -> None:
 
 def test_sidecar_cannot_vouch_for_its_file(tmp_path: Path) -> None:
     forged = f'sha256 = "{"0" * 64}"\n{SIDECAR}'
-    assert catalog.resolve(own_model(tmp_path, forged)).sha256 == SHA256
+    model = catalog.resolve(own_model(tmp_path, forged))
+    assert model.sha256 == cache.hash_file(model.path)
 
 
 def test_sidecar_cannot_name_further_files(tmp_path: Path) -> None:
@@ -185,13 +189,22 @@ def test_sidecar_cannot_name_further_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sidecar", "words"),
     [
-        (None, ["needs mine.toml beside it", "family", "[input] name, width, height"]),
-        ("family = 'single-shot'", ["[input] name, width, height", "[[outputs]] name"]),
+        (None, ["needs mine.toml beside it", "family", "[input] width, height"]),
+        ("family = 'single-shot'", ["[input] width, height", "[[outputs]]"]),
         ("family = ", ["mine.toml"]),
+        ('family = "single-shot"\noutputs = [1]\n[input]', ["[[outputs]]"]),
         (SIDECAR.replace("single-shot", "singleshot"), ["family", "did you mean single-shot?"]),
         (SIDECAR.replace("width = 192\n", ""), ["[input] needs width and height"]),
         (SIDECAR.replace("width = 192", "width = '192'"), ["width must be a whole number"]),
-        (SIDECAR.replace('name = "x"', ""), ["name must be a text"]),
+        (SIDECAR.replace('name = "x"', "name = 1"), ["name must be a text"]),
+        (
+            SIDECAR.replace("width = 192", 'width = 192\ndivide_by = "max"'),
+            ["did you mean maximum?"],
+        ),
+        (
+            SIDECAR.replace("channel = 1", 'channel = 1\nstretch = "minmax"'),
+            ["did you mean min-max?"],
+        ),
         (SIDECAR.replace("[0.5, 0.5, 1]", "[0.5, 0, 1]"), ["std must be three numbers"]),
         (SIDECAR.replace("[0.5, 0.5, 1]", "[1]"), ["std must be three numbers"]),
         (SIDECAR.replace("softmax", "softmx"), ["activation", "did you mean softmax?"]),
@@ -218,6 +231,28 @@ def test_pull(server: Server, cache_folder: Path) -> None:
     assert steps[-1] == (len(CONTENT), len(CONTENT))
     assert not pull(url(server), path), "what is there and intact is not fetched again"
     assert server.requests == 1
+
+
+def test_pull_by_md5_and_without_a_size(server: Server, cache_folder: Path) -> None:
+    path = cache_folder / "model.onnx"
+    told = cache.Checksum(hashlib.md5(CONTENT).hexdigest(), "md5")
+    steps: list[tuple[int, int]] = []
+
+    def pull_md5(checksum: cache.Checksum) -> bool:
+        return cache.pull(
+            url(server),
+            path,
+            size_bytes=None,
+            checksum=checksum,
+            on_progress=lambda done, total: steps.append((done, total)),
+        )
+
+    with pytest.raises(ModelIntegrityError, match="MD5 differs"):
+        pull_md5(told._replace(value="0" * 32))
+    assert not path.exists()
+    assert pull_md5(told)
+    assert not pull_md5(told)
+    assert steps[-1] == (len(CONTENT), len(CONTENT))
 
 
 def test_pull_replaces_a_damaged_file(server: Server, cache_folder: Path) -> None:
@@ -253,9 +288,9 @@ def test_pull_into_an_unusable_cache(server: Server, tmp_path: Path) -> None:
 
 def test_processes_that_pull_one_model_fetch_it_once(server: Server, cache_folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from bgsoft.models.cache import pull\n"
+        "import sys; from pathlib import Path; from bgsoft.models.cache import Checksum, pull\n"
         "url, path, size, sha256 = sys.argv[1:]\n"
-        "print(pull(url, Path(path), size_bytes=int(size), sha256=sha256))"
+        "print(pull(url, Path(path), size_bytes=int(size), checksum=Checksum(sha256)))"
     )
     values = [url(server), str(cache_folder / "model.onnx"), str(len(CONTENT)), SHA256]
     pulls = [

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from bgsoft.cli.progress import progress_parts
 from bgsoft.pipeline.metrics import Metrics, ProgressMeter
 from bgsoft.report import Progress
 
@@ -14,6 +15,9 @@ class Clock:
 
     def perf_counter(self) -> float:
         return self.now
+
+    def perf_counter_ns(self) -> int:
+        return int(self.now * 1e9)
 
 
 @pytest.fixture
@@ -50,6 +54,24 @@ def test_rate_follows_a_change_within_its_window(clock: Clock) -> None:
     assert seen[19].fps == pytest.approx(100)
     assert seen[-1].fps == pytest.approx(10)
     assert seen[-1].eta_seconds is None
+
+
+def test_a_slow_model_has_a_speed_and_a_load(clock: Clock) -> None:
+    """Batches of eight frames, 40 seconds each; the meter looks every 50 ms."""
+    metrics, seen = Metrics(), list[Progress]()
+    meter = ProgressMeter(800, metrics, seen.append)
+    segment = metrics.stage("segment")
+    for batch in range(5):
+        with segment.measure():
+            for _ in range(800):
+                clock.now += 0.05
+                meter.tick(8 * batch)
+    later = [p for p in seen if p.frames >= 16]
+    assert later
+    assert all(0.1 < p.fps < 0.21 for p in later)
+    assert all(p.load["segment"] > 0.95 for p in seen[1:])
+    assert len(meter._recent._history) < 50
+    assert "0.1" in progress_parts(seen[-1])[2]
 
 
 def test_a_header_count_that_is_too_low_gives_no_negative_eta(clock: Clock) -> None:

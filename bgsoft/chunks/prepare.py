@@ -1,0 +1,136 @@
+"""Whether a video is rendered in parts, and in which."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.tasks import RenderPart
+from bgsoft.errors import (
+    BgsoftError,
+    OutputError,
+    RenderCancelledError,
+    StallError,
+    WorkerDiedError,
+)
+from bgsoft.report import Event
+from bgsoft.settings.config import RenderConfig
+from bgsoft.workers import usable_cores
+
+if TYPE_CHECKING:
+    from bgsoft.rendering.part import Part
+
+_LEAST_CORES = 4
+"""From which on videos are rendered in parts without being asked for."""
+_PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)
+"""What another run of the same command may not meet again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A video is rendered in one go."""
+
+    notices: tuple[Event, ...] = ()
+    """Why, where the user wanted it otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a video is rendered in parts; its working folder is there."""
+
+    config: RenderConfig
+    parts: tuple[Part, ...]
+    workers: int
+    threads: int
+    """Cores that each of them plans for."""
+    gpus: Sequence[int]
+    """GPUs to deal the parts over; none: they use the one that the settings name."""
+    started: float
+
+    def tasks(self) -> list[RenderPart]:
+        """One for each part."""
+        return [RenderPart(self.config, *each) for each in enumerate(self.parts)]
+
+
+def plan_render(
+    config: RenderConfig, workers: int | None = None, cancel: threading.Event | None = None
+) -> Plan | Whole:
+    """Decide whether a video is rendered in parts, and in which.
+
+    Args:
+        config: The render.
+        workers: How many parts may be rendered side by side; None: as many as fit this machine.
+        cancel: Set it, from any thread, to stop.
+
+    Raises:
+        BgsoftError: As :func:`bgsoft.rendering.session.render_config`, as far as that shows without
+            rendering.
+    """
+    started = time.time()
+    count = config.chunks
+    if count == 1 or (config.skip_existing and config.output.exists()):
+        return Whole()
+    cores = config.backends.threads or usable_cores()
+    begun = WorkFolder(config.output).path.exists()
+    if count is None and not begun and (workers == 1 or cores < _LEAST_CORES):
+        return Whole()
+    from bgsoft.chunks import plan
+    from bgsoft.media.containers import container_for
+    from bgsoft.media.probe import probe
+
+    for path in config.videos:
+        container_for(path)
+    info = probe(config.input)
+    if workers is None:
+        workers = plan.workers_for(config, info)
+    if count is None and not begun and not plan.pays(config, info, workers):
+        return Whole()
+    against = plan.reason_against(config, info)
+    parts: list[Part] | str = []
+    if against is None:
+        frames = plan.read_frames(config, info, cancel or threading.Event())
+        if isinstance(frames, str):
+            parts = frames
+        else:
+            wanted = max(plan.parts_for(config, len(frames.pts), workers), 1 + begun)
+            parts = plan.divide(frames, wanted, plan.lead_frames(config) or 0)
+        against = parts if isinstance(parts, str) else None
+    if against is not None:
+        if count is None:
+            return Whole()
+        text = f"rendered whole, not in {count} parts: {against}"
+        return Whole((Event(kind="notice", message=text),))
+    assert not isinstance(parts, str)
+    from bgsoft.chunks.join import open_joined_data
+    from bgsoft.outputs import AtomicOutput, made_folders
+    from bgsoft.rendering.session import check_beside
+
+    check_beside(config)
+    folder = WorkFolder(config.output)
+    with made_folders(config.videos, lambda _text: None):
+        for path in config.videos:
+            AtomicOutput(path, overwrite=config.overwrite, inputs=config.inputs).close()
+        if config.face_data is not None:
+            open_joined_data(config).close()
+        parts = folder.prepare(config, parts)
+    workers = min(workers, len(parts))
+    threads = plan.threads_for(config, workers)
+    return Plan(config, tuple(parts), workers, threads, plan.gpus_for(config), started)
+
+
+def after_failure(config: RenderConfig, exc: BaseException) -> str | None:
+    """Keep finished parts where another run of the same command may get further, else remove them.
+
+    Returns:
+        What to tell the user, where some are kept.
+    """
+    folder = WorkFolder(config.output)
+    done = folder.count()
+    if not done or (isinstance(exc, BgsoftError) and not isinstance(exc, _PASSING)):
+        folder.remove()
+        return None
+    return f"finished parts are kept in {folder.path}: the same command goes on from there"

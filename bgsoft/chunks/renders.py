@@ -1,0 +1,190 @@
+"""Renders of files on a driver: each by one task, or in parts that are planned and joined here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from traceback import format_exception
+from typing import Any
+
+from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.prepare import Plan, Whole, plan_render
+from bgsoft.chunks.progress import PartsProgress
+from bgsoft.chunks.tasks import RenderWhole
+from bgsoft.closing import Closing
+from bgsoft.jobs.driver import Driver
+from bgsoft.jobs.task import Finished, Retrying, Started, Told, Update
+from bgsoft.rendering.part import UnfitError
+from bgsoft.report import Event, Progress, RenderReport
+from bgsoft.settings.config import RenderConfig
+from bgsoft.workers import usable_cores
+
+_THREADS = 4
+"""Files that are planned or joined at a time: mostly that waits for disks."""
+
+
+@dataclass(eq=False, slots=True)
+class _Render:
+    """A file on its way from settings to report."""
+
+    id: int
+    config: RenderConfig
+    threads: int | None
+    """Cores to plan for where it is rendered whole; None: the worker's."""
+    plan: Plan | None = None
+    """None: it is rendered whole, as far as is known."""
+    progress: PartsProgress | None = None
+    has_started: bool = False
+    told: set[Event] = field(default_factory=set)
+
+
+class Renders(Closing):
+    """Renders files: plans them, has a driver do the work, and joins what it made in parts.
+
+    Used from one thread. What is read and written here takes a while, so other threads do it.
+
+    Args:
+        driver: Closed with it.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._threads = ThreadPoolExecutor(_THREADS, "bgsoft-files")
+        self._cancel = threading.Event()
+        self._beside: dict[Future[Any], _Render] = {}
+        """What is planned and joined."""
+        self._running: dict[int, _Render] = {}
+        """By the ids that the driver gave."""
+        self._ids = count()
+        self._updates: deque[Update] = deque()
+
+    @property
+    def idle(self) -> int:
+        """How many files it would start at once now."""
+        planned = sum(render.plan is None for render in self._beside.values())
+        return max(0, self._driver.idle - planned)
+
+    def submit(self, config: RenderConfig, plan: Plan | None = None) -> int:
+        """Take a file, perhaps with its plan; its id. Finished comes once for it, with its report.
+
+        It is rendered whole, unless the settings name a number of parts, or some are there already.
+        Where its plan is given, it is the only file.
+        """
+        render = _Render(next(self._ids), config, usable_cores() if plan is not None else None)
+        if plan is not None:
+            self._divide(render, plan)
+        elif config.chunks == 1 or (
+            config.chunks is None and not WorkFolder(config.output).path.exists()
+        ):
+            self._run_whole(render)
+        else:
+            # The files fill the machine: one is divided only where that was asked for.
+            workers = 1 if config.chunks is None else None
+            planning = self._threads.submit(plan_render, config, workers, self._cancel)
+            self._beside[planning] = render
+        return render.id
+
+    def poll(self, timeout: float) -> list[Update]:
+        """What has happened since the last call; waits up to ``timeout`` seconds for something."""
+        self._take_done()
+        for update in self._driver.poll(0.0 if self._updates else timeout):
+            self._hear(self._running[update.task_id], update)
+        return [self._updates.popleft() for _ in range(len(self._updates))]
+
+    def close(self) -> None:
+        """Cancel what runs; nothing more is reported."""
+        self._cancel.set()
+        self._driver.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _divide(self, render: _Render, plan: Plan) -> None:
+        render.plan = plan
+        tell = partial(self._tell, render)
+        render.progress = PartsProgress([part.length for part in plan.parts], tell)
+        self._running[self._driver.submit(plan.tasks())] = render
+
+    def _run_whole(self, render: _Render, *notices: Event) -> None:
+        render.plan = render.progress = None
+        task = RenderWhole(render.config, notices, render.threads)
+        self._running[self._driver.submit([task])] = render
+
+    def _tell(self, render: _Render, message: object) -> None:
+        self._updates.append(Told(render.id, message))
+
+    def _hear(self, render: _Render, update: Update) -> None:
+        if isinstance(update, Started):
+            if not render.has_started:
+                self._updates.append(Started(render.id, update.worker))
+            render.has_started = True
+        elif isinstance(update, Retrying):
+            self._updates.append(Retrying(render.id, update.error))
+        elif isinstance(update, Told):
+            self._pass_on(render, update.part, update.message)
+        else:
+            del self._running[update.task_id]
+            self._take_end(render, update)
+
+    def _pass_on(self, render: _Render, part: int, message: object) -> None:
+        """Report an event unless another part has, and the parts' progress as one."""
+        if isinstance(message, Event) and message in render.told:
+            return
+        if isinstance(message, Event):
+            render.told.add(message)
+        if isinstance(message, Progress) and render.progress is not None:
+            render.progress.update(part, message)
+        else:
+            self._tell(render, message)
+
+    def _take_end(self, render: _Render, end: Finished) -> None:
+        if end.error is not None:
+            self._updates.append(Finished(render.id, None, end.error, end.traceback))
+            return
+        assert isinstance(end.result, list)
+        if render.plan is None:
+            self._updates.append(Finished(render.id, end.result[0]))
+            return
+        reused = [bool(each) for each in end.result]
+        self._beside[self._threads.submit(self._join, render, render.plan, reused)] = render
+
+    def _take_done(self) -> None:
+        """Go on with files that are planned or joined by now."""
+        for work in [each for each in self._beside if each.done()]:
+            render, error = self._beside.pop(work), work.exception()
+            if isinstance(error, UnfitError):
+                WorkFolder(render.config.output).remove()
+                text = f"rendered whole, in one part: {error}"
+                self._run_whole(render, Event(kind="notice", message=text))
+            elif error is not None:
+                trace = "".join(format_exception(error))
+                self._updates.append(Finished(render.id, error=error, traceback=trace))
+            else:
+                self._take_made(render, work.result())
+
+    def _take_made(self, render: _Render, made: Plan | Whole | RenderReport) -> None:
+        if isinstance(made, Plan):
+            self._divide(render, made)
+        elif isinstance(made, Whole):
+            self._run_whole(render, *made.notices)
+        else:
+            self._updates.append(Finished(render.id, made))
+
+    def _join(self, render: _Render, plan: Plan, reused: list[bool]) -> RenderReport:
+        from bgsoft.chunks.join import join
+
+        folder = WorkFolder(plan.config.output)
+        with folder.used():
+            report = join(
+                plan.config,
+                folder,
+                reused,
+                on_event=partial(self._pass_on, render, 0),
+                cancel=self._cancel,
+                elapsed=lambda: time.time() - plan.started,
+            )
+        folder.remove()
+        return report

@@ -1,0 +1,88 @@
+"""Small models of the contracts that others' models have, whose every number is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+INPUT = "input.1"
+SIDECAR = """
+family = "single-shot"
+licence = "MIT"
+[input]
+width = {size}
+height = {size}
+"""
+
+
+def _value(name: str, *shape: int | str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def _save(
+    path: Path,
+    nodes: list[onnx.NodeProto],
+    shapes: dict[str, tuple[int | str, ...]],
+    constants: dict[str, np.ndarray],
+) -> None:
+    """``shapes``: of the input, which is the first, and of the outputs."""
+    values = [_value(name, *shape) for name, shape in shapes.items()]
+    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "outside", values[:1], values[1:], weights)
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(path))
+
+
+def write_grey(path: Path, size: int, *, sigmoid: bool, batch: int | str = 1) -> None:
+    """Tells the mean of the input's channels, or its sigmoid, first of three outputs.
+
+    As rembg's models are: the batch is fixed, the input has a name of its own, and the outputs
+    beside the mask have other sizes.
+    """
+    nodes = [
+        helper.make_node("ReduceMean", [INPUT], ["mean"], axes=[1], keepdims=1),
+        helper.make_node("Sigmoid" if sigmoid else "Identity", ["mean"], ["d0"]),
+        helper.make_node("Identity", ["mean"], ["d1"]),
+        helper.make_node("MaxPool", [INPUT], ["d2"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    one, half = (batch, 1, size, size), (batch, 3, size // 2, size // 2)
+    shapes = {INPUT: (batch, 3, size, size), "d0": one, "d1": one, "d2": half}
+    _save(path, nodes, shapes, {})
+
+
+def write_swapped(path: Path, width: int, height: int) -> None:
+    """Takes pictures of any number with their channels last, and tells which values are positive.
+
+    Its outputs are ``background`` and ``y``.
+    """
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["y"], axes=[3], keepdims=1),
+        helper.make_node("Neg", ["y"], ["background"]),
+    ]
+    plane = ("n", height, width, 1)
+    _save(path, nodes, {"x": ("n", height, width, 3), "background": plane, "y": plane}, {})
+
+
+def write_mixed(path: Path, size: int = 32, *, batch: int | str = "batch") -> Path:
+    """Tells the picture's grey through an 8-bit convolution, which CUDA has no kernel for.
+
+    With a sidecar. Greys are half a 255th off at most.
+    """
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", [INPUT], ["codes", "step", "zero"]),
+        helper.make_node("ConvInteger", ["codes", "ones", "zero"], ["sum"]),
+        helper.make_node("Cast", ["sum"], ["whole"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["whole", "step"], ["threefold"]),
+        helper.make_node("Mul", ["threefold", "third"], ["mask"]),
+    ]
+    shapes: dict[str, tuple[int | str, ...]] = {
+        INPUT: (batch, 3, size, size),
+        "mask": (batch, 1, size, size),
+    }
+    third = np.array(1 / 3, np.float32)
+    _save(path, nodes, shapes, {"ones": np.ones((1, 3, 1, 1), np.uint8), "third": third})
+    path.with_suffix(".toml").write_text(SIDECAR.format(size=size))
+    return path

@@ -1,0 +1,265 @@
+"""Models of others: what their files say, how they are fed, and what is made of their answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import onnx
+import pytest
+
+import bgsoft
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.errors import ConfigError, ModelError, ModelIntegrityError
+from bgsoft.frame import Frame
+from bgsoft.infer.loading import NetworkLoader
+from bgsoft.models import cache, catalog
+from bgsoft.models.catalog import ResolvedModel, resolve
+from bgsoft.models.onnx_file import read_signature
+from bgsoft.segment.create import create_host_segmenter
+from bgsoft.settings.config import Looks
+from bgsoft.workers import Workers
+from tests.outside_models import INPUT, SIDECAR, write_grey, write_mixed
+from tests.pictures import frame_of
+from tests.rendering import read_back
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
+REMBG = [name for name, spec in catalog.catalog().items() if "rembg" in spec.source]
+IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    folder = tmp_path / "cache" / "models"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def masks_of(
+    model: ResolvedModel, frames: list[Frame], looks: Looks = Looks.STANDARD
+) -> list[np.ndarray]:
+    workers = Workers(len(frames))
+    made = create_host_segmenter(
+        "cpu", NetworkLoader(model), frames[0].format, workers, None, lambda _event: None, looks
+    )
+    made.start()
+    grids = CpuReducer(frames[0].format, workers).reduce(frames)
+    masks = [mask.copy() for mask in made.masks(frames, grids)]
+    made.close()
+    workers.close()
+    return masks
+
+
+def grey_frame(*greys: int, size: tuple[int, int] = (320, 240)) -> Frame:
+    """Upright bars of equal width."""
+    bars = np.repeat(np.array(greys, np.uint8), size[0] // len(greys))
+    image = np.broadcast_to(bars[None, :, None], (size[1], bars.size, 3))
+    return frame_of(np.ascontiguousarray(image))
+
+
+def bars_of(mask: np.ndarray, count: int) -> list[float]:
+    """The middle of each bar."""
+    columns = mask.shape[1] // count
+    return [float(mask[:, columns * k + columns // 2].mean()) for k in range(count)]
+
+
+def pulled(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ResolvedModel:
+    """A catalogue entry, its file one of the same contract."""
+    spec = catalog.find_spec(name)
+    file = folder / spec.file
+    write_grey(file, spec.width, sigmoid=spec.activation == "none")
+    told = cache.Checksum(cache.hash_file(file, "md5"), "md5")
+    monkeypatch.setattr(catalog, "catalog", lambda: {name: replace(spec, checksum=told)})
+    return resolve(name)
+
+
+@pytest.mark.parametrize("name", REMBG)
+def test_a_model_known_from_rembg_is_run_as_there(
+    name: str, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = pulled(name, cache_folder, monkeypatch)
+    assert (model.spec.input, model.spec.output, model.spec.batch) == (INPUT, "d0", 1)
+    mean, std = ([0.5] * 3, [1.0] * 3) if name.startswith("isnet") else IMAGENET
+    greys = np.array([30, 60, 120, 180])
+    values = (greys[:, None] / greys.max() - mean) / std
+    raw = 1 / (1 + np.exp(-values.mean(axis=1)))
+    low, high = min(raw.min(), 0.25), max(raw.max(), 0.5)
+    frames = [grey_frame(*greys), grey_frame(*greys[::-1])]
+    first, second = masks_of(model, frames)
+    size = 320 if name.startswith(("u2net", "silueta")) else 1024
+    assert first.shape == second.shape == (size, size)
+    np.testing.assert_allclose(bars_of(first, 4), (raw - low) / (high - low), atol=0.006)
+    np.testing.assert_allclose(bars_of(second, 4), bars_of(first, 4)[::-1], atol=1e-5)
+
+
+def test_all_that_were_named_are_there() -> None:
+    assert [
+        *("u2net", "u2netp", "u2net_human_seg", "silueta", "isnet-general-use"),
+        *("birefnet-general", "birefnet-general-lite", "birefnet-portrait"),
+    ] == REMBG
+    for name in REMBG:
+        spec = catalog.find_spec(name)
+        assert spec.checksum is not None
+        assert (spec.checksum.label, len(spec.checksum.value)) == ("MD5", 32)
+
+
+def test_a_sum_of_md5_is_checked(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = pulled("u2netp", cache_folder, monkeypatch)
+    assert model.sha256 == cache.hash_file(model.path)
+    model.path.write_bytes(model.path.read_bytes() + b"\0")
+    with pytest.raises(ModelIntegrityError, match=r"u2netp\.onnx is damaged: MD5"):
+        resolve("u2netp")
+
+
+def own(folder: Path, lines: str = "", *, size: int = 32, batch: int | str = 1) -> ResolvedModel:
+    """``lines`` follow those of the input; outputs may begin there."""
+    path = folder / "own.onnx"
+    write_grey(path, size, sigmoid=False, batch=batch)
+    path.with_suffix(".toml").write_text(SIDECAR.format(size=size) + lines)
+    return resolve(str(path))
+
+
+STRETCH = '[[outputs]]\nchannel = 0\nstretch = "min-max"'
+
+
+@pytest.mark.parametrize(
+    ("greys", "stretched"),
+    [
+        ((51, 102, 204), (0, 0.333, 1)),  # people somewhere: all from 0 to 1
+        ((0, 5, 25), (0, 0.04, 0.2)),  # nobody: noise stays noise
+        ((230, 240, 255), (0.869, 0.922, 1)),  # nothing but a person
+        ((0, 0, 0), (0, 0, 0)),
+    ],
+)
+def test_min_max_is_guarded(
+    tmp_path: Path, greys: tuple[int, ...], stretched: tuple[float, ...]
+) -> None:
+    (mask,) = masks_of(own(tmp_path, STRETCH), [grey_frame(*greys, size=(240, 240))])
+    np.testing.assert_allclose(bars_of(mask, 3), stretched, atol=0.005)
+
+
+def test_min_max_does_not_pump() -> None:
+    """From nobody to somebody, the mask grows no faster than what it is made of, by far."""
+    from bgsoft.segment.single import to_mask
+
+    spec = replace(catalog.find_spec("u2net"), output="y")
+    raw = np.zeros((1, 8, 8), np.float32)
+    made = []
+    for top in np.linspace(0, 1, 101, dtype=np.float32):
+        raw[0, 4, 4] = top
+        mask = np.empty((8, 8), np.float32)
+        to_mask(raw, spec, mask)
+        made.append(float(mask.max()))
+    assert np.abs(np.diff(made)).max() < 0.021
+    assert made[10] < 0.25
+    assert made[60] == 1
+
+
+def test_a_picture_is_divided_by_its_maximum(tmp_path: Path) -> None:
+    frames = [grey_frame(25, 50, 100, size=(240, 240)), grey_frame(0, 0, 0, size=(240, 240))]
+    dark, black = masks_of(own(tmp_path, 'divide_by = "maximum"'), frames)
+    np.testing.assert_allclose(bars_of(dark, 3), (0.25, 0.5, 1), atol=0.01)
+    assert black.max() == 0
+    (plain, _) = masks_of(own(tmp_path), frames)
+    np.testing.assert_allclose(bars_of(plain, 3), np.array([25, 50, 100]) / 255, atol=0.01)
+
+
+@pytest.mark.parametrize("batch", [1, 3, "any"])
+def test_a_files_batch_is_its_own(tmp_path: Path, batch: int | str) -> None:
+    model = own(tmp_path, batch=batch)
+    assert model.spec.batch == (0 if batch == "any" else batch)
+    levels = (10, 60, 110, 160, 210)
+    masks = masks_of(model, [grey_frame(level, size=(64, 64)) for level in levels])
+    found = [float(mask.mean()) for mask in masks]
+    np.testing.assert_allclose(found, np.array(levels) / 255, atol=0.006)
+
+
+def test_a_large_model_runs_one_frame_after_another(tmp_path: Path) -> None:
+    model = own(tmp_path, size=512, batch="any")
+    assert model.spec.large
+    masks = masks_of(model, [grey_frame(level, size=(64, 64)) for level in (10, 110, 210)])
+    assert [round(float(mask.mean()) * 255) for mask in masks] == [10, 110, 210]
+
+
+def test_a_large_model_is_shown_the_frame_itself(tmp_path: Path) -> None:
+    """The grid of this size would leave grey of stripes two pixels wide."""
+    stripes = np.tile(np.repeat(np.array([0, 255], np.uint8), 2), 512)
+    image = np.broadcast_to(stripes[None, :, None], (1024, 2048, 3))
+    frame = frame_of(np.ascontiguousarray(image))
+    (small,) = masks_of(own(tmp_path, size=256), [frame])
+    (large,) = masks_of(own(tmp_path, size=1024), [frame])
+    assert small.std() < 0.05
+    assert large.std() > 0.3
+
+
+def test_weights_that_are_listed_as_inputs_are_none(tmp_path: Path) -> None:
+    path = write_mixed(tmp_path / "old.onnx")
+    model = onnx.load(str(path))
+    weights = [
+        onnx.helper.make_tensor_value_info(each.name, each.data_type, each.dims)
+        for each in model.graph.initializer
+    ]
+    inputs = [*weights, *model.graph.input]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    onnx.save(model, str(path))
+    found = read_signature(path)
+    assert (dict(found.inputs), found.outputs) == ({INPUT: (0, 3, 32, 32)}, ("mask",))
+
+
+@pytest.mark.parametrize("content", [b"", b"GIF89a;", b"\x3a\x02\x5a\x00", bytes(100)])
+def test_another_file_is_told_before_it_is_loaded(tmp_path: Path, content: bytes) -> None:
+    own(tmp_path)
+    (tmp_path / "own.onnx").write_bytes(content)
+    with pytest.raises(ModelError, match=r"own\.onnx is no ONNX model"):
+        resolve(str(tmp_path / "own.onnx"))
+
+
+def test_a_sidecar_of_another_size_is_told_before_it_is_loaded(tmp_path: Path) -> None:
+    own(tmp_path)
+    (tmp_path / "own.toml").write_text(SIDECAR.format(size=48))
+    with pytest.raises(ModelError, match="takes 1x3x32x32, not batches of 3x48x48"):
+        resolve(str(tmp_path / "own.onnx"))
+
+
+def test_an_output_that_the_file_lacks(tmp_path: Path) -> None:
+    model = own(tmp_path, '[[outputs]]\nname = "alpha"')
+    with pytest.raises(ModelError, match="has no output 'alpha', only d0, d1, d2"):
+        masks_of(model, [grey_frame(9)])
+
+
+@pytest.mark.parametrize(
+    "flags", [{}, {"mask_every": 3, "temporal": 0.8}, {"face": "main", "similarity": 40}]
+)
+def test_a_model_of_others_renders(tmp_path: Path, flags: dict[str, Any]) -> None:
+    """The schedule, the temporal filter and faces work with it as with ours."""
+    path = write_mixed(tmp_path / "own.onnx", batch=1)
+    report = bgsoft.render(
+        *(SAMPLE, tmp_path / "out.mkv"),
+        codec="ffv1",
+        model=str(path),
+        duration="0.5",
+        infer="cpu",
+        **flags,
+    )
+    assert report.model is not None
+    assert report.model.name == "own"
+    assert len(read_back(tmp_path / "out.mkv")) == report.frames_encoded > 0
+    assert all(event.kind != "retry" for event in report.events)
+
+
+def test_a_model_of_others_looks_once(tmp_path: Path) -> None:
+    path = write_mixed(tmp_path / "own.onnx")
+    with pytest.raises(ConfigError, match="matte has no effect beside model"):
+        bgsoft.render(SAMPLE, tmp_path / "out.mkv", model=str(path), matte="best")
+
+
+def test_the_quantised_model_tells_grey(tmp_path: Path) -> None:
+    model = resolve(str(write_mixed(tmp_path / "own.onnx")))
+    (mask,) = masks_of(model, [grey_frame(0, 60, 255, size=(240, 240))])
+    np.testing.assert_allclose(bars_of(mask, 3), (0, 60 / 255, 1), atol=0.01)
+    assert cv2.countNonZero((mask > 1).astype(np.uint8)) == 0
