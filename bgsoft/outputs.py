@@ -306,7 +306,9 @@ class AtomicOutput(Closing):
         """
         if not self._open:
             raise ValueError("the output is closed already")
-        try:
+        taken = f"output {self._path} has appeared meanwhile and is not overwritten"
+        error = OutputError(taken, path=self._path)
+        with self, writing(self._path), translated(FileExistsError, to=lambda _: error):
             os.fsync(self._lock_fd)
             if self._overwrite:
                 put(self.temporary, self._target)
@@ -314,15 +316,6 @@ class AtomicOutput(Closing):
                 self._publish_new()
             _sync_folder(self._target.parent)
             self._release()
-        except FileExistsError as exc:
-            self.close()
-            raise OutputError(
-                f"output {self._path} has appeared meanwhile and is not overwritten",
-                path=self._path,
-            ) from exc
-        except OSError as exc:
-            self.close()
-            raise write_error(exc, self._path) from exc
 
     def _publish_new(self) -> None:
         """Name the file without replacing any; FileExistsError where one exists."""

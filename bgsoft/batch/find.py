@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bgsoft.errors import ConfigError, OpenError
+from bgsoft.errors import ConfigError, OpenError, os_errors_as
 
 VIDEO_SUFFIXES = frozenset(
     {
@@ -88,9 +88,7 @@ def read_list(name: str) -> list[str]:
     Raises:
         ConfigError: It cannot be read.
     """
-    try:
+    with os_errors_as(ConfigError, f"cannot read the list {name}", path=name):
         data = sys.stdin.buffer.read() if name == _STANDARD_INPUT else Path(name).read_bytes()
-    except OSError as exc:
-        raise ConfigError(f"cannot read the list {name}: {exc.strerror}", path=name) from exc
     lines = data.split(b"\0") if b"\0" in data else data.splitlines()
     return [os.fsdecode(line) for line in lines if line.strip()]
