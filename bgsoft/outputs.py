@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import secrets
 import shutil
@@ -180,6 +181,54 @@ def partial_beside(target: Path) -> Path:
     return target.with_name(os.fsdecode(stem) + ending)
 
 
+def stamp(path: Path | int) -> str:
+    """Size and time of change of what is at a path, ``bytes:nanoseconds``; empty: there is nothing.
+
+    Of an open file's descriptor it is never out of date: network shares may keep a path's a moment.
+
+    No inode: network shares and FAT number theirs anew.
+    """
+    try:
+        found = os.stat(path)  # noqa: PTH116 - or a descriptor
+    except OSError:
+        return ""
+    return f"{found.st_size}:{found.st_mtime_ns}"
+
+
+def note_receipt(receipt: Path, target: Path, part: Path) -> None:
+    """Note, on the disk, that a whole file is about to take its name.
+
+    After a crash that tells one's own file from somebody else's.
+
+    Args:
+        receipt: The list, made where it is missing; its folder is where names start.
+        target: The name.
+        part: The file, complete.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    name = os.path.relpath(target, receipt.parent)
+    line = json.dumps({"name": name, "stamp": stamp(part)}).encode() + b"\n"
+    descriptor = os.open(receipt, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    try:
+        os.write(descriptor, line)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_receipt(receipt: Path) -> dict[str, bool]:
+    """The names that a receipt lists, and whether the file noted is the one of that name now."""
+    noted = {}
+    with suppress(OSError, ValueError):  # not there, or its last line was cut off by a crash
+        for line in receipt.read_bytes().splitlines():
+            known = json.loads(line)
+            name = known["name"]
+            noted[name] = stamp(receipt.parent / name) == known["stamp"]
+    return noted
+
+
 def put(part: Path, target: Path) -> None:
     """Let a whole file take the place, and the permissions, of what was there."""
     if target.exists():
@@ -255,18 +304,29 @@ class AtomicOutput(Closing):
             written.
         overwrite: Replace an existing file.
         inputs: Files that must not be overwritten under any name.
+        receipt: Where it is noted before it appears (:func:`note_receipt`). With one, even
+            ``overwrite`` only replaces the file that is there now.
 
     Raises:
         OutputError: The folder cannot be made or is not writable; the target is a directory, a
             special file or one of the inputs; it exists and ``overwrite`` is False.
     """
 
-    def __init__(self, path: Path, *, overwrite: bool = False, inputs: Iterable[Path] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        overwrite: bool = False,
+        inputs: Iterable[Path] = (),
+        receipt: Path | None = None,
+    ) -> None:
         self._path = path
         self._overwrite = overwrite
+        self._receipt = receipt
         self._target = _check(path, "output", overwrite, inputs, folder="output folder")
         if not _is_regular(self._target):
             raise OutputError(f"output {path} is not a regular file", path=path)
+        self._found = stamp(self._target)
         remove_leftovers(path)
         with writing(path):
             self._lock_fd, self.temporary = self._create()
@@ -301,15 +361,20 @@ class AtomicOutput(Closing):
         """Write everything to the disk and give the file its name.
 
         Raises:
-            OutputError: The data could not be written, or, without ``overwrite``, a file of that
-                name has appeared meanwhile; the temporary file is removed.
+            OutputError: The data could not be written, or, without ``overwrite`` or with a receipt,
+                a file of that name has appeared meanwhile; the temporary file is removed.
         """
         if not self._open:
             raise ValueError("the output is closed already")
-        taken = f"output {self._path} has appeared meanwhile and is not overwritten"
+        what = "been changed" if self._found else "appeared"
+        taken = f"output {self._path} has {what} meanwhile and is not overwritten"
         error = OutputError(taken, path=self._path)
         with self, writing(self._path), translated(FileExistsError, to=lambda _: error):
             os.fsync(self._lock_fd)
+            if self._receipt is not None:
+                note_receipt(self._receipt, self._path, self.temporary)
+                if stamp(self._target) != self._found:
+                    raise FileExistsError
             if self._overwrite:
                 put(self.temporary, self._target)
             else:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bgsoft.errors import ConfigError, OpenError, os_errors_as
+from bgsoft.errors import ConfigError, OpenError, os_errors_as, translated
 
 VIDEO_SUFFIXES = frozenset(
     {
@@ -31,13 +33,17 @@ class Found:
     """Where it lies inside the folder that was given, e.g. ``2024/may``; ``.``: directly."""
 
 
-def find(sources: Iterable[str], *, leave_out: Path) -> Iterator[Found]:
+def find(
+    sources: Iterable[str], *, leave_out: Path, exclude: Sequence[str] = ()
+) -> Iterator[Found]:
     """The videos of all sources, each once, in the order of the sources.
 
     Args:
         sources: Files; folders, which are searched to the bottom; patterns (``*``, ``?``, ``[…]``,
             ``**``) for either.
         leave_out: A folder that is not searched: that of the outputs.
+        exclude: Patterns of files and folders to leave out. Each is compared with names, and with
+            paths inside the folder that was given.
 
     Raises:
         OpenError: A source is not there.
@@ -47,9 +53,22 @@ def find(sources: Iterable[str], *, leave_out: Path) -> Iterator[Found]:
     for source in sources:
         for path in _matches(source):
             for found in _in_folder(path, hidden) if path.is_dir() else [Found(path, Path())]:
-                if found.path.absolute() not in seen:
+                inside = found.folder / found.path.name
+                if found.path.absolute() not in seen and not _is_excluded(inside, exclude):
                     seen.add(found.path.absolute())
                     yield found
+
+
+def _is_excluded(inside: Path, patterns: Sequence[str]) -> bool:
+    """Whether a file, or a folder that it is in, matches a pattern."""
+    places = [inside, *inside.parents[:-1]]
+    return any(
+        fnmatchcase(place.name, pattern) or fnmatchcase(str(place), pattern)
+        for pattern in (
+            each.rstrip("/").removeprefix("./").removeprefix("**/") for each in patterns
+        )
+        for place in places
+    )
 
 
 def _matches(source: str) -> Sequence[Path]:
@@ -82,13 +101,25 @@ def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
 def read_list(name: str) -> list[str]:
     """The sources that a file lists, one a line, or ended by zero bytes as ``find -print0`` does.
 
+    Of lines, those that begin with ``#`` are comments; ``./#name`` is a file. A byte-order mark is
+    no part of the first, and tells UTF-16, which Windows shells write.
+
     Args:
         name: The file, or ``-`` for standard input. Relative names in it start where bgsoft does.
 
     Raises:
         ConfigError: It cannot be read.
     """
-    with os_errors_as(ConfigError, f"cannot read the list {name}", path=name):
+    problem = f"cannot read the list {name}"
+    with os_errors_as(ConfigError, problem, path=name):
         data = sys.stdin.buffer.read() if name == _STANDARD_INPUT else Path(name).read_bytes()
-    lines = data.split(b"\0") if b"\0" in data else data.splitlines()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        no_text = ConfigError(f"{problem}: it is no UTF-16", path=name)
+        with translated(UnicodeError, to=lambda _: no_text):
+            data = data.decode("utf-16").encode()
+    data = data.removeprefix(codecs.BOM_UTF8)
+    if b"\0" in data:
+        lines = data.split(b"\0")
+    else:
+        lines = [line for line in data.splitlines() if not line.startswith(b"#")]
     return [os.fsdecode(line) for line in lines if line.strip()]

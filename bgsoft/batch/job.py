@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bgsoft.batch.find import Found
 from bgsoft.batch.names import expand
-from bgsoft.errors import ConfigError
+from bgsoft.errors import ConfigError, ModelError
 from bgsoft.media.containers import container_for
+from bgsoft.models.cache import hash_file
+from bgsoft.models.catalog import is_model_file, read_spec
+from bgsoft.outputs import stamp
 from bgsoft.rendering.configure import build_config
-from bgsoft.settings.config import RenderConfig
-from bgsoft.settings.options import TOP
+from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.options import SECTIONS, TOP
 from bgsoft.settings.presets import Layer
 
 _BESIDE = ("matte_out", "face_data", "trace")
 """Settings that name a file beside the output: they are templates here."""
-_NO_PART_OF_THE_RESULT = (
-    *("input", "output", "preset", "overwrite", "skip_existing", "report", "trace"),
+_NO_PART_OF_THE_RESULT = {
+    *("input", "output", "preset", "overwrite", "skip_existing", "report", "trace", "receipt"),
     *("backends", "chunks"),
-)
-"""Settings that do not change the pictures."""
+}
+"""Settings that do not change what is made: which preset others came from, and where it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +40,60 @@ class BatchJob:
     """From 1, in the order in which files were found first."""
 
     @property
-    def fingerprint(self) -> str:
-        """What the settings are that the result depends on, 32 hex digits."""
-        settings = dataclasses.asdict(self.config)
-        for name in _NO_PART_OF_THE_RESULT:
-            settings.pop(name, None)
-        text = json.dumps(settings, sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+    def files(self) -> list[Path]:
+        """What is written, the output first."""
+        return [*self.config.videos, *filter(None, (self.config.face_data, self.config.trace))]
+
+    def made_from(self, folder: Path) -> dict[str, str]:
+        """What the result depends on, as it is now: the input and other files that are read, and
+        every setting that is not the default.
+
+        So a later version's new settings change nothing. Where it runs (``backends``, ``chunks``)
+        does not count, nor does the version.
+
+        Args:
+            folder: The output folder, from which names count that are written to.
+        """
+        config = self.config
+        found: dict[str, object] = {}
+        for entry in dataclasses.fields(config):
+            name, value = entry.name, getattr(config, entry.name)
+            if name in _NO_PART_OF_THE_RESULT:
+                continue
+            if name in SECTIONS:
+                usual = SECTIONS[name]()
+                for key in value.__dataclass_fields__:
+                    if getattr(value, key) != getattr(usual, key):
+                        found[f"{name}.{key}"] = getattr(value, key)
+            elif value != entry.default:
+                found[name] = value.relative_to(folder) if isinstance(value, Path) else value
+        found["input"] = stamp(config.input)
+        found["segment.model"] = _model_identity(config.segment.model)
+        if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO):
+            found["effect.background"] = _hashed(Path(config.effect.background or ""))
+        return {key: str(value) for key, value in found.items()}
+
+
+def _model_identity(name: str) -> str:
+    """The model's contents, of one in the catalogue what they have to be; empty: it is gone."""
+    try:
+        spec = read_spec(name)
+    except ConfigError:
+        return ""
+    return f"{spec.checksum or _hashed(Path(name))} {spec if is_model_file(name) else ''}".strip()
+
+
+def _hashed(path: Path) -> str:
+    """SHA-256 of a file that most jobs share; empty: it cannot be read."""
+    return _hash(path, stamp(path))
+
+
+@functools.lru_cache(maxsize=8)
+def _hash(path: Path, _stamp: str) -> str:
+    try:
+        return hash_file(path)
+    except ModelError:
+        return ""
 
 
 class Planner:
@@ -56,7 +105,6 @@ class Planner:
         preset: Name or file of the preset.
         flags: As for :func:`bgsoft.rendering.configure.build_config`; those that name a file
             beside the output are templates.
-        numbers: Those of files that have one already.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -70,7 +118,6 @@ class Planner:
         name: str,
         preset: str,
         flags: Layer,
-        numbers: Mapping[Path, int],
     ) -> None:
         self._folder = folder
         self._name = name
@@ -78,7 +125,8 @@ class Planner:
         top = dict(flags.get(TOP, {}))
         self._beside = {key: str(top.pop(key)) for key in _BESIDE if key in top}
         self._flags = {**flags, TOP: top}
-        self._numbers = dict(numbers)
+        self.numbers: dict[Path, int] = {}
+        """Of inputs that have one already."""
         self._taken: dict[Path, Path] = {}
         """What is written → the input it comes from."""
         # A setting that is wrong for every file is reported before the first.
@@ -113,7 +161,7 @@ class Planner:
 
     def _job(self, found: Found) -> BatchJob:
         path = found.path.absolute()
-        number = self._numbers.setdefault(path, 1 + max(self._numbers.values(), default=0))
+        number = self.numbers.setdefault(path, 1 + max(self.numbers.values(), default=0))
         config = self._config(found, number)
         try:
             same = found.path.samefile(config.output)

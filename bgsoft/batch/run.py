@@ -6,27 +6,29 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bgsoft import __version__
+from bgsoft.batch.decide import READ_FILES, Act, Decision, decide
 from bgsoft.batch.job import BatchJob
-from bgsoft.batch.state import Entry, FileState, State, signature
+from bgsoft.batch.made import describe
+from bgsoft.batch.state import Entry, FileState, State
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.prepare import after_failure
 from bgsoft.chunks.renders import Renders
 from bgsoft.errors import (
     BackendUnavailableError,
-    ConfigError,
     DiskFullError,
     OutputError,
     RenderCancelledError,
+    VerificationError,
 )
 from bgsoft.jobs.task import Finished, Retrying, Started, Told
-from bgsoft.outputs import made_folders, remove_leftovers, write_whole
+from bgsoft.outputs import made_folders, remove_leftovers, stamp, write_whole
 from bgsoft.report import Event, Progress, RenderReport
 
 _POLL_SECONDS = 0.2
@@ -122,94 +124,9 @@ class Summary:
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
-    values = asdict(entry)
-    del values["before"]
-    values["report"] = json.loads(entry.report) if entry.report else None
-    return values
-
-
-def agree(jobs: Sequence[BatchJob], state: State, folder: Path, *, resume: bool) -> list[BatchJob]:
-    """Compare jobs with the state of an earlier run; the state then holds exactly these.
-
-    Returns:
-        The jobs that are left to do.
-
-    Raises:
-        ConfigError: An earlier batch is not finished, and no flag says whether to go on with it.
-        OutputError: Outputs exist that are neither finished nor to be replaced or left.
-    """
-    known = state.entries
-    unfinished = sum(not entry.state.is_settled for entry in known.values())
-    careless = jobs and (jobs[0].config.overwrite or jobs[0].config.skip_existing)
-    if unfinished and not resume and not careless:
-        raise ConfigError(
-            f"a batch in {folder} is not finished, {unfinished} of {len(known)} files are left:"
-            " go on with --resume, or begin anew with --overwrite or --skip-existing"
-        )
-    entries: list[Entry] = []
-    left: list[BatchJob] = []
-    existing: list[Path] = []
-    for job in jobs:
-        entry = compared(job, known if resume else {}, folder)
-        entries.append(entry)
-        if entry.state.is_settled:
-            continue
-        left.append(job)
-        if job.config.output.exists() and not job.config.overwrite:
-            existing.append(job.config.output)
-    if existing:
-        files = "1 output exists" if len(existing) == 1 else f"{len(existing)} outputs exist"
-        raise OutputError(
-            f"{files} already, e.g. {existing[0]}: use --skip-existing or --overwrite"
-        )
-    state.begin(entries)
-    return left
-
-
-def compared(job: BatchJob, known: Mapping[Path, Entry], folder: Path) -> Entry:
-    """The entry of a job, settled where there is nothing to do.
-
-    Args:
-        job: What is wanted.
-        known: What earlier runs have left.
-        folder: The output folder.
-    """
-    entry = _entry(job, folder)
-    before = known.get(entry.output)
-    if before is not None and before.state is FileState.RUNNING:
-        _clean_up(job)
-    if before is not None and _is_done(before, entry, job.config.output):
-        skipped = before.state is FileState.SKIPPED
-        return replace(before, state=FileState.SKIPPED if skipped else FileState.DONE)
-    if job.config.skip_existing and job.config.output.exists():
-        entry.state = FileState.SKIPPED
-    return entry
-
-
-def _entry(job: BatchJob, folder: Path) -> Entry:
-    try:
-        found = job.config.input.stat()
-        size_bytes, mtime_ns = found.st_size, found.st_mtime_ns
-    except OSError:
-        size_bytes, mtime_ns = -1, 0
-    return Entry(
-        output=job.config.output.relative_to(folder),
-        input=job.config.input.absolute(),
-        number=job.number,
-        size_bytes=size_bytes,
-        mtime_ns=mtime_ns,
-        settings=job.fingerprint,
-    )
-
-
-def _is_done(before: Entry, now: Entry, output: Path) -> bool:
-    """Whether an earlier run has made what is wanted now."""
-    same = ("input", "size_bytes", "mtime_ns", "settings")
-    if any(getattr(before, name) != getattr(now, name) for name in same):
-        return False
-    if before.state is FileState.RUNNING:  # it was killed, perhaps just after the file was whole
-        return signature(output) not in ("", before.before)
-    return before.state.is_settled and output.exists()
+    names = ("output", "input", "number", "state", "attempts", "reason", "started_at", "ended_at")
+    values = {name: getattr(entry, name) for name in names}
+    return {**values, "report": json.loads(entry.report) if entry.report else None}
 
 
 @dataclass(slots=True)
@@ -225,7 +142,6 @@ class Batch:
         jobs: What is left to do, in order.
         renders: Where it is done; closed at the end.
         state: Holds an entry for every job.
-        folder: The output folder.
         view: Shows what happens.
         stop: Set where it is to stop.
         describe: Makes one line of an error.
@@ -237,7 +153,6 @@ class Batch:
         jobs: Sequence[BatchJob],
         renders: Renders,
         state: State,
-        folder: Path,
         *,
         view: BatchView,
         stop: threading.Event,
@@ -247,7 +162,6 @@ class Batch:
         self._waiting = deque(jobs)
         self._renders = renders
         self._state = state
-        self._folder = folder
         self._view = view
         self._stop = stop
         self._describe = describe
@@ -269,7 +183,7 @@ class Batch:
             :attr:`Summary.stopped` say why some are left.
         """
         summary = self._summary
-        entries = self._state.entries.values()
+        entries = self._state.current
         self._view.begin(len(entries), sum(entry.state.is_settled for entry in entries))
         with self._folders:
             try:
@@ -288,7 +202,7 @@ class Batch:
                 self._give_up()
                 summary.stopped = self._stop.is_set()
                 summary.seconds = time.perf_counter() - self._started
-                summary.entries = sorted(entries, key=lambda entry: entry.number)
+                summary.entries = self._state.current
                 self._view.end(summary)
         return summary
 
@@ -303,10 +217,10 @@ class Batch:
             if job.config.output in running:
                 self._rewritten.append(job)
                 continue
-            entry = compared(job, self._state.entries, self._folder)
-            if entry.state.is_settled:
+            decision = decide(job, self._state, resume=True)
+            self._save(decision.entry)
+            if decision.act is Act.SKIP:
                 continue
-            self._save(entry)
             if job.config.output not in waiting:
                 self._waiting.append(job)
                 waiting.add(job.config.output)
@@ -314,19 +228,29 @@ class Batch:
 
     def _begin(self) -> None:
         while self._waiting and self._renders.idle and self._summary.full is None:
-            job = self._waiting.popleft()
-            entry = self._state.entries[job.config.output.relative_to(self._folder)]
+            # Once more: it may have waited for hours.
+            decision = decide(self._waiting.popleft(), self._state, resume=True)
+            job, entry = decision.job, decision.entry
             try:
+                if decision.act is Act.REFUSE:
+                    raise OutputError(f"{decision.reason}: use --overwrite to replace it")
                 self._folders.enter_context(made_folders([job.config.output], lambda _text: None))
             except OutputError as exc:
                 self._fail(job, entry, exc, None)
                 continue
-            entry.state = FileState.RUNNING
-            entry.before = signature(job.config.output)
-            entry.attempts, entry.started_at = 1, time.time()
-            self._save(entry)
-            task_id = self._renders.submit(job.config)
-            self._running[task_id] = _Running(job, entry)
+            self._submit(decision)
+
+    def _submit(self, decision: Decision) -> None:
+        job, entry = decision.job, decision.entry
+        entry.state, entry.made_from = FileState.RUNNING, job.made_from(self._state.folder)
+        entry.attempts, entry.started_at = 1, time.time()
+        self._save(entry)
+        self._state.drop_receipt(entry)
+        config = replace(job.config, receipt=self._state.receipt(entry))
+        if decision.replaces:
+            config = replace(config, overwrite=True, skip_existing=False)
+        job = replace(job, config=config)
+        self._running[self._renders.submit(config)] = _Running(job, entry)
 
     def _take(self, update: Started | Told | Retrying | Finished) -> None:
         running = self._running[update.task_id]
@@ -357,39 +281,58 @@ class Batch:
                 self._fail(job, entry, update.error, update.traceback)
 
     def _finish(self, job: BatchJob, entry: Entry, report: RenderReport) -> None:
-        entry.state = FileState.SKIPPED if report.skipped else FileState.DONE
         entry.report = json.dumps(report.to_dict(), default=str)
         self._summary.rendered += not report.skipped
         self._summary.frames += report.frames_encoded
         WorkFolder(job.config.output).remove_unused()  # begun in parts, then rendered whole
+        if report.skipped:
+            entry.state, entry.made_from = FileState.SKIPPED, {}
+        else:
+            entry.state = FileState.DONE
+            entry.files |= {
+                str(path.relative_to(self._state.folder)): describe(path)
+                for path in job.files
+                if stamp(path)
+            }
+            changed = self._changed(job, entry)
+            if changed is not None:
+                self._fail(job, entry, changed, None)
+                return
         self._save(entry)
+        self._state.drop_receipt(entry)
         self._view.done(job, report)
+
+    def _changed(self, job: BatchJob, entry: Entry) -> VerificationError | None:
+        """What to say where a file that was read is another one than when the render began."""
+        now = job.made_from(self._state.folder)
+        keys = [key for key, value in now.items() if value and value != entry.made_from[key]]
+        if not keys:
+            return None
+        again = "" if self._more else ": --resume renders it anew"
+        names = " and ".join(READ_FILES[key] for key in keys)
+        return VerificationError(f"{names} changed while it was rendered{again}")
 
     def _fail(
         self, job: BatchJob, entry: Entry, error: BaseException, traceback: str | None
     ) -> None:
+        self._state.settle(entry)
         _clean_up(job)
         after_failure(job.config, error)
         self._failed.append((job, error))
-        entry.state, entry.reason = FileState.FAILED, self._describe(error)
+        entry.state, entry.reason, entry.made_from = FileState.FAILED, self._describe(error), {}
         self._save(entry)
         self._view.failed(job, error, traceback)
 
     def _put_back(self, job: BatchJob, entry: Entry) -> None:
-        """What was begun is to be begun anew by a later run."""
+        """What was begun is to be begun anew by a later run, unless it is there already."""
+        self._state.settle(entry)
         _clean_up(job)
-        entry.state = FileState.WAITING
         self._save(entry)
 
     def _give_up(self) -> None:
         """All workers have ended: what they had not finished is left to a later run."""
         for running in self._running.values():
-            job, entry = running.job, running.entry
-            if signature(job.config.output) in ("", entry.before):
-                self._put_back(job, entry)
-            else:  # it was finished, but its report did not arrive
-                entry.state = FileState.DONE
-                self._save(entry)
+            self._put_back(running.job, running.entry)
         self._running.clear()
         for job, error in self._failed:  # of some the worker may have lived on a moment
             _clean_up(job)

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterable
-from contextlib import closing
-from dataclasses import astuple, dataclass, fields
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
+from bgsoft.batch.made import Made, describe
 from bgsoft.closing import Closing
-from bgsoft.errors import ConfigError, DiskFullError, OutputError
+from bgsoft.errors import ConfigError, DiskFullError, OutputError, os_errors_as, translated
 from bgsoft.jobs.worker import LEAVE_SECONDS
+from bgsoft.outputs import read_receipt, remove_leftovers
 
 STATE_NAME = ".bgsoft-batch.sqlite"
-_VERSION = 1
+_VERSION = 2
 _LOCK_POLL_SECONDS = 0.1
+_DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+"""SQLite's codes where it is the file's contents that are at fault; ERROR: no such table."""
 
 
 class FileState(StrEnum):
@@ -46,19 +54,19 @@ class Entry:
     input: Path
     """Absolute."""
     number: int
-    size_bytes: int
-    mtime_ns: int
-    """Of the input."""
-    settings: str
-    """Their fingerprint."""
     state: FileState = FileState.WAITING
     attempts: int = 0
     reason: str | None = None
     """Why it failed."""
     report: str | None = None
     """The render's report, JSON."""
-    before: str = ""
-    """What was at the output's place when the last attempt began; see :func:`signature`."""
+    made_from: dict[str, str] = field(default_factory=dict)
+    """What the output was made from, or while it is running is being made from; see
+    :meth:`bgsoft.batch.job.BatchJob.made_from`. Empty: there is no output that is known of."""
+    files: dict[str, Made] = field(default_factory=dict)
+    """The batch's own files, the output and those beside it, by name inside the output folder."""
+    is_current: bool = True
+    """It belongs to the batch that was begun last, not only to an earlier one in this folder."""
     started_at: float | None = None
     ended_at: float | None = None
 
@@ -70,38 +78,38 @@ class State(Closing):
     """The state file of an output folder, which is one batch's alone while it is open.
 
     Args:
-        folder: Has to exist.
+        folder: Has to exist, but for a look.
+        anew: Where the file that is there cannot be used, begin another instead.
+        look_only: Nothing is written.
 
     Raises:
         ConfigError: Another batch is at work in the folder.
-        OutputError: The file cannot be opened or written, or is another version's.
+        OutputError: The file cannot be opened, or used.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, anew: bool = False, look_only: bool = False) -> None:
+        self.folder = folder
         self._path = folder / STATE_NAME
-        self.lock = self._locked(folder)
-        """A descriptor that keeps others out of the folder for as long as any process has it."""
+        self._look_only = look_only
         self.entries: dict[Path, Entry] = {}
-        """By output."""
-        try:
-            self._database = sqlite3.connect(self._path, isolation_level=None)
-            try:
-                self._open()
-            except BaseException:
-                self._database.close()
-                raise
-        except sqlite3.Error as exc:
-            os.close(self.lock)
-            raise self._error(exc) from exc
-        except BaseException:
-            os.close(self.lock)
-            raise
+        """By output: those of the batch, and those of earlier ones in this folder."""
+        self._database: sqlite3.Connection | None = None
+        self._stack = ExitStack()
+        self.lock = -1
+        """A descriptor that keeps others out of the folder for as long as any process has it."""
+        if look_only and not folder.is_dir():
+            return
+        if not look_only and not os.access(folder, os.W_OK | os.X_OK):
+            raise OutputError(f"the output folder {folder} is not writable", path=folder)
+        with ExitStack() as stack:
+            self.lock = self._locked(folder)
+            stack.callback(self.close)
+            self._read(anew)
+            stack.pop_all()
 
     def _locked(self, folder: Path) -> int:
-        try:
+        with os_errors_as(OutputError, f"cannot open the folder {folder}"):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as exc:
-            raise OutputError(f"cannot open the folder {folder}: {exc.strerror}") from exc
         # The workers of a batch that was killed hold it for a moment longer.
         until = time.monotonic() + LEAVE_SECONDS + 1
         while True:
@@ -117,42 +125,106 @@ class State(Closing):
             else:
                 return lock
 
-    def _open(self) -> None:
-        run = self._database.execute
-        run("PRAGMA journal_mode = WAL")
-        (version,) = run("PRAGMA user_version").fetchone()
-        if version not in (0, _VERSION):
-            raise OutputError(f"{self._path} was written by another version of bgsoft")
-        columns = ", ".join(_COLUMNS).replace("output", "output PRIMARY KEY", 1)
-        run(f"CREATE TABLE IF NOT EXISTS files ({columns})")
-        run(f"PRAGMA user_version = {_VERSION}")
-        with closing(run(f"SELECT {', '.join(_COLUMNS)} FROM files ORDER BY number")) as rows:
-            for row in rows:
-                entry = Entry(**dict(zip(_COLUMNS, row, strict=True)))
-                entry.output, entry.input = _path(entry.output), _path(entry.input)
-                entry.state = FileState(entry.state)
-                self.entries[entry.output] = entry
+    def _read(self, anew: bool) -> None:
+        """Take over what earlier runs have left."""
+        if not self._path.exists():
+            return
+        try:
+            entries = self._load()
+        except sqlite3.Error as exc:
+            if getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _DAMAGE:
+                raise self._error(exc) from exc
+            problem = f"is damaged, or none of bgsoft's ({exc})"
+        except (ValueError, TypeError):
+            problem = "is damaged"
+        else:
+            if not isinstance(entries, str):
+                self.entries = entries
+                for entry in entries.values():
+                    if entry.state is FileState.RUNNING:  # when an earlier run was killed
+                        self.settle(entry)
+                return
+            problem = entries
+        self._disconnect()
+        if not anew:
+            raise OutputError(
+                f"{self._path} {problem}: begin anew with --overwrite, or with --skip-existing,"
+                " which leaves the outputs that are there"
+            )
+
+    def _load(self) -> dict[Path, Entry] | str:
+        """All entries; or what is wrong with the file."""
+        if self._path.stat().st_size == 0:
+            return "is empty, as a full disk leaves it"
+        database = self._database = self._connect()
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if 0 < version < _VERSION:
+            return "was written by an earlier version of bgsoft"
+        if version > _VERSION:
+            return "was written by a later version of bgsoft"
+        query = f"SELECT {', '.join(_COLUMNS)} FROM files ORDER BY number"
+        with closing(database.execute(query)) as rows:
+            found = [_entry(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+        return {entry.output: entry for entry in found}
+
+    def _connect(self) -> sqlite3.Connection:
+        path = self._path
+        if self._look_only:  # SQLite writes beside a file even where it only reads
+            copies = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+            for each in (path, path.with_name(f"{path.name}-wal")):
+                if each.exists():
+                    shutil.copyfile(each, copies / each.name)
+            path = copies / path.name
+        return sqlite3.connect(path, isolation_level=None)
+
+    def _create(self) -> None:
+        """Make the file, which appears when it is whole."""
+        new = self._path.with_name(f"{self._path.name}.new")
+        try:
+            _remove(new)
+            _remove(self._path)
+            with closing(sqlite3.connect(new, isolation_level=None)) as database:
+                database.execute("PRAGMA journal_mode = WAL")
+                columns = ", ".join(_COLUMNS).replace("output", "output PRIMARY KEY", 1)
+                database.execute(f"CREATE TABLE files ({columns})")
+                database.execute(f"PRAGMA user_version = {_VERSION}")
+            new.replace(self._path)
+            self._database = self._connect()
+        except OSError as exc:
+            raise OutputError(f"cannot write {self._path}: {exc.strerror}") from exc
+        finally:
+            with suppress(OSError):
+                _remove(new)
+
+    @property
+    def current(self) -> list[Entry]:
+        """The files of the batch itself, in order."""
+        entries = (entry for entry in self.entries.values() if entry.is_current)
+        return sorted(entries, key=lambda entry: entry.number)
 
     @property
     def numbers(self) -> dict[Path, int]:
         """Input → its number."""
-        return {entry.input: entry.number for entry in self.entries.values()}
+        entries = sorted(self.entries.values(), key=lambda entry: entry.is_current)
+        return {entry.input: entry.number for entry in entries}
 
     def begin(self, entries: Iterable[Entry]) -> None:
-        """Keep these entries, and no others.
+        """Make these entries the batch's; what is known of others is kept.
 
         Raises:
             OutputError: They cannot be written.
         """
-        self.entries = {}
-        try:
-            self._database.execute("BEGIN")
-            self._database.execute("DELETE FROM files")
+        with translated(sqlite3.Error, to=self._error):
+            if self._database is None:
+                self._create()
+            database = self._open
+            database.execute("BEGIN")
+            database.execute("UPDATE files SET is_current = 0")
+            for entry in self.entries.values():
+                entry.is_current = False
             for entry in entries:
                 self._put(entry)
-            self._database.execute("COMMIT")
-        except sqlite3.Error as exc:
-            raise self._error(exc) from exc
+            database.execute("COMMIT")
 
     def put(self, entry: Entry) -> None:
         """Write an entry; it is on the disk when this returns.
@@ -160,42 +232,75 @@ class State(Closing):
         Raises:
             OutputError: It cannot be written.
         """
-        try:
+        with translated(sqlite3.Error, to=self._error):
             self._put(entry)
-        except sqlite3.Error as exc:
-            raise self._error(exc) from exc
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        assert self._database is not None
+        return self._database
 
     def _put(self, entry: Entry) -> None:
+        entry.is_current = True
         self.entries[entry.output] = entry
-        values = [_value(value) for value in astuple(entry)]
+        values = [_value(getattr(entry, name)) for name in _COLUMNS]
         marks = ", ".join("?" * len(values))
-        self._database.execute(f"INSERT OR REPLACE INTO files VALUES ({marks})", values)
+        self._open.execute(f"INSERT OR REPLACE INTO files VALUES ({marks})", values)
+
+    def receipt(self, entry: Entry) -> Path:
+        """Where a worker notes what it is about to give its name."""
+        return self.folder / f".bgsoft-batch-{entry.number}.made"
+
+    def settle(self, entry: Entry) -> None:
+        """Find out what a worker has made that did not come to say so; it has ended.
+
+        The entry is done where all that was noted is there, else waiting.
+        """
+        noted = read_receipt(self.receipt(entry))
+        own = [name for name, is_there in noted.items() if is_there]
+        entry.files |= {name: describe(self.folder / name) for name in own}
+        is_done = str(entry.output) in own and len(own) == len(noted)
+        entry.state = FileState.DONE if is_done else FileState.WAITING
+        if not is_done:
+            entry.made_from = {}
+        if not self._look_only:
+            for name in {str(entry.output), *entry.files, *noted}:
+                remove_leftovers(self.folder / name)
+            self.drop_receipt(entry)
+
+    def drop_receipt(self, entry: Entry) -> None:
+        """Remove what a worker has noted, once that is kept here."""
+        with suppress(OSError):
+            self.receipt(entry).unlink(missing_ok=True)
 
     def _error(self, exc: sqlite3.Error) -> OutputError:
         if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
             return DiskFullError(f"cannot write {self._path}: disk full", path=self._path)
         return OutputError(f"cannot use {self._path}: {exc}", path=self._path)
 
+    def _disconnect(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
     def close(self) -> None:
-        self._database.close()
-        if not self.entries:  # no batch was begun
-            self._path.unlink(missing_ok=True)
+        self._disconnect()
+        self._stack.close()
         if self.lock >= 0:
             os.close(self.lock)
             self.lock = -1
 
 
-def signature(path: Path) -> str:
-    """Identifies the file that is at a path now; empty: there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return ""
-    return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
+def _remove(path: Path) -> None:
+    """Remove a database, with what SQLite may have left beside it."""
+    for ending in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
 def _value(value: object) -> object:
     """As SQLite takes it: a path's text, or its bytes where that is no UTF-8."""
+    if isinstance(value, dict):
+        return json.dumps(value)
     if not isinstance(value, Path):
         return value
     try:
@@ -205,5 +310,12 @@ def _value(value: object) -> object:
     return str(value)
 
 
-def _path(value: object) -> Path:
-    return Path(os.fsdecode(value)) if isinstance(value, str | bytes) else Path()
+def _entry(row: dict[str, Any]) -> Entry:
+    """An entry as SQLite gives it; ValueError or TypeError: it is none."""
+    for name in ("output", "input"):
+        row[name] = Path(os.fsdecode(row[name]))
+    row["state"] = FileState(row["state"])
+    row["made_from"] = json.loads(row["made_from"])
+    row["files"] = {name: Made(*made) for name, made in json.loads(row["files"]).items()}
+    row["is_current"] = bool(row["is_current"])
+    return Entry(**row)

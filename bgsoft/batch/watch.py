@@ -9,14 +9,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from bgsoft.batch.find import Found, find
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError
+from bgsoft.outputs import stamp
 
-_STILL_SECONDS = 2.0
-"""A file that has not changed for so long may be whole."""
 _SCAN_SECONDS = 60.0
 """The folders are searched this often even where the system reports no change."""
 
@@ -27,6 +27,8 @@ class FolderWatch(Closing):
     Args:
         sources: As for :func:`bgsoft.batch.find.find`; folders among them are watched.
         leave_out: The folder of the outputs.
+        exclude: As for :func:`bgsoft.batch.find.find`.
+        settle_seconds: A file that has not changed for so long may be whole.
         tell: Takes a line about what cannot be looked at.
 
     Raises:
@@ -35,10 +37,16 @@ class FolderWatch(Closing):
     """
 
     def __init__(
-        self, sources: Sequence[str], *, leave_out: Path, tell: Callable[[str], None]
+        self,
+        sources: Sequence[str],
+        *,
+        leave_out: Path,
+        exclude: Sequence[str],
+        settle_seconds: float,
+        tell: Callable[[str], None],
     ) -> None:
-        self._sources = sources
-        self._leave_out = leave_out
+        self._find = partial(find, sources, leave_out=leave_out, exclude=exclude)
+        self._settle_seconds = settle_seconds
         self._tell = tell
         folders = [source for source in sources if Path(source).is_dir()]
         if not folders:
@@ -49,9 +57,9 @@ class FolderWatch(Closing):
         self._changed.set()
         self._stop = threading.Event()
         self._scanned = 0.0
-        self._waiting: dict[Path, tuple[Found, tuple[int, int], float]] = {}
-        """File → what was found, its size and time of change, and since when."""
-        self._taken: dict[Path, tuple[int, int]] = {}
+        self._waiting: dict[Path, tuple[Found, str, float]] = {}
+        """File → what was found, its stamp, and since when."""
+        self._taken: dict[Path, str] = {}
         self._thread = threading.Thread(target=self._listen, args=folders, daemon=True)
         self._thread.start()
 
@@ -64,24 +72,24 @@ class FolderWatch(Closing):
             self._scan()
         ready = []
         for path, (found, seen, since) in list(self._waiting.items()):
-            stamp = _stamp(path)
-            if stamp is None:
+            current = stamp(path)
+            if not current:
                 del self._waiting[path]
-            elif stamp != seen:
-                self._waiting[path] = (found, stamp, now)
-            elif now - since >= _STILL_SECONDS and not is_being_written(path):
+            elif current != seen:
+                self._waiting[path] = (found, current, now)
+            elif now - since >= self._settle_seconds and not is_being_written(path):
                 del self._waiting[path]
-                self._taken[path] = stamp
+                self._taken[path] = current
                 ready.append(found)
         return ready
 
     def _scan(self) -> None:
         now = time.monotonic()
         try:
-            for found in find(self._sources, leave_out=self._leave_out):
-                path, stamp = found.path, _stamp(found.path)
-                if stamp is not None and self._taken.get(path) != stamp:
-                    self._waiting.setdefault(path, (found, stamp, now))
+            for found in self._find():
+                current = stamp(found.path)
+                if current and self._taken.get(found.path) != current:
+                    self._waiting.setdefault(found.path, (found, current, now))
         except BgsoftError as exc:
             self._tell(str(exc))
 
@@ -98,14 +106,6 @@ class FolderWatch(Closing):
     def close(self) -> None:
         self._stop.set()
         self._thread.join()
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns
 
 
 def is_being_written(path: Path) -> bool:

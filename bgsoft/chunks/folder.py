@@ -31,7 +31,9 @@ from bgsoft.settings.config import RenderConfig
 
 _MAX_NAME_BYTES = 255
 _ENDING = ".chunks"
-_NOT_IN_PICTURES = ("output", "matte_out", "overwrite", "skip_existing", "report", "preset")
+_NOT_IN_PICTURES = (
+    *("output", "matte_out", "overwrite", "skip_existing", "report", "preset", "receipt"),
+)
 """Settings that change nothing of a part."""
 _NOT_IN_BACKENDS = ("threads", "gpu")
 _PATIENCE_SECONDS = 6.0

@@ -117,7 +117,9 @@ def open_joined_data(config: RenderConfig) -> FaceDataWriter:
     """
     assert config.face_data is not None
     others = [config.input, *config.videos]
-    return open_face_data(config.face_data, overwrite=config.overwrite, others=others)
+    return open_face_data(
+        config.face_data, overwrite=config.overwrite, others=others, receipt=config.receipt
+    )
 
 
 def check_parts(parts: Sequence[PartResult]) -> array[int]:

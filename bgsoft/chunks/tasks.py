@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.errors import BgsoftError, OutputError
 from bgsoft.jobs.task import TaskContext
+from bgsoft.outputs import read_receipt
 from bgsoft.report import Event, Progress
 from bgsoft.settings.config import RenderConfig
 
@@ -30,6 +31,9 @@ class RenderWhole:
 
         threads = self.config.backends.threads or self.threads or context.threads
         config = replace(_placed(self.config, context, threads), chunks=1)
+        if config.receipt is not None and any(read_receipt(config.receipt).values()):
+            # A worker made it, and died before it could say so.
+            config = replace(config, overwrite=True, skip_existing=False)
         return render_config(
             config,
             on_progress=context.tell,
@@ -82,6 +86,7 @@ class RenderPart:
                 skip_existing=False,
                 report=None,
                 face_data=None if config.face_data is None else folder.faces(self.number),
+                receipt=None,
             )
             try:
                 result = render_part(

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bgsoft.cli import flags
-from bgsoft.settings.options import OPTIONS, TOP
+from bgsoft.settings.options import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import ExitStack
+
+    from bgsoft.batch.run import Summary
+    from bgsoft.cli.console import Console
+    from bgsoft.exitcodes import ExitCode
+    from bgsoft.jobs.task import Executor
+    from bgsoft.settings.config import RenderConfig
 
 _files = partial(flags.option, panel="Files")
 _work = partial(flags.option, panel="Work")
@@ -43,9 +53,18 @@ def batch(
     lists: Annotated[
         list[str] | None,
         _files(
-            "Also take the files that this one lists, one a line; - is standard input.",
+            "Also take the files that this one lists, one a line, # begins a comment; - is standard"
+            " input.",
             "--from",
             metavar="FILE",
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        _files(
+            "Leave out files and folders of this name, or path inside IN; * and ? stand for others."
+            " May be given more than once.",
+            metavar="PATTERN",
         ),
     ] = None,
     name: Annotated[
@@ -59,9 +78,14 @@ def batch(
     resume: Annotated[
         bool,
         _files(
-            "Go on with the batch that was begun in OUT_DIR; what failed is tried again.",
+            "Go on with the batch that was begun in OUT_DIR: what failed is tried again, what has"
+            " changed is rendered anew.",
             "--resume",
         ),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        _files("Only say what would be rendered, or skipped, and why.", "--dry-run"),
     ] = False,
     watch: Annotated[
         bool,
@@ -71,6 +95,13 @@ def batch(
             "--watch",
         ),
     ] = False,
+    settle: Annotated[
+        str | None,
+        _files(
+            "With --watch: take a file once it has not changed for so long. [default: 2]",
+            metavar="SECONDS",
+        ),
+    ] = None,
     report: Annotated[
         Path | None,
         _files("Write what became of each file, as JSON.", metavar="FILE.json"),
@@ -138,42 +169,46 @@ def batch(
     """
     from contextlib import ExitStack
 
+    from bgsoft.batch.check import check_encoding, check_settings
+    from bgsoft.batch.decide import Act, agree, decide
     from bgsoft.batch.find import find, read_list
     from bgsoft.batch.job import Planner, shared_inputs
-    from bgsoft.batch.run import Batch, agree
+    from bgsoft.batch.run import Batch
     from bgsoft.batch.state import STATE_NAME, State
     from bgsoft.batch.watch import FolderWatch
-    from bgsoft.batch.workers import default_workers, read_gpus
+    from bgsoft.batch.workers import read_gpus
     from bgsoft.chunks.renders import Renders
-    from bgsoft.cli.batch_view import make_batch_view
+    from bgsoft.cli.batch_view import make_batch_view, show_plan
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.cli.progress import read_progress
     from bgsoft.cli.signals import StopSignals
     from bgsoft.errors import ConfigError, OpenError
-    from bgsoft.exitcodes import ExitCode, one_line
+    from bgsoft.exitcodes import one_line
     from bgsoft.infer.providers import require_runtime
     from bgsoft.jobs.driver import Driver, stall_limit
-    from bgsoft.jobs.environment import worker_environment
-    from bgsoft.jobs.pool import Pool
-    from bgsoft.jobs.ray import RayExecutor
     from bgsoft.jobs.ray_cluster import check_address
-    from bgsoft.jobs.task import Executor
     from bgsoft.outputs import check_target, made_folders
-    from bgsoft.rendering.backends import STAGES
     from bgsoft.settings.options import settings_from_options
-    from bgsoft.settings.setting import parse_seconds
 
     console = Console()
     with traceback_on_error(verbose), ExitStack() as stack:
-        view = make_batch_view(read_progress(progress, quiet), console, quiet, verbose)
-        limit = None if timeout is None else parse_seconds(timeout, "--timeout")
-        if limit is not None and limit <= 0:
-            raise ConfigError(f"--timeout must be more than 0 seconds, not {limit:g}")
+        kind = read_progress(progress, quiet)
+        view = make_batch_view(kind, console, quiet, verbose)
+        limit = _seconds(timeout, "--timeout", None)
+        settle_seconds = _seconds(settle, "--settle", 2.0)
+        _check_together(
+            {
+                "--gpu-share needs --ray": gpu_share is not None and ray is None,
+                "--gpu counts this machine's GPUs: with --ray there is --gpu-share": (
+                    gpu is not None and ray is not None
+                ),
+                "--settle needs --watch": settle is not None and not watch,
+                "--dry-run and --watch exclude each other": dry_run and watch,
+                "--dry-run writes no --report": dry_run and report is not None,
+                "--name is empty": not name,
+            }
+        )
         given = settings_from_options(settings, from_text=True)
-        if ray is None and gpu_share is not None:
-            raise ConfigError("--gpu-share needs --ray")
-        if ray is not None and gpu is not None:
-            raise ConfigError("--gpu counts this machine's GPUs: with --ray there is --gpu-share")
         gpus = read_gpus(gpu)
         if gpus:
             given.setdefault("backends", {})["gpu"] = gpus[0]  # each worker has its own
@@ -186,62 +221,62 @@ def batch(
         folder = Path(last)
         if not sources:
             raise ConfigError("nothing to render: IN is missing before OUT_DIR")
-        found = [] if watch else list(find(sources, leave_out=folder))
+        left_out = exclude or []
+        found = [] if watch else list(find(sources, leave_out=folder, exclude=left_out))
         if not found and not watch:
-            raise OpenError(f"no videos in {', '.join(sources)}")
+            rest = ", but for what is excluded" if left_out else ""
+            raise OpenError(f"no videos in {', '.join(sources)}{rest}")
+        planner = Planner(folder, name=name, preset=preset, flags=given)
+        common = planner.settings
+        check_settings(common, here=ray is None)
         if report is not None:
-            replace = resume or given.get(TOP, {}).get("overwrite", False)
-            check_target(report, "report", overwrite=replace)
+            check_target(report, "report", overwrite=resume or common.overwrite)
         stop = stack.enter_context(StopSignals(console))
-        stack.enter_context(made_folders([folder / STATE_NAME], lambda _text: None))
-        state = stack.enter_context(State(folder))
-        planner = Planner(
-            folder,
-            name=name,
-            preset=preset,
-            flags=given,
-            numbers=state.numbers if resume or watch else {},
-        )
-        left, more = [], None
+        if not dry_run:
+            stack.enter_context(made_folders([folder / STATE_NAME], lambda _text: None))
+        anew = common.overwrite or common.skip_existing
+        state = stack.enter_context(State(folder, anew=anew, look_only=dry_run))
+        planner.numbers = state.numbers if resume or watch else {}
+        planned = planner.plan(found)
+        check_encoding(planned)
+        decisions = [decide(job, state, resume=resume) for job in planned]
+        if dry_run:
+            show_plan(decisions, kind, console)
+        if not watch:
+            agree(decisions, state, resume=resume)
+        if dry_run:
+            return 0
+        more = None
         if watch:
-            watched = FolderWatch(sources, leave_out=folder, tell=console.err)
+            watched = FolderWatch(
+                sources,
+                leave_out=folder,
+                exclude=left_out,
+                settle_seconds=settle_seconds or 0.0,
+                tell=console.err,
+            )
             more = partial(planner.plan_each, stack.enter_context(watched).whole, console.err)
-        else:
-            left = agree(planner.plan(found), state, folder, resume=resume)
-        backends = planner.settings.backends
-        executor: Executor
-        if ray is None or not (left or watch):
-            workers = jobs or default_workers(backends, gpus)
-            if not watch:
-                workers = max(1, min(workers, len(left)))
-            environment = stack.enter_context(
-                worker_environment(backends, workers, len(gpus), view.notice)
-            )
-            executor = Pool(workers, gpus=gpus, shared=[state.lock], environment=environment)
-        else:
-            if gpu_share is None and all(getattr(backends, stage) == "cpu" for stage in STAGES):
-                gpu_share = 0.0
-            parts = planner.settings.chunks or 1
-            most = None if watch else len(left) * parts
-            executor = RayExecutor(
-                ray,
-                folder=folder,
-                inputs=[
-                    *shared_inputs(planner.settings, left),
-                    *map(Path, sources if watch else ()),
-                ],
-                most=min(filter(None, (jobs, most)), default=None),
-                threads=backends.threads or None,
-                gpu_share=gpu_share,
-                notice=view.notice,
-            )
-        stall = stall_limit(backends.stall_seconds)
+        state.begin(decision.entry for decision in decisions)
+        left = [decision.job for decision in decisions if decision.act is Act.RENDER]
+        executor = _executor(
+            stack,
+            common,
+            folder,
+            state.lock,
+            ray=ray,
+            workers=jobs,
+            gpus=gpus,
+            gpu_share=gpu_share,
+            files=None if watch else len(left),
+            inputs=[*shared_inputs(common, left), *map(Path, sources if watch else ())],
+            notice=view.notice,
+        )
+        stall = stall_limit(common.backends.stall_seconds)
         driver = Driver(executor, retries=retries, timeout_seconds=limit, stall_seconds=stall)
         summary = Batch(
             left,
             Renders(driver),
             state,
-            folder,
             view=view,
             stop=stop.cancel,
             describe=one_line,
@@ -249,19 +284,110 @@ def batch(
         ).run()
         if report is not None:
             summary.write_json(report)
-        total = len(summary.entries)
-        rest = f"{summary.left} of {total} files are left: go on with --resume"
-        if summary.stopped:
-            word = "interrupted" if stop.exit_code == ExitCode.INTERRUPTED else "terminated"
-            console.error(f"{word}; {rest}")
-            return stop.exit_code
-        if summary.full is not None:
-            console.error(f"{one_line(summary.full)}; no more files were begun; {rest}")
-            return ExitCode.OUTPUT
-        if summary.lost is not None:
-            console.error(f"{one_line(summary.lost)}; {rest}")
-            return ExitCode.UNAVAILABLE
-        if summary.failed:
-            console.error(f"{len(summary.failed)} of {total} files failed")
-            return ExitCode.RENDER_FAILED
+        return _end(summary, console, stop.exit_code)
+
+
+def _seconds(text: str | None, flag: str, default: float | None) -> float | None:
+    from bgsoft.errors import ConfigError
+    from bgsoft.settings.setting import parse_seconds
+
+    if text is None:
+        return default
+    seconds = parse_seconds(text, flag)
+    if seconds <= 0:
+        raise ConfigError(f"{flag} must be more than 0 seconds, not {seconds:g}")
+    return seconds
+
+
+def _check_together(problems: Mapping[str, bool]) -> None:
+    """Raise ConfigError with the first problem that there is."""
+    from bgsoft.errors import ConfigError
+
+    for text, holds in problems.items():
+        if holds:
+            raise ConfigError(text)
+
+
+def _executor(
+    stack: ExitStack,
+    config: RenderConfig,
+    folder: Path,
+    lock: int,
+    *,
+    ray: str | None,
+    workers: int | None,
+    gpus: Sequence[int],
+    gpu_share: float | None,
+    files: int | None,
+    inputs: Sequence[Path],
+    notice: Callable[[str], None],
+) -> Executor:
+    """Where files are rendered.
+
+    Args:
+        stack: Holds what has to last as long.
+        config: The settings of all files.
+        folder: The output folder.
+        lock: What keeps others out of it.
+        ray: A cluster's address; None: this machine.
+        workers: Files at a time; None: as many as fit.
+        gpus: Which GPUs of this machine; none: the settings decide.
+        gpu_share: The part of a GPU that a file reserves on a cluster.
+        files: How many there are; None: any number.
+        inputs: What a machine has to see.
+        notice: Takes a line about the workers.
+    """
+    from bgsoft.batch.workers import default_workers
+    from bgsoft.jobs.environment import worker_environment
+    from bgsoft.jobs.pool import Pool
+    from bgsoft.jobs.ray import RayExecutor
+    from bgsoft.rendering.backends import STAGES
+
+    backends = config.backends
+    if ray is None or files == 0:
+        count = workers or default_workers(backends, gpus)
+        if files is not None:
+            count = max(1, min(count, files))
+        environment = stack.enter_context(worker_environment(backends, count, len(gpus), notice))
+        return Pool(count, gpus=gpus, shared=[lock], environment=environment)
+    if gpu_share is None and all(getattr(backends, stage) == "cpu" for stage in STAGES):
+        gpu_share = 0.0
+    tasks = None if files is None else files * (config.chunks or 1)
+    return RayExecutor(
+        ray,
+        folder=folder,
+        inputs=inputs,
+        most=min(filter(None, (workers, tasks)), default=None),
+        threads=backends.threads or None,
+        gpu_share=gpu_share,
+        notice=notice,
+    )
+
+
+def _end(summary: Summary, console: Console, stop_code: ExitCode) -> int:
+    """Say why files are left or have failed; the exit code."""
+    from bgsoft.cli.batch_view import counted
+    from bgsoft.exitcodes import ExitCode, one_line
+
+    total, failed, left = len(summary.entries), len(summary.failed), summary.left
+    of_all = counted(total, "file")
+    if left:
+        rest = f"{left} of {of_all} {'is' if left == 1 else 'are'} left: go on with --resume"
+    elif failed:
+        rest = f"{failed} of {of_all} failed: --resume tries again"
+    else:
+        rest = f"{total} of {of_all} {'is' if total == 1 else 'are'} done"
+    if summary.stopped:
+        word = "interrupted" if stop_code == ExitCode.INTERRUPTED else "terminated"
+        console.error(f"{word}; {rest}")
+        return stop_code
+    if summary.full is not None:
+        console.error(f"{one_line(summary.full)}; no more files were begun; {rest}")
+        return ExitCode.OUTPUT
+    if summary.lost is not None:
+        console.error(f"{one_line(summary.lost)}; {rest}")
+        return ExitCode.UNAVAILABLE
+    if failed:
+        console.error(f"{failed} of {of_all} failed")
+        return ExitCode.RENDER_FAILED
     return ExitCode.OK

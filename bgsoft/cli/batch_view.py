@@ -6,13 +6,16 @@ import contextlib
 import dataclasses
 import json
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bgsoft.batch.decide import Act, Decision
 from bgsoft.batch.job import BatchJob
 from bgsoft.batch.run import BatchView, Summary
 from bgsoft.batch.state import FileState
-from bgsoft.cli.console import Console
+from bgsoft.cli.console import Console, on_one_line
 from bgsoft.cli.progress import (
     ProgressKind,
     clock,
@@ -43,6 +46,29 @@ def make_batch_view(kind: ProgressKind, console: Console, quiet: bool, verbose: 
     return make(console, verbose=verbose)
 
 
+def counted(number: int, noun: str) -> str:
+    """e.g. ``1 file`` or ``3 files``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def show_plan(decisions: Sequence[Decision], kind: ProgressKind, console: Console) -> None:
+    """Say, on stdout, what would be done with each file."""
+    for decision in decisions:
+        config = decision.job.config
+        if kind is ProgressKind.JSON:
+            names = {"input": config.input, "output": config.output}
+            values = {**names, "action": str(decision.act), "reason": decision.reason}
+            console.out(json.dumps({"type": "plan", **values}, default=str))
+        else:
+            text = f"{decision.act:<6}  {config.input} -> {config.output}: {decision.reason}"
+            console.out(on_one_line(text))
+    counts = Counter(decision.act for decision in decisions)
+    if kind not in (ProgressKind.JSON, ProgressKind.NONE):
+        parts = [f"{counts[Act.RENDER]} to render", f"{counts[Act.SKIP]} to skip"]
+        parts += [f"{counts[Act.REFUSE]} in the way"] if counts[Act.REFUSE] else []
+        console.err(f"{counted(len(decisions), 'file')}: {', '.join(parts)}")
+
+
 class QuietBatchView(BatchView):
     """Prints what failed, at the end."""
 
@@ -51,7 +77,8 @@ class QuietBatchView(BatchView):
 
     def end(self, summary: Summary) -> None:
         for entry in summary.failed:
-            self._console.err(f"failed: {_named(entry.input, entry.reason or '')}")
+            text = f"failed: {_named(entry.input, entry.reason or '')}"
+            self._console.err(on_one_line(text))
 
 
 class PlainBatchView(QuietBatchView):
@@ -67,7 +94,8 @@ class PlainBatchView(QuietBatchView):
     def begin(self, total: int, settled: int) -> None:
         self._total, self._settled = total, settled
         if settled:
-            self._say(f"{settled} of {total} files are done already")
+            verb = "is" if settled == 1 else "are"
+            self._say(f"{settled} of {counted(total, 'file')} {verb} done already")
 
     def more(self, count: int) -> None:
         self._total += count
@@ -92,13 +120,16 @@ class PlainBatchView(QuietBatchView):
     def failed(self, job: BatchJob, error: BaseException, traceback: str | None) -> None:
         self._say(f"{self._next()} failed: {_named(job.config.input, one_line(error))}")
         if self._verbose and traceback is not None:
-            self._say(traceback.rstrip())
+            for line in traceback.rstrip().splitlines():
+                self._say(line)
 
     def end(self, summary: Summary) -> None:
-        parts = [f"{summary.rendered} files rendered"]
+        parts = [f"{counted(summary.rendered, 'file')} rendered"]
         if summary.frames:
             fps = summary.frames / summary.seconds
-            parts.append(f"{summary.frames} frames in {summary.seconds:.1f} s: {fps:.1f} frames/s")
+            parts.append(
+                f"{counted(summary.frames, 'frame')} in {summary.seconds:.1f} s: {fps:.1f} frames/s"
+            )
         self._say(", ".join(parts))
         super().end(summary)
 
@@ -107,7 +138,7 @@ class PlainBatchView(QuietBatchView):
         return f"[{self._settled:{len(str(self._total))}}/{self._total}]"
 
     def _say(self, text: str) -> None:
-        self._console.err(text)
+        self._console.err(on_one_line(text))
 
 
 class LiveBatchView(PlainBatchView):
@@ -146,8 +177,10 @@ class LiveBatchView(PlainBatchView):
         self._live.update(self._drawing(), refresh=True)
 
     def end(self, summary: Summary) -> None:
+        self._running.clear()
         if self._live is not None:
             with contextlib.suppress(OSError):  # the terminal has gone away
+                self._live.update(self._drawing())
                 self._live.stop()
             self._live = None
         super().end(summary)
@@ -160,7 +193,7 @@ class LiveBatchView(PlainBatchView):
 
         grid = Table.grid(padding=(0, 2))
         for job, progress in self._running.items():
-            name = Text(str(job.config.input)[-_NAME_CELLS:], no_wrap=True)
+            name = Text(on_one_line(str(job.config.input))[-_NAME_CELLS:], no_wrap=True)
             if progress is None:
                 grid.add_row(name, Text(""), Text("begins", style="dim"))
                 continue
@@ -169,8 +202,8 @@ class LiveBatchView(PlainBatchView):
             grid.add_row(name, bar, Text("  ".join(parts), no_wrap=True))
         left = self._total - self._settled - len(self._running)
         line = (
-            f"{self._settled} of {self._total} files, {len(self._running)} running, {left} waiting,"
-            f" {self._failed} failed, {clock(time.monotonic() - self._began)}"
+            f"{self._settled} of {counted(self._total, 'file')}, {len(self._running)} running,"
+            f" {left} waiting, {self._failed} failed, {clock(time.monotonic() - self._began)}"
         )
         return Group(grid, Text(line, style="dim", no_wrap=True))
 
@@ -178,7 +211,9 @@ class LiveBatchView(PlainBatchView):
         if self._live is None:
             super()._say(text)
         else:
-            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._live.console.print(
+                on_one_line(text), markup=False, highlight=False, soft_wrap=True
+            )
 
 
 def _named(path: Path, reason: str) -> str:

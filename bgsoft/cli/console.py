@@ -28,6 +28,18 @@ def open_standard_streams() -> None:
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
+    ord("\n"): "\\n",
+    ord("\t"): "\\t",
+    ord("\r"): "\\r",
+}
+
+
+def on_one_line(text: str) -> str:
+    """A text in which a file's name may hold line ends, or what a terminal takes for commands."""
+    return text.translate(_CONTROL)
+
+
 class Console:
     """The two output streams of one command. Thread-safe.
 
@@ -52,7 +64,7 @@ class Console:
     def error(self, text: str) -> None:
         """Write the one line that says why the command failed."""
         Console.failed = True
-        self.err(f"bgsoft: error: {text}")
+        self.err(f"bgsoft: error: {on_one_line(text)}")
 
     def close(self) -> None:
         """Flush, so that the interpreter finds nothing left to fail on at its end."""

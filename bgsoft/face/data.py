@@ -27,7 +27,7 @@ from bgsoft.errors import ConfigError, OutputError
 from bgsoft.face.base import Face, RecordedFrame
 from bgsoft.face.landmarks import LANDMARKS
 from bgsoft.frame import Frame
-from bgsoft.outputs import check_target, partial_beside, put, writing
+from bgsoft.outputs import check_target, note_receipt, partial_beside, put, writing
 
 FACE_DATA_SUFFIXES = (".jsonl", ".npz")
 _WHAT = "face data"
@@ -40,6 +40,9 @@ class FaceDataWriter(Closing):
         path: The file.
         overwrite: It may exist by the time of :meth:`publish`.
     """
+
+    receipt: Path | None = None
+    """Where it is noted before it appears; see :func:`bgsoft.outputs.note_receipt`."""
 
     def __init__(self, path: Path, *, overwrite: bool) -> None:
         self._path = path
@@ -91,6 +94,8 @@ class FaceDataWriter(Closing):
                 path=self._path,
             )
         with writing(self._path, _WHAT):
+            if self.receipt is not None:
+                note_receipt(self.receipt, self._path, self._partial)
             put(self._partial, self._target)
             self._is_published = True
 
@@ -127,7 +132,12 @@ def _write_all(file: FileIO, data: bytes) -> None:
 
 
 def open_face_data(
-    path: Path, *, overwrite: bool, others: Sequence[Path] = (), exact: bool = False
+    path: Path,
+    *,
+    overwrite: bool,
+    others: Sequence[Path] = (),
+    exact: bool = False,
+    receipt: Path | None = None,
 ) -> FaceDataWriter:
     """Begin a file of faces.
 
@@ -137,6 +147,7 @@ def open_face_data(
         others: Files that it must not be.
         exact: In a ``.npz`` file scores and boxes are float64, to be read again
             (:func:`read_faces`).
+        receipt: See :attr:`FaceDataWriter.receipt`.
 
     Raises:
         ConfigError: The name ends in something else.
@@ -148,9 +159,13 @@ def open_face_data(
     check_target(path, _WHAT, overwrite=overwrite, others=others)
     if path.exists() and not path.is_file():
         raise OutputError(f"the {_WHAT} {path} is not a regular file", path=path)
+    writer: FaceDataWriter
     if suffix == ".jsonl":
-        return _JsonLinesWriter(path, overwrite=overwrite)
-    return _NpzWriter(path, overwrite=overwrite, exact=exact)
+        writer = _JsonLinesWriter(path, overwrite=overwrite)
+    else:
+        writer = _NpzWriter(path, overwrite=overwrite, exact=exact)
+    writer.receipt = receipt
+    return writer
 
 
 class _JsonLinesWriter(FaceDataWriter):

@@ -156,7 +156,9 @@ def open_target(
 ) -> tuple[AtomicOutput, Muxer]:
     """Begin one of the videos that are written: its file, which appears when it is whole and is
     closed with ``files``, and its muxer, which is closed with ``stack``."""
-    file = files.enter_context(AtomicOutput(path, overwrite=config.overwrite, inputs=config.inputs))
+    file = files.enter_context(
+        AtomicOutput(path, overwrite=config.overwrite, inputs=config.inputs, receipt=config.receipt)
+    )
     muxer = stack.enter_context(
         Muxer(
             file.temporary,
@@ -456,6 +458,7 @@ class _Render:
                 overwrite=config.overwrite,
                 others=[config.input, *config.videos],
                 exact=self._part is not None,
+                receipt=config.receipt,
             )
         others = filter(None, (config.face_data, config.trace, config.report))
         self._files.enter_context(
@@ -608,7 +611,7 @@ def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[
     With ``info``, the frame size in pixels is added, of whose height lengths are percentages.
     """
     plain = dataclasses.asdict(config)
-    for name in ("input", "output", "skip_existing", "report", "trace"):
+    for name in ("input", "output", "skip_existing", "report", "trace", "receipt"):
         del plain[name]
     for name in ("matte_out", "face_data"):
         plain[name] = None if plain[name] is None else str(plain[name])

@@ -516,6 +516,8 @@ class RenderConfig:
     )
     preset: str | None = None
     """Name of the preset these settings came from, for the report only."""
+    receipt: Path | None = None
+    """Where a batch wants noted what is about to appear; :func:`bgsoft.outputs.note_receipt`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -10,10 +10,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import cv2
+import numpy as np
 import pytest
+import rich.console
 
+from bgsoft.batch.job import BatchJob
+from bgsoft.batch.run import Summary
 from bgsoft.batch.state import STATE_NAME
+from bgsoft.cli.batch_view import LiveBatchView
+from bgsoft.cli.console import Console
+from bgsoft.settings.config import RenderConfig
 from tests.synthetic import VideoSpec, regular_times, truncate, write_video
 from tests.unit.batch.kill import batch_command, frames_of, kill_and_resume
 
@@ -119,6 +128,23 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
         (["{in}", "{out}", "--name", "{{stem:_<300}}.mp4"], 2, "name too long"),
         (["{in}", "{in}"], 2, "would replace its input"),
         (["{in}", "{out}", "--skip-existing", "-y"], 2, "exclude each other"),
+        (["{in}", "{out}", "--skip-existing", "--background", "{in}/no.png"], 2, "does not exist"),
+        (["{in}", "{out}", "--background", "{in}/a.mp4"], 2, "--background"),
+        (["{in}", "{out}", "--background", "nocolor"], 2, "nocolor"),
+        (["{in}", "{out}", "--model", "nonesuch"], 2, "unknown model"),
+        (["{in}", "{out}", "--model", "{in}/a.onnx"], 2, "no such model file"),
+        (["{in}", "{out}", "--model", "rvm-mobilenetv3"], 4, "bgsoft models pull"),
+        (["{in}", "{out}", "--infer", "cpu", "--require-gpu"], 4, "--require-gpu"),
+        (["{in}", "{out}", "--infer", "cpu", "--precision", "fp16"], 4, "fp16"),
+        (["{in}", "{out}", "--encode", "cpu", "--preset", "cutout"], 2, "alpha"),
+        (["{in}", "{out}", "--encode", "cpu", "--speed", "bogus"], 2, "--speed"),
+        (["{in}", "{out}", "--face-data", "{{stem}}.txt"], 2, "--face-data"),
+        (["{in}", "{out}", "--name", ""], 2, "--name is empty"),
+        (["{in}", "{out}", "--exclude", "*.mp4"], 3, "excluded"),
+        (["{in}", "{out}", "--settle", "3"], 2, "--settle needs --watch"),
+        (["{in}", "{out}", "--watch", "--settle", "0"], 2, "--settle must be"),
+        (["{in}", "{out}", "--watch", "--dry-run"], 2, "exclude each other"),
+        (["{in}", "{out}", "--dry-run", "--report", "r.json"], 2, "--dry-run writes no"),
         (["{in}/a.mp4", "{out}", "--watch"], 2, "needs a folder"),
         (["{in}", "{in}/a.mp4/out"], 5, "cannot make the folder"),
     ],
@@ -137,6 +163,120 @@ def test_what_is_wrong_is_said_before_anything_is_made(
     assert words in outcome.error_line
     assert files(tmp_path) == ["in/a.mp4", "in/b.mp4"]
     assert not (tmp_path / "out").exists()
+
+
+def test_what_changes_between_two_runs(run: Run, tmp_path: Path) -> None:
+    """With real renders; ``tests/batch/test_state.py`` has each case."""
+    source, target = tmp_path / "in", tmp_path / "out"
+    for name in ("a.mp4", "b.mp4", "c.mp4"):
+        make(source / name)
+    picture = tmp_path / "behind.png"
+    cv2.imwrite(str(picture), np.zeros((8, 8, 3), np.uint8))
+    command: list[object] = [
+        *(
+            "batch",
+            source,
+            target,
+            "--background",
+            picture,
+            "--matte-out",
+            "{stem}.mkv",
+            "--resume",
+        ),
+        *("--face-data", "{stem}.jsonl", "--face", "off", "--duration", "0.2"),
+    ]
+    assert run(*command).code == 0
+    assert files(target) == [
+        STATE_NAME,
+        *(f"{stem}.{ending}" for stem in "abc" for ending in ("jsonl", "mkv", "mp4")),
+    ]
+
+    def planned(*more: object) -> list[str]:
+        before = {path: path.stat().st_mtime_ns for path in target.iterdir()}
+        outcome = run(*command, *more, "--dry-run", "--progress", "json")
+        assert outcome.code in (0, 5)
+        assert {path: path.stat().st_mtime_ns for path in target.iterdir()} == before
+        plans = [json.loads(line) for line in outcome.out.splitlines()]
+        return [f"{plan['action']} {Path(plan['reason']).name}" for plan in plans]
+
+    assert planned() == ["skip done already"] * 3
+    make(source / "a.mp4", 7)
+    truncate(target / "b.mkv", 0.5)
+    (target / "c.jsonl").unlink()
+    assert planned("--exclude", "c.*") == [
+        "render its input has changed",
+        "render b.mkv is cut off",
+    ]
+    outcome = run(*command, "--progress", "plain")
+    assert outcome.code == 0
+    assert outcome.err.splitlines()[-1].startswith("3 files rendered, 15 frames")
+    assert planned() == ["skip done already"] * 3
+    cv2.imwrite(str(picture), np.zeros((8, 9, 3), np.uint8))
+    assert planned() == ["render the background has changed"] * 3
+    (target / "b.mkv").write_bytes(b"somebody else's")
+    refused = run(*command)
+    assert refused.code == 5
+    assert "b.mkv was changed or replaced by somebody else" in refused.error_line
+    assert planned()[1].startswith("refuse b.mkv")
+    assert run(*command, "-y").code == 0
+    assert planned() == ["skip done already"] * 3
+
+
+def test_what_would_be_rendered(run: Run, tmp_path: Path) -> None:
+    make(tmp_path / "in" / "a.mp4")
+    make(tmp_path / "in" / "b.mp4")
+    outcome = run("batch", tmp_path / "in", tmp_path / "out", "--dry-run")
+    lines = outcome.out.splitlines()
+    assert (outcome.code, len(lines)) == (0, 2)
+    assert lines[0] == f"render  {tmp_path}/in/a.mp4 -> {tmp_path}/out/a.mp4: new"
+    assert outcome.err == "2 files: 2 to render, 0 to skip\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_that_hold_line_ends_stay_on_one_line(run: Run, tmp_path: Path) -> None:
+    make(tmp_path / "in" / "a\nb.mp4")
+    (tmp_path / "in" / "c\nd\x1b[31m.mp4").write_bytes(b"no video")
+    outcome = run("batch", tmp_path / "in", tmp_path / "out", "--jobs", 1)
+    assert outcome.code == 1
+    lines = [
+        line for line in outcome.err.splitlines() if line.startswith(("[", "failed", "1 file"))
+    ]
+    assert len(lines) == 4
+    assert "a\\nb.mp4: 12 frames" in lines[0]
+    assert "c\\nd\\x1b[31m.mp4" in lines[1]
+    assert lines[2].startswith("1 file rendered")
+    assert "c\\nd\\x1b[31m.mp4" in lines[3]
+
+
+def test_nothing_runs_in_the_last_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen:
+        shown = ""
+
+        def update(self, drawing: Any, refresh: bool = False) -> None:
+            console = rich.console.Console(width=100)
+            with console.capture() as captured:
+                console.print(drawing)
+            self.shown = captured.get()
+
+        def stop(self) -> None:
+            pass
+
+    screen = Screen()
+    monkeypatch.setattr("bgsoft.cli.batch_view.start_live", lambda: screen)
+    view = LiveBatchView(Console())
+    view.begin(2, 0)
+    jobs = [
+        BatchJob(RenderConfig(input=Path(f"{name}.mp4"), output=Path(f"{name}.mkv")), number)
+        for number, name in enumerate(("a\nb", "c"))
+    ]
+    for job in jobs:
+        view.started(job, "pid 1")
+    view.tick()
+    assert "2 running" in screen.shown
+    assert "a\\nb.mp4" in screen.shown
+    monkeypatch.setattr(view, "_say", lambda _text: None)
+    view.end(Summary(1.0, []))
+    assert "0 running" in screen.shown
 
 
 @pytest.fixture
@@ -190,8 +330,10 @@ def test_a_worker_that_is_killed_costs_a_try(
         capture_output=True,
         check=False,
     )
-    assert again.returncode == 5  # 0.mp4 is there, with other settings
-    assert files(tmp_path / "out") == [STATE_NAME, "0.mp4"]
+    assert again.returncode == 0
+    for number in range(4):  # the one that was done, too: by other settings
+        assert frames_of(tmp_path / "out" / f"{number}.mp4") == 5
+    assert len(files(tmp_path / "out")) == 5
 
 
 def test_a_file_that_takes_too_long_is_given_up(run: Run, tmp_path: Path) -> None:
@@ -236,9 +378,37 @@ def test_watching_takes_what_is_whole(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "bgsoft: error: interrupted; 0 of 3 files are left: go on with --resume\n"
+    assert err == "bgsoft: error: interrupted; 3 of 3 files are done\n"
     assert files(target) == [STATE_NAME, "first.mp4", "second.mp4", "sub/moved.mp4"]
     assert frames_of(target / "second.mp4") == FRAMES
+
+
+def test_a_watched_file_that_grows_on_is_rendered_anew(tmp_path: Path) -> None:
+    """Its copying stood still for longer than the wait."""
+    pytest.importorskip("watchfiles")
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    data = make(tmp_path / "whole.ts", 60).read_bytes()
+    path = source / "a.ts"
+    path.write_bytes(data[: len(data) // 2])
+    command = [sys.executable, "-m", "bgsoft", "batch", str(source), str(target), "--watch"]
+    process = subprocess.Popen(
+        [*command, "--settle", "0.3", "-q"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    try:
+        wait_for(target / "a.ts")
+        half = frames_of(target / "a.ts")
+        assert half < 60
+        with path.open("ab") as file:
+            file.write(data[len(data) // 2 :])
+        until = time.monotonic() + 60
+        while frames_of(target / "a.ts") == half:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert frames_of(target / "a.ts") == 60
 
 
 def wait_for(path: Path) -> None:

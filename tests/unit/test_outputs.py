@@ -15,7 +15,14 @@ import pytest
 
 from bgsoft.errors import OutputError, UnsupportedFormatError
 from bgsoft.media.containers import CONTAINERS, container_for
-from bgsoft.outputs import AtomicOutput, check_target, made_folders, write_error, write_whole
+from bgsoft.outputs import (
+    AtomicOutput,
+    check_target,
+    made_folders,
+    read_receipt,
+    write_error,
+    write_whole,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -371,3 +378,35 @@ def test_a_folder_that_cannot_be_made_is_an_output_error(tmp_path: Path) -> None
         made_folders([tmp_path / "gone" / "out.mp4"], print),
     ):
         pass
+
+
+def test_a_receipt_tells_ones_own_file(tmp_path: Path) -> None:
+    """It is noted before it appears; what somebody else puts in its place is another."""
+    target, receipt = tmp_path / "sub" / "out.mp4", tmp_path / "made"
+    target.parent.mkdir()
+    with AtomicOutput(target, receipt=receipt) as output:
+        output.temporary.write_bytes(b"whole")
+        assert read_receipt(receipt) == {}
+        output.commit()
+    assert read_receipt(receipt) == {"sub/out.mp4": True}
+    target.write_bytes(b"somebody else's")
+    assert read_receipt(receipt) == {"sub/out.mp4": False}
+    receipt.write_bytes(receipt.read_bytes() + b'{"name": "cut o')
+    assert read_receipt(receipt) == {"sub/out.mp4": False}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_with_a_receipt_nothing_that_came_meanwhile_is_replaced(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    target, receipt = tmp_path / "out.mp4", tmp_path / "made"
+    if overwrite:
+        target.write_bytes(b"own")
+    words = "been changed" if overwrite else "appeared"
+    with AtomicOutput(target, overwrite=overwrite, receipt=receipt) as output:
+        output.temporary.write_bytes(b"whole")
+        target.write_bytes(b"somebody else's")
+        with pytest.raises(OutputError, match=f"has {words} meanwhile and is not overwritten"):
+            output.commit()
+    assert target.read_bytes() == b"somebody else's"
+    assert read_receipt(receipt) == {"out.mp4": False}

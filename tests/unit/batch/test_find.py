@@ -63,7 +63,14 @@ def test_what_is_not_there_is_an_error(tmp_path: Path, source: str) -> None:
         list(find([str(tmp_path / source)], leave_out=tmp_path / "out"))
 
 
-@pytest.mark.parametrize("data", [b"a.mp4\n\nb \xff.mp4\r\n", b"a.mp4\0b \xff.mp4\0"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"a.mp4\n\nb \xff.mp4\r\n",
+        b"a.mp4\0b \xff.mp4\0",
+        b"\xef\xbb\xbfa.mp4\n# a comment\nb \xff.mp4\n",
+    ],
+)
 @pytest.mark.parametrize("standard", [False, True])
 def test_lists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, standard: bool
@@ -72,6 +79,33 @@ def test_lists(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     read = read_list("-" if standard else str(tmp_path / "list"))
     assert read == ["a.mp4", os.fsdecode(b"b \xff.mp4")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_list_of_a_windows_shell(tmp_path: Path, encoding: str) -> None:
+    text = "über.mp4\r\n#not this.mp4\r\n./#this.mp4\r\n"
+    (tmp_path / "list").write_bytes(text.encode(encoding))
+    assert read_list(str(tmp_path / "list")) == ["über.mp4", "./#this.mp4"]
+
+
+def test_names_that_end_in_zero_bytes_are_no_comments(tmp_path: Path) -> None:
+    (tmp_path / "list").write_bytes(b"#1.mp4\0a.mp4\0")
+    assert read_list(str(tmp_path / "list")) == ["#1.mp4", "a.mp4"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "left"),
+    [
+        (["*.mkv", "2024/d*"], ["a.MOV", "b.mp4"]),
+        (["2024"], ["a.MOV", "b.mp4"]),
+        (["may/", "**/a.*"], ["b.mp4", "2024/d [1].avi"]),
+        (["2024/may"], ["a.MOV", "b.mp4", "2024/d [1].avi"]),
+        (["d [[]1].avi", "A.mov", "2024/m"], ["a.MOV", "b.mp4", "2024/may/c.mkv"]),
+    ],
+)
+def test_what_is_excluded(tree: Path, patterns: list[str], left: list[str]) -> None:
+    found = find([str(tree)], leave_out=tree / "out", exclude=patterns)
+    assert [str(each.path.relative_to(tree)) for each in found] == left
 
 
 def test_a_list_that_is_not_there(tmp_path: Path) -> None:
@@ -109,12 +143,7 @@ def test_bad_templates(template: str) -> None:
 
 
 def planner(folder: Path, **changes: Any) -> Planner:
-    values: dict[str, Any] = {
-        "name": "{stem}{suffix}",
-        "preset": "soft",
-        "flags": {},
-        "numbers": {},
-    }
+    values: dict[str, Any] = {"name": "{stem}{suffix}", "preset": "soft", "flags": {}}
     return Planner(folder, **{**values, **changes})
 
 
@@ -149,9 +178,9 @@ def test_an_input_is_never_its_own_output(tmp_path: Path) -> None:
 
 def test_numbers_stay_when_files_are_added(tmp_path: Path) -> None:
     old = Path("b.mp4").absolute()
-    jobs = planner(tmp_path, numbers={old: 1}).plan(
-        [Found(Path("a.mp4"), Path()), Found(Path("b.mp4"), Path())]
-    )
+    plans = planner(tmp_path)
+    plans.numbers = {old: 1}
+    jobs = plans.plan([Found(Path("a.mp4"), Path()), Found(Path("b.mp4"), Path())])
     assert {job.config.input.name: job.number for job in jobs} == {"a.mp4": 2, "b.mp4": 1}
 
 
@@ -160,16 +189,44 @@ def test_a_wrong_setting_is_an_error_before_any_file(tmp_path: Path) -> None:
         planner(tmp_path, preset="nonesuch")
 
 
-def test_the_fingerprint_is_that_of_what_is_seen(tmp_path: Path) -> None:
-    def fingerprint(**flags: Any) -> str:
-        (job,) = planner(tmp_path, flags=flags).plan([Found(Path("a.mp4"), Path())])
-        return job.fingerprint
+def test_what_an_output_is_made_from(tmp_path: Path) -> None:
+    def made_from(folder: Path = tmp_path, **flags: Any) -> dict[str, str]:
+        (job,) = planner(folder, flags=flags).plan([Found(Path("a.mp4"), Path())])
+        return job.made_from(folder)
 
-    plain = fingerprint()
-    assert fingerprint(backends={"threads": 3}) == plain
-    assert fingerprint(**{"": {"overwrite": True}}) == plain
-    assert fingerprint(matte={"feather_pct": 3.0}) != plain
-    assert fingerprint(**{"": {"start_seconds": 3.0}}) != plain
+    plain = made_from()
+    assert made_from(backends={"threads": 3}) == plain
+    assert made_from(matte={"feather_pct": 0.0}) == plain  # the default
+    assert made_from(**{"": {"overwrite": True}}) == plain
+    assert made_from(**{"": {"trace": "{stem}.json"}}) == plain
+    changed = made_from(matte={"feather_pct": 3.0})
+    assert changed == {**plain, "matte.feather_pct": "3.0"}
+    assert made_from(**{"": {"start_seconds": 3.0}}) == {**plain, "start_seconds": "3.0"}
+    beside = {"": {"matte_out": "{stem}.mkv"}}
+    assert made_from(**beside) == made_from(tmp_path / "moved", **beside) != plain
+
+
+def test_a_model_is_known_by_its_contents(tmp_path: Path) -> None:
+    model, sidecar = tmp_path / "own.onnx", tmp_path / "own.toml"
+    model.write_bytes(b"weights")
+    sidecar.write_text(
+        'family = "single-shot"\ninput = {name = "x", width = 8, height = 8}\n'
+        'outputs = [{name = "y"}]\n'
+    )
+
+    def identity() -> str:
+        flags = {"segment": {"model": str(model)}}
+        (job,) = planner(tmp_path, flags=flags).plan([Found(Path("a.mp4"), Path())])
+        return job.made_from(tmp_path)["segment.model"]
+
+    first = identity()
+    os.utime(model)
+    assert identity() == first
+    model.write_bytes(b"other weights")
+    second = identity()
+    assert second != first
+    sidecar.write_text(sidecar.read_text().replace("8", "16"))
+    assert identity() not in (first, second)
 
 
 def test_a_file_that_is_open_for_writing_is_known(tmp_path: Path) -> None:

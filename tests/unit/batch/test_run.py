@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from bgsoft.batch.decide import Act, agree, decide
 from bgsoft.batch.find import Found
 from bgsoft.batch.job import BatchJob, Planner
-from bgsoft.batch.run import Batch, BatchView, Summary, agree
+from bgsoft.batch.run import Batch, BatchView, Summary
 from bgsoft.batch.state import FileState, State
 from bgsoft.chunks.renders import Renders
 from bgsoft.chunks.tasks import RenderWhole
@@ -20,11 +21,13 @@ from bgsoft.errors import (
     BackendUnavailableError,
     DecodeError,
     DiskFullError,
+    OutputError,
     RenderCancelledError,
     StallError,
 )
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Started, Task, Update
+from bgsoft.outputs import note_receipt
 from bgsoft.report import RenderReport
 
 Render = Callable[[RenderWhole], object]
@@ -68,7 +71,15 @@ class FakeExecutor:
 
 
 def done(job: RenderWhole) -> RenderReport:
-    job.config.output.write_bytes(b"video")
+    """What a render does to the output folder."""
+    output, receipt = job.config.output, job.config.receipt
+    assert receipt is not None
+    if output.exists() and not job.config.overwrite:
+        raise OutputError(f"{output} exists")
+    part = output.with_name(".part")
+    part.write_bytes(b"made from " + job.config.input.read_bytes())
+    note_receipt(receipt, output, part)
+    part.replace(output)
     return RenderReport(
         bgsoft_version="0",
         input=str(job.config.input),
@@ -91,12 +102,14 @@ class Run:
     ) -> None:
         self._top, self.folder = top, top / "out"
         self.folder.mkdir(exist_ok=True)
+        for name in files:
+            (top / f"{name}.mp4").write_text(name)
         self._files, self._workers, self._make_executor = files, workers, executor
         self.stop = threading.Event()
         self.view = BatchView()
 
     def jobs(self, files: str) -> list[BatchJob]:
-        planner = Planner(self.folder, name="{stem}{suffix}", preset="soft", flags={}, numbers={})
+        planner = Planner(self.folder, name="{stem}{suffix}", preset="soft", flags={})
         return planner.plan(Found(self._top / f"{name}.mp4", Path()) for name in files)
 
     def __call__(
@@ -108,11 +121,13 @@ class Run:
     ) -> Summary:
         self.executor = self._make_executor(self._workers, render)
         with State(self.folder) as state:
+            decisions = [decide(job, state, resume=resume) for job in self.jobs(self._files)]
+            agree(decisions, state, resume=resume)
+            state.begin(decision.entry for decision in decisions)
             summary = Batch(
-                agree(self.jobs(self._files), state, self.folder, resume=resume),
+                [decision.job for decision in decisions if decision.act is Act.RENDER],
                 Renders(Driver(self.executor)),
                 state,
-                self.folder,
                 view=self.view,
                 stop=self.stop,
                 describe=str,
@@ -233,8 +248,8 @@ def test_a_watched_file_is_rendered_once_at_a_time(
     class Slow(FakeExecutor):
         polls = 0
 
-        def submit(self, task: Task) -> int:
-            assert task not in [job for _, job in self._tasks]
+        def submit(self, task: Any) -> int:
+            assert task.config.output not in [job.config.output for _, job in self._tasks]
             return super().submit(task)
 
         def poll(self, timeout: float) -> list[Update]:
@@ -255,3 +270,69 @@ def test_a_watched_file_is_rendered_once_at_a_time(
 
     assert run(done, more=more).rendered == len(rendered)
     assert "".join(run.executor.submitted) == rendered
+
+
+def test_an_input_that_changes_while_it_is_rendered_is_rendered_anew(tmp_path: Path) -> None:
+    def render(job: RenderWhole) -> RenderReport:
+        report = done(job)
+        if job.config.input.stem == "a":
+            job.config.input.write_text("longer than before")
+        return report
+
+    run = Run(tmp_path, "ab")
+    summary = run(render)
+    assert [entry.reason for entry in summary.failed] == [
+        "its input changed while it was rendered: --resume renders it anew"
+    ]
+    assert run(done, resume=True).failed == []
+    assert run.executor.submitted == ["a"]
+    assert (run.folder / "a.mp4").read_text() == "made from longer than before"
+
+
+def test_an_input_that_is_gone_once_it_is_rendered_is_done(tmp_path: Path) -> None:
+    def render(job: RenderWhole) -> RenderReport:
+        report = done(job)
+        job.config.input.unlink()
+        return report
+
+    summary = Run(tmp_path, "a")(render)
+    assert [entry.state for entry in summary.entries] == [FileState.DONE]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_somebody_puts_there_meanwhile_is_not_replaced(tmp_path: Path, resume: bool) -> None:
+    run = Run(tmp_path, "ab", workers=1)
+    if resume:
+        run(done)
+        for name in "ab":
+            (tmp_path / f"{name}.mp4").write_text(f"another {name}")
+
+    def render(job: RenderWhole) -> RenderReport:
+        (run.folder / "b.mp4").write_text("somebody else's")
+        return done(job)
+
+    (entry,) = run(render, resume=resume).failed
+    assert entry.reason is not None
+    assert "b.mp4" in entry.reason
+    assert "--overwrite" in entry.reason
+    assert run.executor.submitted == ["a"]
+    assert (run.folder / "b.mp4").read_text() == "somebody else's"
+
+
+def test_the_files_of_a_watched_folder_are_rendered_over_their_own_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bgsoft.batch.run._LOOK_SECONDS", 0.0)
+    run = Run(tmp_path, "", workers=1)
+    contents = ["half", "the whole of it"]
+
+    def more() -> list[BatchJob]:
+        if not contents:
+            run.stop.set()
+            return []
+        (tmp_path / "a.mp4").write_text(contents.pop(0))
+        return run.jobs("a")
+
+    summary = run(done, more=more)
+    assert (summary.rendered, summary.failed) == (2, [])
+    assert (run.folder / "a.mp4").read_text() == "made from the whole of it"

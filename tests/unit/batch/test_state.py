@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bgsoft.batch import state as state_module
+from bgsoft.batch.decide import Act, Decision, agree, decide
 from bgsoft.batch.find import Found
 from bgsoft.batch.job import BatchJob, Planner
-from bgsoft.batch.run import agree
-from bgsoft.batch.state import STATE_NAME, FileState, State, signature
+from bgsoft.batch.made import describe
+from bgsoft.batch.state import STATE_NAME, FileState, State
 from bgsoft.errors import ConfigError, OutputError
+from bgsoft.outputs import note_receipt
+from bgsoft.settings.config import EffectKind
+
+DATA = bytes(range(256)) * 40
 
 
 class World:
@@ -25,30 +31,49 @@ class World:
         self.inputs, self.folder = top / "in", top / "out"
         self.inputs.mkdir()
         self.folder.mkdir()
+        self.preset = "soft"
         for name in "abc":
             (self.inputs / f"{name}.mp4").write_bytes(name.encode())
 
     def jobs(self, **flags: Any) -> list[BatchJob]:
-        planner = Planner(
-            self.folder, name="{stem}{suffix}", preset="soft", flags=flags, numbers={}
-        )
+        planner = Planner(self.folder, name="{stem}{suffix}", preset=self.preset, flags=flags)
         return planner.plan(Found(path, Path()) for path in sorted(self.inputs.iterdir()))
 
-    def leave(self, **states: FileState) -> None:
-        """Be what an earlier run left; done files have outputs."""
+    def leave(self, states: dict[str, FileState] | None = None, **flags: Any) -> None:
+        """Be what an earlier run left: ``a`` to ``c``, done unless ``states`` says otherwise."""
         with State(self.folder) as state:
-            agree(self.jobs(), state, self.folder, resume=True)
-            for name, kind in states.items():
-                entry = replace(state.entries[Path(f"{name}.mp4")], state=kind)
+            state.begin(decide(job, state, resume=True).entry for job in self.jobs(**flags))
+            for job in self.jobs(**flags):
+                entry = state.entries[Path(job.config.output.name)]
+                entry.state = (states or {}).get(job.config.input.stem, FileState.DONE)
+                entry.made_from = job.made_from(self.folder)
+                if entry.state is FileState.DONE:
+                    for path in job.files:
+                        path.write_bytes(path.name.encode() + DATA)
+                        entry.files[path.name] = describe(path)
                 state.put(entry)
-                if kind.is_settled:
-                    (self.folder / f"{name}.mp4").write_bytes(b"out")
+
+    def decided(self, *, resume: bool = True, **flags: Any) -> dict[str, Decision]:
+        with State(self.folder, look_only=True) as state:
+            found = [decide(job, state, resume=resume) for job in self.jobs(**flags)]
+        return {each.job.config.input.stem: each for each in found}
 
     def left(self, *, resume: bool = True, **flags: Any) -> str:
-        with State(self.folder) as state:
-            jobs = agree(self.jobs(**flags), state, self.folder, resume=resume)
-            assert len(state.entries) == len(list(self.inputs.iterdir()))
-        return "".join(job.config.input.stem for job in jobs)
+        """Begin a run; the files that it would render."""
+        top = flags.get("", {})
+        anew = top.get("overwrite", False) or top.get("skip_existing", False)
+        with State(self.folder, anew=anew) as state:
+            decisions = [decide(job, state, resume=resume) for job in self.jobs(**flags)]
+            agree(decisions, state, resume=resume)
+            state.begin(decision.entry for decision in decisions)
+            assert len(state.current) == len(list(self.inputs.iterdir()))
+        return "".join(
+            decision.job.config.input.stem for decision in decisions if decision.act is Act.RENDER
+        )
+
+
+OVERWRITE: dict[str, Any] = {"": {"overwrite": True}}
+SKIP: dict[str, Any] = {"": {"skip_existing": True}}
 
 
 @pytest.fixture
@@ -61,78 +86,224 @@ def names(folder: Path) -> list[str]:
 
 
 def test_resume_does_what_is_not_done(world: World) -> None:
-    world.leave(a=FileState.DONE, b=FileState.FAILED, c=FileState.RUNNING)
+    world.leave({"b": FileState.FAILED, "c": FileState.RUNNING})
+    assert world.decided()["b"].reason == "failed before"
     assert world.left() == "bc"
     (world.inputs / "d.mp4").write_bytes(b"new")
     assert world.left() == "bcd"
 
 
 def test_an_unfinished_batch_is_not_taken_for_a_new_one(world: World) -> None:
-    world.leave(a=FileState.DONE)
+    world.leave({"b": FileState.WAITING, "c": FileState.FAILED})
     with pytest.raises(ConfigError, match="2 of 3 files are left: go on with --resume"):
         world.left(resume=False)
-    assert world.left(resume=False, **{"": {"overwrite": True}}) == "abc"
-    assert world.left(resume=False, **{"": {"skip_existing": True}}) == "bc"
+    assert world.left(resume=False, **OVERWRITE) == "abc"
+    assert world.left(resume=False, **SKIP) == "bc"
 
 
 def test_outputs_of_somebody_else_are_an_error_before_any_work(world: World) -> None:
     (world.folder / "b.mp4").write_bytes(b"mine")
     for resume in (False, True):
-        with pytest.raises(OutputError, match=r"1 output exists already, e\.g\. .*b\.mp4"):
+        with pytest.raises(OutputError, match=r"b\.mp4 exists.*: use --skip-existing or --over"):
             world.left(resume=resume)
     assert names(world.folder) == ["b.mp4"]
+    world.leave({"b": FileState.WAITING})
+    with pytest.raises(OutputError, match=r"b\.mp4 exists, and was not made by this batch"):
+        world.left()
+    assert world.left(**SKIP) == ""
+    with pytest.raises(OutputError, match="not made by this batch"):
+        world.left()  # left alone is not made
+    assert world.left(**OVERWRITE) == "b"
 
 
-def test_a_file_whose_output_is_gone_or_whose_input_has_changed_is_rendered_anew(
-    world: World,
-) -> None:
-    world.leave(a=FileState.DONE, b=FileState.DONE, c=FileState.DONE)
-    assert world.left() == ""
+def changed_input(world: World) -> dict[str, Any]:
+    (world.inputs / "a.mp4").write_bytes(b"another")
+    return {}
+
+
+def touched_input(world: World) -> dict[str, Any]:
+    os.utime(world.inputs / "a.mp4", ns=(1, 1))
+    return {}
+
+
+def lost_output(world: World) -> dict[str, Any]:
     (world.folder / "a.mp4").unlink()
+    return {}
+
+
+def cut_output(world: World) -> dict[str, Any]:
+    os.truncate(world.folder / "a.mp4", 5000)
+    return {}
+
+
+def emptied_output(world: World) -> dict[str, Any]:
+    (world.folder / "a.mp4").write_bytes(b"")
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (changed_input, "its input has changed"),
+        (touched_input, "its input has changed"),
+        (lost_output, "a.mp4 is missing"),
+        (cut_output, "a.mp4 is cut off"),
+        (emptied_output, "a.mp4 is cut off"),
+    ],
+)
+def test_what_has_changed_is_rendered_anew_over_its_own_output(
+    world: World, change: Callable[[World], dict[str, Any]], reason: str
+) -> None:
+    world.leave()
+    assert world.left() == ""
+    change(world)
+    decision = world.decided()["a"]
+    assert decision.act is Act.RENDER
+    assert decision.reason.endswith(reason)
+    assert decision.replaces is (change is not lost_output)
     assert world.left() == "a"
-    (world.inputs / "b.mp4").write_bytes(b"another")
-    assert world.left(**{"": {"overwrite": True}}) == "ab"
+    assert world.left() == "a"  # until it has been rendered
 
 
-def test_other_settings_are_other_files(world: World) -> None:
-    world.leave(a=FileState.DONE, b=FileState.DONE, c=FileState.DONE)
-    with pytest.raises(OutputError, match="3 outputs exist"):
-        world.left(matte={"feather_pct": 4.0})
+@pytest.mark.parametrize("data", [b"mine", DATA, b"a.mp4" + DATA + b"more", b"a.mp4" + DATA])
+def test_what_somebody_else_has_put_there_is_not_replaced(world: World, data: bytes) -> None:
+    """Not even one that is shorter, or only newer."""
+    world.leave()
+    (world.folder / "a.mp4").write_bytes(data)
+    os.utime(world.folder / "a.mp4", ns=(1, 1))
+    with pytest.raises(OutputError, match=r"a\.mp4 was changed or replaced by somebody else"):
+        world.left()
+    assert world.left(**SKIP) == ""
+    with pytest.raises(OutputError, match=r"a\.mp4 was changed or replaced by somebody else"):
+        world.left()
+    assert world.left(**OVERWRITE) == "a"
+
+
+def test_files_beside_the_output_count(world: World) -> None:
+    flags = {
+        "": {"matte_out": "{stem}-matte.mkv", "face_data": "{stem}.jsonl", "trace": "{stem}.t"}
+    }
+    world.leave(**flags)
+    assert world.left(**flags) == ""
+    os.truncate(world.folder / "a-matte.mkv", 7)
+    (world.folder / "b.jsonl").unlink()
+    (world.folder / "c.t").unlink()
+    reasons = [each.reason for each in world.decided(**flags).values()]
+    assert [reason.partition("/out/")[2] for reason in reasons] == [
+        "a-matte.mkv is cut off",
+        "b.jsonl is missing",
+        "c.t is missing",
+    ]
+    (world.folder / "b.jsonl").write_bytes(b"mine")
+    with pytest.raises(OutputError, match=r"b\.jsonl was changed or replaced by somebody else"):
+        world.left(**flags)
+
+
+def test_a_trace_is_no_part_of_the_result(world: World) -> None:
+    world.leave()
+    assert world.left(**{"": {"trace": "{stem}.json"}}) == ""
+
+
+def test_other_settings_are_other_files(world: World, tmp_path: Path) -> None:
+    world.leave()
+    assert world.decided(matte={"feather_pct": 4.0})["a"].reason == "matte.feather_pct has changed"
     assert world.left(backends={"threads": 1}) == ""
-
-
-def test_a_file_that_was_whole_when_its_batch_was_killed_is_done(world: World) -> None:
+    assert world.left(matte={"feather_pct": 4.0}) == "abc"
+    (tmp_path / "own.toml").write_text('extends = "soft"')
+    world.preset = str(tmp_path / "own.toml")
     world.leave()
-    for name in "ab":
-        with State(world.folder) as state:
-            entry = state.entries[Path(f"{name}.mp4")]
-            state.put(replace(entry, state=FileState.RUNNING, before=signature(Path("gone"))))
-    (world.folder / "a.mp4").write_bytes(b"whole")
-    assert world.left() == "bc"
+    assert world.left() == ""
+    (tmp_path / "own.toml").write_text('extends = "soft"\n[effect]\nstrength = 4.0')
+    assert world.decided()["a"].reason == "effect.strength has changed"
+    assert world.left() == "abc"
 
 
-def test_a_file_that_was_to_be_replaced_and_was_not_is_not_done(world: World) -> None:
+def test_another_background_under_the_same_name(world: World, tmp_path: Path) -> None:
+    picture = tmp_path / "beach.png"
+    picture.write_bytes(b"sea")
+    flags = {"effect": {"kind": EffectKind.IMAGE, "background": str(picture)}}
+    world.leave(**flags)
+    os.utime(picture, ns=(1, 1))
+    assert world.left(**flags) == ""
+    picture.rename(tmp_path / "sea.png")
+    moved = {"effect": {"kind": EffectKind.IMAGE, "background": str(tmp_path / "sea.png")}}
+    assert world.left(**moved) == ""
+    picture.write_bytes(b"sky")
+    assert world.decided(**flags)["a"].reason == "the background has changed"
+
+
+def test_an_output_that_was_skipped_is_not_taken_for_one_of_these_settings(world: World) -> None:
     world.leave()
-    (world.folder / "a.mp4").write_bytes(b"old")
+    other: dict[str, Any] = {"matte": {"feather_pct": 4.0}}
+    assert world.left(resume=False, **other, **SKIP) == ""
+    assert world.left(**other) == "abc"
+    world.leave()
+    assert world.left(resume=False, **SKIP) == ""
+    assert world.left() == ""  # made with these
+
+
+def test_the_output_of_another_video_is_not_replaced(world: World) -> None:
+    world.leave()
+    world.inputs = world.inputs.rename(world.inputs.with_name("moved"))
+    assert world.left() == ""
+    world.inputs = Path(shutil.copytree(world.inputs, world.inputs.with_name("others")))
+    for path in world.inputs.iterdir():
+        path.write_bytes(b"another video")
+    with pytest.raises(OutputError, match=r"was made from another video, .*moved/a\.mp4 \(and 2"):
+        world.left()
+    assert world.left(**OVERWRITE) == "abc"
+
+
+def test_files_that_a_run_leaves_out_are_not_forgotten(world: World) -> None:
+    world.leave()
+    (world.inputs / "b.mp4").rename(world.inputs.with_name("b.mp4"))
+    (world.inputs / "c.mp4").rename(world.inputs.with_name("c.mp4"))
+    assert world.left() == ""
+    for name in ("b.mp4", "c.mp4"):
+        world.inputs.with_name(name).rename(world.inputs / name)
+    assert world.left() == ""
+
+
+@pytest.mark.parametrize("published", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+def test_a_batch_that_was_killed(world: World, published: bool, before: bool) -> None:
+    """A file that was whole by then is done; not what was there before, or came afterwards."""
+    world.leave({} if before else {"a": FileState.WAITING})
+    output = world.folder / "a.mp4"
     with State(world.folder) as state:
-        before = signature(world.folder / "a.mp4")
         entry = state.entries[Path("a.mp4")]
-        state.put(replace(entry, state=FileState.RUNNING, before=before))
-    assert world.left(**{"": {"overwrite": True}}) == "abc"
+        entry.state, entry.made_from = FileState.RUNNING, {**entry.made_from, "input": "1:1"}
+        state.put(entry)
+        part = world.folder / ".part"
+        part.write_bytes(b"new")
+        note_receipt(state.receipt(entry), output, part)
+        if published:
+            part.replace(output)
+        else:
+            part.unlink()
+    assert world.decided()["a"].reason == ("its input has changed" if published else "not done yet")
+    if not published and not before:
+        output.write_bytes(b"somebody else's")
+        with pytest.raises(OutputError, match=r"a\.mp4 exists, and was not made by this batch"):
+            world.left()
+    else:
+        assert world.left() == "a"
+    with State(world.folder) as state:
+        assert not state.receipt(entry).exists()
 
 
 def test_names_that_are_no_utf8_are_kept(world: World) -> None:
     name = os.fsdecode(b"caf\xe9 \xff.mp4")
     (world.inputs / name).write_bytes(b"x")
     with State(world.folder) as state:
-        agree(world.jobs(), state, world.folder, resume=False)
+        state.begin(decide(job, state, resume=False).entry for job in world.jobs())
     with State(world.folder) as state:
         assert state.entries[Path(name)].input == world.inputs / name
 
 
 def test_it_is_sqlite_that_others_can_read(world: World) -> None:
     with State(world.folder) as state:
-        agree(world.jobs(), state, world.folder, resume=False)
+        state.begin(decide(job, state, resume=False).entry for job in world.jobs())
         database = sqlite3.connect(world.folder / STATE_NAME)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         rows = database.execute("SELECT output, state FROM files ORDER BY number").fetchall()
@@ -149,21 +320,72 @@ def test_one_batch_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     assert names(world.folder) == []
 
 
-@pytest.mark.parametrize("data", [b"not a database, but long enough to look like one" * 99, b""])
-def test_a_damaged_state_file(world: World, data: bytes) -> None:
-    (world.folder / STATE_NAME).write_bytes(data)
-    if data:
-        with pytest.raises(OutputError, match=r"cannot use .*not a database"):
-            State(world.folder)
-    else:
-        assert world.left(resume=False) == "abc"
+def foreign(path: Path) -> None:
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE songs (name)")
+    database.close()
 
 
-def test_a_state_file_of_another_version(world: World) -> None:
-    with State(world.folder) as state:
-        agree(world.jobs(), state, world.folder, resume=False)
-    database = sqlite3.connect(world.folder / STATE_NAME)
+def earlier(path: Path) -> None:
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE files (output PRIMARY KEY, input)")
+    database.execute("PRAGMA user_version = 1")
+    database.close()
+
+
+def later(path: Path) -> None:
+    database = sqlite3.connect(path)
     database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(OutputError, match="another version"):
-        State(world.folder)
+
+
+def malformed(path: Path) -> None:
+    with State(path.parent) as state:
+        state.begin([])
+    database = sqlite3.connect(path)
+    database.execute("INSERT INTO files (output, input, state) VALUES ('a', 'b', 'lost')")
+    database.commit()
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda path: path.write_bytes(b"no database, but long enough for one" * 99), "damaged"),
+        (lambda path: path.write_bytes(b""), "is empty"),
+        (foreign, "none of bgsoft's"),
+        (malformed, "is damaged"),
+        (earlier, "an earlier version"),
+        (later, "a later version"),
+    ],
+)
+def test_a_state_file_that_cannot_be_used(
+    world: World, make: Callable[[Path], object], problem: str
+) -> None:
+    path = world.folder / STATE_NAME
+    make(path)
+    for resume in (False, True):
+        with pytest.raises(OutputError, match=rf"{problem}.*: begin anew with --overwrite, or wit"):
+            world.left(resume=resume)
+    (world.folder / "b.mp4").write_bytes(b"x")
+    data = path.read_bytes()
+    for flags, left in ((SKIP, "ac"), (OVERWRITE, "abc")):
+        path.write_bytes(data)
+        assert world.left(resume=False, **flags) == left
+        with State(world.folder) as state:
+            assert len(state.current) == 3
+    assert names(world.folder) == [STATE_NAME, "b.mp4"]
+
+
+def test_a_look_writes_nothing(world: World) -> None:
+    world.leave({"b": FileState.RUNNING})
+    before = {path: path.stat() for path in world.folder.iterdir()}
+    assert {name: each.act.value for name, each in world.decided().items()} == {
+        "a": "skip",
+        "b": "render",
+        "c": "skip",
+    }
+    assert {path: path.stat() for path in world.folder.iterdir()} == before
+    with State(world.folder / "gone", look_only=True) as state:
+        assert state.entries == {}
+    assert not (world.folder / "gone").exists()

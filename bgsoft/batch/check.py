@@ -1,0 +1,102 @@
+"""Settings that would fail every file of a batch alike, found before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bgsoft.batch.job import BatchJob
+from bgsoft.encode.base import PictureKind
+from bgsoft.errors import ConfigError
+from bgsoft.face.data import FACE_DATA_SUFFIXES
+from bgsoft.frame import FrameFormat
+from bgsoft.media.containers import container_for
+from bgsoft.models.catalog import is_model_file, read_spec, resolve
+from bgsoft.rendering import backends
+from bgsoft.rendering.backends import STAGES
+from bgsoft.settings.config import EffectKind, RenderConfig
+
+_FORMAT = FrameFormat(width=64, height=64)
+"""Of a frame that stands for any."""
+
+
+def check_settings(config: RenderConfig, *, here: bool) -> None:
+    """Check what all files have in common.
+
+    Args:
+        config: The settings.
+        here: Files are rendered on this machine; otherwise its models and GPUs do not matter.
+
+    Raises:
+        ConfigError: A setting is wrong, or the background cannot be read.
+        ModelError: The model has not been pulled, or is damaged.
+        BackendUnavailableError: A backend that is asked for cannot run here.
+    """
+    data = config.face_data
+    if data is not None and data.suffix.lower() not in FACE_DATA_SUFFIXES:
+        raise ConfigError(f"--face-data is a .jsonl or .npz file, not {data.name!r}", path=data)
+    _check_background(config)
+    read_spec(config.segment.model)
+    if here:
+        _check_model(config, _check_backends(config))
+
+
+def check_encoding(jobs: Sequence[BatchJob]) -> None:
+    """Check codec, quality and speed against each kind of output.
+
+    Raises:
+        ConfigError, UnsupportedFormatError: They do not fit.
+    """
+    by_container = {container_for(job.config.output).name: job for job in jobs}
+    for job in by_container.values():
+        config = job.config.backends
+        if backends.first_available("encode", config.encode) == "cpu":
+            from bgsoft.diagnose.clips import stream_info
+            from bgsoft.encode.codecs import choose_encoder
+
+            alpha = job.config.effect.kind is EffectKind.ALPHA
+            choose_encoder(
+                job.config.encode,
+                container_for(job.config.output),
+                stream_info(_FORMAT),
+                PictureKind.COLOR_ALPHA if alpha else PictureKind.COLOR,
+            )
+
+
+def _check_background(config: RenderConfig) -> None:
+    if config.effect.kind in (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO):
+        from bgsoft.composite.cpu import CpuCompositor
+        from bgsoft.workers import Workers
+
+        CpuCompositor(config.effect, _FORMAT, Workers(1)).close()
+
+
+def _check_backends(config: RenderConfig) -> str:
+    """Check each stage's; the one of inference."""
+    wanted = config.backends
+    gpu = backends.chosen_gpu(wanted.gpu)
+    chosen = ""
+    for stage in STAGES:
+        makers = dict.fromkeys(backends.names(stage), lambda: None)
+        name = getattr(wanted, stage)
+        choice, _ = backends.create(stage, name, makers, gpu=gpu, require_gpu=wanted.require_gpu)
+        chosen = choice.backend if stage == "infer" else chosen
+    return chosen
+
+
+def _check_model(config: RenderConfig, backend: str) -> None:
+    model = resolve(config.segment.model)
+    model.for_provider(backend, config.backends.precision)
+    if backend == "cpu" and is_model_file(config.segment.model):  # others have been seen to load
+        from bgsoft.infer.loading import NetworkLoader
+        from bgsoft.segment.create import create_host_segmenter
+        from bgsoft.workers import Workers
+
+        create_host_segmenter(
+            backend,
+            NetworkLoader(model, config.backends.precision),
+            _FORMAT,
+            Workers(1),
+            None,
+            lambda _event: None,
+            config.segment.looks,
+        ).close()

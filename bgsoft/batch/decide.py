@@ -1,0 +1,172 @@
+"""What is to be done with a file: rendered, left as it is, or not touched until the user says so.
+
+The same for first runs, ``--resume``, ``--watch`` and ``--dry-run``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from bgsoft.batch.job import BatchJob
+from bgsoft.batch.made import Look, look
+from bgsoft.batch.state import Entry, FileState, State
+from bgsoft.errors import ConfigError, OutputError
+
+READ_FILES = {
+    "input": "its input",
+    "effect.background": "the background",
+    "segment.model": "the model",
+}
+"""Keys of what an output is made from that stand for files, and what to call these."""
+
+
+class Act(StrEnum):
+    """What is done with a file."""
+
+    RENDER = "render"
+    SKIP = "skip"
+    REFUSE = "refuse"
+    """Something is in the way that the batch has not made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is done with a file, and why."""
+
+    job: BatchJob
+    act: Act
+    reason: str
+    entry: Entry = field(repr=False)
+    """What to keep in the state from now on, unless it is refused."""
+    replaces: bool = False
+    """It may be rendered over what is there: the batch itself has made that."""
+
+
+def decide(job: BatchJob, state: State, *, resume: bool) -> Decision:
+    """Decide what is done with a file.
+
+    Args:
+        job: What is wanted.
+        state: What earlier runs have left.
+        resume: Whether these are gone on with. Otherwise their files are as good as somebody
+            else's.
+    """
+    config = job.config
+    known = state.entries.get(config.output.relative_to(state.folder))
+    made_from = job.made_from(state.folder)
+    other = known is not None and _is_of_other_input(known, job, made_from)
+    own = known if resume and not other else None
+    files = own.files if own is not None else {}
+    looks = {path: look(path, files.get(_name(path, state))) for path in job.files}
+    changes = ["new"] if own is None else _changes(own, job, made_from, looks, state)
+    if own is not None and not changes:
+        return Decision(job, Act.SKIP, "done already", _kept(own, job, FileState.DONE))
+    foreign = [path for path, found in looks.items() if found is Look.FOREIGN]
+    if foreign and config.skip_existing and looks[config.output] is not Look.MISSING:
+        entry = _kept(known or _entry(job, state), job, FileState.SKIPPED)
+        return Decision(job, Act.SKIP, "exists", entry)
+    entry = _entry(job, state)
+    if known is not None and not other:
+        entry.files = dict(known.files)
+    if foreign and not config.overwrite:
+        reason = f"{foreign[0]} " + _whose(known, resume, other, _name(foreign[0], state))
+        return Decision(job, Act.REFUSE, reason, entry)
+    replaces = any(found in (Look.OWN, Look.CUT) for found in looks.values())
+    return Decision(job, Act.RENDER, ", ".join(changes), entry, replaces)
+
+
+def agree(decisions: Sequence[Decision], state: State, *, resume: bool) -> None:
+    """Find out whether a batch may begin.
+
+    Raises:
+        ConfigError: An earlier batch is not finished, and no flag says whether to go on with it.
+        OutputError: Something is in the way that the batch has not made.
+    """
+    current = state.current
+    unfinished = sum(not entry.state.is_settled for entry in current)
+    configs = [decision.job.config for decision in decisions]
+    skips = any(config.skip_existing for config in configs)
+    if unfinished and not (resume or skips or any(config.overwrite for config in configs)):
+        raise ConfigError(
+            f"a batch in {state.folder} is not finished, {unfinished} of {len(current)} files"
+            f" {'is' if unfinished == 1 else 'are'} left: go on with --resume, or begin anew with"
+            " --overwrite or --skip-existing"
+        )
+    refused = [decision for decision in decisions if decision.act is Act.REFUSE]
+    if refused:
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        ways = [] if resume or not current else ["--resume"]
+        ways += [] if skips else ["--skip-existing"]
+        way = f"{', '.join(ways)} or --overwrite" if ways else "--overwrite"
+        raise OutputError(f"{refused[0].reason}{more}: use {way}")
+
+
+def _changes(
+    own: Entry,
+    job: BatchJob,
+    made_from: dict[str, str],
+    looks: dict[Path, Look],
+    state: State,
+) -> list[str]:
+    """Why an output is not what is wanted; nothing: it is."""
+    if not own.made_from or not own.state.is_settled:
+        return ["failed before" if own.state is FileState.FAILED else "not done yet"]
+    before = own.made_from
+    keys = [key for key in {**before, **made_from} if before.get(key) != made_from.get(key)]
+    changes = [f"{READ_FILES.get(key, key)} has changed" for key in keys]
+    for path, found in looks.items():
+        # A trace is no part of the result: it is missed only where there was one.
+        if path == job.config.trace and _name(path, state) not in own.files:
+            continue
+        if found is Look.MISSING:
+            changes.append(f"{path} is missing")
+        elif found is not Look.OWN:
+            changes.append(f"{path} is {'cut off' if found is Look.CUT else 'another'}")
+    return changes
+
+
+def _is_of_other_input(known: Entry, job: BatchJob, made_from: dict[str, str]) -> bool:
+    """Whether the output of that name was made from a different video, not only a moved one."""
+    moved = known.input != job.config.input.absolute()
+    return moved and bool(known.files) and known.made_from.get("input") != made_from["input"]
+
+
+def _whose(known: Entry | None, resume: bool, other: bool, name: str) -> str:
+    """What is to be said of a file in the way."""
+    if not resume or known is None:
+        return "exists already"
+    if other:
+        return f"was made from another video, {known.input}"
+    if name in known.files:
+        return "was changed or replaced by somebody else since the batch made it"
+    return "exists, and was not made by this batch"
+
+
+def _entry(job: BatchJob, state: State) -> Entry:
+    return Entry(
+        output=job.config.output.relative_to(state.folder),
+        input=job.config.input.absolute(),
+        number=job.number,
+    )
+
+
+def _kept(entry: Entry, job: BatchJob, kind: FileState) -> Entry:
+    """An entry whose output stays as it is."""
+    made_from = entry.made_from if entry.state.is_settled else {}
+    return replace(
+        entry,
+        input=entry.input
+        if made_from and kind is FileState.SKIPPED
+        else job.config.input.absolute(),
+        number=job.number,
+        state=kind,
+        made_from=made_from,
+        reason=None,
+    )
+
+
+def _name(path: Path, state: State) -> str:
+    return str(path.relative_to(state.folder))
