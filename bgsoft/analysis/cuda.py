@@ -98,7 +98,7 @@ def _check(plane: Array, shape: tuple[int, ...], dtype: str) -> None:
 
 
 class CudaSceneProbe:
-    """Looks for scene cuts and similar pictures; the host reads 2.3 kB a frame.
+    """Looks for scene cuts and similar pictures; the host reads 9.2 kB a frame.
 
     Implements :class:`bgsoft.pipeline.picture.SceneProbe`.
 
@@ -136,7 +136,7 @@ class CudaSceneProbe:
         self._host = pinned_array((size,), np.uint8)
         self._host_errors = self._host[:error_bytes].view(np.uint64)
         self.thumbs = self._host[error_bytes:].view(np.float32).reshape(batch, rows, columns)
-        """(batch, 18, 32) float32, luma in [0, 1], of the frames that were looked at last."""
+        """(batch, 36, 64) float32, luma in [0, 1], of the frames that were looked at last."""
         self._done = cupy.cuda.Event(disable_timing=True)
 
     def cuts(self, grids: Sequence[Proxy]) -> list[bool]:

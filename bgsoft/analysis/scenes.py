@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,44 +13,130 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import is_similar
 from bgsoft.frame import FrameFormat, Proxy
 
-THUMB_SHAPE = (18, 32)
-"""(rows, columns) of the luma thumbnail: fine enough to distinguish pictures, coarse enough that
-motion within a shot changes little of it."""
+THUMB_SHAPE = (36, 64)
+"""(rows, columns) of the luma thumbnail. With 18 by 32, 0.56 of the cuts between clips of one
+person in one room are seen, instead of 0.89."""
 
-_MIN_CHANGE = 0.10
-"""Mean absolute change of the thumbnail, in units of full luma range, below which nothing is a
-cut. Cuts between unlike pictures give 0.15 to 0.4; a person walking through gives under 0.06."""
-_MIN_RATIO = 4.0
-"""A cut stands out this much from the change between the frames just before it, so that
-flashing lights and fast pans don't count."""
-_MEMORY = 0.8
-"""Weight of the past in the running mean of the change."""
+# Figures are of what scripts/measure_cuts.py makes: recall of cuts that leave the room as it is,
+# and false alarms per 1,000 frames, of ordinary and of hard material (whip pans, flashes, shaking,
+# freezes, a fifth of the frame rate, people who pass close). Alarms are compared at one recall.
+_MIN_CHANGE = 0.014
+"""Change of the thumbnail's contrasts (:func:`_change`) below which nothing is a cut: 0.988 are
+seen, with 0.1 and 1.1 false alarms. With 0.012 it is 0.994, with 0.2 and 2.2; with 0.018 it is
+0.959, with 0.02 and 0.4. Somebody else who fills the picture makes 0.039 or more."""
+_MIN_RATIO = 3.0
+"""A cut stands out this much from the changes just before it: motion lasts. With 2 there are twice
+as many false alarms, with 4 2 % more of the cuts are lost."""
+_MEMORY = 8
+"""Frames that are looked back at. With 4 there are twice as many false alarms, with 12 0.72 of the
+cuts between clips of one person are seen, instead of 0.89."""
+_UNKNOWN_CHANGE = 0.015
+"""What is taken for the change before the first frame. Without it, one clip in ten that begins with
+motion begins with a false alarm, with it one in 200; 0.08 of the cuts in the first four frames are
+lost for it."""
+REACH = _MEMORY + 1
+"""So many frames before one have a say in whether it begins a new scene."""
+
+_BLACK = 0.1
+"""Added to luma, so that noise in the dark is no contrast: in a third of the light, under grain, as
+many cuts are seen."""
+_SURROUND = 15
+"""Contrast is that to a square of so many cells around, each way. With 9 there are two to seven
+times as many false alarms, with 31 two to four times as many."""
+_MOST_OF_A_CELL = 0.2
+"""What a cell adds to the change at most, so that many cells count for more than large changes:
+hands change few, another person many. Without it 0.72 of the cuts between clips of one person are
+seen, instead of 0.89, at twice the false alarms; with 0.1 there are two to six times as many."""
+_MOST_SHIFT = (5, 8)
+"""Cells, down and across, that a camera is thought to move by between two frames."""
+_TONES = np.linspace(0.0, 1.0, 17)
+"""Shares of the cells, darkest first, by whose luma two pictures' tones are compared."""
+_NEAR = np.ones((3, 3), np.uint8)
+
+Thumb = NDArray[np.float32]
 
 
 class SceneCutDetector:
-    """Compares each frame's luma thumbnail with the one before."""
+    """Compares each frame's luma thumbnail with the one before.
+
+    What counts is where local contrast changes by more than motion of a cell or so can bring about,
+    compared with what changed in the frames before. Where that says "cut", the frame is compared
+    again with what the one before looks like after a movement of the camera and in other light.
+    """
 
     def __init__(self) -> None:
-        self._last: NDArray[np.float32] | None = None
-        self._usual = 0.0
+        self._last: tuple[Thumb, _Contrast] | None = None
+        self._changes = deque([_UNKNOWN_CHANGE], maxlen=_MEMORY)
 
-    def update(self, thumb: NDArray[np.float32]) -> bool:
+    def update(self, thumb: Thumb) -> bool:
         """Look at the next frame.
 
         Args:
             thumb: THUMB_SHAPE float32, luma in [0, 1].
 
         Returns:
-            True where this frame begins a new scene; never for the first frame.
+            True where this frame begins a new scene; never for the first frame. Decided by it and
+            the :data:`REACH` frames before.
         """
-        if self._last is None:
-            self._last = thumb.copy()
+        last, now = self._last, _Contrast(thumb)
+        self._last = thumb.copy(), now
+        if last is None:
             return False
-        change = float(np.mean(np.abs(thumb - self._last)))
-        np.copyto(self._last, thumb)
-        cut = change >= _MIN_CHANGE and change >= _MIN_RATIO * self._usual
-        self._usual = _MEMORY * self._usual + (1 - _MEMORY) * change
-        return cut
+        change = _change(last[1], now)
+        stands_out = change >= max(_MIN_CHANGE, _MIN_RATIO * max(self._changes))
+        self._changes.append(change)
+        return stands_out and _unexplained_change(last[0], thumb) >= _MIN_CHANGE
+
+
+class _Contrast:
+    """The contrast of each cell of a thumbnail to its surroundings, whatever the light.
+
+    Differences of logarithms: all light brighter by a factor changes nothing.
+    """
+
+    def __init__(self, thumb: Thumb) -> None:
+        tones: Thumb = np.log(thumb + np.float32(_BLACK))
+        around = cv2.blur(tones, (_SURROUND, _SURROUND), borderType=cv2.BORDER_REPLICATE)
+        self.cells: Thumb = tones - around
+        self.least, self.most = cv2.erode(self.cells, _NEAR), cv2.dilate(self.cells, _NEAR)
+        """Of each cell and the eight around it: what may come there by a little motion."""
+
+    def beyond(self, other: _Contrast) -> Thumb:
+        """How far each cell is from all that the other picture has near it."""
+        far: Thumb = np.maximum(self.cells - other.most, other.least - self.cells)
+        return far
+
+
+def _change(one: _Contrast, other: _Contrast) -> float:
+    """Mean change of contrast that small motion does not explain, from 0 to _MOST_OF_A_CELL."""
+    most = np.maximum(one.beyond(other), other.beyond(one))
+    return float(np.minimum(np.maximum(most, 0), np.float32(_MOST_OF_A_CELL)).mean())
+
+
+def _unexplained_change(last: Thumb, thumb: Thumb) -> float:
+    """The change where the last picture is moved, and given the tones of this one.
+
+    Without it there are 8.2 false alarms of hard material instead of 1.7: flashes, whip pans.
+    """
+    last, thumb = _overlap(last, thumb)
+    tones = np.quantile(last, _TONES), np.quantile(thumb, _TONES)
+    return _change(_Contrast(np.interp(last, *tones).astype(np.float32)), _Contrast(thumb))
+
+
+def _overlap(last: Thumb, thumb: Thumb) -> tuple[Thumb, Thumb]:
+    """What both pictures show, if the camera moved as fits best."""
+    (rows, columns), (most_y, most_x) = thumb.shape, _MOST_SHIFT
+    middle = _Contrast(last).cells[most_y : rows - most_y, most_x : columns - most_x]
+    fit = cv2.matchTemplate(_Contrast(thumb).cells, middle.copy(), cv2.TM_CCOEFF_NORMED)
+    at_y, at_x = divmod(int(np.argmax(fit)), fit.shape[1])
+    y, x = at_y - most_y, at_x - most_x
+    return _shifted(last, -y, -x), _shifted(thumb, y, x)
+
+
+def _shifted(thumb: Thumb, y: int, x: int) -> Thumb:
+    """The part of a picture that is left when it is moved up and left by so many cells."""
+    rows, columns = thumb.shape
+    return thumb[max(0, y) : rows + min(0, y), max(0, x) : columns + min(0, x)]
 
 
 class CpuSceneProbe:

@@ -11,7 +11,8 @@ pictures that others refer to          decoding begins at a key frame
 repaired timestamps, another clock     such a video is not divided; where it shows only while a part
 or picture size midway                 is rendered, the video is rendered whole
 deinterlacing (one frame each way)     the lead; the decoder reads one frame on
-usual change of scenes' brightness     fades: 0.8 a frame
+what changed in the 8 frames before,   the lead begins so much before the renewal
+which a scene cut stands out from
 which frames are segmented (every      by the renewal, which counts through the whole video
 Nth, or those that differ enough)
 looks in turn, box of the close look   by the renewal
@@ -40,6 +41,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bgsoft.analysis.scenes import REACH
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.reader import NOT_SEEKABLE
@@ -241,7 +243,8 @@ def divide(frames: Frames, count: int, lead: int) -> list[Part] | str:
         return "it is too short"
     parts = []
     for begin, end in zip(begins, [*begins[1:], total], strict=True):
-        index = max(0, begin - lead)
+        # Scene cuts are seen as in one go where the lead begins.
+        index = max(0, begin - lead - REACH)
         parts.append(
             Part(
                 frames=PtsRange(

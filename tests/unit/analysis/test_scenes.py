@@ -1,51 +1,169 @@
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
 
-from bgsoft.analysis.scenes import THUMB_SHAPE, CpuSceneProbe, SceneCutDetector
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bgsoft.analysis import scenes
+from bgsoft.analysis.scenes import REACH, THUMB_SHAPE, CpuSceneProbe, SceneCutDetector
 from bgsoft.frame import FrameFormat, PixelLayout, Proxy
 
+Picture = NDArray[np.float32]
 
-def picture(seed: int) -> np.ndarray:
+HEIGHT, WIDTH = 144, 256
+
+
+def room(seed: int = 2) -> Picture:
+    """Soft and hard shapes, in [0.1, 0.8]."""
     rng = np.random.default_rng(seed)
-    coarse = rng.random((3, 4)).astype(np.float32)
-    return np.kron(coarse, np.ones((6, 8), np.float32))
+    coarse = rng.uniform(0.1, 0.8, (9, 16)).astype(np.float32)
+    soft = cv2.resize(coarse, (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC)
+    hard = np.kron(rng.uniform(-0.1, 0.1, (12, 16)), np.ones((12, 16))).astype(np.float32)
+    return np.clip(soft + hard, 0.1, 0.8)
 
 
-def test_a_cut_between_unlike_pictures_is_found_at_its_frame() -> None:
+def with_person(background: Picture, seed: int, x: float = 0.0, raised: float = 0.0) -> Picture:
+    """Somebody in the middle, moved by a share of the width; a hand raised by one of the height."""
+    rng = np.random.default_rng(seed)
+    picture = background.copy()
+    skin, hair, *shirt = rng.uniform(0.0, 1.0, 8)
+    wide, head = rng.integers(22, 34), rng.integers(42, 60)
+    at = round(WIDTH * (0.5 + x) + rng.normal(0, 12))
+    cv2.ellipse(picture, (at, HEIGHT), (2 * wide, HEIGHT - head - 16), 0, 0, 360, shirt[0], -1)
+    for stripe, tone in enumerate(shirt[1:]):
+        y = head + 34 + 14 * stripe
+        cv2.rectangle(picture, (at - wide, y), (at + wide, y + 9), tone, -1)
+    cv2.ellipse(picture, (at, head), (wide - 6, 24), 0, 0, 360, skin, -1)
+    cv2.ellipse(picture, (at, head - 18), (wide - 5, 10), 0, 0, 360, hair, -1)
+    cv2.circle(picture, (at + 40, round(HEIGHT * (0.9 - raised))), 9, skin, -1)
+    return picture
+
+
+def seen(picture: Picture, grain: int = 0) -> Picture:
+    """The thumbnail, with a little grain."""
+    rng = np.random.default_rng(grain)
+    noisy = picture + rng.normal(0, 0.01, picture.shape).astype(np.float32)
+    return cv2.resize(noisy, THUMB_SHAPE[::-1], interpolation=cv2.INTER_AREA)
+
+
+def cuts(picture_at: Callable[[int], Picture], frames: int = 60) -> list[int]:
     detector = SceneCutDetector()
-    rng = np.random.default_rng(1)
-    cuts = []
-    for index in range(60):
-        base = picture(0 if index < 25 else 5)
-        noisy = base + rng.normal(0, 0.01, THUMB_SHAPE).astype(np.float32)
-        if detector.update(noisy.astype(np.float32)):
-            cuts.append(index)
-    assert cuts == [25]
+    return [i for i in range(frames) if detector.update(seen(picture_at(i), i))]
 
 
-def test_steady_motion_is_no_cut() -> None:
-    detector = SceneCutDetector()
-    base = picture(2)
-    assert not any(
-        detector.update(np.roll(base, index, axis=1).astype(np.float32)) for index in range(80)
-    )
+@pytest.mark.parametrize("at", [1, 4, 25])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_cut_between_rooms_is_found_at_its_frame(seed: int, at: int) -> None:
+    assert cuts(lambda i: room(seed if i < at else 50 + seed)) == [at]
 
 
-def test_flashing_light_is_at_most_its_first_flash() -> None:
-    detector = SceneCutDetector()
-    base = picture(3) * 0.5
-    found = [detector.update((base + (0.3 if i % 2 else 0)).astype(np.float32)) for i in range(40)]
-    assert sum(found) <= 2
-    assert not any(found[4:])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_cut_to_somebody_else_in_the_same_room_is_found(seed: int) -> None:
+    def picture(index: int) -> Picture:
+        sway = 0.02 * np.sin(index / 6)
+        return with_person(room(), seed if index < 25 else 50 + seed, sway, 0.3 + sway)
+
+    assert cuts(picture) == [25]
 
 
-def test_a_slow_fade_is_no_cut() -> None:
-    detector = SceneCutDetector()
-    a, b = picture(4), picture(6)
-    assert not any(
-        detector.update((a * (1 - t) + b * t).astype(np.float32)) for t in np.linspace(0, 1, 30)
-    )
+@pytest.mark.parametrize("seed", range(8))
+def test_cuts_are_found_among_moving_hands_in_the_dark(seed: int) -> None:
+    def picture(index: int) -> Picture:
+        raised = 0.4 * abs(np.sin(index / 5))
+        whole = with_person(room(), seed if index < 25 else 50 + seed, 0.0, raised)
+        return 0.06 + 0.3 * whole
+
+    assert cuts(picture) == [25]
+
+
+@pytest.mark.parametrize("speed", [1, 4, 8, 16])
+def test_a_camera_that_begins_to_move_is_no_cut(speed: int) -> None:
+    wide = np.concatenate([room(seed) for seed in range(6)], axis=1)
+
+    def picture(index: int) -> Picture:
+        x = speed * min(max(0, index - 20), 5 * WIDTH // speed)
+        return wide[:, x : x + WIDTH]
+
+    assert not cuts(picture)
+
+
+def test_a_shaken_camera_is_no_cut() -> None:
+    rng = np.random.default_rng(3)
+    shakes = rng.integers(-8, 9, (60, 2))
+    wide = cv2.copyMakeBorder(room(), 8, 8, 8, 8, cv2.BORDER_REFLECT)
+
+    def picture(index: int) -> Picture:
+        y, x = shakes[index] + 8 if index % 10 > 6 else (8, 8)
+        return wide[y : y + HEIGHT, x : x + WIDTH]
+
+    assert not cuts(picture)
+
+
+@pytest.mark.parametrize("jump", [0.02, 0.05])
+def test_somebody_who_starts_to_move_is_no_cut(jump: float) -> None:
+    def picture(index: int) -> Picture:
+        t = max(0, index - 20)
+        return with_person(room(), 1, 0.3 * np.sin(t * jump), min(0.6, 6 * jump * t))
+
+    assert not cuts(picture)
+
+
+@pytest.mark.parametrize(
+    "light",
+    [
+        lambda picture, i: np.clip(picture * 1.3 + 0.25, 0, 1) if i % 2 else picture,
+        lambda picture, i: np.clip(picture * 1.3 + 0.25, 0, 1) if i == 30 else picture,
+        lambda picture, i: picture * np.float32(0.5 if i >= 30 else 1),
+        lambda picture, i: picture * np.float32(1 + 0.3 * np.sin(i / 2)),
+        lambda picture, i: picture * np.float32(max(0, 1 - i / 12)),
+        lambda picture, i: (
+            picture * np.linspace(1.7, 1, WIDTH, dtype=np.float32) if i >= 30 else picture
+        ),
+    ],
+    ids=["strobe", "flash", "lamp off", "autoexposure", "fade to black", "lamp on at one side"],
+)
+def test_other_light_is_no_cut(light: Callable[[Picture, int], Picture]) -> None:
+    assert not cuts(lambda i: light(with_person(room(), 1), i))
+
+
+def test_a_slow_dissolve_is_no_cut() -> None:
+    a, b = room(4), room(6)
+    assert not cuts(lambda i: a + (b - a) * np.float32(min(1.0, i / 30)))
+
+
+def test_decisions_depend_on_so_many_frames_and_no_more() -> None:
+    # The second cut comes so soon after the first that it does not stand out from it.
+    first, second = 21, 21 + REACH - 1
+    pictures = [seen(room((i >= first) + (i >= second)), i) for i in range(60)]
+
+    def found(start: int) -> list[int]:
+        detector = SceneCutDetector()
+        return [i for i in range(start, 60) if detector.update(pictures[i])]
+
+    assert found(0) == [first]
+    assert found(second - REACH) == [first]
+    assert found(second - REACH + 1) == [second]
+
+
+def test_thumbnails_may_be_overwritten() -> None:
+    kept, fresh, thumb = SceneCutDetector(), SceneCutDetector(), np.empty(THUMB_SHAPE, np.float32)
+    for index in range(30):
+        now = seen(with_person(room(), 1 if index < 20 else 2), index)
+        np.copyto(thumb, now)
+        assert kept.update(thumb) == fresh.update(now.copy()) == (index == 20)
+
+
+def test_no_shift_is_beyond_what_both_pictures_show() -> None:
+    wide = np.concatenate([seen(room(seed)) for seed in (1, 2)], axis=1)
+    last = wide[:, 10 : 10 + THUMB_SHAPE[1]]
+    for x in (-8, -3, 0, 5, 8):
+        moved = wide[:, 10 + x : 10 + x + THUMB_SHAPE[1]]
+        one, other = scenes._overlap(last, moved)
+        assert one.shape[1] == THUMB_SHAPE[1] - abs(x)
+        np.testing.assert_array_equal(one, other)
 
 
 def reduced(value: int, dtype: str, noise: int = 0) -> Proxy:

@@ -38,7 +38,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     large = write_two_people(folder / "large.mkv", 64, cut=40)
     path = folder / "people.mkv"
     when = "enable='between(n,0,9)+between(n,20,26)'"
-    hide = f"scale=640:360,drawbox=x=125:y=70:w=115:h=160:t=fill:c=gray:{when}"
+    hide = f"scale=640:360,drawbox=x=130:y=75:w=105:h=140:t=fill:c=gray:{when}"
     ffmpeg("-i", large, "-vf", hide, "-an", "-c:v", "libx264", "-crf", "10", "-g", "12", path)
     return path
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import bgsoft
+from bgsoft.analysis.scenes import REACH
 from bgsoft.chunks import plan
 from bgsoft.chunks.prepare import Whole, plan_render
 from bgsoft.chunks.progress import PartsProgress
@@ -53,7 +54,7 @@ def test_progress_and_events_are_those_of_one_render(clip: Path, tmp_path: Path)
     )
     assert [path.name for path in target.parent.iterdir()] == ["out.mp4"]
     assert sum(part.frames for part in report.parts) == report.frames_encoded == FRAMES
-    assert [part.lead_frames for part in report.parts] == [0, 32]
+    assert [part.lead_frames for part in report.parts] == [0, 32 + REACH]
     assert seen[-1].frames == FRAMES
     assert {progress.total for progress in seen} == {FRAMES}
     assert sum("4:2:2" in event.message for event in events) == 1

@@ -98,6 +98,23 @@ def test_places_are_hidden_in_all_parts_at_their_times(person: Path, tmp_path: P
     assert hidden == [0.9 <= (number + 6) / 30 < 1.9 for number in range(82)]
 
 
+def test_cuts_are_seen_as_in_a_whole_render_where_a_part_begins(tmp_path: Path) -> None:
+    """Mirrored from six frames before each renewal to just after it: back again so soon that it is
+    no cut for who has seen the first one."""
+    clip, whole, parts = (tmp_path / f"{name}.mkv" for name in ("in", "whole", "parts"))
+    change = "scale=256:144,hflip=enable='gte(mod(n,16),11)+eq(mod(n,16),0)*gt(n,0)'"
+    encode = ("-frames:v", "88", "-c:v", "libx264", "-crf", "10", "-g", "15")
+    ffmpeg("-i", SAMPLE, "-an", "-vf", change, *encode, clip)
+    look = {"effect": "matte", "matte": "fast", "face": "off", "mask_every": 3, "temporal": 0.0}
+    given: dict[str, Any] = {"codec": "ffv1", **look}
+    first = bgsoft.render_config(settings(clip, whole, **given, chunks=1))
+    report = render_in_parts(settings(clip, parts, **given, chunks=3))
+    assert len(report.parts) == 3
+    assert least_psnr(whole, parts) >= MIN_DB
+    cuts = [[e.frame for e in r.events if e.kind == "scene-cut"] for r in (first, report)]
+    assert cuts[0] == cuts[1] == [11, 27, 43, 59, 75]
+
+
 def test_the_mask_is_written_in_parts_too(person: Path, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole.mkv", tmp_path / "parts.mkv"
     for path, more in ((whole, None), (parts, 3)):

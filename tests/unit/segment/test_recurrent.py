@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -123,17 +122,28 @@ def test_a_file_that_is_not_so_wired(tmp_path: Path) -> None:
         make_segmenter(resolve(str(path)), frame_format((1024, 512)))
 
 
+DARK = 30
+
+
 def write_scenes(path: Path, scenes: list[list[int]]) -> None:
-    """Flat grey frames."""
+    """Grey frames, half of each dark: the lower half in the first scene, then the right one."""
     with av.open(str(path), "w") as output:
         stream = output.add_stream("ffv1", rate=25)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for level in itertools.chain(*scenes):
-            frame = av.VideoFrame(64, 48, "yuv420p")
-            for plane, value in zip(frame.planes, (level, 128, 128), strict=True):
-                plane.update(bytes([value]) * plane.buffer_size)
-            output.mux(stream.encode(frame))
+        for number, scene in enumerate(scenes):
+            for level in scene:
+                luma = np.full((48, 64), level, np.uint8)
+                luma[lit_half(number, lit=False)] = DARK
+                picture = np.concatenate([luma, np.full((24, 64), 128, np.uint8)])
+                frame = av.VideoFrame.from_ndarray(picture, format="yuv420p")
+                output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
+
+
+def lit_half(scene: int, *, lit: bool = True) -> tuple[slice, ...]:
+    near, far = slice(None, 24 if scene == 0 else 32), slice(24 if scene == 0 else 32, None)
+    half = near if lit else far
+    return (half,) if scene == 0 else (slice(None), half)
 
 
 def test_a_render_forgets_at_cuts_whatever_the_batch(model: ResolvedModel, tmp_path: Path) -> None:
@@ -155,9 +165,16 @@ def test_a_render_forgets_at_cuts_whatever_the_batch(model: ResolvedModel, tmp_p
         )
         assert [event.frame for event in report.events if event.kind == "scene-cut"] == [5]
         shown.append([frame.planes[0] for frame in read_back(target)])
-    alphas = [expected_alphas([(level - 16) / 219 for level in scene]) for scene in scenes]
-    for plane, alpha in zip(shown[0], itertools.chain(*alphas), strict=True):
-        np.testing.assert_allclose(plane.astype(float), 16 + 219 * alpha, atol=1.5)
+    first = 0
+    for number, scene in enumerate(scenes):
+        planes = shown[0][first : first + len(scene)]
+        first += len(scene)
+        for lit, levels in ((True, scene), (False, [DARK] * len(scene))):
+            alphas = expected_alphas([(level - 16) / 219 for level in levels])
+            for plane, alpha in zip(planes, alphas, strict=True):
+                half = plane[lit_half(number, lit=lit)].astype(float)
+                np.testing.assert_allclose(half, 16 + 219 * alpha, atol=1.5)
+    assert first == len(shown[0])
     for one, *others in zip(*shown, strict=True):
         assert all(np.array_equal(one, other) for other in others)
 
