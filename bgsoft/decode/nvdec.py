@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +161,8 @@ def _unavailable(info: VideoInfo, reason: str) -> BackendUnavailableError:
 
 
 def _translated(info: VideoInfo, *also: type[Exception]) -> AbstractContextManager[None]:
-    unavailable = BackendUnavailableError
-    return codec_errors_as(unavailable, "NVDEC", *also, stage="decode", path=info.path)
+    error = partial(BackendUnavailableError, stage="decode", path=info.path)
+    return codec_errors_as(error, "NVDEC", *also)
 
 
 class SurfaceWriter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import cupy
@@ -118,9 +119,9 @@ class NvencEncoder:
         )
 
     def _create(self, choice: NvencChoice, format: FrameFormat) -> Any:
-        unavailable = BackendUnavailableError
+        error = partial(BackendUnavailableError, stage="encode")
         try:
-            with codec_errors_as(unavailable, "NVENC", reason=nvenc_reason, stage="encode"):
+            with codec_errors_as(error, "NVENC", reason=nvenc_reason):
                 return video_codec().CreateEncoder(
                     format.width,
                     format.height,
