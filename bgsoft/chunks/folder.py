@@ -23,9 +23,9 @@ from typing import Any
 
 from bgsoft import __version__
 from bgsoft.decode.base import PtsRange
-from bgsoft.errors import OutputError
+from bgsoft.errors import OutputError, translated
 from bgsoft.models.catalog import resolve
-from bgsoft.outputs import write_error, write_whole
+from bgsoft.outputs import write_whole, writing
 from bgsoft.rendering.part import Part, PartResult
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
@@ -63,12 +63,10 @@ class WorkFolder:
         Raises:
             OutputError: It cannot be written, or another render uses it.
         """
-        try:
+        with writing(self.path, _WHAT):
             self.path.mkdir(exist_ok=True)
             with self._lock(fcntl.LOCK_EX):
                 return self._prepare(config, parts)
-        except OSError as exc:
-            raise write_error(exc, self.path, _WHAT) from exc
 
     def _prepare(self, config: RenderConfig, parts: list[Part]) -> list[Part]:
         plan = self.path / "plan.json"
@@ -92,11 +90,9 @@ class WorkFolder:
         Raises:
             OutputError: One is doing that now, or it is gone.
         """
-        try:
-            with self._lock(fcntl.LOCK_SH):
-                yield
-        except FileNotFoundError as exc:
-            raise OutputError(f"the {_WHAT} {self.path} is gone", path=self._output) from exc
+        gone = OutputError(f"the {_WHAT} {self.path} is gone", path=self._output)
+        with translated(FileNotFoundError, to=lambda _: gone), self._lock(fcntl.LOCK_SH):
+            yield
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
