@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bgsoft.errors import ConfigError, OpenError
+from bgsoft.errors import ConfigError, OpenError, os_errors_as, translated
 
 VIDEO_SUFFIXES = frozenset(
     {
@@ -110,14 +110,13 @@ def read_list(name: str) -> list[str]:
     Raises:
         ConfigError: It cannot be read.
     """
-    try:
+    problem = f"cannot read the list {name}"
+    with os_errors_as(ConfigError, problem, path=name):
         data = sys.stdin.buffer.read() if name == _STANDARD_INPUT else Path(name).read_bytes()
-        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        no_text = ConfigError(f"{problem}: it is no UTF-16", path=name)
+        with translated(UnicodeError, to=lambda _: no_text):
             data = data.decode("utf-16").encode()
-    except OSError as exc:
-        raise ConfigError(f"cannot read the list {name}: {exc.strerror}", path=name) from exc
-    except UnicodeError as exc:
-        raise ConfigError(f"cannot read the list {name}: it is no UTF-16", path=name) from exc
     data = data.removeprefix(codecs.BOM_UTF8)
     if b"\0" in data:
         lines = data.split(b"\0")

@@ -102,6 +102,10 @@ def join(
             file.commit()
         if data is not None:
             data.publish()
+    if config.start_seconds == 0 and config.duration_seconds is None:
+        short = info.shortage(len(pts))
+        if short is not None:
+            note(Event(kind="notice", message=short, stage="decode"))
     length = (min(parts[-1].packets[0][0]) - pts[0]) * info.time_base
     report = joined_report(config, parts, reused, events, length, elapsed())
     report = replace(report, audio=audio)
