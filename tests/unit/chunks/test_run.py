@@ -158,3 +158,16 @@ def test_a_large_model_leaves_memory_for_fewer_parts(
     )
     assert plan.workers_for(small, info) == 8
     assert plan.workers_for(large, info) == 1
+
+
+def test_parts_check_what_they_write_before_they_read_as_a_whole_render_does(
+    tmp_path: Path,
+) -> None:
+    for chunks in (1, 2):
+        with pytest.raises(OutputError, match="the report"):
+            bgsoft.render(
+                tmp_path / "missing.mkv",
+                tmp_path / "out.mkv",
+                chunks=chunks,
+                report=tmp_path / "out.mkv",
+            )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+import bgsoft
+from bgsoft.encode.cpu import open_encoder
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.rendering import backends
+from bgsoft.rendering.backends import Backend
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.report import Event
 from bgsoft.settings.config import (
     BackendConfig,
     CompositeBackend,
 )
+from tests.face_clips import SAMPLE
 from tests.pictures import frame_format
 
 
@@ -40,3 +48,32 @@ def test_a_render_looks_at_every_stage_first() -> None:
     config = BackendConfig(require_gpu=True).on_cpu()
     with pytest.raises(BackendUnavailableError, match="decode would run on the CPU"):
         StageBuilder(config, fail)
+
+
+encoded: list[str] = []
+
+
+def open_toy_encoder(*args: Any) -> Any:
+    """The CPU's, by another name."""
+    encoder = open_encoder(*args)
+    encoder.name = "toy"
+    encoded.append(encoder.name)
+    return encoder
+
+
+def test_an_encoder_is_added_by_a_line_in_the_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = Backend(f"{__name__}:open_toy_encoder")
+    monkeypatch.setitem(backends._REGISTRY, "encode", {"toy": toy, "cpu": toy})
+    monkeypatch.setattr(backends, "driver_problem", lambda _gpu: "no NVIDIA GPU found")
+    report = bgsoft.render(SAMPLE, tmp_path / "out.mkv", duration=0.2)
+    assert encoded == ["toy"]
+    assert report.stages["encode"].backend == "toy"
+    assert report.frames_encoded > 0
+
+
+@pytest.mark.parametrize("stage", ["decode", "composite", "encode"])
+def test_the_cpu_needs_nothing_that_a_gpu_needs(stage: str) -> None:
+    assert callable(backends.maker(stage, "cpu"))
+    assert [backends.on_gpu(stage, name) for name in backends.names(stage)] == [True, False]
