@@ -25,7 +25,7 @@ from bgsoft import __version__
 from bgsoft.decode.base import PtsRange
 from bgsoft.errors import OutputError, translated
 from bgsoft.models.catalog import resolve
-from bgsoft.outputs import write_whole, writing
+from bgsoft.outputs import resolved, write_whole, writing
 from bgsoft.rendering.part import Part, PartResult
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
@@ -47,7 +47,7 @@ class WorkFolder:
     """Where the parts of one output are kept."""
 
     def __init__(self, output: Path) -> None:
-        target = output.resolve()
+        target = resolved(output)
         room = _MAX_NAME_BYTES - len(_ENDING) - 1
         name = os.fsdecode(os.fsencode(target.name)[:room])
         self.path = target.with_name(f".{name}{_ENDING}")

@@ -24,6 +24,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("bgsoft.pipeline.metrics.time", clock)
+    monkeypatch.setattr("bgsoft.clock.time", clock)
     return clock
 
 
