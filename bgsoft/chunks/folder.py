@@ -36,7 +36,7 @@ _NOT_IN_PICTURES = (
 )
 """Settings that change nothing of a part."""
 _NOT_IN_BACKENDS = ("threads", "gpu")
-_PATIENCE_SECONDS = 6.0
+PATIENCE_SECONDS = 6.0
 """How long to wait for another render's lock: the workers of one that was killed end in half that
 time."""
 _WHAT = "working folder"
@@ -99,7 +99,7 @@ class WorkFolder:
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
-        until = time.monotonic() + _PATIENCE_SECONDS
+        until = time.monotonic() + PATIENCE_SECONDS
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self.path / "lock", flags, 0o666)
         try:

@@ -65,7 +65,7 @@ class Choice:
         return "; ".join(parts) or None
 
 
-_REGISTRY: dict[str, tuple[str, ...]] = {
+REGISTRY: dict[str, tuple[str, ...]] = {
     "decode": ("nvdec", "cpu"),
     "infer": ("tensorrt", "cuda", "cpu"),
     "composite": ("cuda", "cpu"),
@@ -150,7 +150,7 @@ def may_use_gpu(config: BackendConfig) -> bool:
 
 def names(stage: str) -> tuple[str, ...]:
     """The backends of a stage, best first."""
-    return _REGISTRY[stage]
+    return REGISTRY[stage]
 
 
 def first_available(stage: str, wanted: str, gpu: int = 0) -> str:

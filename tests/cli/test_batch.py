@@ -274,7 +274,6 @@ def test_nothing_runs_in_the_last_drawing(monkeypatch: pytest.MonkeyPatch) -> No
     view.tick()
     assert "2 running" in screen.shown
     assert "a\\nb.mp4" in screen.shown
-    monkeypatch.setattr(view, "_say", lambda _text: None)
     view.end(Summary(1.0, []))
     assert "0 running" in screen.shown
 

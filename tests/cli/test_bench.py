@@ -69,7 +69,7 @@ def test_settings_reach_the_renders(run: Run, monkeypatch: pytest.MonkeyPatch, c
 def test_without_a_sample_a_video_is_asked_for(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(bench_run, "_SAMPLE", tmp_path / "none.mp4")
+    monkeypatch.setattr(bench_run, "SAMPLE", tmp_path / "none.mp4")
     outcome = run("bench")
     assert outcome.code == 2
     assert "bench needs a video" in outcome.error_line

@@ -113,7 +113,7 @@ class TestParts:
     def test_two_at_once_do_not_disturb_each_other(
         self, config: RenderConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(folders, "_PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr(folders, "PATIENCE_SECONDS", 0.1)
         plan = planned(config)
         with WorkFolder(config.output).used():
             with pytest.raises(OutputError, match="another render is writing"):
