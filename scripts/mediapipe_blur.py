@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A background blur as a MediaPipe + OpenCV script, for the speed table of the README.
+"""A background blur as a MediaPipe + OpenCV script, for the table in docs/speed.md.
 
     python scripts/mediapipe_blur.py CLIP.mp4 OUT.mp4 [--same-look]
 

@@ -36,6 +36,28 @@ def write_late_face(path: Path, frames: int, first: int) -> Path:
     return _write(path, frames, disturb)
 
 
+def write_cut(path: Path, frames: int, cut: int, right: int, down: int) -> Path:
+    """The sample's person, who from one frame on is somewhere else; and so is the room.
+
+    Args:
+        path: The clip, 1280×720 at 30 frames a second.
+        frames: How many of the sample's frames.
+        cut: The first of the frames that are moved.
+        right: By so many pixels.
+        down: And so many down; the edges are drawn out.
+    """
+    way = np.array([[1.0, 0.0, right], [0.0, 1.0, down]])
+
+    def move(picture: NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
+        if number < cut:
+            return picture
+        size = picture.shape[1::-1]
+        moved = cv2.warpAffine(picture, way, size, borderMode=cv2.BORDER_REPLICATE)
+        return np.asarray(moved, np.uint8)
+
+    return _write(path, frames, move)
+
+
 def write_two_people(
     path: Path, frames: int, *, apart: bool = True, cut: int | None = None
 ) -> Path:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from bgsoft.chunks.faces import joined_ids
+from bgsoft.face.step import MAX_LISTED
 from bgsoft.rendering.part import PartResult
 from bgsoft.rendering.session import damage_text, plain_settings
 from bgsoft.report import Event, PartReport, RenderReport
@@ -99,17 +100,21 @@ def _joined_faces(parts: Sequence[PartResult]) -> dict[str, Any] | None:
         return None
     tables = joined_ids(parts)
     missed: list[dict[str, Any]] = []
+    contested: list[dict[str, Any]] = []
     for numbers, summary in zip(tables, summaries, strict=True):
         assert summary is not None
         for entry in summary["missed"] or []:
             pct = {str(numbers[int(id)]): value for id, value in entry["missed_pct"].items()}
             missed.append({**entry, "missed_pct": pct})
+        contested += (
+            {**entry, "ids": [numbers[id] for id in entry["ids"]]} for entry in summary["contested"]
+        )
     first = summaries[0]
     assert first is not None
     measures = first["missed_frames"] is not None
     sums = {
         key: sum(summary[key] or 0 for summary in summaries if summary)
-        for key in ("frames_with_faces", "missed_frames", "shared_frames")
+        for key in ("frames_with_faces", "missed_frames", "shared_frames", "contested_frames")
     }
     return {
         **first,
@@ -117,5 +122,6 @@ def _joined_faces(parts: Sequence[PartResult]) -> dict[str, Any] | None:
         "tracks": len({number for numbers in tables for number in numbers.values()}),
         "most_faces": max(summary["most_faces"] for summary in summaries if summary),
         "missed_frames": sums["missed_frames"] if measures else None,
-        "missed": missed if measures else None,
+        "missed": missed[:MAX_LISTED] if measures else None,
+        "contested": contested[:MAX_LISTED],
     }

@@ -31,6 +31,8 @@ _MAX_GROWTH = 1.3
 _SAME_FACE = 0.5
 """A face in sight that overlaps a lost one's place by this much is the one that was lost. Without,
 a fifth more of the frame is hidden in gaps."""
+_FIRST_PLACE = 0.75
+"""Where a new face's first place takes less of the next frame's than this, both are hidden."""
 _DRIFT = 0.9
 """A lost face goes on at the speed it had, which falls by this factor each frame. With 0:
 10.8 %."""
@@ -117,11 +119,17 @@ class HiddenFaces:
             del self._tracks[id]
         for id in [id for id in self._tracks if id not in now.places]:
             self._bridge(id, now, coming)
+        new = []
         for id, place in now.hidden():
             last = self._tracks.get(id)
+            after = coming[0].places.get(id) if coming and last is None else None
+            if after is not None and not _covers(place, after, _FIRST_PLACE):
+                # The first landmarks are those of a square that was guessed: the next are better.
+                new.append(after)
             dx, dy = (0.0, 0.0) if last is None else _way(last.place, place)
             self._tracks[id] = _Track(place, now.seconds, now.seconds, dx, dy)
         ellipses = [track.place.ellipse for track in self._tracks.values()]
+        ellipses += [place.ellipse for place in new]
         return ellipses + self._before_they_are_found(now, coming)
 
     def _bridge(self, id: int, now: FrameFaces, coming: Sequence[FrameFaces]) -> None:
@@ -132,7 +140,7 @@ class HiddenFaces:
         """
         track = self._tracks[id]
         if track.ends_as is None:
-            again = any(_is_same(place, track.place) for _, place in now.hidden())
+            again = any(_covers(place, track.place, _SAME_FACE) for _, place in now.hidden())
             if again or now.seconds - track.seen_at > _HOLD_SECONDS:
                 del self._tracks[id]
                 return
@@ -197,7 +205,10 @@ class HiddenFaces:
         for frame in (*coming[:index][::-1], now):
             dx, dy = dx * _DRIFT, dy * _DRIFT
             place = place.carried(dx, dy)
-            if any(_is_same(seen, place) for seen in frame.places.values()):
+            if any(
+                _is_same(seen, place) if other in frame.shown else _covers(seen, place, _SAME_FACE)
+                for other, seen in frame.places.items()
+            ):
                 return None
         return place
 
@@ -208,6 +219,15 @@ def _way(start: _Place, end: _Place) -> tuple[float, float]:
 
 def _is_same(one: _Place, other: _Place) -> bool:
     return box_overlap(one.box, other.box) >= _SAME_FACE
+
+
+def _covers(one: _Place, other: _Place, part: float) -> bool:
+    """Whether a box takes this part of another: not as above, of the smaller of the two, so that of
+    a large face and a small one in it both stay hidden."""
+    left, top, right, bottom = other.box
+    width = min(one.box[2], right) - max(one.box[0], left)
+    height = min(one.box[3], bottom) - max(one.box[1], top)
+    return max(width, 0.0) * max(height, 0.0) >= part * (right - left) * (bottom - top)
 
 
 def _area(box: Box) -> float:

@@ -49,6 +49,9 @@ class Face:
     """True where the detector saw it in this frame, False where it was followed or interpolated."""
     age_frames: int
     """Frames since the track began, 0 in its first."""
+    contested: bool = False
+    """In this frame the detector, or the face's shape, contradicted what was followed here: a face
+    of age 0 takes the place of one that may be somebody else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

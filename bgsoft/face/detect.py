@@ -59,11 +59,11 @@ class Detections:
         rows = np.array(chosen, np.intp)
         return Detections(self.boxes[rows], self.keypoints[rows], self.scores[rows])
 
-    def nearest(self, box: Sequence[float]) -> Detections:
+    def nearest(self, box: Sequence[float], min_overlap: float = MIN_SECOND_OVERLAP) -> Detections:
         """The one that shares most with a box (left, top, right, bottom), or none shares enough."""
         shared = overlap(self.boxes, np.array(box))
         best = np.argsort(-shared, kind="stable")[:1]
-        return self.rows([row for row in best if shared[row] >= MIN_SECOND_OVERLAP])
+        return self.rows([row for row in best if shared[row] >= min_overlap])
 
 
 def anchor_centres(size: int) -> NDArray[np.float32]:
@@ -152,6 +152,7 @@ def merge(views: Sequence[Detections]) -> Detections:
     A face that a view shows cut off has a smaller box there, so a box that lies mostly inside a
     better one is the same face, too.
     """
+    views = [Detections.none(), *views]
     everything = Detections(
         np.concatenate([view.boxes for view in views]),
         np.concatenate([view.keypoints for view in views]),

@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
-from bgsoft.face.detect import Detections, merge
-from bgsoft.face.geometry import Roi, Tile, frame_from_tile, letterbox, tiles
-from bgsoft.face.landmarks import Mesh
+from bgsoft.face.detect import MIN_SECOND_OVERLAP, Detections, merge
+from bgsoft.face.geometry import Roi, Tile, frame_from_tile, letterbox, overlap, tiles
+from bgsoft.face.landmarks import ROI_SCALE, Mesh
 from bgsoft.face.networks import FaceNetworks, resolve_detector
-from bgsoft.face.track import MIN_SCORE, Track, Tracker
+from bgsoft.face.track import MIN_AGREEMENT, MIN_MATCH, MIN_SCORE, Track, Tracker
 from bgsoft.face.warp import View
 from bgsoft.frame import Frame, FrameFormat, Proxy
 
@@ -115,24 +117,48 @@ class FaceFinder(Closing):
 
     def _find(self, frame: Frame, looks: _Looks) -> list[Face]:
         views = self._views.take(self._tracker.wants_detection)
-        found = self._search(looks, views) if views else None
+        found = self._search(looks, views) if views or self._tracker.wants_check else None
         tracks = self._tracker.propose(found)
         meshes = looks.meshes(tracks)
         return self._tracker.update(tracks, meshes, frame.time_seconds)
 
     def _search(self, looks: _Looks, views: Sequence[View]) -> Detections:
-        """Look at the frame, and once more from near at what is not followed yet."""
-        found = merge(looks.detections(views, _MIN_FIRST_SCORE))
-        known, lost = self._tracker.match(found)
+        """Look at the frame; from near at each face that is followed, and at each new one.
+
+        Only from near is a box good enough to say whether the face is where it was followed to.
+        """
+        tracks = [] if self._tracker.is_fresh else self._tracker.tracks
+        ask = [partial(_again, view) for view in views]
+        ask += [partial(self._around, track) for track in tracks]
+        seen = looks.detections(ask, _MIN_FIRST_SCORE)
+        found = merge(seen[: len(views)])
+        followed: list[Detections] = []
+        elsewhere: list[Detections] = []
+        for track, near in zip(tracks, seen[len(views) :], strict=True):
+            one = near.nearest(track.box, MIN_MATCH)
+            is_there = all(track.agreement(box) >= MIN_AGREEMENT for box in one.boxes)
+            (followed if is_there else elsewhere).append(one)
+        known = np.concatenate([np.zeros((0, 4)), *(each.boxes for each in followed)])
+        is_new = [(overlap(known, box) < MIN_SECOND_OVERLAP).all() for box in found.boxes]
+        unknown = np.flatnonzero(is_new).tolist()
+        rest = found.rows(unknown[self._settings.max_faces :])
+        # Beside its track a face is at the edge of what was shown of that.
+        new = merge([found.rows(unknown[: self._settings.max_faces]), *elsewhere])
+        boxes = new.boxes.tolist()
         if self._tracker.is_fresh:
-            known = {}
-        unknown = [row for row in range(len(found)) if row not in known][: self._settings.max_faces]
-        # What the last frame had and the detector does not see is looked for from near, too.
-        boxes = [*found.boxes[unknown].tolist(), *lost]
-        near = [self._views.near(box) for box in boxes]
-        seen = looks.detections(near, MIN_SCORE)
-        rest = found.rows([row for row in range(len(found)) if row not in unknown])
-        return merge([rest, *map(Detections.nearest, seen, boxes)])
+            boxes += self._tracker.match(found)[1]
+        again = looks.detections([partial(_again, self._near(box)) for box in boxes], MIN_SCORE)
+        return merge([*followed, rest, *map(Detections.nearest, again, boxes)])
+
+    def _near(self, box: Sequence[float]) -> View:
+        """One face, of which this is the box, and its surroundings."""
+        left, top, right, bottom = box
+        side = max(right - left, bottom - top)
+        return self._views.near((left + right) / 2, (top + bottom) / 2, side)
+
+    def _around(self, track: Track, count: int) -> list[View]:
+        """The same where a track looks next, and in the frames after that."""
+        return [self._views.near(r.x, r.y, r.side / ROI_SCALE) for r in track.squares(count)]
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
@@ -150,11 +176,12 @@ class _Looks:
         self._detections: dict[tuple[int, View], Detections] = {}
         self._meshes: dict[tuple[int, Roi], Mesh] = {}
 
-    def detections(self, views: Sequence[View], min_score: float) -> list[Detections]:
+    def detections(
+        self, looks: Sequence[Callable[[int], list[View]]], min_score: float
+    ) -> list[Detections]:
         """The faces in some views of the frame; of a view always asked for with one score."""
         networks = self._networks
         ask = partial(networks.detect, min_score=min_score)
-        looks = [partial(_again, view) for view in views]
         return self._answers(looks, self._detections, networks.views_per_run, ask)
 
     def meshes(self, tracks: Sequence[Track]) -> list[Mesh]:
@@ -245,9 +272,7 @@ class _SearchViews:
                 self._waited[index] = 1
         return shown
 
-    def near(self, box: Sequence[float]) -> View:
-        """One face, of which this is the box, and its surroundings."""
-        left, top, right, bottom = box
-        side = max(right - left, bottom - top) * _NEAR
-        tile = Tile((left + right - side) / 2, (top + bottom - side) / 2, side)
-        return View(frame_from_tile(tile, self._size), False)
+    def near(self, x: float, y: float, face: float) -> View:
+        """A face of that size in the middle, and its surroundings."""
+        side = face * _NEAR
+        return View(frame_from_tile(Tile(x - side / 2, y - side / 2, side), self._size), False)

@@ -26,6 +26,13 @@ LANDMARKS = 468
 ROI_SCALE = 1.5
 """Side of the square over the longer side of the box: the crop that the model was trained on has a
 quarter of the face's size around it (model card "MediaPipe Face Mesh", and MediaPipe's graphs)."""
+PLACE_PLAY, PLACE_STEP = 0.06, 0.08
+ROI_PLAY, ROI_STEP = 0.08, 0.1
+"""A square stays until the landmarks have left its centre, or its side or angle, by more than the
+play: landmarks change a little with the square, which otherwise never rests. Then it goes to the
+nearest of a lattice of squares, so that where a moving face will be looked at can be guessed
+exactly. In parts of the side; of radians; of the side's logarithm. Without lattice and play what is
+left of jitter in motion is 0.150 %, not 0.116."""
 
 
 def roi_from_box(box: NDArray[np.floating], keypoints: NDArray[np.floating]) -> Roi:
@@ -119,6 +126,51 @@ def _roi(left: float, top: float, right: float, bottom: float, across: float, do
     side = max(right - left, bottom - top) * ROI_SCALE
     x, y = cosine * u - sine * v, sine * u + cosine * v
     return Roi(x, y, side, math.atan2(down, across))
+
+
+def moved(roi: Roi, x: float, y: float) -> Roi:
+    """The square, ``x`` pixels to the right and ``y`` down."""
+    return Roi(roi.x + x, roi.y + y, roi.side, roi.angle)
+
+
+def steadied(last: Roi, roi: Roi) -> Roi:
+    """The last square, or where that lies too far off, the nearest of the lattice."""
+    play = PLACE_PLAY * last.side
+    keeps_place = max(abs(roi.x - last.x), abs(roi.y - last.y)) <= play
+    keeps_side = abs(roi.side - last.side) <= ROI_PLAY * last.side
+    keeps_angle = abs(math.remainder(roi.angle - last.angle, math.tau)) <= ROI_PLAY
+    if keeps_place and keeps_side and keeps_angle:
+        return last
+    side, angle = last.side, last.angle
+    if not keeps_side:
+        side = math.exp(_nearest(math.log(max(roi.side, 1.0)), ROI_STEP))
+    if not keeps_angle:
+        angle = _nearest(roi.angle, ROI_STEP)
+    step = PLACE_STEP * side
+    return Roi(_nearest(roi.x, step), _nearest(roi.y, step), side, angle)
+
+
+def _nearest(value: float, step: float) -> float:
+    """The nearest whole multiple of a step."""
+    return round(value / step) * step
+
+
+def reshaping(before: Mesh, after: Mesh) -> float:
+    """How far landmarks have changed their shape.
+
+    That is what remains when one face's are moved, turned and scaled onto the other's: root mean
+    square, in face sizes.
+
+    As complex numbers, the least squares fit of one plane figure to another, moved, turned and
+    scaled, is a multiplication.
+    """
+    one, two = (
+        (mesh.points[0] - mesh.points[0].mean()) + 1j * (mesh.points[1] - mesh.points[1].mean())
+        for mesh in (before, after)
+    )
+    size = float(np.vdot(one, one).real)
+    rest = two - (np.vdot(one, two) / size if size > 0 else 1.0) * one
+    return math.sqrt(float(np.vdot(rest, rest).real) / rest.size) * ROI_SCALE / after.roi.side
 
 
 def presence(logits: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -21,8 +21,8 @@ from bgsoft.hide.plan import Hider
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
 
-_MAX_LISTED = 1000
-"""Missed frames that are listed; all are counted."""
+MAX_LISTED = 1000
+"""Missed, and contested, frames that are listed; all are counted."""
 _SAME_STRETCH_SECONDS = 1.0
 """People who part for less than this are still the same crowd, reported once."""
 
@@ -87,7 +87,8 @@ class FaceStep(Closing):
         self._drawer = CoverDrawer(format)
         self._picker: SubjectPicker | None = None
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
-            self._picker = SubjectPicker(config.subjects, format)
+            is_main = config.mode is FaceMode.MAIN
+            self._picker = SubjectPicker(config.subjects, format, inherits=is_main)
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
         self.kept_from: int | None = None
         """Frames with an earlier pts are not counted; None: all are."""
@@ -150,8 +151,13 @@ class FaceStep(Closing):
         """Write the next frame's faces down, and say who is who."""
         is_kept = self._is_kept(frame)
         self._journal.add(faces, is_kept=is_kept)
+        if is_kept and any(face.contested for face in faces):
+            self._journal.add_contested(frame, faces)
         if self._data is not None and is_kept:
             self._data.write(frame, faces)
+        if self._guards and faces and all(face.contested for face in faces):
+            # Nobody goes on: as far as faces are concerned, a cut that was not seen.
+            self._begin_scene()
         cut, self._cut = self._cut, False
         main: set[int] = set()
         places: list[Face] = []
@@ -258,7 +264,8 @@ class FaceStep(Closing):
 
 
 class FaceJournal:
-    """Counts tracks and frames, and lists where the mask had missed a face."""
+    """Counts tracks and frames, and lists where the mask had missed a face, and where the detector
+    and a track did not agree."""
 
     def __init__(self, *, measures: bool) -> None:
         self._measures = measures
@@ -269,6 +276,8 @@ class FaceJournal:
         self._most = 0
         self._missed_frames = 0
         self._missed: list[dict[str, Any]] = []
+        self._contested_frames = 0
+        self._contested: list[dict[str, Any]] = []
         self.shared_frames = 0
         """Those in which people could not be separated by the mask alone."""
 
@@ -282,6 +291,14 @@ class FaceJournal:
             self._most = max(self._most, len(faces))
             self._tracks.update(face.id for face in faces)
 
+    def add_contested(self, frame: Frame, faces: Sequence[Face]) -> None:
+        """Take down a frame in which a face was not where, or who, it was followed as."""
+        self._contested_frames += 1
+        if len(self._contested) < MAX_LISTED:
+            entry = {"frame": frame.index, "pts": frame.pts, "time_s": round(frame.time_seconds, 6)}
+            ids = [face.id for face in faces if face.contested]
+            self._contested.append({**entry, "ids": ids})
+
     def add_coverage(
         self, index: int, pts: int, seconds: float, ids: Sequence[int], shares: Sequence[float]
     ) -> None:
@@ -294,7 +311,7 @@ class FaceJournal:
         if not missed:
             return
         self._missed_frames += 1
-        if len(self._missed) < _MAX_LISTED:
+        if len(self._missed) < MAX_LISTED:
             entry = {"frame": index, "pts": pts, "time_s": round(seconds, 6)}
             self._missed.append({**entry, "missed_pct": {str(id): v for id, v in missed.items()}})
 
@@ -311,7 +328,8 @@ class FaceJournal:
         """Plain JSON types for the report.
 
         ``missed_frames`` and ``missed`` are None where nothing was measured (the mode changes no
-        matte); the list ends after a thousand frames, the count does not.
+        matte). ``contested`` are frames in which the detector and a track disagreed, with the ids
+        of the faces in doubt, mostly new ones. Lists end after a thousand frames, counts do not.
         """
         return {
             "tracks": len(self._tracks),
@@ -320,4 +338,6 @@ class FaceJournal:
             "missed_frames": self._missed_frames if self._measures else None,
             "missed": list(self._missed) if self._measures else None,
             "shared_frames": self.shared_frames,
+            "contested_frames": self._contested_frames,
+            "contested": list(self._contested),
         }

@@ -46,10 +46,18 @@ class _Standing:
 
 
 class SubjectPicker:
-    """Picks the most prominent faces: large, near the centre, there for long."""
+    """Picks the most prominent faces: large, near the centre, there for long.
 
-    def __init__(self, count: int, format: FrameFormat) -> None:
+    Args:
+        count: So many.
+        format: Of the frames.
+        inherits: A new track where a main person was lost is that person again. Where everybody
+            else is hidden it has to become main by itself: nothing shows that it is the same.
+    """
+
+    def __init__(self, count: int, format: FrameFormat, *, inherits: bool = True) -> None:
         self._count = count
+        self._inherits = inherits
         self._width, self._height = format.width, format.height
         self._standings: dict[int, _Standing] = {}
         self._main: list[int] = []
@@ -75,7 +83,8 @@ class SubjectPicker:
         self._time = seconds
         weight = 1.0 if fresh else 1 - math.exp(-elapsed / _SETTLE_SECONDS)
         in_sight = {face.id: face for face in faces}
-        self._inherit(in_sight, seconds)
+        if self._inherits:
+            self._inherit(in_sight, seconds)
         for id, face in in_sight.items():
             standing = self._standings.setdefault(id, _Standing(face, seconds, 0.0))
             standing.face = face

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, OutputError, RenderCancelledError, VerificationError
 from bgsoft.report import Progress
 from bgsoft.ring import FrameRing
-from tests.face_clips import FACE, SAMPLE, write_late_face, write_two_people
+from tests.face_clips import FACE, SAMPLE, write_cut, write_late_face, write_two_people
 from tests.fakes import host_planes
 from tests.synthetic import VideoSpec, regular_times, write_video
 
@@ -147,6 +147,40 @@ def test_anonymize_hides_a_face_before_it_is_found(tmp_path: Path, backends: str
     pairs = zip(all_luma(clip), all_luma(target), strict=True)
     hidden = [detail(result[FACE]) < 0.35 * detail(source[FACE]) for source, result in pairs]
     assert hidden == [False] + [True] * 19
+
+
+@pytest.mark.parametrize(("cut", "right", "down"), [(8, 70, 0), (13, 0, 90), (11, -60, 60)])
+def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
+    tmp_path: Path, cut: int, right: int, down: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tracks alone have to notice."""
+
+    def blind(_probe: object, grids: Sequence[object]) -> list[bool]:
+        return [False] * len(grids)
+
+    monkeypatch.setattr("bgsoft.analysis.scenes.CpuSceneProbe.cuts", blind)
+    clip = write_cut(tmp_path / "in.mp4", 24, cut, right, down)
+    target, told = tmp_path / "out.mp4", tmp_path / "faces.jsonl"
+    report = render(
+        clip, target, face="anonymize", subjects=0, effect="dim", strength=0.0, face_data=told
+    )
+    rows, columns = FACE
+    moved = np.s_[
+        rows.start + down : rows.stop + down, columns.start + right : columns.stop + right
+    ]
+    for at, (luma, hidden) in enumerate(zip(all_luma(clip), all_luma(target), strict=True)):
+        face = FACE if at < cut else moved
+        assert detail(hidden[face]) < 0.35 * detail(luma[face]), at
+    lines = [json.loads(line)["faces"] for line in told.read_text().splitlines()]
+    for at, faces in enumerate(lines):
+        way = (right, down) if at >= cut else (0, 0)
+        for face in faces:
+            left, top, far, bottom = face["box"]
+            middle = (left + far) / 2 - way[0], (top + bottom) / 2 - way[1]
+            assert not face["detected"] or np.hypot(middle[0] - 640, middle[1] - 310) < 40, at
+    assert report.faces is not None
+    assert report.faces["contested_frames"] >= 1
+    assert report.faces["contested"][0]["frame"] == cut
 
 
 def test_anonymize_leaves_mattes_in_step(tmp_path: Path) -> None:

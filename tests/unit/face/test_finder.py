@@ -53,6 +53,7 @@ SCENES: dict[str, tuple[Thing, ...]] = {
     "walk": (Thing(rightwards(0.02 * FACE)),),
     "run": (Thing(rightwards(0.2 * FACE)),),
     "jump": (Thing(lambda number: (500, 500 if number < 20 else 535)),),
+    "cut": (still(500, 500, range(21)), still(545, 530, range(21, 100))),
     "come and go": (still(500, 500, range(9, 21)), still(800, 500, range(13, 40))),
     "pass": (crossing(15, 30, 467), crossing(-15, 30, 533)),
     "no face": (still(500, 500, near=0.1), still(900, 300, near=0.6, is_face=False)),

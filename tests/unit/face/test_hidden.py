@@ -198,6 +198,23 @@ def test_a_new_face_is_not_carried_back_behind_another() -> None:
     assert counts(found)[10:] == [1] * 12
 
 
+def test_a_small_face_in_a_large_one_that_is_lost_leaves_both_hidden() -> None:
+    """Whichever is right: the detector, or what was followed."""
+    large, small = make_face(600, 300, 160, id=1), make_face(620, 320, 70, id=2)
+    found = hide([[large]] * 10 + [[small]] * 30)
+    for ellipses in found[10:20]:
+        assert any(holds(ellipse, large) for ellipse in ellipses)
+        assert any(holds(ellipse, small) for ellipse in ellipses)
+    assert counts(found)[-1] == 1
+
+
+def test_a_first_place_that_the_next_frame_corrects_is_hidden_with_that() -> None:
+    guessed, right = make_face(600, 300, 80, id=1), make_face(640, 330, 100, id=1)
+    found = hide([[], [guessed], [right], [right]])
+    assert any(holds(ellipse, right) for ellipse in found[1])
+    assert counts(found)[2:] == [1, 1]
+
+
 def test_who_is_main_from_the_first_frame_is_shown() -> None:
     face = make_face(600, 300, 80, id=5)
     assert counts(hide([[]] * 5 + [[face]] * 5, main=lambda _at: {5})) == [0] * 10

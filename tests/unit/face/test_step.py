@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -116,6 +117,34 @@ def test_missed_faces_are_counted_with_their_frames() -> None:
     assert [entry["frame"] for entry in summary["missed"]] == [0, 2]
     assert summary["missed"][1]["pts"] == 80
     assert events == []
+
+
+def test_contested_faces_are_listed_and_begin_a_scene_for_mattes() -> None:
+    """The detector saw somebody else there: a stale cover does not stay, the new one is whole."""
+    moved = replace(OTHER, id=2, contested=True)
+    step, _ = make_step(FakeFinder([[MAIN], [moved], [OTHER]]), FaceMode.GUARD)
+    frames = frames_of(3)
+    grids = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    covered = [step.find([f], [g])[0].covered for f, g in zip(frames, grids, strict=True)]
+    before, after, _ = ([(face.id, opacity) for face, opacity in each] for each in covered)
+    assert (before, after) == ([(1, 1.0)], [(2, 1.0)])
+    summary = step.summary()
+    assert summary["contested_frames"] == 1
+    assert summary["contested"] == [{"frame": 1, "pts": 40, "time_s": 0.04, "ids": [2]}]
+
+
+def test_a_face_that_takes_the_place_of_a_shown_one_is_hidden_and_so_is_that() -> None:
+    new = make_face(190, 140, 90, id=3, age=0)
+    faces = [*[[MAIN]] * 6, [replace(new, contested=True)], *[[new]] * 12]
+    step, _ = make_step(FakeFinder(faces), FaceMode.ANONYMIZE, subjects=1)
+    frames = frames_of(len(faces))
+    before = [frame.luma.copy() for frame in frames]
+    run(step, frames, 255)
+    for at, frame in enumerate(frames):
+        is_hidden = bool(
+            (frame.luma[120:160, 170:210] != before[at][120:160, 170:210]).mean() > 0.9
+        )
+        assert is_hidden == (at >= 6), at
 
 
 def test_touching_is_told_once_for_each_stretch() -> None:

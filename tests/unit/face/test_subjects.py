@@ -74,6 +74,14 @@ def test_a_main_person_who_turns_away_keeps_the_place_and_comes_back_under_a_new
     assert all(ids == {7} for ids in run(picker, [other, again], 30, 3.4))
 
 
+def test_a_new_track_in_the_place_of_the_main_one_has_to_become_main_by_itself() -> None:
+    """Where all others are hidden: after a cut that nobody saw it is somebody else's."""
+    picker = SubjectPicker(1, HD, inherits=False)
+    run(picker, [make_face(500, 360, 200, id=1)], 60, 0.0)
+    new = make_face(505, 360, 200, id=2, age=0)
+    assert all(2 not in ids for ids in run(picker, [new], 15, 2.0))
+
+
 def test_a_face_of_another_size_in_the_same_place_is_somebody_else() -> None:
     picker = SubjectPicker(1, HD)
     run(picker, [make_face(500, 360, 200, id=1)], 60, 0.0)

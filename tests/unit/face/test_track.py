@@ -137,6 +137,95 @@ def test_time_that_stands_still_is_no_fault() -> None:
     assert np.isfinite(faces[0].landmarks).all()
 
 
+class Stubborn(Scene):
+    """The landmark model sees a face wherever it looks beside one, and says so."""
+
+    def step(
+        self, found: Detections | None, *faces: tuple[float, float], presence: float = 1.0
+    ) -> list[Face]:
+        tracks = self.tracker.propose(found)
+        points = []
+        for track in tracks:
+            roi = track.roi
+            (x, y), *_ = sorted(faces, key=lambda f: np.hypot(f[0] - roi.x, f[1] - roi.y))
+            at = (x, y) if np.hypot(x - roi.x, y - roi.y) < 10 else (roi.x, roi.y)
+            points.append(mesh(*at))
+        self.time += 1 / 30
+        meshes = make_meshes(np.transpose(points, (0, 2, 1)), [presence] * len(tracks))
+        return self.tracker.update(tracks, meshes, self.time)
+
+
+@pytest.mark.parametrize("way", [(40, 0), (0, 45), (60, 30)])
+def test_a_track_that_the_detector_contradicts_begins_anew_where_it_sees_the_face(
+    way: tuple[int, int],
+) -> None:
+    scene = Stubborn()
+    old, new = (200.0, 200.0), (200.0 + way[0], 200.0 + way[1])
+    for _ in range(6):
+        (face,) = scene.step(seen(old), old)
+        assert (face.id, face.contested) == (0, False)
+    (face,) = scene.step(seen(new, score=0.8), new)
+    assert (face.id, face.age_frames, face.contested, face.detected) == (1, 0, True, True)
+    assert face.score == pytest.approx(0.8)
+    assert np.hypot(*np.subtract(centre(face), new)) < 3
+    for _ in range(6):
+        (face,) = scene.step(seen(new), new)
+        assert (face.id, face.contested) == (1, False)
+
+
+def test_a_face_that_moves_fast_is_the_same_where_the_landmarks_find_it_too() -> None:
+    scene = Scene()
+    for _ in range(4):
+        scene.step(seen((200, 200)), (200, 200))
+    (face,) = scene.step(seen((235, 200)), (235, 200))
+    assert (face.id, face.detected) == (0, True)
+    assert face.contested  # for all that it is told of
+
+
+def test_what_the_landmarks_call_no_face_ends_no_track() -> None:
+    scene = Scene()
+    for _ in range(4):
+        scene.step(seen((200, 200)), (200, 200))
+    (face,) = scene.step(seen((200, 280), size=160), (200, 200), presence=0.9)
+    assert (face.id, face.detected, face.contested) == (0, False, True)
+    assert face.score < 0.5
+
+
+def test_landmarks_of_another_shape_are_another_face() -> None:
+    scene = Scene()
+    place = (200.0, 200.0)
+    for _ in range(4):
+        scene.step(seen(place), place)
+    for stretch, expected in ((1.01, 0), (1.2, 1)):
+        points = mesh(*place)
+        points[:, 1] = 200 + (points[:, 1] - 200) * stretch
+        tracks = scene.tracker.propose(seen(place))
+        (face,) = scene.tracker.update(tracks, make_meshes(points.T[None], [1.0]), scene.time)
+        assert (face.id, face.contested) == (expected, expected == 1)
+
+
+def test_scores_are_those_of_the_last_detection() -> None:
+    scene = Scene()
+    for score in (0.95, 0.6, 0.7):
+        (face,) = scene.step(seen((200, 200), score=score), (200, 200))
+        assert face.score == pytest.approx(score)
+
+
+def test_what_is_followed_is_checked_in_one_frame_of_three() -> None:
+    scene = Scene()
+    checked = []
+    for at in range(30):
+        tracker = scene.tracker
+        checked.append(at == 0 or tracker.wants_detection or tracker.wants_check)
+        scene.step(seen((200, 200)) if checked[-1] else None, (200, 200))
+    assert checked[3:] == [at % 3 == 1 for at in range(3, 30)]
+
+
+def centre(face: Face) -> tuple[float, float]:
+    left, top, right, bottom = face.box_xyxy
+    return (left + right) / 2, (top + bottom) / 2
+
+
 # The finder with its models.
 
 
