@@ -121,7 +121,8 @@ class WorkFolder:
         """The faces of a part's frames."""
         return self.path / f"{number:05}-faces.npz"
 
-    def _manifest(self, number: int) -> Path:
+    def manifest(self, number: int) -> Path:
+        """The file that says that a part is finished."""
         return self.path / f"{number:05}.json"
 
     def finish(self, number: int, result: PartResult) -> None:
@@ -139,11 +140,11 @@ class WorkFolder:
             "irregular": result.irregular,
             "faces": result.faces,
         }
-        write_whole(self._manifest(number), _WHAT, json.dumps(known, default=str))
+        write_whole(self.manifest(number), _WHAT, json.dumps(known, default=str))
 
     def finished(self, number: int) -> PartResult | None:
         """What is known of a part; None where it is not whole."""
-        known = _read_json(self._manifest(number))
+        known = _read_json(self.manifest(number))
         if known is None:
             return None
         return PartResult(

@@ -20,6 +20,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_clip(tmp_path_factory.mktemp("clip"), spec)
 
 
+@pytest.mark.slow
 def test_a_bench_measures_everything(run: Run, clip: Path, tmp_path: Path) -> None:
     results_file = tmp_path / "results.json"
     outcome = run("bench", clip, "--rounds", "1", "--seconds", "0.6", "--json", results_file)
