@@ -90,7 +90,7 @@ class Backend:
 
 _CUDA = ("cupy",)
 _VIDEO = ("cupy", "PyNvVideoCodec")
-_REGISTRY: dict[str, dict[str, Backend]] = {
+REGISTRY: dict[str, dict[str, Backend]] = {
     "decode": {
         "nvdec": Backend("bgsoft.decode.nvdec:open_decoder", _VIDEO),
         "cpu": Backend("bgsoft.decode.cpu:open_decoder"),
@@ -138,7 +138,7 @@ _GPU_EXTRA = "pip install '.[gpu]' (CUDA 12) or '.[gpu-cu13]' (CUDA 13)"
 
 def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
     """Whether a backend can run here in general; what more it needs shows when it is made."""
-    backend = _REGISTRY[stage][name]
+    backend = REGISTRY[stage][name]
     on_gpu = backend.on_gpu
     device = f"cuda:{shown_number(gpu)}" if on_gpu else "cpu"
     blocks = False
@@ -190,17 +190,17 @@ def may_use_gpu(config: BackendConfig) -> bool:
 
 def names(stage: str) -> tuple[str, ...]:
     """The backends of a stage, best first."""
-    return tuple(_REGISTRY[stage])
+    return tuple(REGISTRY[stage])
 
 
 def on_gpu(stage: str, name: str) -> bool:
     """Whether a backend works on a GPU."""
-    return _REGISTRY[stage][name].on_gpu
+    return REGISTRY[stage][name].on_gpu
 
 
 def maker(stage: str, name: str) -> Callable[..., Any]:
     """What makes a backend; see :attr:`Backend.maker`."""
-    module, _, attribute = _REGISTRY[stage][name].maker.partition(":")
+    module, _, attribute = REGISTRY[stage][name].maker.partition(":")
     made: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
     return made
 
