@@ -65,7 +65,7 @@ def test_an_encoder_is_added_by_a_line_in_the_registry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy = Backend(f"{__name__}:open_toy_encoder")
-    monkeypatch.setitem(backends._REGISTRY, "encode", {"toy": toy, "cpu": toy})
+    monkeypatch.setitem(backends.REGISTRY, "encode", {"toy": toy, "cpu": toy})
     monkeypatch.setattr(backends, "driver_problem", lambda _gpu: "no NVIDIA GPU found")
     report = bgsoft.render(SAMPLE, tmp_path / "out.mkv", duration=0.2)
     assert encoded == ["toy"]
