@@ -207,6 +207,8 @@ class StageBuilder:
             BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
         stages, format, segment = self._stages, info.format, config.segment
+        from_alpha = FAMILIES[model.spec.family].makes_alpha
+        fine = config.effect.kind in _FINE_EDGES
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.
         loop = stages if segment.similarity_db is None else stages.singly()
@@ -217,12 +219,7 @@ class StageBuilder:
             faces = self._begin_faces(parts, make_faces)
             with span("picture kernels"):
                 reducer, scenes = loop.reducer(format), loop.scenes(format)
-                matte = loop.matte_stage(
-                    config.matte,
-                    format,
-                    from_alpha=FAMILIES[model.spec.family].makes_alpha,
-                    fine=config.effect.kind in _FINE_EDGES,
-                )
+                matte = loop.matte_stage(config.matte, format, from_alpha=from_alpha, fine=fine)
                 compositor = stages.compositor(config.effect, format, began)
                 regions = stages.regions(config, info)
             return PictureStages(
