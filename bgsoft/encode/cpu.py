@@ -32,7 +32,7 @@ class CpuEncoder:
     Args:
         muxer: Takes the packets; gets its video stream here.
         choice: Encoder and settings.
-        threads: Encoder threads; 0: the encoder's choice.
+        threads: Encoder threads; 0: the encoder's choice. x264 has those of ``choice``.
 
     Raises:
         UnsupportedFormatError: The container cannot hold the codec.
@@ -69,7 +69,6 @@ class CpuEncoder:
         # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
         slices = choice.encoder in _SLICE_THREADED
         context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
-        context.thread_count = threads
         if choice.encoder == "libsvtav1":  # it prints its settings, unless this is set at first
             os.environ.setdefault("SVT_LOG", "1")  # errors only
         size = f"{format.width}x{format.height}"
