@@ -92,9 +92,7 @@ def _check(path: Path, what: str, overwrite: bool, others: Iterable[Path], *, fo
     """The file that would be written, with symbolic links followed."""
     _refuse_address(path)
     title = f"{what} {path}"
-    # RuntimeError: a loop of links, before Python 3.13
-    with errors_as((OSError, RuntimeError), OutputError, title, path=path, reason=str):
-        target = path.resolve()
+    target = resolved(path, what)
     for other in others:
         if target == other.resolve() or (target.exists() and _is_same(target, other)):
             raise OutputError(f"{title} is the same file as {other}", path=path)
@@ -111,6 +109,14 @@ def _check(path: Path, what: str, overwrite: bool, others: Iterable[Path], *, fo
     elif not os.access(existing, os.W_OK | os.X_OK):
         raise OutputError(f"{folder} {existing} is not writable", path=path)
     return target
+
+
+def resolved(path: Path, what: str = "output") -> Path:
+    """The path with symbolic links followed; OutputError where they lead nowhere."""
+    # RuntimeError: a loop of links, before Python 3.13
+    theirs = (OSError, RuntimeError)
+    with errors_as(theirs, OutputError, f"{what} {path}", path=path, reason=str):
+        return path.resolve()
 
 
 def _is_same(target: Path, other: Path) -> bool:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take in how the tests were asked for: whoever names one wants it, slow or not."""
+    if config.option.markexpr == "not slow" and any("::" in arg for arg in config.args):
+        config.option.markexpr = ""
+    # Whoever was put into the background by a shell ignores Ctrl-C, and so would the programs that
+    # tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -16,11 +26,16 @@ def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
-    """With BGSOFT_REQUIRE_GPU=1, a skipped GPU test is a failure, unless it wants a second GPU."""
+    """With BGSOFT_REQUIRE_GPU=1 or BGSOFT_REQUIRE_RAY=1, a skipped test of it is a failure.
+
+    Unless it wants a second GPU, or to mount file systems.
+    """
     report = yield
-    required = os.environ.get("BGSOFT_REQUIRE_GPU") == "1"
-    marker = item.get_closest_marker("gpu")
-    if required and report.skipped and marker and marker.kwargs.get("devices", 1) == 1:
-        report.outcome = "failed"
-        report.longrepr = f"skipped although BGSOFT_REQUIRE_GPU=1: {report.longrepr}"
+    for name in ("gpu", "ray"):
+        switch = f"BGSOFT_REQUIRE_{name.upper()}"
+        marker = item.get_closest_marker(name)
+        asks_more = marker and (marker.kwargs.get("devices", 1) > 1 or marker.kwargs.get("mounts"))
+        if report.skipped and marker and not asks_more and os.environ.get(switch) == "1":
+            report.outcome = "failed"
+            report.longrepr = f"skipped although {switch}=1: {report.longrepr}"
     return report

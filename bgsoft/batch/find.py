@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bgsoft.errors import ConfigError, OpenError, os_errors_as, translated
+from bgsoft.outputs import resolved
 
 VIDEO_SUFFIXES = frozenset(
     {
@@ -47,9 +48,10 @@ def find(
 
     Raises:
         OpenError: A source is not there.
+        OutputError: Links lead the folder of the outputs nowhere.
     """
     seen: set[Path] = set()
-    hidden = leave_out.resolve()
+    hidden = resolved(leave_out, "output folder")
     for source in sources:
         for path in _matches(source):
             for found in _in_folder(path, hidden) if path.is_dir() else [Found(path, Path())]:

@@ -32,7 +32,7 @@ from bgsoft.outputs import made_folders, remove_leftovers, stamp, write_whole
 from bgsoft.report import Event, Progress, RenderReport
 
 _POLL_SECONDS = 0.2
-_LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 """How often a watched folder is asked for more."""
 
 
@@ -207,7 +207,7 @@ class Batch:
         return summary
 
     def _look(self) -> None:
-        if self._more is None or time.monotonic() - self._looked_at < _LOOK_SECONDS:
+        if self._more is None or time.monotonic() - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
         found, self._rewritten = [*self._rewritten, *self._more()], []

@@ -21,7 +21,7 @@ from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.presets import Layer
 from bgsoft.workers import usable_cores
 
-_SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
+SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 """In a checkout; an installed package comes without it."""
 
 
@@ -56,9 +56,9 @@ def run_bench(
         BgsoftError: The clip cannot be read, or a render failed.
     """
     before = None if baseline is None else baselines.load(baseline)
-    if source is None and not _SAMPLE.is_file():
+    if source is None and not SAMPLE.is_file():
         raise ConfigError("bench needs a video: the sample does not come with the package")
-    path = source or _SAMPLE
+    path = source or SAMPLE
     info = probe(path)
     with tempfile.TemporaryDirectory(prefix="bgsoft-bench-") as name:
         folder = Path(name)

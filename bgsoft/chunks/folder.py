@@ -25,7 +25,7 @@ from bgsoft import __version__
 from bgsoft.decode.base import PtsRange
 from bgsoft.errors import OutputError, translated
 from bgsoft.models.catalog import resolve
-from bgsoft.outputs import write_whole, writing
+from bgsoft.outputs import resolved, write_whole, writing
 from bgsoft.rendering.part import Part, PartResult
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
@@ -37,7 +37,7 @@ _NOT_IN_PICTURES = (
 )
 """Settings that change nothing of a part."""
 _NOT_IN_BACKENDS = ("threads", "gpu")
-_PATIENCE_SECONDS = 6.0
+PATIENCE_SECONDS = 6.0
 """How long to wait for another render's lock: the workers of one that was killed end in half that
 time."""
 _WHAT = "working folder"
@@ -47,7 +47,7 @@ class WorkFolder:
     """Where the parts of one output are kept."""
 
     def __init__(self, output: Path) -> None:
-        target = output.resolve()
+        target = resolved(output)
         room = _MAX_NAME_BYTES - len(_ENDING) - 1
         name = os.fsdecode(os.fsencode(target.name)[:room])
         self.path = target.with_name(f".{name}{_ENDING}")
@@ -96,7 +96,7 @@ class WorkFolder:
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
-        until = time.monotonic() + _PATIENCE_SECONDS
+        until = time.monotonic() + PATIENCE_SECONDS
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self.path / "lock", flags, 0o666)
         try:
@@ -118,7 +118,8 @@ class WorkFolder:
         """The faces of a part's frames."""
         return self.path / f"{number:05}-faces.npz"
 
-    def _manifest(self, number: int) -> Path:
+    def manifest(self, number: int) -> Path:
+        """The file that says that a part is finished."""
         return self.path / f"{number:05}.json"
 
     def finish(self, number: int, result: PartResult) -> None:
@@ -136,11 +137,11 @@ class WorkFolder:
             "irregular": result.irregular,
             "faces": result.faces,
         }
-        write_whole(self._manifest(number), _WHAT, json.dumps(known, default=str))
+        write_whole(self.manifest(number), _WHAT, json.dumps(known, default=str))
 
     def finished(self, number: int) -> PartResult | None:
         """What is known of a part; None where it is not whole."""
-        known = _read_json(self._manifest(number))
+        known = _read_json(self.manifest(number))
         if known is None:
             return None
         return PartResult(

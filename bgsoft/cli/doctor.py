@@ -55,7 +55,7 @@ def doctor(
         show_only(gpu)
     report = examine(chosen_gpu(gpu))
     if not as_json:
-        for line in _lines(report):
+        for line in report_lines(report):
             console.out(line)
     if full:
         _try_everything(report, chosen_gpu(gpu), None if as_json else console)
@@ -92,7 +92,8 @@ def _try_everything(report: DoctorReport, gpu: int, console: Console | None) -> 
         console.out(f"{count['pass']} passed, {count['FAIL']} failed, {count['skip']} skipped")
 
 
-def _lines(report: DoctorReport) -> list[str]:
+def report_lines(report: DoctorReport) -> list[str]:
+    """A report as people read it."""
     lines = [
         *_versions(report),
         *_machine(report),

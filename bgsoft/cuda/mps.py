@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _CONTROL = "nvidia-cuda-mps-control"
-_ELSEWHERE = (Path("/usr/local/nvidia/bin"), Path("/usr/lib/wsl/lib"))
+PROGRAM_FOLDERS = (Path("/usr/local/nvidia/bin"), Path("/usr/lib/wsl/lib"))
 """Where containers have the driver's programs."""
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
-_DEFAULT_PIPES = Path("/tmp/nvidia-mps")
+DEFAULT_PIPES = Path("/tmp/nvidia-mps")
 _START_SECONDS, _END_SECONDS = 5.0, 5.0
 _DIES_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execv(sys.argv[1], sys.argv[1:])"
@@ -43,7 +43,7 @@ def shared_gpus(on_notice: Callable[[str], None]) -> Iterator[dict[str, str]]:
     folder = Path(tempfile.mkdtemp(prefix="bgsoft-mps-"))
     daemon: subprocess.Popen[bytes] | None = None
     try:
-        if _PIPES in os.environ or (_DEFAULT_PIPES / "control").exists():
+        if _PIPES in os.environ or (DEFAULT_PIPES / "control").exists():
             yield {}
             return
         variables = {_PIPES: str(folder), _LOGS: str(folder)}
@@ -68,7 +68,7 @@ def shared_gpus(on_notice: Callable[[str], None]) -> Iterator[dict[str, str]]:
 
 
 def _folders() -> list[str]:
-    return [str(folder) for folder in _ELSEWHERE]
+    return [str(folder) for folder in PROGRAM_FOLDERS]
 
 
 def _start(path: str, variables: dict[str, str]) -> subprocess.Popen[bytes]:

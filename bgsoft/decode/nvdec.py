@@ -29,6 +29,7 @@ from bgsoft.frame import Frame, Planes
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
+from bgsoft.resources import Resources
 from bgsoft.startup import span
 
 _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 2, 3  # cudaMemcpyKind
@@ -225,3 +226,10 @@ class SurfaceWriter:
         copy(at, pointer, luma.nbytes, _DEVICE_TO_DEVICE, stream)
         after = pointer + luma.nbytes
         copy(chroma.data.ptr, after, chroma.nbytes, _DEVICE_TO_DEVICE, stream)
+
+
+def open_decoder(
+    path: Path, settings: DecodeSettings, info: VideoInfo | None, resources: Resources
+) -> NvdecDecoder:
+    """The decoder of a render, on its GPU."""
+    return NvdecDecoder(path, settings, device=resources.device, info=info)

@@ -177,8 +177,9 @@ class Checks:
         source = draw_frame(0, *_SIZE)
         format = source.format
         frame = side.place(source)
-        reducer, matte = side.reducer(format), side.matte_stage(MatteConfig(), format)
-        compositor = side.compositor(EffectConfig(), format)
+        stages = side.stages()
+        reducer, matte = stages.reducer(format), stages.matte_stage(MatteConfig(), format)
+        compositor = stages.compositor(EffectConfig(), format)
         mask = side.place_array(np.full((256, 256), 0.5, np.float32))
         wait: Callable[[], None] = (lambda: None) if device is None else device.synchronize
 

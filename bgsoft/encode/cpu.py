@@ -9,12 +9,15 @@ from av.codec.context import ThreadType
 from av.packet import Packet
 
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.codecs import EncoderChoice
+from bgsoft.encode.codecs import EncoderChoice, choose_encoder
 from bgsoft.encode.pictures import picture_source
 from bgsoft.errors import EncodeError
 from bgsoft.frame import ColorInfo, Frame, FrameFormat
+from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.pyav import pyav_errors_as
+from bgsoft.resources import Resources
+from bgsoft.settings.config import EncodeConfig
 
 # These two run their slices on FFmpeg's own threads; with its frame threads they would hold on to
 # pictures after encode() has returned. All others thread inside and copy each picture at once.
@@ -116,3 +119,12 @@ class CpuEncoder:
 def _range_code(format: FrameFormat) -> int:
     """FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full."""
     return 1 + format.color.full_range if format.color.range_specified else 0
+
+
+def open_encoder(
+    muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind, resources: Resources
+) -> CpuEncoder:
+    """The encoder that a render's settings ask for; says what it goes without."""
+    choice = choose_encoder(config, muxer.container, info, kind)
+    resources.notice("encode", *choice.notices)
+    return CpuEncoder(muxer, choice, resources.threads)

@@ -12,11 +12,14 @@ from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.video_codec import codec_errors_as, encoder_caps, nvenc_reason, video_codec
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.nv_packets import CodedPackets
-from bgsoft.encode.nv_settings import GOP, NvencChoice, fit_to_caps
+from bgsoft.encode.nv_settings import GOP, NvencChoice, choose_nvenc, fit_to_caps
 from bgsoft.errors import BackendUnavailableError, EncodeError
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.kernels.loader import kernel
+from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
+from bgsoft.resources import Resources
+from bgsoft.settings.config import EncodeConfig
 from bgsoft.startup import span
 
 _SURFACES = 4
@@ -195,3 +198,13 @@ class NvencEncoder:
             self._encoder = None
             self._copies.synchronize()
             self._stream.synchronize()
+
+
+def open_encoder(
+    muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind, resources: Resources
+) -> NvencEncoder:
+    """The encoder that a render's settings ask for; says what it goes without."""
+    choice = choose_nvenc(config, muxer.container, info, kind)
+    encoder = NvencEncoder(muxer, choice, device=resources.device)
+    resources.notice("encode", *encoder.notices)
+    return encoder

@@ -19,7 +19,7 @@ from bgsoft.outputs import hidden_beside, write_whole
 
 _LOOK_SECONDS = 2.0
 """How often nodes that have joined or are lost are looked for."""
-_PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0
 """How long a cluster may be without any node."""
 _THREADS = range(1, 257)
 _LABEL = "ray.io/node-id"
@@ -167,7 +167,7 @@ class Nodes(Closing):
             self._manned_at = now
         elif problem is not None:
             raise BackendUnavailableError(f"no node of the Ray cluster can be used: {problem}")
-        elif now - self._manned_at > _PATIENCE_SECONDS:
+        elif now - self._manned_at > PATIENCE_SECONDS:
             share = self._share
             gpu = f" and {share.gpu:g} of a GPU" if share.gpu > 0 else ""
             text = f"no node of the Ray cluster has {share.threads} CPUs{gpu} for a task"

@@ -26,7 +26,7 @@ from bgsoft.settings.config import Precision
 from bgsoft.suggestions import did_you_mean
 
 _CATALOG = Path(__file__).with_name("catalog.toml")
-_EMBEDDED = Path(__file__).with_name("data")
+EMBEDDED = Path(__file__).with_name("data")
 
 SEGMENTATION_FAMILIES = ("single-shot", "recurrent")
 """Families that a render can make masks with; :mod:`bgsoft.segment.families` has the code."""
@@ -244,7 +244,7 @@ def is_model_file(name_or_path: str) -> bool:
 
 def spec_path(spec: ModelSpec) -> Path:
     """Where the file of a catalogue model is, or will be once pulled."""
-    return _EMBEDDED / spec.file if spec.embedded else cache.cache_folder() / spec.file
+    return EMBEDDED / spec.file if spec.embedded else cache.cache_folder() / spec.file
 
 
 def check_files(spec: ModelSpec) -> None:

@@ -22,7 +22,7 @@ from bgsoft.ring import FrameRing, RingClosedError
 
 _POLL_SECONDS = 0.05
 """How often the calling thread looks for cancellation and reports progress."""
-_LEAVE_SECONDS = 3.0
+LEAVE_SECONDS = 3.0
 """How long a thread may take to end what it is doing, once the run has failed."""
 
 
@@ -176,7 +176,7 @@ class Pipeline:
         except BaseException as exc:
             self._fail(exc)
         finally:
-            until = time.monotonic() + _LEAVE_SECONDS
+            until = time.monotonic() + LEAVE_SECONDS
             for thread in threads.values():
                 thread.join(max(0.0, until - time.monotonic()))
             self.stuck = any(thread.is_alive() for thread in threads.values())

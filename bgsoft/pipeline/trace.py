@@ -20,7 +20,7 @@ from bgsoft.startup import Span, process_start_ns
 _HOST, _DEVICE, _START = 1, 2, 3
 _GROUPS = {_HOST: "threads", _DEVICE: "GPU streams", _START: "start"}
 """Process number in the file → what its rows are."""
-_MAX_EVENTS = 1_000_000
+MAX_EVENTS = 1_000_000
 """About 150 MB of memory, and the most that the viewers take with ease: an hour of video. Further
 ones are counted, but not kept."""
 
@@ -85,7 +85,7 @@ class TraceRecorder:
         return number
 
     def _keep(self, event: _Event) -> None:
-        if len(self._events) < _MAX_EVENTS:
+        if len(self._events) < MAX_EVENTS:
             self._events.append(event)
         else:
             self.dropped += 1

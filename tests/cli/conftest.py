@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,12 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 
 @pytest.fixture(autouse=True)
-def _all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def _all_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """``--gpu`` hides the other GPUs from the process, which goes on after a test."""
-    monkeypatch.setenv(driver._VISIBLE, "")
-    monkeypatch.delenv(driver._VISIBLE)
-    monkeypatch.setattr(driver, "_only", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    yield
+    driver.shown_by_parent(None)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_clip(tmp_path_factory.mktemp("clip"), spec)
 
 
+@pytest.mark.slow
 def test_a_bench_measures_everything(run: Run, clip: Path, tmp_path: Path) -> None:
     results_file = tmp_path / "results.json"
     outcome = run("bench", clip, "--rounds", "1", "--seconds", "0.6", "--json", results_file)
@@ -69,7 +70,7 @@ def test_settings_reach_the_renders(run: Run, monkeypatch: pytest.MonkeyPatch, c
 def test_without_a_sample_a_video_is_asked_for(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(bench_run, "_SAMPLE", tmp_path / "none.mp4")
+    monkeypatch.setattr(bench_run, "SAMPLE", tmp_path / "none.mp4")
     outcome = run("bench")
     assert outcome.code == 2
     assert "bench needs a video" in outcome.error_line

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from bgsoft.cli import flags
-from bgsoft.cli import models as models_command
+from bgsoft.cli.main import main
 from bgsoft.diagnose import doctor, full
 from bgsoft.diagnose.full import Row
 from bgsoft.models import cache, catalog
@@ -58,11 +58,21 @@ def test_presets_show_unknown(run: Run) -> None:
     assert "did you mean soft?" in outcome.error_line
 
 
-def test_completion_offers_what_renders() -> None:
+def test_completion_offers_what_renders(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offered(typed: str) -> list[str]:
+        monkeypatch.setenv("_BGSOFT_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", typed)
+        monkeypatch.setenv("COMP_CWORD", "3")
+        with pytest.raises(SystemExit):
+            main([])
+        return capsys.readouterr().out.split()
+
     embedded = ["selfie-general", "selfie-landscape"]
     pulled = [name for name, spec in catalog.catalog().items() if not spec.embedded]
-    assert flags._complete_model("") == [*embedded, *pulled]
-    assert models_command._complete("rvm") == ["rvm-mobilenetv3", "rvm-resnet50"]
+    assert offered("bgsoft render --model ") == [*embedded, *pulled]
+    assert offered("bgsoft models path rvm") == ["rvm-mobilenetv3", "rvm-resnet50"]
 
 
 def test_models_list(run: Run) -> None:
@@ -95,7 +105,7 @@ def test_doctor_finds_a_damaged_file(
     shutil.copytree(catalog.spec_path(mesh).parent, copy)
     assert mesh.gpu is not None
     (copy / mesh.gpu.name).write_bytes(b"half of it")
-    monkeypatch.setattr(catalog, "_EMBEDDED", copy)
+    monkeypatch.setattr(catalog, "EMBEDDED", copy)
     outcome = run("doctor")
     assert outcome.code == 4
     assert f"{path} is damaged" in outcome.out
@@ -179,33 +189,40 @@ def test_doctor_json(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "found", "words"),
+    ("package", "content", "words"),
     [
-        ("onnxruntime", (None, None), "onnxruntime is missing: pip install '.[cpu]'"),
-        ("cv2", ("9", "ImportError: libGL.so"), "cv2 does not load: ImportError: libGL.so"),
+        ("onnxruntime", None, "onnxruntime is missing: pip install '.[cpu]'"),
+        ("cv2", "raise ImportError('libGL.so')", "cv2 does not load: ImportError: libGL.so"),
     ],
 )
 def test_doctor_without_a_package(
     run: Run,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     package: str,
-    found: tuple[str | None, str | None],
+    content: str | None,
     words: str,
 ) -> None:
-    whole = doctor._package
-    monkeypatch.setattr(doctor, "_package", lambda n: found if n == package else whole(n))
+    if content is None:
+        monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
+    else:
+        monkeypatch.delitem(sys.modules, package)
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / f"{package}.py").write_text(content)
     outcome = run("doctor")
     assert outcome.code == 4
     assert words in outcome.error_line
 
 
 def test_doctor_tells_whether_the_gpu_would_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_gpu_problems", lambda *_: ["encode would run on the CPU"])
+    report = doctor.examine(self_test=False)
+    report.gpu_problems = ["encode would run on the CPU"]
+    monkeypatch.setattr(doctor, "examine", lambda _gpu: report)
     assert run("doctor").code == 0
     outcome = run("doctor", "--require-gpu")
     assert outcome.code == 4
     assert outcome.error_line == "a render on the GPU would not work: encode would run on the CPU"
-    monkeypatch.setattr(doctor, "_gpu_problems", lambda *_: [])
+    report.gpu_problems = []
     assert run("doctor", "--require-gpu").code == 0
 
 

@@ -48,7 +48,7 @@ def run(loop: str, folder: Path) -> tuple[int, list[str]]:
     return done.returncode, sorted(done.stderr.splitlines())
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", ["while", pytest.param("xargs", marks=pytest.mark.slow)])
 def test_every_file_has_a_line_and_one_that_fails_stops_nothing(loop: str, folder: Path) -> None:
     code, lines = run(loop, folder)
     assert code == 1

@@ -104,7 +104,7 @@ class Run:
         self.folder.mkdir(exist_ok=True)
         for name in files:
             (top / f"{name}.mp4").write_text(name)
-        self._files, self._workers, self._make_executor = files, workers, executor
+        self._files, self._workers, self.make_executor = files, workers, executor
         self.stop = threading.Event()
         self.view = BatchView()
 
@@ -119,7 +119,7 @@ class Run:
         resume: bool = False,
         more: Callable[[], list[BatchJob]] | None = None,
     ) -> Summary:
-        self.executor = self._make_executor(self._workers, render)
+        self.executor = self.make_executor(self._workers, render)
         with State(self.folder) as state:
             decisions = [decide(job, state, resume=resume) for job in self.jobs(self._files)]
             agree(decisions, state, resume=resume)
@@ -233,8 +233,8 @@ def test_the_view_ends_also_where_the_workers_are_lost(tmp_path: Path) -> None:
     summary = run(done)
     assert str(summary.lost) == "no node is left"
     assert (view.left, summary.left) == (2, 2)
-    assert run._make_executor is Lost
-    run._make_executor = FakeExecutor
+    assert run.make_executor is Lost
+    run.make_executor = FakeExecutor
     assert run(done, resume=True).rendered == 2
 
 
@@ -243,7 +243,7 @@ def test_a_watched_file_is_rendered_once_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, rendered: str
 ) -> None:
     """Written anew while it waits: once. While it is rendered: again after that."""
-    monkeypatch.setattr("bgsoft.batch.run._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("bgsoft.batch.run.LOOK_SECONDS", 0.0)
 
     class Slow(FakeExecutor):
         polls = 0
@@ -322,7 +322,7 @@ def test_what_somebody_puts_there_meanwhile_is_not_replaced(tmp_path: Path, resu
 def test_the_files_of_a_watched_folder_are_rendered_over_their_own_outputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bgsoft.batch.run._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("bgsoft.batch.run.LOOK_SECONDS", 0.0)
     run = Run(tmp_path, "", workers=1)
     contents = ["half", "the whole of it"]
 

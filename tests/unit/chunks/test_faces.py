@@ -47,6 +47,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_faces_are_those_of_a_whole_render(people: Path, tmp_path: Path) -> None:
     reports = []
     for name, chunks in (("whole", 1), ("parts", 3)):

@@ -86,7 +86,7 @@ class TestParts:
     def test_a_part_without_a_note_is_not_finished(self, config: RenderConfig) -> None:
         task = planned(config).tasks()[0]
         task.run(context())
-        WorkFolder(config.output)._manifest(0).unlink()
+        WorkFolder(config.output).manifest(0).unlink()
         assert is_there(config) == [False, False, False]
 
     def test_the_number_of_parts_stays_where_it_is_left_open(self, config: RenderConfig) -> None:
@@ -131,7 +131,7 @@ class TestParts:
     def test_two_at_once_do_not_disturb_each_other(
         self, config: RenderConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(folders, "_PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr(folders, "PATIENCE_SECONDS", 0.1)
         plan = planned(config)
         with WorkFolder(config.output).used():
             with pytest.raises(OutputError, match="another render is writing"):
@@ -170,7 +170,7 @@ class TestParts:
         plan = planned(config)
         for task in plan.tasks():
             task.run(context())
-        manifest = WorkFolder(config.output)._manifest(1)
+        manifest = WorkFolder(config.output).manifest(1)
         known = json.loads(manifest.read_text())
         del known["lead"][-1]
         manifest.write_text(json.dumps(known))
@@ -219,6 +219,7 @@ def expected(long_clip: Path) -> str:
     return pictures(target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_a_render_that_was_stopped_goes_on(
     number: signal.Signals, code: int, long_clip: Path, expected: str, tmp_path: Path

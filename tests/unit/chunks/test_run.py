@@ -149,7 +149,9 @@ def test_parts_that_were_finished_before_count_as_done_and_not_as_fast() -> None
 def test_a_large_model_leaves_memory_for_fewer_parts(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "_free_bytes", lambda: 6e9)
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9000000 kB\nMemAvailable: 5859375 kB\n")
+    monkeypatch.setattr(plan, "Path", {"/proc/meminfo": meminfo}.__getitem__)
     info = probe(clip)
     own = write_mixed(tmp_path / "own.onnx", 1024)
     small, large = (

@@ -51,12 +51,17 @@ def least_psnr(one: Path, other: Path) -> float:
 @pytest.mark.parametrize(
     "given",
     [
-        {"effect": "blur", "matte": "standard"},
-        {"effect": "bokeh", "matte": "fast", "face": "off", "temporal": 0.8},
         {"background": "#00b140", "matte": "fast", "mask_every": 2},
-        {"effect": "alpha", "matte": "best"},
-        {"background": "waves", "face": "off", "similarity": 38.0},
-        {"preset": "obs"},
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in (
+                {"effect": "blur", "matte": "standard"},
+                {"effect": "bokeh", "matte": "fast", "face": "off", "temporal": 0.8},
+                {"effect": "alpha", "matte": "best"},
+                {"background": "waves", "face": "off", "similarity": 38.0},
+                {"preset": "obs"},
+            )
+        ),
     ],
     ids=str,
 )

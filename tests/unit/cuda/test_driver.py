@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,12 +12,15 @@ from bgsoft.cuda import driver
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.rendering import backends
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
 
 @pytest.fixture(autouse=True)
-def _unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(driver._VISIBLE, "")
-    monkeypatch.delenv(driver._VISIBLE)
-    monkeypatch.setattr(driver, "_only", None)
+def _unchanged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(VISIBLE, "")
+    monkeypatch.delenv(VISIBLE)
+    yield
+    driver.shown_by_parent(None)
 
 
 @pytest.mark.parametrize(
@@ -32,9 +36,9 @@ def test_one_gpu_is_shown(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, gpu: int, shown: str
 ) -> None:
     if visible is not None:
-        monkeypatch.setenv(driver._VISIBLE, visible)
+        monkeypatch.setenv(VISIBLE, visible)
     driver.show_only(gpu)
-    assert os.environ[driver._VISIBLE] == shown
+    assert os.environ[VISIBLE] == shown
     assert driver.cuda_number(gpu) == 0
     assert driver.shown_number(0) == gpu
     monkeypatch.setattr(backends, "driver_problem", {0: None}.__getitem__)
@@ -43,9 +47,9 @@ def test_one_gpu_is_shown(
 
 
 def test_a_gpu_that_is_not_listed_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(driver._VISIBLE, "1")
+    monkeypatch.setenv(VISIBLE, "1")
     driver.show_only(1)
-    assert os.environ[driver._VISIBLE] == "1"
+    assert os.environ[VISIBLE] == "1"
     assert driver.cuda_number(1) == 1
 
 

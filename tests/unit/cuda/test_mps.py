@@ -26,8 +26,8 @@ exec sleep 60
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a program that stands for the service; its files are beside it."""
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
-    monkeypatch.setattr("bgsoft.cuda.mps._DEFAULT_PIPES", tmp_path / "none")
-    monkeypatch.setattr("bgsoft.cuda.mps._ELSEWHERE", ())
+    monkeypatch.setattr("bgsoft.cuda.mps.DEFAULT_PIPES", tmp_path / "none")
+    monkeypatch.setattr("bgsoft.cuda.mps.PROGRAM_FOLDERS", ())
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     _write(tmp_path, 'touch "$CUDA_MPS_PIPE_DIRECTORY/control"')
     return tmp_path

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bgsoft.cli.doctor import _lines
+from bgsoft.cli.doctor import report_lines
 from bgsoft.diagnose import doctor
 from bgsoft.diagnose import machine as described
 from bgsoft.diagnose.checks import Finding
@@ -46,6 +46,12 @@ GPU_STAGES = {
 """As the registry sees a machine whose NVENC has not been tried yet."""
 
 
+def stand_in_parity(monkeypatch: pytest.MonkeyPatch, *found: Parity) -> None:
+    device = SimpleNamespace(CudaDevice=lambda _number: None)
+    monkeypatch.setitem(sys.modules, "bgsoft.cuda.device", device)  # type: ignore[arg-type]
+    monkeypatch.setattr("bgsoft.diagnose.parity.measure_parity", lambda *_: found)
+
+
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
     """A machine with a GPU; the value says what fails in its trials, and why."""
@@ -60,7 +66,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
                 yield stage, replace(one, available=fault is None, reason=fault), found
 
     monkeypatch.setattr(doctor, "probe_all", lambda _gpu: GPU_STAGES)
-    monkeypatch.setattr(doctor, "_parity", lambda _gpu: ([], None))
+    stand_in_parity(monkeypatch)
     monkeypatch.setattr("bgsoft.diagnose.checks.try_candidates", run)
     return faults
 
@@ -75,7 +81,7 @@ def test_a_gpu_without_nvenc(machine: dict[tuple[str, str], str]) -> None:
     nvenc, encoder = report.stages["encode"]
     assert not nvenc.available
     assert encoder.available
-    text = "\n".join(_lines(report))
+    text = "\n".join(report_lines(report))
     assert "no: libnvinfer.so.10 not found (pip install 'bgsoft[tensorrt]')" in text
     assert "ok, 1.25 ms a frame: nvdec ran" in text
     assert "Not every stage is on the GPU" in text
@@ -84,7 +90,7 @@ def test_a_gpu_without_nvenc(machine: dict[tuple[str, str], str]) -> None:
 def test_a_whole_gpu(machine: dict[tuple[str, str], str]) -> None:
     report = examine()
     assert report.gpu_problems == []
-    assert _lines(report)[-1] == "A render works, every stage on the GPU."
+    assert report_lines(report)[-1] == "A render works, every stage on the GPU."
 
 
 def test_a_gpu_makes_up_for_the_cpu(machine: dict[tuple[str, str], str]) -> None:
@@ -95,7 +101,7 @@ def test_a_gpu_makes_up_for_the_cpu(machine: dict[tuple[str, str], str]) -> None
     assert report.problems == [
         "composite cannot run: cpu: cv2.error: no; cuda: CUDARuntimeError: no"
     ]
-    assert _lines(report)[-2:] == ["Problems", f"  {report.problems[0]}"]
+    assert report_lines(report)[-2:] == ["Problems", f"  {report.problems[0]}"]
 
 
 def test_without_a_self_test(machine: dict[tuple[str, str], str]) -> None:
@@ -113,7 +119,7 @@ def test_this_machine_renders() -> None:
         assert set(report.findings[stage]) == {one.name for one in candidates if one.available}
         assert candidates[-1].available
     assert report.to_dict()["never_run"] == report.never_run
-    assert "Never run by bgsoft's makers: inference on TensorRT, encoding on NVENC" in _lines(
+    assert "Never run by bgsoft's makers: inference on TensorRT, encoding on NVENC" in report_lines(
         report
     )
 
@@ -144,7 +150,7 @@ def test_everything_about_a_gpu_is_shown(machine: dict[tuple[str, str], str]) ->
             )
         ],
     )
-    text = "\n".join(_lines(report))
+    text = "\n".join(report_lines(report))
     for words in (
         "NVIDIA T4, 16 GiB, compute capability 7.5",
         "runtime 12.9, driver up to 13.0",
@@ -176,14 +182,13 @@ def stand_in_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bgsoft.cuda.device", device)  # type: ignore[arg-type]
 
 
-def no_tensorrt() -> str:
-    raise OSError("libnvinfer.so.10")
-
-
 def test_a_gpu_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in_cupy(monkeypatch)
-    monkeypatch.setattr(described, "_cudnn_version", lambda: "9.10.2")
-    monkeypatch.setattr(described, "_tensorrt_version", no_tensorrt)
+    cudnn = SimpleNamespace(cudnnGetVersion=lambda: 91002)
+    monkeypatch.setattr(described.ctypes, "CDLL", lambda _name: cudnn)
+    monkeypatch.setattr("bgsoft.infer.providers.preload_libraries", lambda: None)
+    missing = Missing("libnvinfer.so.10 not found", "pip ...")
+    monkeypatch.setattr("bgsoft.infer.providers.missing_provider", lambda _name: missing)
     found = described.gpu_info(1)
     assert (found.name, found.memory_bytes) == ("GPU 1", 80 << 30)
     assert found.compute_capability == "10.3"
@@ -236,22 +241,23 @@ def test_pictures_that_differ_are_a_problem(
         name="matte, 8 bits", max_difference=9, mean_difference=1, tolerance="max 2", ok=False
     )
     near = replace(far, name="reduce, 8 bits", max_difference=0, ok=True)
-    monkeypatch.setattr(doctor, "_parity", lambda _gpu: ([near, far], None))
+    stand_in_parity(monkeypatch, near, far)
     assert examine().gpu_problems == [
         "matte, 8 bits: GPU and CPU differ by up to 9 (allowed: max 2)"
     ]
 
 
-def test_a_comparison_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_that_breaks_is_told(
+    machine: dict[tuple[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(_number: int) -> Any:
         raise OSError("lost")
 
     device: Any = SimpleNamespace(CudaDevice=fail)
     monkeypatch.setitem(sys.modules, "bgsoft.cuda.device", device)
-    found, obstacle = doctor._parity(0)
-    assert found == []
-    assert obstacle == "GPU and CPU cannot be compared: OSError: lost"
-    assert doctor._gpu_problems({}, found, obstacle) == [obstacle]
+    report = examine()
+    assert report.parity == []
+    assert report.gpu_problems == ["GPU and CPU cannot be compared: OSError: lost"]
 
 
 def test_two_onnx_runtimes_are_told_of(

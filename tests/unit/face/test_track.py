@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -403,43 +404,43 @@ def test_a_blur_where_a_face_was_is_none() -> None:
     assert not any(lives[LONGEST_FALSE_LIFE:])
 
 
-def count_looks(finder: FaceFinder, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many squares the landmark model is shown, of each call."""
-    counts: list[int] = []
-    landmarks = finder._networks.landmarks
+class CountingNetworks(CpuFaceNetworks):
+    """Notes how many squares the landmark model is shown, of each call."""
 
-    def count(asked: Sequence[FrameRoi]) -> list[Mesh]:
-        counts.append(len(asked))
-        return landmarks(asked)
+    def __init__(self, format: FrameFormat) -> None:
+        super().__init__(format)
+        self.counts: list[int] = []
 
-    monkeypatch.setattr(finder._networks, "landmarks", count)
-    return counts
+    def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
+        self.counts.append(len(asked))
+        return super().landmarks(asked)
 
 
-def test_a_face_at_rest_is_looked_at_every_second_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_face_at_rest_is_looked_at_every_second_frame() -> None:
     format, luma, chroma = sample_picture()
-    finder = finder_of(format, FinderSettings(rest_every=2))
-    looks = count_looks(finder, monkeypatch)
+    networks = CountingNetworks(format)
+    finder = FaceFinder(format, networks, FinderSettings(rest_every=2))
     faces = [find(finder, make_frame(format, luma, chroma, 33 * pts)) for pts in range(16)]
     assert [len(each) for each in faces] == [1] * 16
     assert {face.id for (face,) in faces} == {0}
-    assert 7 <= sum(looks) <= 10
+    assert 7 <= sum(networks.counts) <= 10
     first, last = faces[4][0], faces[15][0]
     assert np.abs(first.landmarks - last.landmarks).max() < 0.5
 
 
-def test_a_face_that_moves_is_looked_at_in_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_face_that_moves_is_looked_at_in_every_frame() -> None:
     format, luma, chroma = sample_picture()
-    finder = finder_of(format, FinderSettings(rest_every=2))
+    networks = CountingNetworks(format)
+    finder = FaceFinder(format, networks, FinderSettings(rest_every=2))
     (face,) = find(finder, make_frame(format, luma, chroma))
     step = int(0.05 * (face.box_xyxy[2] - face.box_xyxy[0])) // 2 * 2
     finder.reset()
-    looks = count_looks(finder, monkeypatch)
+    networks.counts.clear()
     for pts in range(12):
         moved = np.roll(luma, pts * step, axis=1)
         colour = np.roll(chroma, pts * step // 2, axis=1)
         (face,) = find(finder, make_frame(format, moved, colour, 33 * pts))
-    assert looks == [1] * 12
+    assert networks.counts == [1] * 12
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))
@@ -470,14 +471,13 @@ def test_a_face_across_the_edge() -> None:
         assert bottom > top
 
 
-def test_a_fault_names_the_stage_and_the_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_names_the_stage_and_the_frame() -> None:
+    class Failing(CpuFaceNetworks):
+        def detect(self, *_: Any, **__: Any) -> Any:
+            raise InferenceError("broken", stage="segment")
+
     format, luma, chroma = sample_picture()
-    finder = finder_of(format)
-
-    def fail(*_: object, **__: object) -> None:
-        raise InferenceError("broken", stage="segment")
-
-    monkeypatch.setattr(finder._networks, "detect", fail)
+    finder = FaceFinder(format, Failing(format))
     with pytest.raises(InferenceError) as raised:
         find(finder, make_frame(format, luma, chroma, pts=77))
     assert (raised.value.stage, raised.value.pts) == ("face", 77)

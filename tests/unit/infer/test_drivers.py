@@ -59,7 +59,7 @@ class Bench:
     ) -> None:
         self.events: list[Event] = []
         self.sizes: list[int] = []
-        left = [faults]
+        self.faults_left = left = [faults]
 
         def wired(network: Network) -> Network:
             return LoopingNetwork(network, WIRING) if loops else network
@@ -150,7 +150,7 @@ def test_what_does_not_start_is_made_smaller() -> None:
 def test_states_survive_faults(faults: int) -> None:
     bench = Bench(batch=1, loops=True)
     assert [bench.run([value])[0] for value in (1.0, 2.0)] == [1.0, 3.0]
-    bench.driver.network._network._faults[0] = faults  # type: ignore[attr-defined]
+    bench.faults_left[0] = faults
     assert [bench.run([value])[0] for value in (4.0, 8.0)] == [7.0, 15.0]
     assert bench.sizes == {0: [1], 1: [1], 2: [1, 1], 10**9: [1, 1, -1]}[faults]
     bench.driver.reset()

@@ -35,7 +35,7 @@ SECONDS = 60
 """Far more than anything here takes."""
 
 
-@pytest.fixture(params=["pool", "ray"])
+@pytest.fixture(params=["pool", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.ray])])
 def pool(request: pytest.FixtureRequest) -> Executor:
     """One worker of each kind of executor."""
     return request.getfixturevalue(f"one_worker_{request.param}")  # type: ignore[no-any-return]

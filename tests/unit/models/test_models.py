@@ -112,7 +112,7 @@ def test_every_file_of_a_model_is_checked(
     catalog.check_files(spec)
     copy = tmp_path / "data"
     shutil.copytree(catalog.spec_path(spec).parent, copy)
-    monkeypatch.setattr(catalog, "_EMBEDDED", copy)
+    monkeypatch.setattr(catalog, "EMBEDDED", copy)
     catalog.check_files(spec)
     named = getattr(spec, key)
     file = copy / (named if key == "file" else named.name)

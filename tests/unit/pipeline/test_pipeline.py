@@ -180,7 +180,7 @@ def test_the_first_error_stops_all_threads_and_names_its_stage(where: str, held:
 def test_a_stage_that_never_returns_ends_the_run(
     where: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr(runner, "LEAVE_SECONDS", 0.2)
     back, reached, cancel = threading.Event(), threading.Event(), threading.Event()
 
     def hang(frame: Frame) -> None:

@@ -12,7 +12,7 @@ from bgsoft.errors import OutputError
 from bgsoft.frame import FrameFormat
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.trace import TraceRecorder
-from bgsoft.rendering.build import host_planes
+from bgsoft.rendering.host import host_planes
 from bgsoft.ring import FrameRing
 from bgsoft.startup import Parts, logged, span
 
@@ -107,7 +107,7 @@ def test_device_rows_counters_and_instants() -> None:
 
 
 def test_events_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bgsoft.pipeline.trace._MAX_EVENTS", 2)
+    monkeypatch.setattr("bgsoft.pipeline.trace.MAX_EVENTS", 2)
     recorder = TraceRecorder()
     for value in range(5):
         recorder.counter("decoded", value)

@@ -34,7 +34,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         )
 
     monkeypatch.setattr(backends, "probe", probe)
-    monkeypatch.setattr(backends, "_REGISTRY", dict.fromkeys(backends.STAGES, ("fast", "cpu")))
+    monkeypatch.setattr(backends, "REGISTRY", dict.fromkeys(backends.STAGES, ("fast", "cpu")))
     return state
 
 
