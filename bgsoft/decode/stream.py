@@ -24,7 +24,8 @@ _GAP_SECONDS = 10
 """Time without a picture that is worth reporting: damage, or a clock that jumps forward."""
 _SHORT_SECONDS = 1.0
 _SHORT_SHARE = 0.05
-"""A video that ends earlier than its header says, by both of these, is reported."""
+"""A video that ends earlier than its header says, by both of these, is reported; and so is one of
+which more than half is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +220,14 @@ class StreamDecoder(Closing, Generic[P]):
             return  # nothing to compare with: a restarted clock makes the header's length wrong
         ticks = last.pts + last.picture.duration - (self.info.start_pts or 0)
         seconds = float(ticks * self.info.time_base)
-        missing = self.info.duration_seconds - seconds
-        if missing > max(_SHORT_SECONDS, _SHORT_SHARE * self.info.duration_seconds):
+        declared = self.info.duration_seconds
+        missing = declared - seconds
+        most = last.picture.duration > 0 and missing > declared / 2
+        if most or missing > max(_SHORT_SECONDS, _SHORT_SHARE * declared):
             self._report(
                 "notice",
                 f"the video ends after {seconds:.2f} s, its header says "
-                f"{self.info.duration_seconds:.2f} s; the file may have been cut off",
+                f"{declared:.2f} s; the file may have been cut off",
                 last.pts,
             )
         elif (short := self.info.shortage(self.stats.frames)) is not None and start is None:

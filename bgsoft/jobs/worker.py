@@ -154,9 +154,9 @@ def perform(task_id: int, pickled: bytes, context: TaskContext) -> Finished:
 def _give_back_memory() -> None:
     """Return what a task had to the system.
 
-    Its objects refer to one another, and to the frame buffers: Python would free some of them only
-    many small videos later. What is freed glibc keeps, much of it for threads that have ended: a
-    worker grew by 15 MB with each part of a long video.
+    Its objects refer to one another, and to the frames: Python would free some of them many small
+    videos later (160 of them: 305 MB at most, 467 without this). What is freed glibc keeps, much of
+    it for threads that have ended: a worker grew by 15 MB with each part of a long video.
     """
     gc.collect()
     with suppress(AttributeError):  # another C library

@@ -109,13 +109,18 @@ class VideoInfo:
         """What to report where far fewer frames came out of the whole video than its header says.
 
         A header counts frames, too, that an edit list hides: no more are expected than fill the
-        time that is shown.
+        time that is shown, unless the file has no place for most of those that are counted.
         """
-        declared = self.num_frames_from_header or 0
+        counted = declared = self.num_frames_from_header or 0
         if self.duration_seconds and self.frame_rate:
             declared = min(declared, math.ceil(self.duration_seconds * self.frame_rate))
         if declared - frames <= max(_SHORTAGE_FRAMES, _SHORTAGE * declared):
-            return None
+            from bgsoft.media.source import indexed_frames
+
+            half = counted / 2 - _SHORTAGE_FRAMES
+            if frames > half or indexed_frames(self.path, self.stream_index) > half:
+                return None
+            declared = counted
         return f"the header says {declared} frames, but only {frames} could be decoded"
 
     @property

@@ -144,19 +144,19 @@ def _explain(path: Path, head: bytes, exc: Exception) -> MediaError:
     return OpenError(f"{path} is not a media file, or is damaged", path=path)
 
 
-def _open(path: Path, demuxer: str | None) -> InputContainer:
+def _open(path: Path, demuxer: str | None, options: dict[str, str]) -> InputContainer:
     container: InputContainer = av.open(
         f"file:{path}",
         mode="r",
         format=demuxer,
-        container_options=_OPTIONS,
+        container_options=_OPTIONS | options,
         **TAG_OPTIONS,
     )
     return container
 
 
-def open_input(path: Path) -> InputContainer:
-    """Open a local media file for reading.
+def open_input(path: Path, **options: str) -> InputContainer:
+    """Open a local media file for reading, with further options of its demuxer.
 
     FFmpeg's log stays silent: PyAV drops it unless a caller has asked for it.
 
@@ -171,13 +171,24 @@ def open_input(path: Path) -> InputContainer:
         raise UnsupportedFormatError(f"{path} is an image ({image}), not a video", path=path)
     with translated(*PYAV_ERRORS, to=lambda exc: _explain(path, head, exc)):
         try:
-            return _open(path, None)
+            return _open(path, None, options)
         except av.error.ArgumentError:
             # The answer of the format whitelist.
             demuxer = _match(head, _DEMUXERS)
             if demuxer is None:
                 raise
-            return _open(path, demuxer)
+            return _open(path, demuxer, options)
+
+
+def indexed_frames(path: Path, index: int) -> int:
+    """Frames of a stream that a file's index holds, those too that an edit list leaves out.
+
+    Raises:
+        MediaError: As :func:`open_input`.
+    """
+    with open_input(path, advanced_editlist="0") as source:
+        stream = source.streams[index]
+        return len(stream.index_entries) if isinstance(stream, VideoStream) else 0
 
 
 def read_packets(path: Path, *indices: int) -> Iterator[Packet[Any]]:

@@ -313,6 +313,32 @@ def test_a_header_that_counts_far_more_frames_is_told_of(tmp_path: Path) -> None
     assert told in [event.message for event in decoder.events]
 
 
+def test_a_count_that_nothing_in_the_file_supports_is_told_of(tmp_path: Path) -> None:
+    """The time is right, so neither it nor the packets tell; an edit list would be no fault."""
+    spec = VideoSpec(times=regular_times(100), options=X264 | {"bf": "0"})
+    path = write_video(tmp_path / "count.mp4", spec)
+    data = bytearray(path.read_bytes())
+    at = data.index(b"stts") + 12  # of its only entry: frames, ticks each
+    assert int.from_bytes(data[at : at + 4], "big") == 100
+    data[at : at + 4] = (4000).to_bytes(4, "big")
+    path.write_bytes(data)
+    with CpuDecoder(path) as decoder:
+        assert len(decode_all(decoder)) == 100
+    assert [event.message for event in decoder.events] == [
+        "the header says 4000 frames, but only 100 could be decoded"
+    ]
+
+
+def test_most_of_a_very_short_video_missing_is_told_of(tmp_path: Path) -> None:
+    spec = VideoSpec(times=regular_times(20), options=X264 | {"bf": "0", "g": "1"})
+    path = write_video(tmp_path / "short.mkv", spec)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 3])
+    with CpuDecoder(path) as decoder:
+        assert len(decode_all(decoder)) < 10
+    assert "may have been cut off" in decoder.events[-1].message
+
+
 def test_a_long_gap_is_told_of(tmp_path: Path) -> None:
     times = [*regular_times(3), *regular_times(3, start=30)]
     path = write_video(tmp_path / "gap.mkv", VideoSpec(times=times, options=X264 | {"bf": "0"}))

@@ -24,6 +24,7 @@ from tests.unit.jobs.tasks import (
     Exit,
     Fail,
     Here,
+    LeaveBehind,
     Say,
     Stick,
     Wait,
@@ -111,6 +112,11 @@ def test_one_process_runs_task_after_task_and_results_come_whole(pool: Executor)
     assert len({result["pid"] for result in results}) == 1  # type: ignore[index]
     assert results[0]["pid"] != os.getpid()  # type: ignore[index]
     assert [u.task_id for u in updates if isinstance(u, Started)] == list(found)
+
+
+def test_nothing_of_a_task_stays(one_worker_pool: Pool) -> None:
+    updates = collect(one_worker_pool, LeaveBehind(), LeaveBehind(), LeaveBehind())
+    assert [end.result for end in ends(updates).values()] == [0, 0, 0]
 
 
 def test_idle_counts_what_would_start_at_once() -> None:
