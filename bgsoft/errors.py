@@ -22,13 +22,18 @@ Tree::
     ├── WorkerDiedError                a process that worked on a task ended without an answer
     └── RenderCancelledError           the caller asked the render to stop
 
-Vendor exceptions (PyAV, ONNX Runtime, CUDA) are translated where they are caught, with
-``raise … from exc``. Every error may carry where it happened: ``stage``, ``path``, ``pts``.
+The errors of vendors (PyAV, ONNX Runtime, CuPy, PyNvVideoCodec) and of the system are translated by
+:func:`translated`, through one function each. Every error may carry where it happened: ``stage``,
+``path``, ``pts``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from os import PathLike
+from typing import Any
 
 __all__ = [
     "BackendUnavailableError",
@@ -155,3 +160,36 @@ class WorkerDiedError(BgsoftError):
 
 class RenderCancelledError(BgsoftError):
     """The render was stopped by its caller; nothing was written."""
+
+
+@contextmanager
+def translated(*theirs: type[Exception], to: Callable[[Any], Exception]) -> Iterator[None]:
+    """Turn others' exceptions into ours, with theirs as the cause.
+
+    Args:
+        theirs: What is caught.
+        to: Makes the error to raise, from what was caught.
+    """
+    try:
+        yield
+    except theirs as exc:
+        raise to(exc) from exc
+
+
+def errors_as(
+    theirs: tuple[type[Exception], ...],
+    error: Callable[..., BgsoftError],
+    text: str,
+    *,
+    reason: Callable[[Any], object] = lambda exc: getattr(exc, "strerror", None) or exc,
+    **where: Any,
+) -> AbstractContextManager[None]:
+    """Turn others' exceptions into ``error``: ``text``, a colon, and their ``reason``.
+
+    ``where`` is what :class:`BgsoftError` takes beside its message.
+    """
+    return translated(*theirs, to=lambda exc: error(f"{text}: {reason(exc)}", **where))
+
+
+os_errors_as = partial(errors_as, (OSError,))
+"""The system's, of files and folders."""

@@ -13,12 +13,13 @@ import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from bgsoft.closing import Closing
-from bgsoft.errors import DiskFullError, OutputError
+from bgsoft.errors import DiskFullError, OutputError, errors_as, os_errors_as, translated
 from bgsoft.suggestions import network_address
 
 _MAX_NAME_BYTES = 255
@@ -56,6 +57,17 @@ def write_error(exc: BaseException, path: Path, what: str | None = None) -> Outp
     return kind(f"cannot write the {what} {path.name}: {reason}", path=path)
 
 
+STDOUT = Path("-")
+"""Stands for standard output, where a report or a result may go."""
+
+
+def writing(
+    path: Path, what: str | None = None, *vendor_errors: type[Exception]
+) -> AbstractContextManager[None]:
+    """Turn the system's errors, and a vendor's, into :func:`write_error`."""
+    return translated(OSError, *vendor_errors, to=lambda exc: write_error(exc, path, what))
+
+
 def check_target(
     path: Path, what: str, *, overwrite: bool = True, others: Iterable[Path] = ()
 ) -> None:
@@ -64,7 +76,7 @@ def check_target(
     Missing folders are no obstacle: :func:`made_folders` makes them.
 
     Args:
-        path: The file. A device or a pipe will do.
+        path: The file. A device, a pipe or :data:`STDOUT` will do.
         what: What to call it.
         overwrite: It may exist.
         others: Files that it must not be.
@@ -72,17 +84,15 @@ def check_target(
     Raises:
         OutputError: It cannot be written, exists, or is one of the others.
     """
-    _check(path, f"the {what}", overwrite, others, folder=f"the {what}'s folder")
+    if path != STDOUT:
+        _check(path, f"the {what}", overwrite, others, folder=f"the {what}'s folder")
 
 
 def _check(path: Path, what: str, overwrite: bool, others: Iterable[Path], *, folder: str) -> Path:
     """The file that would be written, with symbolic links followed."""
     _refuse_address(path)
     title = f"{what} {path}"
-    try:
-        target = path.resolve()
-    except (OSError, RuntimeError) as exc:  # RuntimeError: a loop of links, before Python 3.13
-        raise OutputError(f"{title}: {exc}", path=path) from exc
+    target = resolved(path, what)
     for other in others:
         if target == other.resolve() or (target.exists() and _is_same(target, other)):
             raise OutputError(f"{title} is the same file as {other}", path=path)
@@ -99,6 +109,14 @@ def _check(path: Path, what: str, overwrite: bool, others: Iterable[Path], *, fo
     elif not os.access(existing, os.W_OK | os.X_OK):
         raise OutputError(f"{folder} {existing} is not writable", path=path)
     return target
+
+
+def resolved(path: Path, what: str = "output") -> Path:
+    """The path with symbolic links followed; OutputError where they lead nowhere."""
+    # RuntimeError: a loop of links, before Python 3.13
+    theirs = (OSError, RuntimeError)
+    with errors_as(theirs, OutputError, f"{what} {path}", path=path, reason=str):
+        return path.resolve()
 
 
 def _is_same(target: Path, other: Path) -> bool:
@@ -136,11 +154,8 @@ def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Ite
             missing = [each for each in (folder, *folder.parents) if not each.is_dir()]
             if not missing:
                 continue
-            try:
+            with os_errors_as(OutputError, f"cannot make the folder {path.parent}", path=path):
                 folder.mkdir(parents=True, exist_ok=True)
-            except OSError as exc:
-                text = f"cannot make the folder {path.parent}: {exc.strerror}"
-                raise OutputError(text, path=path) from exc
             made = missing + made
             on_notice(f"made the folder {path.parent}")
         yield
@@ -256,18 +271,20 @@ def write_whole(path: Path, what: str, data: str | bytes) -> None:
     """Write a file at once.
 
     Args:
-        path: Replaced where it exists.
+        path: Replaced where it exists. :data:`STDOUT` takes text.
         what: What to call it in an error.
         data: Bytes, or text for UTF-8.
 
     Raises:
         OutputError: It cannot be written; what was there before stays.
     """
-    try:
+    with writing(path, what):
+        if path == STDOUT and isinstance(data, str):
+            sys.stdout.write(data)
+            sys.stdout.flush()
+            return
         with replacing(path) as part:
             part.write_bytes(data.encode() if isinstance(data, str) else data)
-    except OSError as exc:
-        raise write_error(exc, path, what) from exc
 
 
 def remove_leftovers(path: Path) -> None:
@@ -328,7 +345,8 @@ class AtomicOutput(Closing):
             raise OutputError(f"output {path} is not a regular file", path=path)
         self._found = stamp(self._target)
         remove_leftovers(path)
-        self._lock_fd, self.temporary = self._create()
+        with writing(path):
+            self._lock_fd, self.temporary = self._create()
         self._open = True
 
     def _create(self) -> tuple[int, Path]:
@@ -341,10 +359,8 @@ class AtomicOutput(Closing):
                 continue
             except FileNotFoundError:
                 # A run beside this one had made the folder, failed, and removed it again.
-                self._make_folder()
+                self._target.parent.mkdir(parents=True, exist_ok=True)
                 continue
-            except OSError as exc:
-                raise write_error(exc, self._path) from exc
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -358,12 +374,6 @@ class AtomicOutput(Closing):
                 return fd, temporary
             os.close(fd)
 
-    def _make_folder(self) -> None:
-        try:
-            self._target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as exc:
-            raise write_error(exc, self._path) from exc
-
     def commit(self) -> None:
         """Write everything to the disk and give the file its name.
 
@@ -373,7 +383,10 @@ class AtomicOutput(Closing):
         """
         if not self._open:
             raise ValueError("the output is closed already")
-        try:
+        what = "been changed" if self._found else "appeared"
+        taken = f"output {self._path} has {what} meanwhile and is not overwritten"
+        error = OutputError(taken, path=self._path)
+        with self, writing(self._path), translated(FileExistsError, to=lambda _: error):
             os.fsync(self._lock_fd)
             if self._receipt is not None:
                 note_receipt(self._receipt, self._path, self.temporary)
@@ -385,16 +398,6 @@ class AtomicOutput(Closing):
                 self._publish_new()
             _sync_folder(self._target.parent)
             self._release()
-        except FileExistsError as exc:
-            self.close()
-            what = "been changed" if self._found else "appeared"
-            raise OutputError(
-                f"output {self._path} has {what} meanwhile and is not overwritten",
-                path=self._path,
-            ) from exc
-        except OSError as exc:
-            self.close()
-            raise write_error(exc, self._path) from exc
 
     def _publish_new(self) -> None:
         """Name the file without replacing any; FileExistsError where one exists."""

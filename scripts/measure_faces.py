@@ -55,7 +55,7 @@ from bgsoft.face.detect import Detections
 from bgsoft.face.finder import FaceFinder, FinderSettings, _Looks
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.frame import Frame, FrameFormat
-from bgsoft.rendering.build import host_planes
+from bgsoft.rendering.host import host_planes
 from bgsoft.rendering.preview import frame_to_bgr
 from bgsoft.ring import FrameRing
 

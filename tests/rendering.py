@@ -71,6 +71,7 @@ def encode_frames(
     choice: EncoderChoice | None = None,
     draw_frame: Callable[[Planes, FrameFormat, int], None] = draw,
     last_duration: int = 0,
+    threads: int = 2,
     **mux_options: Any,
 ) -> Muxer:
     """Encode one drawn frame for each timestamp, all through a single ring slot.
@@ -85,7 +86,7 @@ def encode_frames(
     if choice is None:
         choice = choose_encoder(settings or EncodeConfig(), container, info, kind)
     with Muxer(path, container, info, **({"copy_tracks": False} | mux_options)) as muxer:
-        encoder = CpuEncoder(muxer, choice, threads=2)
+        encoder = CpuEncoder(muxer, choice, threads=threads)
         planes = host_planes(format)
         for index, value in enumerate(pts):
             draw_frame(planes, format, index)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bgsoft.errors import ConfigError, OpenError
+from bgsoft.errors import ConfigError, OpenError, os_errors_as, translated
+from bgsoft.outputs import resolved
 
 VIDEO_SUFFIXES = frozenset(
     {
@@ -47,9 +48,10 @@ def find(
 
     Raises:
         OpenError: A source is not there.
+        OutputError: Links lead the folder of the outputs nowhere.
     """
     seen: set[Path] = set()
-    hidden = leave_out.resolve()
+    hidden = resolved(leave_out, "output folder")
     for source in sources:
         for path in _matches(source):
             for found in _in_folder(path, hidden) if path.is_dir() else [Found(path, Path())]:
@@ -110,14 +112,13 @@ def read_list(name: str) -> list[str]:
     Raises:
         ConfigError: It cannot be read.
     """
-    try:
+    problem = f"cannot read the list {name}"
+    with os_errors_as(ConfigError, problem, path=name):
         data = sys.stdin.buffer.read() if name == _STANDARD_INPUT else Path(name).read_bytes()
-        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        no_text = ConfigError(f"{problem}: it is no UTF-16", path=name)
+        with translated(UnicodeError, to=lambda _: no_text):
             data = data.decode("utf-16").encode()
-    except OSError as exc:
-        raise ConfigError(f"cannot read the list {name}: {exc.strerror}", path=name) from exc
-    except UnicodeError as exc:
-        raise ConfigError(f"cannot read the list {name}: it is no UTF-16", path=name) from exc
     data = data.removeprefix(codecs.BOM_UTF8)
     if b"\0" in data:
         lines = data.split(b"\0")

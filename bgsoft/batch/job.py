@@ -124,6 +124,10 @@ class Planner:
         self._preset = preset
         top = dict(flags.get(TOP, {}))
         self._beside = {key: str(top.pop(key)) for key in _BESIDE if key in top}
+        for key, template in self._beside.items():
+            if template == "-":
+                flag = key.replace("_", "-")
+                raise ConfigError(f"--{flag} cannot be written to stdout: name a file")
         self._flags = {**flags, TOP: top}
         self.numbers: dict[Path, int] = {}
         """Of inputs that have one already."""

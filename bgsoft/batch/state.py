@@ -18,7 +18,7 @@ from typing import Any
 
 from bgsoft.batch.made import Made, describe
 from bgsoft.closing import Closing
-from bgsoft.errors import ConfigError, DiskFullError, OutputError
+from bgsoft.errors import ConfigError, DiskFullError, OutputError, os_errors_as, translated
 from bgsoft.jobs.worker import LEAVE_SECONDS
 from bgsoft.outputs import read_receipt, remove_leftovers
 
@@ -108,10 +108,8 @@ class State(Closing):
             stack.pop_all()
 
     def _locked(self, folder: Path) -> int:
-        try:
+        with os_errors_as(OutputError, f"cannot open the folder {folder}"):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as exc:
-            raise OutputError(f"cannot open the folder {folder}: {exc.strerror}") from exc
         # The workers of a batch that was killed hold it for a moment longer.
         until = time.monotonic() + LEAVE_SECONDS + 1
         while True:
@@ -216,7 +214,7 @@ class State(Closing):
         Raises:
             OutputError: They cannot be written.
         """
-        try:
+        with translated(sqlite3.Error, to=self._error):
             if self._database is None:
                 self._create()
             database = self._open
@@ -227,8 +225,6 @@ class State(Closing):
             for entry in entries:
                 self._put(entry)
             database.execute("COMMIT")
-        except sqlite3.Error as exc:
-            raise self._error(exc) from exc
 
     def put(self, entry: Entry) -> None:
         """Write an entry; it is on the disk when this returns.
@@ -236,10 +232,8 @@ class State(Closing):
         Raises:
             OutputError: It cannot be written.
         """
-        try:
+        with translated(sqlite3.Error, to=self._error):
             self._put(entry)
-        except sqlite3.Error as exc:
-            raise self._error(exc) from exc
 
     @property
     def _open(self) -> sqlite3.Connection:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import ConfigError
+from bgsoft.errors import ConfigError, errors_as, os_errors_as
 
 SCHEMA = "bgsoft-bench/1"
 _MIN_NOISE = 0.03
@@ -21,12 +21,11 @@ def load(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: The file is missing or holds something else.
     """
-    try:
+    with (
+        os_errors_as(ConfigError, f"--baseline: cannot read {path}", path=path),
+        errors_as((ValueError,), ConfigError, f"--baseline: {path} is no JSON", path=path),
+    ):
         results = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise ConfigError(f"--baseline: cannot read {path}: {exc.strerror}", path=path) from exc
-    except ValueError as exc:
-        raise ConfigError(f"--baseline: {path} is no JSON: {exc}", path=path) from exc
     if not isinstance(results, dict) or results.get("schema") != SCHEMA:
         raise ConfigError(f"--baseline: {path} was not written by bgsoft bench --json", path=path)
     return results

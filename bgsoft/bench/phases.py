@@ -290,8 +290,6 @@ def _ffmpeg_transcode(
     choice = choose_encoder(config.encode, container, info, PictureKind.COLOR)
     limit = [] if config.duration_seconds is None else ["-t", repr(config.duration_seconds)]
     options = choice.with_threads(config.backends.threads)
-    if config.backends.threads and choice.thread_parameter is None:
-        options["threads"] = str(config.backends.threads)
     coded = [part for key, value in options.items() for part in (f"-{key}", value)]
     # ffmpeg copies frames through as they are; PyAV's NV12 is its own yuv420p in another layout.
     pixel_format = "yuv420p" if choice.pixel_format == "nv12" else choice.pixel_format

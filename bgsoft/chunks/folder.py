@@ -12,19 +12,20 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from bgsoft import __version__
 from bgsoft.decode.base import PtsRange
-from bgsoft.errors import OutputError
+from bgsoft.errors import OutputError, translated
 from bgsoft.models.catalog import resolve
-from bgsoft.outputs import write_error, write_whole
+from bgsoft.outputs import resolved, write_whole, writing
 from bgsoft.rendering.part import Part, PartResult
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
@@ -46,7 +47,7 @@ class WorkFolder:
     """Where the parts of one output are kept."""
 
     def __init__(self, output: Path) -> None:
-        target = output.resolve()
+        target = resolved(output)
         room = _MAX_NAME_BYTES - len(_ENDING) - 1
         name = os.fsdecode(os.fsencode(target.name)[:room])
         self.path = target.with_name(f".{name}{_ENDING}")
@@ -62,12 +63,10 @@ class WorkFolder:
         Raises:
             OutputError: It cannot be written, or another render uses it.
         """
-        try:
+        with writing(self.path, _WHAT):
             self.path.mkdir(exist_ok=True)
             with self._lock(fcntl.LOCK_EX):
                 return self._prepare(config, parts)
-        except OSError as exc:
-            raise write_error(exc, self.path, _WHAT) from exc
 
     def _prepare(self, config: RenderConfig, parts: list[Part]) -> list[Part]:
         plan = self.path / "plan.json"
@@ -91,11 +90,9 @@ class WorkFolder:
         Raises:
             OutputError: One is doing that now, or it is gone.
         """
-        try:
-            with self._lock(fcntl.LOCK_SH):
-                yield
-        except FileNotFoundError as exc:
-            raise OutputError(f"the {_WHAT} {self.path} is gone", path=self._output) from exc
+        gone = OutputError(f"the {_WHAT} {self.path} is gone", path=self._output)
+        with translated(FileNotFoundError, to=lambda _: gone), self._lock(fcntl.LOCK_SH):
+            yield
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
@@ -172,6 +169,39 @@ class WorkFolder:
     def remove(self) -> None:
         """Remove it with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def leftovers(outputs: Iterable[Path]) -> list[str]:
+    """What to say of parts that stopped renders left in the folders of some outputs.
+
+    Not of those of the outputs themselves, which are gone on with, nor of renders that still run.
+
+    Args:
+        outputs: Videos that are about to be rendered.
+    """
+    own = {WorkFolder(output).path for output in outputs}
+    found = (
+        path for folder in {path.parent for path in own} for path in folder.glob(f".*{_ENDING}")
+    )
+    return [
+        f"parts of a render that was stopped lie in {path}: the same command goes on from there;"
+        f" rm -r {shlex.quote(str(path))} removes them"
+        for path in sorted(set(found) - own)
+        if _is_abandoned(path)
+    ]
+
+
+def _is_abandoned(path: Path) -> bool:
+    try:
+        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # somebody else's, or not a working folder
+        return False
+    try:
+        return (path / "plan.json").is_file() and _locked(descriptor, fcntl.LOCK_EX)
+    except OSError:  # a file system without locks: nobody knows
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def _locked(descriptor: int, kind: int) -> bool:

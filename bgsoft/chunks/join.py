@@ -22,7 +22,6 @@ from bgsoft.chunks.faces import joined_faces
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.report import joined_report
 from bgsoft.errors import RenderCancelledError, VerificationError
-from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
@@ -30,7 +29,7 @@ from bgsoft.media.source import open_input, read_packets
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.runner import check_pts
 from bgsoft.rendering.part import PartResult, UnfitError
-from bgsoft.rendering.session import open_target
+from bgsoft.rendering.target import open_faces, open_target
 from bgsoft.report import AudioReport, Event, RenderReport
 from bgsoft.settings.config import RenderConfig
 
@@ -92,34 +91,27 @@ def join(
             audio += muxer.audio
         if config.face_data is not None:
             stack.enter_context(made_folders([config.face_data], lambda _text: None))
-            data = stack.enter_context(open_joined_data(config))
+        data = open_faces(config)
+        if data is not None:
+            stack.enter_context(data)
             files = [folder.faces(number) for number in range(len(parts))]
             for frame in joined_faces(parts, files):
                 data.write(frame, frame.faces)
             data.finish()
         for file, _ in targets:
             file.commit()
-        if config.face_data is not None:
+        if data is not None:
             data.publish()
+    if config.start_seconds == 0 and config.duration_seconds is None:
+        short = info.shortage(len(pts))
+        if short is not None:
+            note(Event(kind="notice", message=short, stage="decode"))
     length = (min(parts[-1].packets[0][0]) - pts[0]) * info.time_base
     report = joined_report(config, parts, reused, events, length, elapsed())
     report = replace(report, audio=audio)
     if config.report is not None:
         report.write_json(config.report)
     return report
-
-
-def open_joined_data(config: RenderConfig) -> FaceDataWriter:
-    """Begin the file of faces that a render's settings ask for.
-
-    Raises:
-        ConfigError, OutputError: It cannot be written.
-    """
-    assert config.face_data is not None
-    others = [config.input, *config.videos]
-    return open_face_data(
-        config.face_data, overwrite=config.overwrite, others=others, receipt=config.receipt
-    )
 
 
 def check_parts(parts: Sequence[PartResult]) -> array[int]:

@@ -79,11 +79,10 @@ def plan_render(
     if count is None and not begun and (workers == 1 or cores < _LEAST_CORES):
         return Whole()
     from bgsoft.chunks import plan
-    from bgsoft.media.containers import container_for
     from bgsoft.media.probe import probe
+    from bgsoft.rendering.target import check_outputs, open_faces
 
-    for path in config.videos:
-        container_for(path)
+    check_outputs(config)
     info = probe(config.input)
     if workers is None:
         workers = plan.workers_for(config, info)
@@ -105,17 +104,15 @@ def plan_render(
         text = f"rendered whole, not in {count} parts: {against}"
         return Whole((Event(kind="notice", message=text),))
     assert not isinstance(parts, str)
-    from bgsoft.chunks.join import open_joined_data
     from bgsoft.outputs import AtomicOutput, made_folders
-    from bgsoft.rendering.session import check_beside
 
-    check_beside(config)
     folder = WorkFolder(config.output)
     with made_folders(config.videos, lambda _text: None):
         for path in config.videos:
             AtomicOutput(path, overwrite=config.overwrite, inputs=config.inputs).close()
-        if config.face_data is not None:
-            open_joined_data(config).close()
+        faces = open_faces(config)
+        if faces is not None:
+            faces.close()
         parts = folder.prepare(config, parts)
     workers = min(workers, len(parts))
     threads = plan.threads_for(config, workers)

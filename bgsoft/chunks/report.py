@@ -10,7 +10,7 @@ from typing import Any
 from bgsoft.chunks.faces import joined_ids
 from bgsoft.face.step import MAX_LISTED
 from bgsoft.rendering.part import PartResult
-from bgsoft.rendering.session import damage_text, plain_settings
+from bgsoft.rendering.report import damage_text, plain_settings
 from bgsoft.report import Event, PartReport, RenderReport
 from bgsoft.settings.config import RenderConfig
 

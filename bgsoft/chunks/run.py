@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.folder import WorkFolder, leftovers
 from bgsoft.chunks.prepare import Plan, Whole, after_failure, plan_render
 from bgsoft.chunks.renders import Renders
 from bgsoft.errors import BgsoftError, RenderCancelledError
@@ -55,13 +55,18 @@ def render_config(
         if config.chunks is not None:
             raise
         plan = Whole()  # which fails in the same way, in its own order
+    left = tuple(Event(kind="notice", message=text) for text in leftovers([config.output]))
     if isinstance(plan, Whole):
-        more = {"events": plan.notices} if plan.notices else {}
+        notices = (*plan.notices, *left)
+        more = {"events": notices} if notices else {}
         report = render_whole(
             config, on_progress=on_progress, on_event=on_event, cancel=cancel, **more
         )
         WorkFolder(config.output).remove_unused()
         return report
+    if on_event is not None:
+        for event in left:
+            on_event(event)
     folder = WorkFolder(config.output)
     with folder.used():
         try:

@@ -177,10 +177,11 @@ def batch(
     from bgsoft.batch.state import STATE_NAME, State
     from bgsoft.batch.watch import FolderWatch
     from bgsoft.batch.workers import read_gpus
+    from bgsoft.chunks.folder import leftovers
     from bgsoft.chunks.renders import Renders
     from bgsoft.cli.batch_view import make_batch_view, show_plan
     from bgsoft.cli.console import Console, traceback_on_error
-    from bgsoft.cli.progress import read_progress
+    from bgsoft.cli.progress import check_report, read_progress
     from bgsoft.cli.signals import StopSignals
     from bgsoft.errors import ConfigError, OpenError
     from bgsoft.exitcodes import one_line
@@ -208,6 +209,7 @@ def batch(
                 "--name is empty": not name,
             }
         )
+        check_report(report, kind)
         given = settings_from_options(settings, from_text=True)
         gpus = read_gpus(gpu)
         if gpus:
@@ -258,6 +260,9 @@ def batch(
             more = partial(planner.plan_each, stack.enter_context(watched).whole, console.err)
         state.begin(decision.entry for decision in decisions)
         left = [decision.job for decision in decisions if decision.act is Act.RENDER]
+        outputs = [decision.job.config.output for decision in decisions]
+        for text in leftovers([folder / STATE_NAME, *outputs]):
+            view.notice(text)
         executor = _executor(
             stack,
             common,

@@ -102,7 +102,7 @@ def bench(
     from bgsoft.errors import ConfigError
     from bgsoft.exitcodes import ExitCode
     from bgsoft.infer.providers import require_runtime
-    from bgsoft.outputs import check_target, made_folders, write_whole
+    from bgsoft.outputs import STDOUT, check_target, made_folders, write_whole
     from bgsoft.settings.options import settings_from_options
 
     console = Console()
@@ -139,7 +139,7 @@ def bench(
                 from bgsoft.cli.bench_plot import write_bench_plot
 
                 write_bench_plot(results, plot)
-        if not quiet:
+        if not quiet and json_file != STDOUT:
             for table in tables(results):
                 console.out(terminal_text(table) + "\n")
         if fail_slower is not None:

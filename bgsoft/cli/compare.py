@@ -70,7 +70,7 @@ def compare(
     """
     from bgsoft.cli.console import Console, traceback_on_error
     from bgsoft.exitcodes import ExitCode
-    from bgsoft.outputs import check_target, made_folders
+    from bgsoft.outputs import STDOUT, check_target, made_folders
     from bgsoft.settings.options import parse_choice
 
     console = Console()
@@ -100,10 +100,11 @@ def compare(
                 result.write_json(json_file)
             if plot is not None and result.pictures is not None:
                 write_comparison_plot(result, result.pictures, plot)
-    console.out(f"A  {result.a}\nB  {result.b}\n")
-    console.out(terminal_text(pictures_table(result)))
-    console.out()
-    console.out(terminal_text(checks_table(result)))
+    if json_file != STDOUT:
+        console.out(f"A  {result.a}\nB  {result.b}\n")
+        console.out(terminal_text(pictures_table(result)))
+        console.out()
+        console.out(terminal_text(checks_table(result)))
     for notice in result.notices:
         console.err(f"notice: {notice}")
     if result.failures:

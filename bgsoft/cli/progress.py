@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.cli.console import Console, rich_console
 from bgsoft.errors import ConfigError
 from bgsoft.exitcodes import ExitCode, one_line
+from bgsoft.outputs import STDOUT
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import DEFAULT_STRENGTH_PCT, LENGTH_EFFECTS, EffectKind, RenderConfig
 from bgsoft.settings.options import parse_choice
@@ -55,6 +57,12 @@ def read_progress(text: str, quiet: bool) -> ProgressKind:
         return kind
     live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     return ProgressKind.RICH if live else ProgressKind.PLAIN
+
+
+def check_report(report: Path | None, kind: ProgressKind) -> None:
+    """Raise ConfigError where the report and the progress would be mixed on stdout."""
+    if report == STDOUT and kind is ProgressKind.JSON:
+        raise ConfigError("--report - and --progress json exclude each other: both write to stdout")
 
 
 def make_view(

@@ -51,7 +51,7 @@ def render(
     Frames, timestamps, sound, subtitles and colours stay as they are.
     """
     from bgsoft.cli.console import Console, traceback_on_error
-    from bgsoft.cli.progress import make_view, read_progress
+    from bgsoft.cli.progress import check_report, make_view, read_progress
     from bgsoft.cli.signals import StopSignals
     from bgsoft.cuda.driver import cuda_number, open_context, show_only
     from bgsoft.errors import RenderCancelledError
@@ -66,6 +66,7 @@ def render(
         kind = read_progress(progress, quiet)
         given = settings_from_options(settings, from_text=True)
         config = build_config(input, output, preset=preset, flags=given)
+        check_report(config.report, kind)
         if config.backends.gpu is not None:
             show_only(config.backends.gpu)
         view = make_view(kind, console, quiet=quiet, verbose=verbose)

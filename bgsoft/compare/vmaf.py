@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
-from bgsoft.errors import BackendUnavailableError
+from bgsoft.errors import BackendUnavailableError, translated
 
 VMAF_MODEL = "vmaf_v0.6.1"
 """Netflix's model for a 1080p television at three picture heights; libvmaf's own default."""
@@ -171,14 +171,12 @@ class VmafScorer(Closing):
         pipe = self._process.stdin
         assert pipe is not None
         if self._broken:
-            raise BackendUnavailableError(self._failure())
-        try:
+            raise self._failure()
+        with translated(OSError, subprocess.TimeoutExpired, to=lambda _: self._failure()):
             pipe.close()
             self._process.wait(_FINISH_SECONDS)
-        except (OSError, subprocess.TimeoutExpired) as exc:
-            raise BackendUnavailableError(self._failure()) from exc
         if self._process.returncode != 0 or not self._log.exists():
-            raise BackendUnavailableError(self._failure())
+            raise self._failure()
         frames = json.loads(self._log.read_text(encoding="utf-8"))["frames"]
         frames.sort(key=lambda frame: frame["frameNum"])
         scores = [float(frame["metrics"]["vmaf"]) for frame in frames]
@@ -198,7 +196,7 @@ class VmafScorer(Closing):
         self._messages.close()
         self._folder.cleanup()
 
-    def _failure(self) -> str:
+    def _failure(self) -> BackendUnavailableError:
         """ffmpeg's own words, on one line. libvmaf crashes on pictures of a few pixels."""
         if self._process.poll() is None:
             self._process.kill()
@@ -208,7 +206,8 @@ class VmafScorer(Closing):
         said = " | ".join(line.strip() for line in lines if line.strip())
         code = self._process.returncode
         end = f"signal {-code}" if code < 0 else f"exit {code}"
-        return f"ffmpeg could not score: {said[:400] or f'it ended with {end}'}"
+        reason = said[:400] or f"it ended with {end}"
+        return BackendUnavailableError(f"ffmpeg could not score: {reason}")
 
 
 def _command(executable: str, width: int, height: int, bit_depth: int, threads: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import Samples
 from bgsoft.composite.blend import Background
-from bgsoft.errors import ConfigError, DecodeError, MediaError
+from bgsoft.errors import ConfigError, DecodeError, MediaError, errors_as, translated
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import is_rgb, probe
+from bgsoft.media.pyav import PYAV_ERRORS
 from bgsoft.media.source import open_input, select_video_stream
 
 # swscale's names of the H.273 matrices that ColorInfo knows.
@@ -170,11 +172,9 @@ class ClipPlayer:
     """
 
     def __init__(self, path: Path, format: FrameFormat, began: Fraction | None = None) -> None:
-        try:
+        with errors_as((MediaError,), ConfigError, "--background", path=path):
             info = probe(path)
             self._clip = LoopedClip(info)
-        except MediaError as exc:
-            raise ConfigError(f"--background: {exc}", path=path) from exc
         self.format, self._source, self._orientation = format, info.format, info.orientation
         target = (format.width, format.height)
         aspect = info.sample_aspect_ratio
@@ -195,14 +195,12 @@ class ClipPlayer:
         first = self._clip.at(Fraction(0))
         if first is None:
             raise ConfigError(f"--background {path} holds no frame", path=path)
-        try:
+        problem = (
+            f"--background {path}: {first.format.name} {first.width}x{first.height} "
+            f"cannot be converted to {format.width}x{format.height}"
+        )
+        with translated(*PYAV_ERRORS, to=lambda _: ConfigError(problem, path=path)):
             self._write(first)
-        except (OSError, ValueError, av.FFmpegError) as exc:
-            raise ConfigError(
-                f"--background {path}: {first.format.name} {first.width}x{first.height} "
-                f"cannot be converted to {format.width}x{format.height}",
-                path=path,
-            ) from exc
 
     def show(self, frame: Frame) -> None:
         """Go on to the clip's frame for the time of ``frame``.
@@ -213,12 +211,11 @@ class ClipPlayer:
         time = frame.pts * frame.time_base
         if self._first_time is None:
             self._first_time = time
-        try:
+        error = partial(DecodeError, stage="composite", pts=frame.pts)
+        with errors_as((MediaError, *PYAV_ERRORS), error, "background", reason=str):
             shown = self._clip.at(time - self._first_time)
             if shown is not None:
                 self._write(shown)
-        except (MediaError, OSError, ValueError, av.FFmpegError) as exc:
-            raise DecodeError(f"background: {exc}", stage="composite", pts=frame.pts) from exc
 
     def _write(self, shown: VideoFrame) -> None:
         """Convert a frame of the clip into the planes."""

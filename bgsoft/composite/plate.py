@@ -13,7 +13,7 @@ from bgsoft.composite.blend import Background
 from bgsoft.composite.color import DEFAULT_COLOR, parse_color, planes_from_rgb, to_frame_rgb
 from bgsoft.composite.fill import BackgroundFill
 from bgsoft.composite.plan import CutoutPlan
-from bgsoft.errors import ConfigError
+from bgsoft.errors import ConfigError, os_errors_as
 from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
 
 _CONVERT_ROWS = 128
@@ -69,14 +69,11 @@ def read_image(path: Path) -> Samples:
     Raises:
         ConfigError: The file is missing, unreadable or not an image.
     """
-    try:
+    with os_errors_as(ConfigError, f"--background {path} cannot be read", path=path):
         if not path.is_file():
             problem = "is not a file" if path.exists() else "does not exist"
             raise ConfigError(f"--background {path} {problem}", path=path)
         data = np.fromfile(path, np.uint8)
-    except OSError as exc:
-        reason = exc.strerror or str(exc)
-        raise ConfigError(f"--background {path} cannot be read: {reason}", path=path) from exc
     # Without IMREAD_UNCHANGED OpenCV honours the orientation, but drops transparency.
     image = _decode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if image is None or image.dtype not in (np.uint8, np.uint16):

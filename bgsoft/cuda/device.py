@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import cupy
@@ -17,13 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bgsoft.cuda.driver import shown_number
-from bgsoft.errors import BackendUnavailableError
+from bgsoft.errors import BackendUnavailableError, errors_as
 from bgsoft.frame import Array, FrameFormat, Planes
 
 PLANE_ALIGNMENT = 256
 """Bytes that the start of each plane is a multiple of: what any vector load needs."""
 _POOL_SHARE = 0.5
 """Part of the memory that is free at the start which CuPy's pool may grow by."""
+
+cuda_errors_as = partial(errors_as, (cupy.cuda.runtime.CUDARuntimeError,))
+""":func:`bgsoft.errors.errors_as` of the CUDA runtime's."""
 
 
 class CopyMeter:
@@ -56,7 +60,8 @@ class CudaDevice:
     """
 
     def __init__(self, number: int = 0) -> None:
-        try:
+        failed = f"CUDA device {shown_number(number)} does not start"
+        with cuda_errors_as(BackendUnavailableError, failed):
             count = cupy.cuda.runtime.getDeviceCount()
             if number >= count:
                 raise BackendUnavailableError(f"--gpu {number}: this machine has {count} GPUs")
@@ -64,10 +69,6 @@ class CudaDevice:
             self._device.use()
             properties = cupy.cuda.runtime.getDeviceProperties(number)
             cupy.cuda.runtime.free(0)  # makes the primary context
-        except cupy.cuda.runtime.CUDARuntimeError as exc:
-            raise BackendUnavailableError(
-                f"CUDA device {shown_number(number)} does not start: {exc}"
-            ) from exc
         self.number = number
         self.name = properties["name"].decode()
         self.context = int(cupy.cuda.driver.ctxGetCurrent())

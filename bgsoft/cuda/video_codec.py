@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from bgsoft.cuda.driver import driver_version
-from bgsoft.errors import BackendUnavailableError
+from bgsoft.errors import BackendUnavailableError, BgsoftError, errors_as
 from bgsoft.facts import Facts
 from bgsoft.startup import span
 
@@ -86,6 +87,17 @@ def _status(exc: BaseException) -> int:
     """NVENC's status that an error reports; 0 where there is none."""
     found = _CODE.search(str(exc))
     return int(found.group(1)) if found else 0
+
+
+def codec_errors_as(
+    error: Callable[..., BgsoftError],
+    text: str,
+    *also: type[Exception],
+    reason: Callable[[Exception], str] = vendor_text,
+    **where: Any,
+) -> AbstractContextManager[None]:
+    """:func:`bgsoft.errors.errors_as` of PyNvVideoCodec's, and of others that are named."""
+    return errors_as((*codec_errors(), *also), error, text, reason=reason, **where)
 
 
 @functools.cache

@@ -18,9 +18,10 @@ from av.video.frame import VideoFrame
 from av.video.plane import VideoPlane
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
-from bgsoft.errors import DecodeError
+from bgsoft.errors import DecodeError, translated
 from bgsoft.frame import FrameFormat, PixelLayout, Planes
 from bgsoft.media.info import Orientation, VideoInfo
+from bgsoft.media.pyav import PYAV_ERRORS
 
 Plane = npt.NDArray[Any]
 
@@ -187,7 +188,10 @@ class PlaneWriter:
         if frame.color_range and not rgb:
             theirs = ColorRange(frame.color_range)
         matrix = Colorspace.BT2020 if self._format.color.matrix == 9 else Colorspace.ITU709
-        try:
+        problem = f"pixel format {frame.format.name} cannot be converted to {self._planar}"
+        with translated(
+            *PYAV_ERRORS, to=lambda _: DecodeError(problem, stage="decode", pts=frame.pts)
+        ):
             picture = self._reformatter.reformat(
                 frame,
                 width=width,
@@ -199,12 +203,6 @@ class PlaneWriter:
                 dst_color_range=ours,
                 threads=1,
             )
-        except (OSError, ValueError) as exc:
-            raise DecodeError(
-                f"pixel format {frame.format.name} cannot be converted to {self._planar}",
-                stage="decode",
-                pts=frame.pts,
-            ) from exc
         return picture if (width, height) == self._size else self._between_bars(picture)
 
     def _between_bars(self, picture: VideoFrame) -> VideoFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from bgsoft.decode.stream import StreamDecoder
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
+from bgsoft.resources import Resources
+
+_MAX_THREADS = 8
 
 
 class CpuDecoder(StreamDecoder[VideoFrame]):
@@ -67,6 +71,16 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
                 yield from deinterlacer.push(frame)
         if deinterlacer is not None:
             yield from deinterlacer.flush()
+
+
+def open_decoder(
+    path: Path, settings: DecodeSettings, info: VideoInfo | None, resources: Resources
+) -> CpuDecoder:
+    """The decoder of a render, with as many threads as there are cores for it."""
+    # The encoder and the picture stages have work for all cores; with FFmpeg's own choice
+    # (one more than there are cores) a render of 1080p on two cores was 2.5 % slower.
+    threads = max(1, min(_MAX_THREADS, resources.cores // 2))
+    return CpuDecoder(path, replace(settings, threads=threads), info=info)
 
 
 class _Deinterlacer:

@@ -8,6 +8,8 @@ makes the pictures. For what it cannot decode it raises
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import cupy
 import numpy as np
 
 from bgsoft.cuda.device import CudaDevice
-from bgsoft.cuda.video_codec import codec_errors, decoder_caps, vendor_text
+from bgsoft.cuda.video_codec import codec_errors_as, decoder_caps
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import plane_view
 from bgsoft.decode.nv_caps import caps_reason, nv_codec
@@ -27,6 +29,7 @@ from bgsoft.frame import Frame, Planes
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
+from bgsoft.resources import Resources
 from bgsoft.startup import span
 
 _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 2, 3  # cudaMemcpyKind
@@ -78,11 +81,8 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
         """The frame that was last in each slot; its event may have been replaced since."""
         self._ready: dict[int, Any] = {}
         """An event for each slot."""
-        try:
-            with span("NVDEC session"):
-                self._session = NvSession(codec, device, self.stream)
-        except codec_errors() as exc:
-            raise _unavailable(info, vendor_text(exc)) from exc
+        with span("NVDEC session"), _translated(info):
+            self._session = NvSession(codec, device, self.stream)
         super().__init__(info, settings, NvReader(info, self._session))
         self._writer: SurfaceWriter | None = None
         try:
@@ -105,9 +105,7 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
             raise _unavailable(
                 self.info, "a damaged first picture is patched, and counted, on the CPU"
             )
-        failures: tuple[type[Exception], ...] = (DecodeError, *codec_errors())
-        pictures = self._reader.frames()
-        try:
+        with closing(self._reader.frames()) as pictures, _translated(self.info, DecodeError):
             picture = next(pictures, None)
             if picture is None:
                 raise _unavailable(self.info, "it shows no picture of this stream")
@@ -127,10 +125,6 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
             expected = plane_view(reference.planes[0], format.dtype)
             if not np.array_equal(self._luma(picture), expected << format.shift):
                 raise _unavailable(self.info, "its first picture differs from the CPU decoder's")
-        except failures as exc:
-            raise _unavailable(self.info, vendor_text(exc)) from exc
-        finally:
-            pictures.close()
 
     def _luma(self, picture: NvPicture) -> np.ndarray[Any, Any]:
         """A picture's luma on the host."""
@@ -165,6 +159,11 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
 
 def _unavailable(info: VideoInfo, reason: str) -> BackendUnavailableError:
     return BackendUnavailableError(f"NVDEC: {reason}", stage="decode", path=info.path)
+
+
+def _translated(info: VideoInfo, *also: type[Exception]) -> AbstractContextManager[None]:
+    error = partial(BackendUnavailableError, stage="decode", path=info.path)
+    return codec_errors_as(error, "NVDEC", *also)
 
 
 class SurfaceWriter:
@@ -227,3 +226,10 @@ class SurfaceWriter:
         copy(at, pointer, luma.nbytes, _DEVICE_TO_DEVICE, stream)
         after = pointer + luma.nbytes
         copy(chroma.data.ptr, after, chroma.nbytes, _DEVICE_TO_DEVICE, stream)
+
+
+def open_decoder(
+    path: Path, settings: DecodeSettings, info: VideoInfo | None, resources: Resources
+) -> NvdecDecoder:
+    """The decoder of a render, on its GPU."""
+    return NvdecDecoder(path, settings, device=resources.device, info=info)

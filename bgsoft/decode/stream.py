@@ -227,6 +227,8 @@ class StreamDecoder(Closing, Generic[P]):
                 f"{self.info.duration_seconds:.2f} s; the file may have been cut off",
                 last.pts,
             )
+        elif (short := self.info.shortage(self.stats.frames)) is not None and start is None:
+            self._report("notice", short, last.pts)
 
     def _report(self, kind: str, message: str, pts: int | None = None) -> None:
         self.events.append(Event(kind=kind, message=message, stage="decode", pts=pts))

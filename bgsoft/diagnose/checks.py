@@ -25,7 +25,7 @@ from bgsoft.diagnose.stages import (
     encode_frames,
     run_model,
 )
-from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationError
+from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationError, translated
 from bgsoft.frame import PixelLayout
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
@@ -127,10 +127,8 @@ class Checks:
         """The same for encoding; NVENC itself says what it does not encode."""
         device = self.need("encode", backend)
         if backend == "nvenc":
-            try:
+            with translated(BackendUnavailableError, to=lambda exc: SkippedError(str(exc))):
                 caps = encoder_caps(self.gpu, codec.value)
-            except BackendUnavailableError as exc:
-                raise SkippedError(str(exc)) from exc
             if bits > 8 and not caps.get("support_10bit_encode", 0):
                 raise SkippedError(f"NVENC: this GPU does not encode {codec} at {bits} bits")
         return device
@@ -179,8 +177,9 @@ class Checks:
         source = draw_frame(0, *_SIZE)
         format = source.format
         frame = side.place(source)
-        reducer, matte = side.reducer(format), side.matte_stage(MatteConfig(), format)
-        compositor = side.compositor(EffectConfig(), format)
+        stages = side.stages()
+        reducer, matte = stages.reducer(format), stages.matte_stage(MatteConfig(), format)
+        compositor = stages.compositor(EffectConfig(), format)
         mask = side.place_array(np.full((256, 256), 0.5, np.float32))
         wait: Callable[[], None] = (lambda: None) if device is None else device.synchronize
 

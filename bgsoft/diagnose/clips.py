@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
-from bgsoft.rendering.build import host_planes
+from bgsoft.rendering.host import host_planes
 
 Picture = NDArray[np.uint8]
 

@@ -13,22 +13,19 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import Reducer, grid_shape
-from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.base import Compositor
-from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.analysis.base import grid_shape
 from bgsoft.diagnose.clips import draw_frame
 from bgsoft.diagnose.stages import to_device, to_host
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Proxy
-from bgsoft.matte.base import MatteStage
-from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.rendering.host import HostStages
+from bgsoft.resources import Resources
 from bgsoft.segment.preprocess import CpuPreprocessor
 from bgsoft.settings.config import EffectConfig, EffectKind, MatteConfig, Precision
-from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
+    from bgsoft.rendering.device import DeviceStages
 
 
 EFFECTS = (
@@ -99,8 +96,9 @@ class HostSide:
     def place_array(self, array: NDArray[Any]) -> Array:
         return array.copy()
 
-    def reducer(self, format: FrameFormat, batch: int = 1) -> Reducer:
-        return CpuReducer(format, Workers(batch))
+    def stages(self, batch: int = 1) -> HostStages | DeviceStages:
+        """What makes them, as a render does."""
+        return HostStages(Resources(), batch)
 
     def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
         """The model's input, (3, H, W) or (H, W, 3) float32."""
@@ -108,21 +106,6 @@ class HostSide:
         tensor = np.empty((3, *size) if spec.layout == "NCHW" else (*size, 3), np.float32)
         CpuPreprocessor(spec, format).write(reduced, tensor)
         return tensor
-
-    def matte_stage(
-        self,
-        config: MatteConfig,
-        format: FrameFormat,
-        batch: int = 1,
-        *,
-        from_alpha: bool = False,
-        fine: bool = False,
-    ) -> MatteStage:
-        workers = Workers(batch)
-        return create_matte_stage(config, format, workers, from_alpha=from_alpha, fine=fine)
-
-    def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor:
-        return CpuCompositor(config, format)
 
 
 class CudaSide(HostSide):
@@ -143,10 +126,10 @@ class CudaSide(HostSide):
 
         return cupy.asarray(array)
 
-    def reducer(self, format: FrameFormat, batch: int = 1) -> Reducer:
-        from bgsoft.analysis.cuda import CudaReducer
+    def stages(self, batch: int = 1) -> HostStages | DeviceStages:
+        from bgsoft.rendering.device import DeviceStages
 
-        return CudaReducer(format, batch)
+        return DeviceStages(Resources(device=self._device), batch)
 
     def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
         import cupy
@@ -157,26 +140,6 @@ class CudaSide(HostSide):
         tensor = cupy.empty(preprocessor.shape, np.float32)
         preprocessor.write(reduced, tensor)
         return tensor[0]
-
-    def matte_stage(
-        self,
-        config: MatteConfig,
-        format: FrameFormat,
-        batch: int = 1,
-        *,
-        from_alpha: bool = False,
-        fine: bool = False,
-    ) -> MatteStage:
-        from bgsoft.matte.cuda import create_cuda_matte_stage
-
-        return create_cuda_matte_stage(
-            config, format, self._device, batch, from_alpha=from_alpha, fine=fine
-        )
-
-    def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor:
-        from bgsoft.composite.cuda import CudaCompositor
-
-        return CudaCompositor(config, format, self._device)
 
 
 Side = HostSide
@@ -234,7 +197,7 @@ def _result(name: str, found: NDArray[np.float64], tolerance: str, ok: bool) -> 
 
 
 def _reduced(side: Side, frame: Frame) -> Proxy:
-    return side.reducer(frame.format).reduce([side.place(frame)])[0]
+    return side.stages().reducer(frame.format).reduce([side.place(frame)])[0]
 
 
 def _grid(ours: Side, frame: Frame) -> Parity:
@@ -293,10 +256,11 @@ def compare_mattes(
     """
     format = frames[0].format
     sides = (ours, _REFERENCE)
+    makers = [side.stages(batch) for side in sides]
     stages = [
-        side.matte_stage(config, format, batch, from_alpha=from_alpha, fine=fine) for side in sides
+        maker.matte_stage(config, format, from_alpha=from_alpha, fine=fine) for maker in makers
     ]
-    reducers = [side.reducer(format, batch) for side in sides]
+    reducers = [maker.reducer(format) for maker in makers]
     differences: list[NDArray[np.float64]] = []
     ok = True
     for start in range(0, len(frames), batch):
@@ -354,8 +318,9 @@ def compare_composites(
         placed = side.place(frame)
         placed.planes.alpha[:] = side.place_array(matte.alpha)
         given = Matte(alpha=placed.planes.alpha, reduced=side.place_array(matte.reduced))
-        compositor = side.compositor(effect, format)
-        compositor.apply([placed], [given], side.reducer(format).reduce([placed]))
+        stages = side.stages()
+        compositor = stages.compositor(effect, format)
+        compositor.apply([placed], [given], stages.reducer(format).reduce([placed]))
         results.append((to_host(placed.luma), to_host(placed.chroma)))
         compositor.close()
     found = _differences(format, list(zip(*results, strict=True)))

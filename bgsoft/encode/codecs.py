@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.hdr import hdr_parameters
+from bgsoft.encode.x264 import x264_parameters, x264_threads
 from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.settings.config import Codec, EncodeConfig
+from bgsoft.workers import usable_cores
 
 _QP_TO_LAMBDA = 118
 """FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` in one step of ``qscale``."""
@@ -61,6 +63,8 @@ class _EncoderSpec:
     options: dict[str, str] = field(default_factory=dict)
     thread_parameter: tuple[str, str] | None = None
     """(option, key): where the encoder takes its number of threads; None: FFmpeg's ``threads``."""
+    least_threads: int = 0
+    """With fewer, its pictures are others; 0: they never are."""
     parameters: tuple[str, str] | None = None
     """(option, fixed part) of the encoder's own ``key=value:…`` parameters."""
 
@@ -93,9 +97,11 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         speeds=_X26X_PRESETS,
         speed_default="veryfast",
         # x265 prints its banner to stderr by itself. The settings that it writes into the file
-        # differ with the threads, and parts of a video must not (:mod:`bgsoft.chunks`).
+        # differ with the threads, and parts of a video must not (:mod:`bgsoft.chunks`). From
+        # four threads on it works on several frames at a time, and all numbers make the same.
         parameters=("x265-params", "log-level=none:info=0"),
         thread_parameter=("x265-params", "pools"),
+        least_threads=4,
     ),
     Codec.AV1: _EncoderSpec(
         encoder="libsvtav1",
@@ -156,14 +162,23 @@ class EncoderChoice:
     options: dict[str, str] = field(default_factory=dict)
     """FFmpeg options of the encoder."""
     thread_parameter: tuple[str, str] | None = None
-    """(option, key) that takes the number of threads; None: FFmpeg's ``threads``."""
+    """(option, key) that takes the number of threads; None: FFmpeg's ``threads``, unless
+    :attr:`options` has it already."""
+    least_threads: int = 0
+    """With fewer, its pictures are others; 0: they never are."""
     notices: tuple[str, ...] = ()
     """What the user should know."""
 
     def with_threads(self, threads: int) -> dict[str, str]:
         """The options for a number of threads; 0: the encoder's choice."""
         options = dict(self.options)
-        if threads > 0 and self.thread_parameter is not None:
+        if self.least_threads:
+            threads = max(self.least_threads, threads or usable_cores())
+        if threads <= 0:
+            return options
+        if self.thread_parameter is None:
+            options.setdefault("threads", str(threads))
+        else:
             option, key = self.thread_parameter
             options[option] = _join(options.get(option, ""), f"{key}={threads}")
         return options
@@ -267,15 +282,18 @@ def choose_encoder(
         options |= _ffv1_slices(picture.width, picture.height)
     elif quality is not None:
         options[spec.quality_option] = str(quality)
-    if container.numbers_frames and codec is Codec.H264:
-        options["bf"] = "0"  # pictures are shown in the order they are stored in
+    if codec is Codec.H264:
+        options["threads"] = str(x264_threads(picture.height))
+        if container.numbers_frames:
+            options["bf"] = "0"  # pictures are shown in the order they are stored in
     speed = _speed(spec, settings.speed)
     if speed:
         options[spec.speed_option] = speed
     if spec.parameters is not None:
         option, fixed = spec.parameters
         hdr = "" if kind is PictureKind.MATTE else hdr_parameters(codec, info)
-        joined = _join(fixed, hdr)
+        machine = x264_parameters() if codec is Codec.H264 else ""
+        joined = _join(fixed, hdr, machine)
         if joined:
             options[option] = joined
     return EncoderChoice(
@@ -286,6 +304,7 @@ def choose_encoder(
         kind=kind,
         options=options,
         thread_parameter=spec.thread_parameter,
+        least_threads=spec.least_threads,
         notices=tuple(notices),
     )
 

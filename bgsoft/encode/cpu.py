@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import av
 from av.codec.context import ThreadType
 from av.packet import Packet
 
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.codecs import EncoderChoice
+from bgsoft.encode.codecs import EncoderChoice, choose_encoder
 from bgsoft.encode.pictures import picture_source
 from bgsoft.errors import EncodeError
 from bgsoft.frame import ColorInfo, Frame, FrameFormat
+from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
+from bgsoft.media.pyav import pyav_errors_as
+from bgsoft.resources import Resources
+from bgsoft.settings.config import EncodeConfig
 
 # These two run their slices on FFmpeg's own threads; with its frame threads they would hold on to
 # pictures after encode() has returned. All others thread inside and copy each picture at once.
@@ -32,7 +35,7 @@ class CpuEncoder:
     Args:
         muxer: Takes the packets; gets its video stream here.
         choice: Encoder and settings.
-        threads: Encoder threads; 0: the encoder's choice.
+        threads: Encoder threads; 0: the encoder's choice. x264 has those of ``choice``.
 
     Raises:
         UnsupportedFormatError: The container cannot hold the codec.
@@ -69,17 +72,12 @@ class CpuEncoder:
         # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
         slices = choice.encoder in _SLICE_THREADED
         context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
-        context.thread_count = threads
         if choice.encoder == "libsvtav1":  # it prints its settings, unless this is set at first
             os.environ.setdefault("SVT_LOG", "1")  # errors only
-        try:
+        size = f"{format.width}x{format.height}"
+        refused = f"{choice.encoder} refuses {size} {choice.pixel_format} with its settings"
+        with pyav_errors_as(EncodeError, refused, stage="encode"):
             context.open()
-        except (av.FFmpegError, ValueError) as exc:
-            raise EncodeError(
-                f"{choice.encoder} refuses {format.width}x{format.height} {choice.pixel_format} "
-                f"with its settings: {_reason(exc)}",
-                stage="encode",
-            ) from exc
 
     def encode(self, frame: Frame) -> None:
         pts = self._muxer.timestamp(frame.pts)
@@ -93,24 +91,15 @@ class CpuEncoder:
         picture.time_base = self._time_base
         self._durations[pts] = frame.duration or self._frame_ticks
         picture.duration = self._durations[pts]
-        try:
+        failed = f"{self.name} failed on frame {frame.index}"
+        with pyav_errors_as(EncodeError, failed, stage="encode", pts=frame.pts):
             packets = self._stream.encode(picture)
-        except (av.FFmpegError, ValueError) as exc:
-            raise EncodeError(
-                f"{self.name} failed on frame {frame.index}: {_reason(exc)}",
-                stage="encode",
-                pts=frame.pts,
-            ) from exc
         self.frames += 1
         self._write(packets)
 
     def finish(self) -> None:
-        try:
+        with pyav_errors_as(EncodeError, f"{self.name} failed on its last frames", stage="encode"):
             packets = self._stream.encode(None)
-        except (av.FFmpegError, ValueError) as exc:
-            raise EncodeError(
-                f"{self.name} failed on its last frames: {_reason(exc)}", stage="encode"
-            ) from exc
         if self.frames <= _X265_REORDER and self.name == "libx265":
             for packet in packets:
                 packet.dts = packet.pts
@@ -132,5 +121,10 @@ def _range_code(format: FrameFormat) -> int:
     return 1 + format.color.full_range if format.color.range_specified else 0
 
 
-def _reason(exc: BaseException) -> str:
-    return str(getattr(exc, "strerror", None) or exc)
+def open_encoder(
+    muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind, resources: Resources
+) -> CpuEncoder:
+    """The encoder that a render's settings ask for; says what it goes without."""
+    choice = choose_encoder(config, muxer.container, info, kind)
+    resources.notice("encode", *choice.notices)
+    return CpuEncoder(muxer, choice, resources.threads)

@@ -12,8 +12,9 @@ from av.packet import Packet
 from av.stream import Stream
 from av.video.stream import VideoStream
 
-from bgsoft.errors import EncodeError
+from bgsoft.errors import EncodeError, errors_as
 from bgsoft.media.mux import Muxer
+from bgsoft.media.pyav import PYAV_ERRORS, pyav_errors_as
 
 _RAW_FORMATS = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
 """FFmpeg's demuxers of streams without a container."""
@@ -112,18 +113,17 @@ class CodedPackets:
         """A key frame with the colour description in its parameter sets."""
         if self._filter is None:
             return data
-        try:
+        problem = f"the encoder's {self._codec} headers cannot be read"
+        with pyav_errors_as(EncodeError, problem, stage="encode", reason=str):
             filtered = self._filter.filter(Packet(data))
-        except av.FFmpegError as exc:
-            raise EncodeError(
-                f"the encoder's {self._codec} headers cannot be read: {exc}", stage="encode"
-            ) from exc
         return b"".join(bytes(packet) for packet in filtered)
 
     def _describe(self, data: bytes) -> None:
         """Copy the stream's parameters, as FFmpeg reads them from its first picture."""
         self._described = True
-        try:
+        problem = f"the encoder's first {self._codec} picture cannot be read"
+        theirs = (*PYAV_ERRORS, IndexError)
+        with errors_as(theirs, EncodeError, problem, stage="encode", reason=str):
             with _opened(io.BytesIO(data), _RAW_FORMATS[self._codec]) as raw:
                 source = raw.streams.video[0]
                 if self._codec != "hevc" or not self._muxer.container.edit_lists:
@@ -133,10 +133,6 @@ class CodedPackets:
             with _opened(tagged, "mov") as named:
                 # Back to Annex B; the name stays.
                 BitStreamFilterContext("hevc_mp4toannexb", named.streams.video[0], self._stream)
-        except (av.FFmpegError, IndexError) as exc:
-            raise EncodeError(
-                f"the encoder's first {self._codec} picture cannot be read: {exc}", stage="encode"
-            ) from exc
 
 
 def _opened(file: io.BytesIO, format: str) -> InputContainer:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import cupy
 import numpy as np
 
 from bgsoft.cuda.device import CudaDevice
-from bgsoft.cuda.video_codec import (
-    codec_errors,
-    encoder_caps,
-    nvenc_reason,
-    vendor_text,
-    video_codec,
-)
+from bgsoft.cuda.video_codec import codec_errors_as, encoder_caps, nvenc_reason, video_codec
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.nv_packets import CodedPackets
-from bgsoft.encode.nv_settings import GOP, NvencChoice, fit_to_caps
+from bgsoft.encode.nv_settings import GOP, NvencChoice, choose_nvenc, fit_to_caps
 from bgsoft.errors import BackendUnavailableError, EncodeError
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.kernels.loader import kernel
+from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
+from bgsoft.resources import Resources
+from bgsoft.settings.config import EncodeConfig
 from bgsoft.startup import span
 
 _SURFACES = 4
@@ -110,7 +108,6 @@ class NvencEncoder:
         self._stream = device.new_stream()
         self._copies = device.new_stream()
         self._sei = list(choice.sei)
-        self._errors = codec_errors()
         sample = 1 if choice.bit_depth == 8 else 2
         self._encoder = self._create(choice, format)
         self._surfaces = [_Surface(format.width, format.height, sample) for _ in range(_SURFACES)]
@@ -125,19 +122,19 @@ class NvencEncoder:
         )
 
     def _create(self, choice: NvencChoice, format: FrameFormat) -> Any:
+        error = partial(BackendUnavailableError, stage="encode")
         try:
-            return video_codec().CreateEncoder(
-                format.width,
-                format.height,
-                choice.surface_format,
-                False,  # frames come in device memory
-                gpu_id=self._device.number,
-                cudacontext=self._device.context,
-                cudastream=self._stream.ptr,
-                **choice.options,
-            )
-        except self._errors as exc:
-            raise BackendUnavailableError(f"NVENC: {nvenc_reason(exc)}", stage="encode") from exc
+            with codec_errors_as(error, "NVENC", reason=nvenc_reason):
+                return video_codec().CreateEncoder(
+                    format.width,
+                    format.height,
+                    choice.surface_format,
+                    False,  # frames come in device memory
+                    gpu_id=self._device.number,
+                    cudacontext=self._device.context,
+                    cudastream=self._stream.ptr,
+                    **choice.options,
+                )
         finally:
             # Where NVENC fails, another context may be the current one.
             cupy.cuda.runtime.setDevice(self._device.number)
@@ -154,17 +151,12 @@ class NvencEncoder:
         self._fill(surface, frame)
         surface.copied.record(copies)
         self._stream.wait_event(surface.copied)
-        try:
+        failed = f"{self.name} failed on frame {frame.index}"
+        with codec_errors_as(EncodeError, failed, stage="encode", pts=frame.pts):
             if self._sei and number % GOP == 0:
                 coded = self._encoder.Encode(surface, _FORCE_IDR, self._sei)
             else:
                 coded = self._encoder.Encode(surface)
-        except self._errors as exc:
-            raise EncodeError(
-                f"{self.name} failed on frame {frame.index}: {vendor_text(exc)}",
-                stage="encode",
-                pts=frame.pts,
-            ) from exc
         surface.taken.record(self._stream)
         self.frames += 1
         self._write(coded)
@@ -195,12 +187,8 @@ class NvencEncoder:
             )
 
     def finish(self) -> None:
-        try:
+        with codec_errors_as(EncodeError, f"{self.name} failed on its last frames", stage="encode"):
             coded = self._encoder.EndEncode()
-        except self._errors as exc:
-            raise EncodeError(
-                f"{self.name} failed on its last frames: {vendor_text(exc)}", stage="encode"
-            ) from exc
         self._write(coded)
         self._packets.finish()
 
@@ -210,3 +198,13 @@ class NvencEncoder:
             self._encoder = None
             self._copies.synchronize()
             self._stream.synchronize()
+
+
+def open_encoder(
+    muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind, resources: Resources
+) -> NvencEncoder:
+    """The encoder that a render's settings ask for; says what it goes without."""
+    choice = choose_nvenc(config, muxer.container, info, kind)
+    encoder = NvencEncoder(muxer, choice, device=resources.device)
+    resources.notice("encode", *encoder.notices)
+    return encoder

@@ -27,7 +27,7 @@ from bgsoft.errors import ConfigError, OutputError
 from bgsoft.face.base import Face, RecordedFrame
 from bgsoft.face.landmarks import LANDMARKS
 from bgsoft.frame import Frame
-from bgsoft.outputs import check_target, note_receipt, partial_beside, put, write_error
+from bgsoft.outputs import check_target, note_receipt, partial_beside, put, writing
 
 FACE_DATA_SUFFIXES = (".jsonl", ".npz")
 _WHAT = "face data"
@@ -65,10 +65,8 @@ class FaceDataWriter(Closing):
         """
         if not self._open:
             raise ValueError("the file is closed")
-        try:
+        with writing(self._path, _WHAT):
             self._write(frame, faces)
-        except OSError as exc:
-            raise write_error(exc, self._path, _WHAT) from exc
         self.frames += 1
 
     def finish(self) -> None:
@@ -78,10 +76,8 @@ class FaceDataWriter(Closing):
             OutputError: The file cannot be written.
         """
         self._open = False
-        try:
+        with writing(self._path, _WHAT):
             self._finish()
-        except OSError as exc:
-            raise write_error(exc, self._path, _WHAT) from exc
         self._is_finished = True
 
     def publish(self) -> None:
@@ -97,13 +93,11 @@ class FaceDataWriter(Closing):
                 f"the {_WHAT} {self._path} has appeared meanwhile and is not overwritten",
                 path=self._path,
             )
-        try:
+        with writing(self._path, _WHAT):
             if self.receipt is not None:
                 note_receipt(self.receipt, self._path, self._partial)
             put(self._partial, self._target)
             self._is_published = True
-        except OSError as exc:
-            raise write_error(exc, self._path, _WHAT) from exc
 
     def close(self) -> None:
         """Keep what was written and not published as :attr:`kept`; safe to call twice."""

@@ -107,6 +107,10 @@ class FaceStep(Closing):
     def reset(self) -> None:
         """The next frame begins a new scene."""
         self._finder.reset()
+        self._begin_scene()
+
+    def _begin_scene(self) -> None:
+        """Forget who was who; where faces are is followed on."""
         self._guard.reset()
         if self._picker is not None:
             self._picker.reset()

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from bgsoft.errors import ModelError
 from bgsoft.models.onnx_file import (
     BYTES,
     DIM_VALUE,
@@ -23,14 +22,13 @@ from bgsoft.models.onnx_file import (
     TENSOR_TYPE_ELEMENT,
     TENSOR_TYPE_SHAPE,
     TYPE_TENSOR,
-    UNREADABLE,
     VALUE_NAME,
     VALUE_TYPE,
     VARINT,
     Message,
     fields,
     first,
-    no_model,
+    reading,
     text,
     varint,
 )
@@ -54,19 +52,14 @@ def bake(
     Raises:
         ModelError: The file cannot be read, or is no ONNX file.
     """
-    try:
+    with reading(path):
         model = list(fields(path.read_bytes()))
-        baked = b"".join(
+        return b"".join(
             _field(number, kind, _graph(value, shapes, constants))
             if number == MODEL_GRAPH
             else _field(number, kind, value)
             for number, kind, value in model
         )
-    except OSError as exc:
-        raise ModelError(f"cannot read {path}: {exc.strerror}", path=path) from exc
-    except UNREADABLE as exc:
-        raise no_model(path) from exc
-    return baked
 
 
 def _graph(

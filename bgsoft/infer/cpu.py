@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bgsoft.errors import InferenceError, ModelError
 from bgsoft.infer.baking import bake
 from bgsoft.infer.base import TENSOR_DTYPES, Network
-from bgsoft.infer.providers import require_runtime
+from bgsoft.infer.providers import ort_errors_as, require_runtime
 
 require_runtime()
 
@@ -62,18 +62,14 @@ class HostNetwork(Network):
                 self.outputs[node.name] = np.zeros(node.shape, _dtype(node.type, path))
             return
         names = [node.name for node in nodes]
-        try:
+        with ort_errors_as(ModelError, f"{path.name} does not run", path=path):
             first = self._session.run(names, dict(self.inputs))
-        except Exception as exc:
-            raise ModelError(f"{path.name} does not run: {exc}", path=path) from exc
         for name, array in zip(names, first, strict=True):
             self.outputs[name] = np.ascontiguousarray(array)
 
     def run(self) -> None:
-        try:
+        with ort_errors_as(InferenceError, "the model failed", stage="segment"):
             made = self._session.run(list(self.outputs), dict(self.inputs))
-        except Exception as exc:
-            raise InferenceError(f"the model failed: {exc}", stage="segment") from exc
         for array, value in zip(self.outputs.values(), made, strict=True):
             array[...] = value
 
@@ -114,10 +110,8 @@ class CpuNetwork(HostNetwork):
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4
         source = bake(path, shapes, constants) if constants else str(path)
-        try:
+        with ort_errors_as(ModelError, f"cannot load the model {path.name}", path=path):
             session = ort.InferenceSession(source, sess_options=options, providers=[self.provider])
-        except Exception as exc:  # ONNX Runtime raises types that it does not export
-            raise ModelError(f"cannot load the model {path.name}: {exc}", path=path) from exc
         super().__init__(session, path, shapes, outputs)
         self._bind()
 
@@ -138,10 +132,8 @@ class CpuNetwork(HostNetwork):
             self._binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
 
     def run(self) -> None:
-        try:
+        with ort_errors_as(InferenceError, "the model failed", stage="segment"):
             self._session.run_with_iobinding(self._binding)
-        except Exception as exc:
-            raise InferenceError(f"the model failed: {exc}", stage="segment") from exc
 
     def close(self) -> None:
         self._binding = None
@@ -160,7 +152,6 @@ def wanted_outputs(session: Any, path: Path, names: Sequence[str]) -> list[Any]:
 
 
 def _dtype(onnx_type: str, path: Path) -> type[np.generic]:
-    try:
-        return TENSOR_DTYPES[onnx_type]
-    except KeyError:
-        raise ModelError(f"{path.name} has a tensor of type {onnx_type}", path=path) from None
+    if onnx_type not in TENSOR_DTYPES:
+        raise ModelError(f"{path.name} has a tensor of type {onnx_type}", path=path)
+    return TENSOR_DTYPES[onnx_type]

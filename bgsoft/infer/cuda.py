@@ -18,11 +18,11 @@ import cupy
 import numpy as np
 import onnxruntime as ort
 
-from bgsoft.cuda.device import CudaDevice, pinned_array
+from bgsoft.cuda.device import CudaDevice, cuda_errors_as, pinned_array
 from bgsoft.errors import InferenceError, ModelError
 from bgsoft.infer.base import TENSOR_DTYPES, Network, States, WrappedNetwork
 from bgsoft.infer.cpu import HostNetwork, wanted_outputs
-from bgsoft.infer.providers import PROVIDERS, provider_options
+from bgsoft.infer.providers import PROVIDERS, ort_errors_as, provider_options
 from bgsoft.infer.sessions import open_session, placement
 from bgsoft.settings.config import Precision
 from bgsoft.startup import span
@@ -156,10 +156,8 @@ class GpuNetwork(Network):
             self._binding.bind_output(node.name, "cuda", gpu, dtype, made, array.data.ptr)
 
     def run(self) -> None:
-        try:
+        with ort_errors_as(InferenceError, "the model failed", stage="segment"):
             self._session.run_with_iobinding(self._binding, self._options)
-        except Exception as exc:
-            raise InferenceError(f"the model failed: {exc}", stage="segment") from exc
 
     def close(self) -> None:
         self._binding = None
@@ -257,11 +255,9 @@ class HostFedNetwork(WrappedNetwork):
     @contextmanager
     def _working(self) -> Iterator[None]:
         """Faults of the device are this network's alone: the frames are on the host."""
-        try:
-            with self._gpu.use(self._stream):
-                yield
-        except cupy.cuda.runtime.CUDARuntimeError as exc:
-            raise InferenceError(f"the GPU failed: {exc}", stage="segment") from exc
+        failed = cuda_errors_as(InferenceError, "the GPU failed", stage="segment")
+        with failed, self._gpu.use(self._stream):
+            yield
 
     def run(self) -> None:
         with self._working():

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import BackendUnavailableError
+from bgsoft.errors import BackendUnavailableError, errors_as
 from bgsoft.settings.config import Precision
 from bgsoft.startup import span
 
@@ -28,6 +28,11 @@ _TENSORRT_LEAST = (10, 14)
 _PACKAGES = ("onnxruntime", "onnxruntime_gpu")
 """Distributions that own the same folder."""
 _FIRST_CUDA13_RUNTIME = (1, 27)
+
+ORT_ERRORS = (Exception,)
+"""What ONNX Runtime raises: types that it does not export."""
+ort_errors_as = functools.partial(errors_as, ORT_ERRORS)
+""":func:`bgsoft.errors.errors_as` of ONNX Runtime's."""
 
 
 @dataclass(frozen=True, slots=True)

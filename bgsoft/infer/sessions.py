@@ -19,8 +19,9 @@ import numpy as np
 import onnxruntime as ort
 
 from bgsoft.cuda.driver import driver_problem
-from bgsoft.errors import BackendUnavailableError, MixedModelError
+from bgsoft.errors import BackendUnavailableError, MixedModelError, translated
 from bgsoft.infer.providers import (
+    ORT_ERRORS,
     PROVIDERS,
     loader_problem,
     missing_provider,
@@ -130,17 +131,19 @@ def _session(path: Path, model: str | bytes, provider: str, providers: list[Any]
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry(RECORD_PLACEMENT, "1")
-    try:
-        # Its Python would print an error that hides the reason, and take the next provider.
-        session = ort.InferenceSession(
-            model, sess_options=options, providers=providers, enable_fallback=0
-        )
-    except Exception as exc:  # ONNX Runtime raises types that it does not export
+
+    def failed(exc: Exception) -> BackendUnavailableError:
         reason = loader_problem(provider) or " ".join(str(exc).split())
         # A graph can be captured of what runs on one provider, without copies to the host: ONNX
         # Runtime makes sure of that before it allows one, and says so in these words.
         kind = MixedModelError if "graph capture" in reason else BackendUnavailableError
-        raise kind(f"{provider} does not load {path.name}: {reason}", stage="infer") from exc
+        return kind(f"{provider} does not load {path.name}: {reason}", stage="infer")
+
+    with translated(*ORT_ERRORS, to=failed):
+        # Its Python would print an error that hides the reason, and take the next provider.
+        session = ort.InferenceSession(
+            model, sess_options=options, providers=providers, enable_fallback=0
+        )
     # ONNX Runtime drops a provider that does not start without raising anything.
     if provider not in session.get_providers():
         reason = loader_problem(provider) or "ONNX Runtime does not say why"

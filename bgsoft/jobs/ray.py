@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from bgsoft.closing import Closing
-from bgsoft.errors import BackendUnavailableError, WorkerDiedError
+from bgsoft.errors import BackendUnavailableError, WorkerDiedError, errors_as
 from bgsoft.jobs.ray_cluster import connected
 from bgsoft.jobs.ray_nodes import Nodes, choose_share, last_line, selector
 from bgsoft.jobs.ray_worker import Actor, Worker
@@ -90,12 +90,11 @@ class RayExecutor(Closing):
 
     def poll(self, timeout: float) -> list[Update]:
         """As declared; raises BackendUnavailableError where no node is left that can be used."""
-        try:
+        theirs, text = (ConnectionError, self._ray.exceptions.RayError), "the Ray cluster is lost"
+        with errors_as(theirs, BackendUnavailableError, text, reason=last_line):
             self._nodes.look()
             self._deal()
             self._listen(0.0 if self._updates else timeout)
-        except (ConnectionError, self._ray.exceptions.RayError) as exc:
-            raise BackendUnavailableError(f"the Ray cluster is lost: {last_line(exc)}") from exc
         updates, self._updates = self._updates, []
         return updates
 

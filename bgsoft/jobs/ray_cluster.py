@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from textwrap import shorten
 from typing import Any
 
-from bgsoft.errors import BackendUnavailableError, ConfigError
+from bgsoft.errors import BackendUnavailableError, ConfigError, errors_as
 from bgsoft.workers import usable_cores
 
 LOCAL = "local"
@@ -41,12 +41,9 @@ def check_address(address: str) -> None:
     parts = _ADDRESS.fullmatch(address)
     if parts is None:
         raise ConfigError(f"{address} is no address of a Ray cluster: HOST:PORT or ray://HOST:PORT")
-    try:
-        with socket.create_connection((parts["host"], int(parts["port"])), _CONNECT_SECONDS):
-            return
-    except (OSError, OverflowError) as exc:
-        text = f"no Ray cluster answers at {address}: {exc}"
-        raise BackendUnavailableError(text) from exc
+    silent = f"no Ray cluster answers at {address}"
+    with errors_as((OSError, OverflowError), BackendUnavailableError, silent, reason=str):
+        socket.create_connection((parts["host"], int(parts["port"])), _CONNECT_SECONDS).close()
 
 
 @contextmanager

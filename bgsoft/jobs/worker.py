@@ -7,6 +7,7 @@ several workers start quickly.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import pickle
 import queue
@@ -151,8 +152,13 @@ def perform(task_id: int, pickled: bytes, context: TaskContext) -> Finished:
 
 
 def _give_back_memory() -> None:
-    """Return freed memory to the system: glibc keeps much of it for threads that have ended, and a
-    worker grew by 15 MB with each part of a long video."""
+    """Return what a task had to the system.
+
+    Its objects refer to one another, and to the frame buffers: Python would free some of them only
+    many small videos later. What is freed glibc keeps, much of it for threads that have ended: a
+    worker grew by 15 MB with each part of a long video.
+    """
+    gc.collect()
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 

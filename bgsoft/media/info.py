@@ -14,6 +14,9 @@ UNTIMED = "avi"
 _FALLBACK_RATE = Fraction(25)
 """Nominal frame rate where the header gives none; timestamps don't depend on it."""
 _MAX_RATE = Fraction(1000)
+_SHORTAGE, _SHORTAGE_FRAMES = 0.1, 10
+"""Of the frames that the header says as many may be missing before the user is told: some count
+frames that begin before the first key frame, or come after the last that is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,19 @@ class VideoInfo:
     def pts_at(self, seconds: Fraction) -> int:
         """The first pts at or after a time counted from the first frame."""
         return (self.start_pts or 0) + math.ceil(seconds / self.time_base)
+
+    def shortage(self, frames: int) -> str | None:
+        """What to report where far fewer frames came out of the whole video than its header says.
+
+        A header counts frames, too, that an edit list hides: no more are expected than fill the
+        time that is shown.
+        """
+        declared = self.num_frames_from_header or 0
+        if self.duration_seconds and self.frame_rate:
+            declared = min(declared, math.ceil(self.duration_seconds * self.frame_rate))
+        if declared - frames <= max(_SHORTAGE_FRAMES, _SHORTAGE * declared):
+            return None
+        return f"the header says {declared} frames, but only {frames} could be decoded"
 
     @property
     def estimated_frames(self) -> int | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from bgsoft.closing import Closing
-from bgsoft.errors import EncodeError, UnsupportedFormatError
+from bgsoft.errors import EncodeError, UnsupportedFormatError, translated
 from bgsoft.media.containers import Container
 from bgsoft.media.headers import ROOM, write_languages, write_pixel_aspect
 from bgsoft.media.info import VideoInfo
@@ -29,7 +29,7 @@ from bgsoft.media.source import open_input
 from bgsoft.media.tags import Labels, file_tags, stream_tags
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.tracks import SideTracks
-from bgsoft.outputs import write_error
+from bgsoft.outputs import writing
 from bgsoft.report import AudioReport, Event
 
 _INTERLEAVE_US = 1_000_000
@@ -126,7 +126,7 @@ class Muxer(Closing):
             )
 
     def _open(self, options: dict[str, str]) -> OutputContainer:
-        try:
+        with self._writing():
             # FFmpeg reads "name:" as a protocol; an explicit one keeps odd file names whole.
             output: OutputContainer = av.open(
                 f"file:{self._file}",
@@ -135,9 +135,10 @@ class Muxer(Closing):
                 container_options=options,
                 **TAG_OPTIONS,
             )
-        except (av.FFmpegError, OSError) as exc:
-            raise write_error(exc, self._path) from exc
         return output
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(self._path, None, av.FFmpegError)
 
     @property
     def audio(self) -> list[AudioReport]:
@@ -167,12 +168,10 @@ class Muxer(Closing):
         Raises:
             UnsupportedFormatError: The container cannot hold the codec.
         """
-        try:
+        with translated(ValueError, to=lambda _: self._cannot_hold(encoder)):
             stream = self._output.add_stream(
                 encoder, rate=self.info.nominal_rate, time_base=self.info.time_base, **settings
             )
-        except ValueError as exc:
-            raise self._cannot_hold(encoder) from exc
         if not isinstance(stream, VideoStream):
             raise TypeError(f"{encoder} is no video encoder")
         if self.container.edit_lists and stream.codec.canonical_name == "hevc":
@@ -193,15 +192,13 @@ class Muxer(Closing):
         Raises:
             UnsupportedFormatError: The container cannot hold the codec.
         """
-        try:
+        with translated(ValueError, to=lambda _: self._cannot_hold(codec)):
             stream = self._output.add_mux_stream(
                 codec,
                 rate=self.info.nominal_rate,
                 width=self.info.format.width,
                 height=self.info.format.height,
             )
-        except ValueError as exc:
-            raise self._cannot_hold(codec) from exc
         stream.time_base = self.info.time_base
         self._adopt(stream)
         return stream
@@ -297,21 +294,18 @@ class Muxer(Closing):
             self.video_durations.append(packet.duration or 0)
             if self._side is not None:
                 self._mux_side(self._side.pull(packet.dts * self._tick_seconds))
-            try:
+            with self._writing():
                 self._output.mux_one(packet)
-            except (av.FFmpegError, OSError) as exc:
-                raise write_error(exc, self._path) from exc
 
     def _mux_side(self, packets: Iterable[Packet[Any]]) -> None:
         """Write packets of other tracks; those too damaged for the muxer are left out."""
         for packet in packets:
             index = packet.stream.index
-            try:
-                self._output.mux_one(packet)
-            except (av.error.InvalidDataError, av.error.ArgumentError):
-                self._damaged[index] += 1
-            except (av.FFmpegError, OSError) as exc:
-                raise write_error(exc, self._path) from exc
+            with self._writing():
+                try:
+                    self._output.mux_one(packet)
+                except (av.error.InvalidDataError, av.error.ArgumentError):
+                    self._damaged[index] += 1
 
     def finish(self) -> None:
         """Write the rest of the other tracks and the trailer, and close the file.
@@ -331,14 +325,12 @@ class Muxer(Closing):
             self._video.metadata.update(self._video_tags)
         wanted = Labels.of(self._output)
         languages = [stream.metadata.get("language", "") for stream in self._output.streams]
-        try:
+        with self._writing():
             self._output.close()
             if self.container.muxer == "mov":
                 write_languages(self._file, languages)
             if self._tells_aspect:
                 write_pixel_aspect(self._file, self.info.sample_aspect_ratio)
-        except (av.FFmpegError, OSError) as exc:
-            raise write_error(exc, self._path) from exc
         self._closed = True
         self._close_side()
         with open_input(self._file) as kept:
@@ -355,7 +347,7 @@ class Muxer(Closing):
             self._closed = True
             # Removed first: closing writes the trailer, and MP4's would move the whole file.
             self._file.unlink(missing_ok=True)
-            with contextlib.suppress(av.FFmpegError, OSError):
+            with suppress(av.FFmpegError, OSError):
                 self._output.close()
         self._close_side()
 

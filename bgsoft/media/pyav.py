@@ -1,11 +1,14 @@
-"""What PyAV 18 and PyAV 19 answer differently."""
+"""PyAV: its errors as ours, and what PyAV 18 and PyAV 19 answer differently."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import Any, Protocol
 
 import av
+
+from bgsoft.errors import errors_as
 
 _MAJOR = int(av.__version__.split(".", 1)[0])
 
@@ -14,6 +17,12 @@ TAG_OPTIONS: dict[str, Any] = {} if _MAJOR >= 19 else {"metadata_errors": "surro
 
 PyAV 19 always does that and takes no such argument.
 """
+
+
+PYAV_ERRORS = (av.FFmpegError, OSError, ValueError)
+"""What PyAV raises: FFmpeg's errors, the system's, and refusals of its own."""
+pyav_errors_as = partial(errors_as, PYAV_ERRORS)
+""":func:`bgsoft.errors.errors_as` of PyAV's."""
 
 
 class _Rational(Protocol):

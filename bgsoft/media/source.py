@@ -21,8 +21,8 @@ from av.packet import Packet
 from av.stream import Disposition
 from av.video.stream import VideoStream
 
-from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError
-from bgsoft.media.pyav import TAG_OPTIONS
+from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError, translated
+from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
 from bgsoft.suggestions import network_address
 
 RAW_STREAMS = ("h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu")
@@ -95,7 +95,7 @@ def _read_head(path: Path) -> bytes:
     Raises:
         OpenError: It is missing, unreadable, empty or no regular file.
     """
-    try:
+    with translated(OSError, ValueError, to=lambda exc: _unreadable(path, exc)):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise OpenError(f"{path} is a folder, not a video file", path=path)
@@ -104,23 +104,24 @@ def _read_head(path: Path) -> bytes:
             raise OpenError(f"{path} is not a regular file", path=path)
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
-    except FileNotFoundError as exc:
-        address = network_address(path)
-        if address is not None:
-            raise OpenError(
-                f"{address} is an address: only local files are read, as an input is read more "
-                "than once and must lead nowhere else; download it first",
-                path=path,
-            ) from exc
-        raise OpenError(f"{path} does not exist", path=path) from exc
-    except PermissionError as exc:
-        raise OpenError(f"{path} cannot be read: permission denied", path=path) from exc
-    except (OSError, ValueError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
-        raise OpenError(f"{path} cannot be read: {reason}", path=path) from exc
     if not head:
         raise OpenError(f"{path} is empty (0 bytes)", path=path)
     return head
+
+
+def _unreadable(path: Path, exc: OSError | ValueError) -> OpenError:
+    if not isinstance(exc, FileNotFoundError):
+        denied = isinstance(exc, PermissionError)
+        reason = "permission denied" if denied else getattr(exc, "strerror", None) or exc
+        text = f"{path} cannot be read: {reason}"
+    elif (address := network_address(path)) is not None:
+        text = (
+            f"{address} is an address: only local files are read, as an input is read more "
+            "than once and must lead nowhere else; download it first"
+        )
+    else:
+        text = f"{path} does not exist"
+    return OpenError(text, path=path)
 
 
 def _explain(path: Path, head: bytes, exc: Exception) -> MediaError:
@@ -168,7 +169,7 @@ def open_input(path: Path) -> InputContainer:
     image = _match(head, _IMAGES)
     if image:
         raise UnsupportedFormatError(f"{path} is an image ({image}), not a video", path=path)
-    try:
+    with translated(*PYAV_ERRORS, to=lambda exc: _explain(path, head, exc)):
         try:
             return _open(path, None)
         except av.error.ArgumentError:
@@ -177,8 +178,6 @@ def open_input(path: Path) -> InputContainer:
             if demuxer is None:
                 raise
             return _open(path, demuxer)
-    except (av.FFmpegError, OSError, ValueError) as exc:
-        raise _explain(path, head, exc) from exc
 
 
 def read_packets(path: Path, *indices: int) -> Iterator[Packet[Any]]:

@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bgsoft.errors import ModelDownloadError, ModelError, ModelIntegrityError
+from bgsoft.errors import (
+    ModelDownloadError,
+    ModelError,
+    ModelIntegrityError,
+    os_errors_as,
+    translated,
+)
 from bgsoft.outputs import replacing
 
 CACHE_VARIABLE = "BGSOFT_CACHE"
@@ -63,11 +69,8 @@ def hash_file(path: Path, algorithm: str = "sha256") -> str:
         ModelError: The file cannot be read.
     """
     start = Checksum("", algorithm).start
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, start).hexdigest()
-    except OSError as exc:
-        raise ModelError(f"cannot read {path}: {exc.strerror}", path=path) from exc
+    with os_errors_as(ModelError, f"cannot read {path}", path=path), path.open("rb") as file:
+        return hashlib.file_digest(file, start).hexdigest()
 
 
 def check_file(path: Path, *, size_bytes: int | None, checksum: Checksum) -> None:
@@ -77,10 +80,8 @@ def check_file(path: Path, *, size_bytes: int | None, checksum: Checksum) -> Non
         ModelError: The file cannot be read.
         ModelIntegrityError: Its size or hash is another.
     """
-    try:
+    with os_errors_as(ModelError, f"cannot read {path}", path=path):
         found_bytes = path.stat().st_size
-    except OSError as exc:
-        raise ModelError(f"cannot read {path}: {exc.strerror}", path=path) from exc
     if size_bytes is not None and found_bytes != size_bytes:
         raise ModelIntegrityError(
             f"{path} is damaged: {found_bytes} bytes, expected {size_bytes}", path=path
@@ -123,7 +124,12 @@ def pull(
     """
     size = "" if size_bytes is None else f"{size_bytes} bytes, "
     by_hand = f"fetch {url} and save it as {path} ({size}{checksum})"
-    try:
+
+    def failed(exc: OSError) -> ModelDownloadError:
+        reason = exc.strerror or type(exc).__name__
+        return ModelDownloadError(f"cannot pull {path.name} ({reason}); {by_hand}", path=path)
+
+    with translated(OSError, to=failed):  # requests' errors are OSErrors as well
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_name(path.name + ".lock")):
             if path.is_file():
@@ -132,11 +138,6 @@ def pull(
                     return False
                 path.unlink()
             _fetch(url, path, size_bytes, checksum, on_progress or (lambda _done, _all: None))
-    except OSError as exc:  # requests' errors are OSErrors as well
-        reason = exc.strerror or type(exc).__name__
-        raise ModelDownloadError(
-            f"cannot pull {path.name} ({reason}); {by_hand}", path=path
-        ) from exc
     return True
 
 

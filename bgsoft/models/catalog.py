@@ -18,6 +18,7 @@ from bgsoft.errors import (
     ConfigError,
     ModelError,
     ModelIntegrityError,
+    errors_as,
 )
 from bgsoft.models import cache
 from bgsoft.models.onnx_file import read_signature
@@ -185,10 +186,9 @@ def catalog() -> Mapping[str, ModelSpec]:
     Raises:
         ModelError: The catalogue is damaged.
     """
-    try:
+    problem = "the model catalogue cannot be read"
+    with errors_as((OSError, ValueError), ModelError, problem, reason=str, path=_CATALOG):
         tables = tomllib.loads(_CATALOG.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
-        raise ModelError(f"the model catalogue cannot be read: {exc}", path=_CATALOG) from exc
     return {
         name: replace(
             _parse(name, table, "the model catalogue"),
@@ -317,14 +317,12 @@ def _read_sidecar(path: Path) -> ModelSpec:
     if not path.is_file():
         raise ConfigError(f"no such model file: {path}", path=path)
     sidecar = path.with_suffix(".toml")
-    try:
-        table = tomllib.loads(sidecar.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not sidecar.exists():
         raise ConfigError(
             f"{path.name} needs {sidecar.name} beside it, with {_SIDECAR_KEYS}", path=sidecar
-        ) from None
-    except (OSError, ValueError) as exc:
-        raise ConfigError(f"{sidecar}: {exc}", path=sidecar) from exc
+        )
+    with errors_as((OSError, ValueError), ConfigError, str(sidecar), reason=str, path=sidecar):
+        table = tomllib.loads(sidecar.read_text(encoding="utf-8"))
     spec = _parse(path.stem, {**table, "file": path.name}, str(sidecar))
     if spec.family == "single-shot" and not (spec.width and spec.height):
         raise ConfigError(f"{sidecar}: [input] needs width and height", path=sidecar)

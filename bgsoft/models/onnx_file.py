@@ -9,10 +9,11 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from bgsoft.errors import ModelError
+from bgsoft.errors import ModelError, os_errors_as, translated
 
 MODEL_GRAPH = 7
 GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT = 5, 11, 12
@@ -23,9 +24,6 @@ SHAPE_DIM, DIM_VALUE = 1, 1
 TENSOR_NAME = 8
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types."""
-
-UNREADABLE = (ValueError, IndexError, KeyError, struct.error)
-"""What other files raise where they are read as one of ONNX."""
 
 Message = bytes | memoryview
 Field = tuple[int, int, Message]
@@ -46,7 +44,7 @@ def read_signature(path: Path) -> Signature:
     Raises:
         ModelError: The file cannot be read, or is no ONNX file.
     """
-    try:
+    with reading(path):
         with path.open("rb") as file:
             # Unmapped with the last view of it. Weights, the most of a file, are not touched.
             model = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -62,16 +60,16 @@ def read_signature(path: Path) -> Signature:
         taken = {name: shape for name, shape in inputs.items() if name not in weights}
         if not taken or not outputs:
             raise KeyError("input")
-    except OSError as exc:
-        raise ModelError(f"cannot read {path}: {exc.strerror}", path=path) from exc
-    except UNREADABLE as exc:
-        raise no_model(path) from exc
     return Signature(taken, tuple(outputs))
 
 
-def no_model(path: Path) -> ModelError:
-    """The error for a file that is something else."""
-    return ModelError(f"{path.name} is no ONNX model that can be used", path=path)
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Errors of a file that cannot be read, or is something else, become a ModelError."""
+    error = ModelError(f"{path.name} is no ONNX model that can be used", path=path)
+    other = translated(ValueError, IndexError, KeyError, struct.error, to=lambda _: error)
+    with os_errors_as(ModelError, f"cannot read {path}", path=path), other:
+        yield
 
 
 def _shape(value_info: Message) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bgsoft.cuda.driver import NO_GPU, cuda_number, driver_problem, shown_number
 from bgsoft.errors import BackendUnavailableError
@@ -65,13 +65,52 @@ class Choice:
         return "; ".join(parts) or None
 
 
-REGISTRY: dict[str, tuple[str, ...]] = {
-    "decode": ("nvdec", "cpu"),
-    "infer": ("tensorrt", "cuda", "cpu"),
-    "composite": ("cuda", "cpu"),
-    "encode": ("nvenc", "cpu"),
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One way to run a stage."""
+
+    maker: str = ""
+    """``module:function`` that makes it, imported when it is first wanted:
+
+    - decode: (path, settings, info, resources) → :class:`bgsoft.decode.base.Decoder`;
+    - composite: (resources, batch) → :class:`bgsoft.rendering.host.HostStages` or their like;
+    - encode: (muxer, config, info, kind, resources) → :class:`bgsoft.encode.base.Encoder`;
+    - infer has none: :class:`bgsoft.infer.loading.NetworkLoader` knows its providers.
+
+    ``resources`` is a :class:`bgsoft.resources.Resources`.
+    """
+    needs: tuple[str, ...] = ()
+    """Python modules that it cannot do without, where it works on a GPU."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it works on a GPU, where its frames are then."""
+        return bool(self.needs)
+
+
+_CUDA = ("cupy",)
+_VIDEO = ("cupy", "PyNvVideoCodec")
+REGISTRY: dict[str, dict[str, Backend]] = {
+    "decode": {
+        "nvdec": Backend("bgsoft.decode.nvdec:open_decoder", _VIDEO),
+        "cpu": Backend("bgsoft.decode.cpu:open_decoder"),
+    },
+    "infer": {
+        "tensorrt": Backend(needs=_CUDA),
+        "cuda": Backend(needs=_CUDA),
+        "cpu": Backend(),
+    },
+    "composite": {
+        "cuda": Backend("bgsoft.rendering.device:DeviceStages", _CUDA),
+        "cpu": Backend("bgsoft.rendering.host:HostStages"),
+    },
+    "encode": {
+        "nvenc": Backend("bgsoft.encode.nvenc:open_encoder", _VIDEO),
+        "cpu": Backend("bgsoft.encode.cpu:open_encoder"),
+    },
 }
-"""The backends of each stage, best first."""
+"""The backends of each stage by name, best first. A new one: a file that has its maker, a line
+here, and its name among the settings."""
 
 
 def chosen_gpu(named: int | None) -> int:
@@ -99,7 +138,8 @@ _GPU_EXTRA = "pip install '.[gpu]' (CUDA 12) or '.[gpu-cu13]' (CUDA 13)"
 
 def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
     """Whether a backend can run here in general; what more it needs shows when it is made."""
-    on_gpu = name != "cpu"
+    backend = REGISTRY[stage][name]
+    on_gpu = backend.on_gpu
     device = f"cuda:{shown_number(gpu)}" if on_gpu else "cpu"
     blocks = False
     reason = driver_problem(gpu) if on_gpu else None
@@ -111,7 +151,7 @@ def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
         if missing is not None:
             reason, fix, blocks = missing.reason, missing.fix, on_gpu
     if reason is None and on_gpu:
-        reason = _module_problem("cupy", *(["PyNvVideoCodec"] if name.startswith("nv") else []))
+        reason = _module_problem(*backend.needs)
         fix = None if reason is None else _GPU_EXTRA
     if reason is None and on_gpu and stage == "infer":
         from bgsoft.infer.providers import missing_provider
@@ -150,7 +190,19 @@ def may_use_gpu(config: BackendConfig) -> bool:
 
 def names(stage: str) -> tuple[str, ...]:
     """The backends of a stage, best first."""
-    return REGISTRY[stage]
+    return tuple(REGISTRY[stage])
+
+
+def on_gpu(stage: str, name: str) -> bool:
+    """Whether a backend works on a GPU."""
+    return REGISTRY[stage][name].on_gpu
+
+
+def maker(stage: str, name: str) -> Callable[..., Any]:
+    """What makes a backend; see :attr:`Backend.maker`."""
+    module, _, attribute = REGISTRY[stage][name].maker.partition(":")
+    made: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return made
 
 
 def first_available(stage: str, wanted: str, gpu: int = 0) -> str:

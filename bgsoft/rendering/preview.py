@@ -23,7 +23,8 @@ from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import check_target, made_folders, write_whole
 from bgsoft.pipeline.metrics import Metrics
-from bgsoft.rendering.build import StageBuilder, host_planes
+from bgsoft.rendering.build import StageBuilder
+from bgsoft.rendering.host import host_planes
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import BackendConfig, EffectKind, RenderConfig
 

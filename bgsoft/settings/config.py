@@ -526,6 +526,10 @@ class RenderConfig:
             raise ConfigError(f"--duration must be more than 0 seconds, not {length:g}")
         if self.trace is not None and (self.chunks or 1) > 1:
             raise ConfigError("--trace and --chunks exclude each other")
+        for name in ("output", "matte_out", "face_data", "trace"):
+            if getattr(self, name) == Path("-"):
+                flag = "the output" if name == "output" else f"--{name.replace('_', '-')}"
+                raise ConfigError(f"{flag} cannot be written to stdout: name a file")
         if self.overwrite and self.skip_existing:
             raise ConfigError("--overwrite and --skip-existing exclude each other")
         if self.matte_out is not None and self.matte_out.absolute() == self.output.absolute():

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bgsoft.errors import ConfigError, PresetError
+from bgsoft.errors import ConfigError, PresetError, errors_as, os_errors_as
 from bgsoft.settings.config import FaceMode
 from bgsoft.settings.options import SECTIONS, read_value
 from bgsoft.settings.setting import declared
@@ -130,14 +130,14 @@ def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = N
     if path in children:
         chain = " → ".join(p.stem for p in (*children, path))
         raise PresetError(f"presets extend each other in a circle: {chain}", path=path)
-    try:
+    with (
+        os_errors_as(PresetError, f"cannot read preset {path}", path=path),
+        # Malformed TOML, not UTF-8, or a ConfigError.
+        errors_as((ValueError,), PresetError, f"preset {path.name}", path=path),
+    ):
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         description, parent = _top_text(table, "description"), _top_text(table, "extends")
         settings = _read_sections(table, path.parent)
-    except OSError as exc:
-        raise PresetError(f"cannot read preset {path}: {exc.strerror}", path=path) from exc
-    except ValueError as exc:  # malformed TOML, not UTF-8, or a ConfigError
-        raise PresetError(f"preset {path.name}: {exc}", path=path) from exc
     below = _load(parent, (*children, path), path.parent).settings if parent else {}
     return Preset(
         name=path.stem, description=description, path=path, settings=merge(below, settings)

@@ -1,12 +1,18 @@
-"""Standard streams that the caller has closed."""
+"""Standard streams: those that the caller has closed, and results that go to stdout."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.synthetic import VideoSpec, regular_times, write_video
+
+from .conftest import Run
 
 PROGRAM = """
 import os, sys
@@ -25,3 +31,53 @@ def test_files_never_take_the_place_of_a_closed_stream(tmp_path: Path, closed: s
     result = subprocess.run(command, timeout=60, capture_output=True, check=False)
     assert result.returncode == 0
     assert media.read_bytes() == b""
+
+
+def bgsoft(*argv: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bgsoft", *map(str, argv)]
+    root = Path(__file__).parents[2]
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_results_go_to_stdout_alone_where_that_is_asked_for(tmp_path: Path) -> None:
+    clip = write_video(tmp_path / "in.mp4", VideoSpec(times=regular_times(4)))
+    look = ("--effect", "dim", "--face", "off", "--matte", "fast", "-y")
+    for argv in (
+        ("render", clip, "out.mp4", *look, "--report", "-"),
+        ("batch", clip, "out/", *look, "--report", "-"),
+        ("compare", clip, clip, "--no-vmaf", "--json", "-"),
+    ):
+        done = bgsoft(*argv, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert isinstance(json.loads(done.stdout), dict)
+        assert not list(tmp_path.rglob("-"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ("render in.mp4 out.mp4 --face-data -", "--face-data cannot be written to stdout"),
+        ("render in.mp4 out.mp4 --trace -", "--trace cannot be written to stdout"),
+        ("render in.mp4 out.mp4 --matte-out -", "--matte-out cannot be written to stdout"),
+        ("render in.mp4 -", "the output cannot be written to stdout"),
+        ("batch in.mp4 out/ --face-data -", "--face-data cannot be written to stdout"),
+        ("render in.mp4 out.mp4 --report - --progress json", "exclude each other"),
+        ("batch in.mp4 out/ --report - --progress json", "exclude each other"),
+    ],
+)
+def test_what_cannot_go_to_stdout_is_wrong_usage(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.mp4").write_bytes(b"")
+    outcome = run(*argv.split())
+    assert outcome.code == 2
+    assert words in outcome.error_line
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]

@@ -293,6 +293,26 @@ def test_a_video_shorter_than_its_header_says_is_told_of(tmp_path: Path) -> None
     assert "header says 4.00 s" in decoder.events[0].message
 
 
+def test_a_header_that_counts_far_more_frames_is_told_of(tmp_path: Path) -> None:
+    """To its end, so that its length is right: what lies between cannot be decoded."""
+    spec = VideoSpec(times=regular_times(100), options=X264 | {"bf": "0", "g": "1"})
+    path = write_video(tmp_path / "holes.mp4", spec)
+    with CpuDecoder(path) as decoder:
+        decode_all(decoder)
+    assert not decoder.events
+    data = bytearray(path.read_bytes())
+    begin = data.index(b"mdat") + 4
+    length = int.from_bytes(data[begin - 8 : begin - 4], "big") - 8
+    first, last = begin + length // 3, begin + length * 95 // 100
+    data[first:last] = bytes(last - first)
+    path.write_bytes(data)
+    with CpuDecoder(path) as decoder:
+        seen = decode_all(decoder)
+    assert len(seen) < 90
+    told = f"the header says 100 frames, but only {len(seen)} could be decoded"
+    assert told in [event.message for event in decoder.events]
+
+
 def test_a_long_gap_is_told_of(tmp_path: Path) -> None:
     times = [*regular_times(3), *regular_times(3, start=30)]
     path = write_video(tmp_path / "gap.mkv", VideoSpec(times=times, options=X264 | {"bf": "0"}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
@@ -508,3 +509,74 @@ def test_encoders_print_nothing(tmp_path: Path) -> None:
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
     assert len(list(tmp_path.iterdir())) == len(Codec)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "speed"),
+    [
+        ("out.mp4", Codec.H264, None),
+        ("out.mp4", Codec.H264, "slow"),
+        ("out.mp4", Codec.HEVC, None),
+        ("out.mp4", Codec.HEVC, "medium"),
+        ("out.mp4", Codec.AV1, None),
+        ("out.mov", Codec.PRORES, None),
+    ],
+)
+def test_the_number_of_threads_changes_nothing(
+    tmp_path: Path, name: str, codec: Codec, speed: str | None
+) -> None:
+    """A batch gives each file a share of the cores: its size must not show in the file."""
+    format = replace(NV12, width=482, height=362)
+    settings = EncodeConfig(codec=codec, speed=speed)
+    made = set()
+    for threads in (0, 1, 2, 5):
+        path = tmp_path / f"{threads}" / name
+        path.parent.mkdir()
+        encode_frames(
+            path, video_info(format), REGULAR, settings=settings, threads=threads, draw_frame=_noise
+        )
+        made.add(path.read_bytes())
+    assert len(made) == 1
+
+
+def _noise(planes: Planes, format: FrameFormat, index: int) -> None:
+    """A picture that moves, with some noise: the encoder has much to choose from."""
+    rng = np.random.default_rng(5)
+    texture = rng.integers(40, 200, format.luma_shape, np.uint8)
+    planes.luma[:] = np.roll(texture // 8 * 4, (5 * index, 3 * index), (0, 1)) + 20
+    planes.chroma[:] = 100 + 4 * index
+    planes.luma[: format.height // 3] += rng.integers(0, 9, planes.luma.shape[1], np.uint8)
+
+
+_ENCODE = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tests.contract.test_encode import NV12, REGULAR, Codec, EncodeConfig, _noise
+from tests.rendering import encode_frames, video_info
+
+encode_frames(
+    Path(sys.argv[1]),
+    video_info(replace(NV12, width=642, height=362)),
+    REGULAR,
+    settings=EncodeConfig(codec=Codec(sys.argv[2])),
+    draw_frame=_noise,
+)
+"""
+
+
+@pytest.mark.parametrize("codec", [Codec.H264, Codec.HEVC, Codec.AV1])
+def test_what_lay_in_memory_before_changes_nothing(tmp_path: Path, codec: Codec) -> None:
+    """glibc fills fresh memory with a value here, as a process that has rendered before does."""
+    made = set()
+    for value in (0, 85, 170):
+        path = tmp_path / f"{value}.mp4"
+        environment = os.environ | {"MALLOC_PERTURB_": str(value)}
+        subprocess.run(
+            [sys.executable, "-c", _ENCODE, path, codec],
+            check=True,
+            env=environment,
+            cwd=Path(__file__).parents[2],
+        )
+        made.add(path.read_bytes())
+    assert len(made) == 1

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from bgsoft.batch.find import find
+from bgsoft.chunks.folder import WorkFolder
 from bgsoft.errors import OutputError, UnsupportedFormatError
 from bgsoft.media.containers import CONTAINERS, container_for
 from bgsoft.outputs import (
@@ -190,6 +192,15 @@ def test_a_loop_of_links_is_an_output_error(tmp_path: Path) -> None:
     (tmp_path / "b.mp4").symlink_to(tmp_path / "a.mp4")
     with pytest.raises(OutputError):
         AtomicOutput(tmp_path / "a.mp4", overwrite=True)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="such a path is taken as it is")
+def test_a_folder_that_is_a_loop_of_links_is_an_output_error(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OutputError, match=r"output .*loop"):
+        WorkFolder(tmp_path / "loop/out.mp4")
+    with pytest.raises(OutputError, match=r"output folder .*loop"):
+        list(find([str(tmp_path)], leave_out=tmp_path / "loop"))
 
 
 @pytest.mark.parametrize("name", ["out", "out.txt", "out.mp4.bak", "out.jpg"])

@@ -53,6 +53,24 @@ def is_there(config: RenderConfig) -> list[object]:
     return [task.run(context()) for task in planned(config).tasks()]
 
 
+def test_what_another_render_left_is_told_of(config: RenderConfig, tmp_path: Path) -> None:
+    other = WorkFolder(tmp_path / "it's another.mp4")
+    other.prepare(replace(config, output=tmp_path / "it's another.mp4"), [])
+    (text,) = folders.leftovers([config.output])
+    assert str(other.path) in text
+    command = text.partition("rm -r ")[2].removesuffix(" removes them")
+    with other.used():
+        assert not folders.leftovers([config.output]), "it is being rendered now"
+    assert not folders.leftovers([config.output, tmp_path / "it's another.mp4"]), "its own"
+    events: list[Event] = []
+    look = replace(config, chunks=1, duration_seconds=0.2)
+    bgsoft.render_config(look, on_event=events.append)
+    assert text in [event.message for event in events]
+    subprocess.run(["sh", "-c", f"rm -r {command}"], check=True)
+    assert not other.path.exists()
+    assert not folders.leftovers([config.output])
+
+
 @pytest.mark.usefixtures(_short_parts.__name__)
 class TestParts:
     def test_a_finished_part_is_not_rendered_twice(self, config: RenderConfig) -> None:

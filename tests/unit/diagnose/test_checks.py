@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from bgsoft.compare.measure import psnr
-from bgsoft.composite.base import Compositor
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.diagnose import checks, stages
 from bgsoft.diagnose.checks import Checks, try_candidates
@@ -27,6 +26,8 @@ from bgsoft.errors import BackendUnavailableError, VerificationError
 from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Proxy
 from bgsoft.models.catalog import ModelSpec, find_spec
 from bgsoft.rendering.backends import Candidate
+from bgsoft.rendering.host import HostStages
+from bgsoft.resources import Resources
 from bgsoft.settings.config import Codec, EffectConfig, EffectKind, Precision
 
 
@@ -103,14 +104,15 @@ def test_a_side_agrees_with_itself() -> None:
     assert all(parity.ok and parity.max_difference == 0 for parity in found)
 
 
-class FaultySide(HostSide):
-    """The reference with one fault."""
+class FaultyStages(HostStages):
+    """Makes the reference's stages with one fault."""
 
-    def __init__(self, fault: str) -> None:
+    def __init__(self, fault: str, batch: int) -> None:
+        super().__init__(Resources(), batch)
         self._fault = fault
 
-    def reducer(self, format: FrameFormat, batch: int = 1) -> Any:
-        reducer = super().reducer(format, batch)
+    def reducer(self, format: FrameFormat) -> Any:
+        reducer = super().reducer(format)
         if self._fault != "reduce":
             return reducer
 
@@ -123,14 +125,8 @@ class FaultySide(HostSide):
 
         return Brighter()
 
-    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
-        tensor = super().write_tensor(spec, format, reduced)
-        if self._fault == "preprocess":
-            tensor[1, 5, 5] += 3 / 255
-        return tensor
-
-    def matte_stage(self, config: Any, format: FrameFormat, *more: Any, **options: Any) -> Any:
-        matter = super().matte_stage(config, format, *more, **options)
+    def matte_stage(self, config: Any, format: FrameFormat, **options: Any) -> Any:
+        matter = super().matte_stage(config, format, **options)
         if self._fault != ("fine matte" if options["fine"] else "matte"):
             return matter
 
@@ -143,10 +139,26 @@ class FaultySide(HostSide):
 
         return Softer()
 
-    def compositor(self, config: EffectConfig, format: FrameFormat) -> Compositor:
+    def compositor(self, config: EffectConfig, format: FrameFormat, began: Any = None) -> Any:
         if self._fault == f"composite {config.kind}":
-            return super().compositor(EffectConfig(kind=EffectKind.DIM, strength=5), format)
-        return super().compositor(config, format)
+            config = EffectConfig(kind=EffectKind.DIM, strength=5)
+        return super().compositor(config, format, began)
+
+
+class FaultySide(HostSide):
+    """The reference with one fault."""
+
+    def __init__(self, fault: str) -> None:
+        self._fault = fault
+
+    def stages(self, batch: int = 1) -> HostStages:
+        return FaultyStages(self._fault, batch)
+
+    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
+        tensor = super().write_tensor(spec, format, reduced)
+        if self._fault == "preprocess":
+            tensor[1, 5, 5] += 3 / 255
+        return tensor
 
 
 @pytest.mark.parametrize(
@@ -157,9 +169,9 @@ def test_a_fault_is_found_where_it_is(fault: str) -> None:
     assert wrong == [f"{fault}, 8 bits", f"{fault}, 10 bits"]
 
 
-class _PersonTouched(HostSide):
-    def compositor(self, config: EffectConfig, format: FrameFormat) -> Any:
-        compositor = super().compositor(config, format)
+class _PersonTouched(HostStages):
+    def compositor(self, config: EffectConfig, format: FrameFormat, began: Any = None) -> Any:
+        compositor = super().compositor(config, format, began)
 
         class Brighter:
             close = compositor.close
@@ -172,12 +184,17 @@ class _PersonTouched(HostSide):
         return Brighter()
 
 
+class _TouchedSide(HostSide):
+    def stages(self, batch: int = 1) -> HostStages:
+        return _PersonTouched(Resources(), batch)
+
+
 def test_a_code_of_a_person_is_too_much_where_one_of_the_background_is_not() -> None:
     frame = draw_frame(0, *SMALL)
     matte = Matte(alpha=np.zeros(SMALL[::-1], np.uint8), reduced=np.zeros((180, 320), np.uint8))
     for value, ok in ((254, True), (255, False)):
         matte.alpha[40:90, 40:90] = matte.reduced[40:90, 40:90] = value
-        assert compare_composites(_PersonTouched(), EffectConfig(), frame, matte).ok is ok
+        assert compare_composites(_TouchedSide(), EffectConfig(), frame, matte).ok is ok
 
 
 def cpu(**changes: Any) -> Candidate:

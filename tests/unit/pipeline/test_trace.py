@@ -12,7 +12,7 @@ from bgsoft.errors import OutputError
 from bgsoft.frame import FrameFormat
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.trace import TraceRecorder
-from bgsoft.rendering.build import host_planes
+from bgsoft.rendering.host import host_planes
 from bgsoft.ring import FrameRing
 from bgsoft.startup import Parts, logged, span
 

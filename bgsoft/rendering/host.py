@@ -1,0 +1,138 @@
+"""Makes the picture stages for frames in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from fractions import Fraction
+
+import numpy as np
+
+from bgsoft.analysis.base import Reducer
+from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.scenes import CpuSceneProbe
+from bgsoft.composite.base import Compositor
+from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.face.create import create_host_faces
+from bgsoft.face.data import FaceDataWriter
+from bgsoft.face.step import FaceStep
+from bgsoft.frame import FrameFormat, Planes
+from bgsoft.hide.cpu import CpuHider
+from bgsoft.hide.regions import HiddenRegions, create_regions
+from bgsoft.infer.loading import NetworkLoader
+from bgsoft.matte.base import MatteStage
+from bgsoft.matte.cpu import create_matte_stage
+from bgsoft.media.info import VideoInfo
+from bgsoft.models.catalog import ResolvedModel
+from bgsoft.pipeline.picture import Execution, HostExecution, SceneProbe
+from bgsoft.pipeline.trace import TraceRecorder
+from bgsoft.rendering import backends
+from bgsoft.resources import Resources
+from bgsoft.segment.base import Segmenter
+from bgsoft.segment.create import create_host_segmenter
+from bgsoft.settings.config import EffectConfig, Looks, MatteConfig, Precision, RenderConfig
+from bgsoft.workers import Workers
+
+LoaderMaker = Callable[[ResolvedModel, Precision | None], NetworkLoader]
+"""Makes the loader of a model; in the render's own precision where None is given."""
+
+_RING_SLOTS = 8
+"""Enough for each of the three threads to be a frame or two ahead; more only costs memory."""
+_MAX_BATCH = 8
+
+
+def host_planes(format: FrameFormat, slot: int) -> Planes:
+    """The buffers of one ring slot in host memory."""
+    return Planes(
+        slot=slot,
+        luma=np.empty(format.luma_shape, format.dtype),
+        chroma=np.empty(format.chroma_shape, format.dtype),
+        alpha=np.zeros(format.luma_shape, np.uint8),
+    )
+
+
+class HostStages:
+    """Makes picture stages that work on the host, the references of :class:`DeviceStages`.
+
+    Args:
+        resources: A GPU only serves networks.
+        batch: Frames at a time; 0: one a core, up to 8.
+    """
+
+    def __init__(self, resources: Resources, batch: int = 0) -> None:
+        self.batch = batch or min(_MAX_BATCH, resources.cores)
+        self._workers = Workers(self.batch)  # closed with the execution
+        self._resources = resources
+
+    def planes(self, format: FrameFormat, slot: int) -> Planes:
+        """The buffers of one ring slot; page-locked where frames cross to a GPU."""
+        if self._resources.used_device is None:
+            return host_planes(format, slot)
+        from bgsoft.cuda.device import pinned_planes
+
+        return pinned_planes(format, slot)
+
+    def ring_slots(self, format: FrameFormat, held: int) -> int:
+        """Slots of a ring, beside those for frames that the picture stages keep back."""
+        return _RING_SLOTS
+
+    def current(self) -> AbstractContextManager[None]:
+        """Around what is made: here nothing has to be current."""
+        return nullcontext()
+
+    def singly(self) -> HostStages:
+        """Those to use where each frame has to be known before the next is looked at."""
+        return self
+
+    def execution(self, observer: TraceRecorder | None) -> Execution:
+        return HostExecution(self._workers)
+
+    def reducer(self, format: FrameFormat) -> Reducer:
+        return CpuReducer(format, self._workers)
+
+    def scenes(self, format: FrameFormat) -> SceneProbe:
+        return CpuSceneProbe(format)
+
+    def segmenter(
+        self, backend: str, loader: NetworkLoader, format: FrameFormat, looks: Looks
+    ) -> Segmenter:
+        """What makes masks by a model that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
+        resources = self._resources
+        device = resources.device if backends.on_gpu("infer", backend) else None
+        return create_host_segmenter(
+            backend, loader, format, self._workers, device, resources.on_event, looks
+        )
+
+    def face_backend(self, infer: str) -> str:
+        """What finds faces, where masks are made by ``infer``."""
+        return "cpu"
+
+    def faces(
+        self,
+        config: RenderConfig,
+        format: FrameFormat,
+        backend: str,
+        make_loader: LoaderMaker,
+        data: FaceDataWriter | None,
+    ) -> FaceStep | None:
+        """What is done for faces; None: nothing."""
+        return create_host_faces(config, format, self._resources.on_event, data)
+
+    def matte_stage(
+        self,
+        config: MatteConfig,
+        format: FrameFormat,
+        *,
+        from_alpha: bool = False,
+        fine: bool = False,
+    ) -> MatteStage:
+        return create_matte_stage(config, format, self._workers, from_alpha=from_alpha, fine=fine)
+
+    def compositor(
+        self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
+    ) -> Compositor:
+        return CpuCompositor(config, format, self._workers, began)
+
+    def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
+        """What hides parts of the frame; None: nothing."""
+        return create_regions(config, info, CpuHider, self._workers, self._resources.on_event)

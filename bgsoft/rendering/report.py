@@ -1,0 +1,256 @@
+"""What is told of a render: its events while it runs, its report at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from array import array
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bgsoft import __version__
+from bgsoft.cuda.monitor import Watch
+from bgsoft.decode.base import Decoder, DecodeStats
+from bgsoft.frame import Frame
+from bgsoft.media.info import VideoInfo
+from bgsoft.outputs import made_folders
+from bgsoft.pipeline.metrics import Metrics, ProgressMeter, peak_rss_bytes
+from bgsoft.pipeline.runner import PipelineResult
+from bgsoft.pipeline.trace import TraceRecorder
+from bgsoft.rendering.backends import STAGES, Choice
+from bgsoft.rendering.part import Part
+from bgsoft.report import Event, ModelReport, RenderReport, StageReport
+from bgsoft.settings.config import RenderConfig
+from bgsoft.versions import library_versions
+
+if TYPE_CHECKING:
+    from bgsoft.models.catalog import ResolvedModel
+    from bgsoft.pipeline.picture import PictureStages
+    from bgsoft.rendering.build import StageBuilder
+    from bgsoft.rendering.target import Sink, Target
+
+
+class EventLog:
+    """Keeps a render's events, and passes them on one at a time, from whichever thread.
+
+    Args:
+        listener: Called for each.
+        part: Events of frames outside it are left out; None: the whole video is rendered.
+        recorder: Gets them, too.
+    """
+
+    def __init__(
+        self,
+        listener: Callable[[Event], None] | None,
+        part: Part | None,
+        recorder: TraceRecorder | None,
+    ) -> None:
+        self.events: list[Event] = []
+        self._listener = listener
+        self._part = part
+        self._recorder = recorder
+        self._lock = threading.Lock()
+
+    def report(self, event: Event) -> None:
+        """Keep an event, and pass it on."""
+        part = self._part
+        if part is not None and event.pts is not None:
+            end = part.frames.end
+            if event.pts < part.kept_from or (end is not None and event.pts >= end):
+                return
+        with self._lock:
+            self.events.append(event)
+            if self._recorder is not None:
+                self._recorder.instant(f"{event.kind}: {event.message}")
+            if self._listener is not None:
+                self._listener(event)
+
+    def tell(self, kind: str, message: str, **more: Any) -> None:
+        """Report an event of these fields."""
+        self.report(Event(kind=kind, message=message, **more))
+
+    def scene_cut(self, frame: Frame) -> None:
+        """Report the first frame of a new scene."""
+        text = f"new scene at {frame.time_seconds:.2f} s"
+        self.tell("scene-cut", text, stage="segment", frame=frame.index, pts=frame.pts)
+
+    def fallbacks(self, choices: dict[str, Choice]) -> None:
+        """Report every stage that could not have its best backend, each reason once."""
+        by_reason: dict[str, dict[str, list[str]]] = {}
+        for stage in STAGES:
+            for candidate in choices[stage].rejected:
+                stages = by_reason.setdefault(candidate.explanation, {})
+                stages.setdefault(stage, []).append(candidate.name)
+        for reason, stages in by_reason.items():
+            if len(stages) == len(choices):
+                what = "every stage runs on the CPU"
+            else:
+                what = ", ".join(
+                    f"{stage} runs on {choices[stage].backend}, not {' or '.join(names)}"
+                    for stage, names in stages.items()
+                )
+            self.tell("fallback", f"{what}: {reason}")
+
+    def damage(self, concealed: int, stats: DecodeStats) -> None:
+        """Report what was repaired while the input was decoded."""
+        text = damage_text(concealed, stats.corrupt_packets)
+        if text is not None:
+            self.tell("repair", text, stage="decode")
+        if stats.repaired_pts:
+            text = f"{stats.repaired_pts} missing or falling timestamps repaired"
+            self.tell("repair", text, stage="decode")
+
+
+def damage_text(concealed: int, corrupt_packets: int) -> str | None:
+    """What to report of a damaged input; None where it is whole."""
+    if not concealed and not corrupt_packets:
+        return None
+    return (
+        f"the input is damaged: {concealed} frames concealed, {corrupt_packets} packets unreadable"
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What frames go through, and what is known before the first."""
+
+    info: VideoInfo
+    model: ResolvedModel
+    builder: StageBuilder
+    decoder: Decoder
+    stages: PictureStages
+    targets: list[Target]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What is known once the last frame is through."""
+
+    result: PipelineResult
+    sink: Sink
+    meter: ProgressMeter
+    ring_slots: int
+    watch: Watch
+    """Over the GPU while frames went through."""
+    setup_seconds: float
+    """From the beginning of the render to that of the pipeline."""
+
+
+def render_report(
+    config: RenderConfig,
+    built: Built,
+    ran: Ran,
+    kept: array[int],
+    metrics: Metrics,
+    events: list[Event],
+    started: float,
+    process_seconds: float,
+) -> RenderReport:
+    """The report of a render that is done.
+
+    Args:
+        config: What was to be done.
+        built: What it went through.
+        ran: How that went.
+        kept: pts of the frames that were written, in order.
+        metrics: Clocks of the stages.
+        events: All that was reported.
+        started: When it began, on the clock of :func:`time.perf_counter`.
+        process_seconds: How long the process had run then.
+    """
+    frames, info, builder, spec = len(kept), built.info, built.builder, built.model.spec
+    first = ran.result.first_frame_seconds
+    wall = time.perf_counter() - started
+    ticks = kept[-1] - kept[0] + ran.result.last_duration
+    device = builder.used_device
+    infer = builder.choices["infer"].backend
+    loaded = built.model.for_provider(infer, config.backends.precision)
+    return RenderReport(
+        bgsoft_version=__version__,
+        input=str(config.input),
+        output=str(config.output),
+        frames_decoded=frames,
+        frames_encoded=frames,
+        concealed_frames=ran.sink.concealed,
+        duration_s=float(ticks * info.time_base),
+        wall_s=wall,
+        fps=frames / wall,
+        first_frame_s=None if first is None else ran.setup_seconds + first,
+        process_s=process_seconds,
+        settings=plain_settings(config, info),
+        model=ModelReport(name=spec.name, sha256=loaded.sha256, licence=spec.licence),
+        stages=_stage_reports(builder, metrics, frames),
+        h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
+        d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,
+        faces=None if builder.faces is None else builder.faces.summary(),
+        events=list(events),
+        audio=[track for target in built.targets for track in target.muxer.audio],
+        peak_rss_bytes=peak_rss_bytes(),
+        peak_vram_bytes=ran.watch.peak_bytes,
+        gpu=ran.watch.summary,
+        versions=library_versions(),
+    )
+
+
+_FOLLOWED = {"segment": "infer", "matte": "composite"}
+"""Stage of the report → the choice that decides where it runs, if not its own."""
+
+
+def _stage_reports(builder: StageBuilder, metrics: Metrics, frames: int) -> dict[str, StageReport]:
+    reports = {}
+    device = "cpu" if builder.used_device is None else builder.used_device.label
+    for stage in ("decode", "segment", "matte", "composite", "encode"):
+        choice = builder.choices[_FOLLOWED.get(stage, stage)]
+        reports[stage] = StageReport(
+            backend=choice.backend,
+            device="cpu" if choice.backend == "cpu" else device,
+            ms_per_frame=metrics.stage(stage).ms_per(frames),
+            fallback_reason=choice.fallback_reason,
+        )
+    faces, reason = builder.faces, None
+    if faces is None:
+        reports["face"] = StageReport(backend="off", device="cpu", ms_per_frame=0.0)
+        return reports
+    if faces.backend == "cpu" and builder.choices["infer"].backend != "cpu":
+        reason = "frames are composited on the CPU, and faces are looked for in the same place"
+    reports["face"] = StageReport(
+        backend=faces.backend,
+        device=faces.device,
+        ms_per_frame=metrics.stage("face").ms_per(frames),
+        fallback_reason=reason,
+    )
+    return reports
+
+
+def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:
+    """The settings as plain JSON types, without the file names that the report has anyway.
+
+    With ``info``, the frame size in pixels is added, of whose height lengths are percentages.
+    """
+    plain = dataclasses.asdict(config)
+    for name in ("input", "output", "skip_existing", "report", "trace", "receipt"):
+        del plain[name]
+    for name in ("matte_out", "face_data"):
+        plain[name] = None if plain[name] is None else str(plain[name])
+    plain["effect"]["strength"] = config.effect.effective_strength
+    if info is not None:
+        plain["width"], plain["height"] = info.format.width, info.format.height
+    return plain
+
+
+def skipped_report(config: RenderConfig) -> RenderReport:
+    """The report of a render that was not needed; one that is there already is left alone."""
+    report = RenderReport(
+        bgsoft_version=__version__,
+        input=str(config.input),
+        output=str(config.output),
+        skipped=True,
+        settings=plain_settings(config),
+        peak_rss_bytes=peak_rss_bytes(),
+        versions=library_versions(),
+    )
+    if config.report is not None and not config.report.exists():
+        with made_folders([config.report], lambda _text: None):
+            report.write_json(config.report)
+    return report

@@ -1,0 +1,66 @@
+"""What the stages of one render share: cores, the GPU, and whom to tell."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bgsoft.report import Event
+from bgsoft.startup import span
+from bgsoft.workers import usable_cores
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+
+class Resources:
+    """Cores and a GPU, which is set up when a stage first asks for it; for several threads.
+
+    Args:
+        gpu: CUDA device number.
+        threads: Cores to plan for, as the user named them; 0: all that this process may run on.
+        on_event: Called for what happens while stages are made or recover from faults.
+        device: The GPU, where it has been set up already; ``gpu`` does not count then.
+    """
+
+    def __init__(
+        self,
+        gpu: int = 0,
+        threads: int = 0,
+        on_event: Callable[[Event], None] = lambda _event: None,
+        device: CudaDevice | None = None,
+    ) -> None:
+        self.gpu = gpu if device is None else device.number
+        self.threads = threads
+        self.cores = threads or usable_cores()
+        self.on_event = on_event
+        self._device = device
+        self._lock = threading.Lock()
+        """Around setting up the device."""
+
+    @property
+    def device(self) -> CudaDevice:
+        """The GPU, current in the calling thread.
+
+        Raises:
+            BackendUnavailableError: It does not start.
+        """
+        with self._lock:
+            if self._device is None:
+                with span("device"):
+                    from bgsoft.cuda.device import CudaDevice
+
+                    self._device = CudaDevice(self.gpu)
+        self._device.make_current()
+        return self._device
+
+    @property
+    def used_device(self) -> CudaDevice | None:
+        """The GPU, where any stage uses it."""
+        return self._device
+
+    def notice(self, stage: str, *messages: str) -> None:
+        """Report what the user should know of a stage."""
+        for message in messages:
+            self.on_event(Event(kind="notice", stage=stage, message=message))
