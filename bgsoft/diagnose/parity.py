@@ -45,7 +45,8 @@ STRUCTURED_DB = 70.0
 """Least PSNR of composites of pictures that are no noise, on top of the rest."""
 _STALE = 77
 """Of alpha before a matte is written; none may be left."""
-_MATTE_CODES = 2
+MATTE_CODES = 2
+"""8-bit codes that a matte may differ by."""
 _MATTE_SHARE = 0.001
 """Part of the matte that may differ by more: the guided filter sums in another order."""
 _MATTE_MEAN = 0.1
@@ -280,7 +281,7 @@ def compare_mattes(
                 found, good = _compare_planes(to_host(got), to_host(want), config, from_alpha)
                 differences.append(found)
                 ok = ok and good
-    tolerance = f"max {_MATTE_CODES} of 255 but for {_MATTE_SHARE:.1%}"
+    tolerance = f"max {MATTE_CODES} of 255 but for {_MATTE_SHARE:.1%}"
     if from_alpha:
         tolerance = f"max {_direct_codes(config)} of 255"
     name = f"{'fine ' if fine else ''}matte, {format.bit_depth} bits"
@@ -294,7 +295,7 @@ def _compare_planes(
     found = np.abs(got.astype(np.float64) - want)
     if from_alpha:
         return found.ravel(), bool(found.max() <= _direct_codes(config))
-    ok = (found > _MATTE_CODES).mean() <= _MATTE_SHARE and found.mean() < _MATTE_MEAN
+    ok = (found > MATTE_CODES).mean() <= _MATTE_SHARE and found.mean() < _MATTE_MEAN
     # Where the reference is flat, inside and outside are exact.
     for end in (0, 255):
         core = cv2.erode((want == end).astype(np.uint8), np.ones((9, 9), np.uint8))

@@ -25,7 +25,7 @@ from tests.face_clips import FACE, SAMPLE, write_cut, write_late_face, write_two
 from tests.fakes import host_planes
 from tests.synthetic import VideoSpec, regular_times, write_video
 
-FRAMES = 24
+FRAMES = 12
 LEFT_FACE, RIGHT_FACE = np.s_[240:380, 410:530], np.s_[380:480, 845:925]
 """Of the two people who touch: inside the faces, in every frame."""
 
@@ -149,7 +149,13 @@ def test_anonymize_hides_a_face_before_it_is_found(tmp_path: Path, backends: str
     assert hidden == [False] + [True] * 19
 
 
-@pytest.mark.parametrize(("cut", "right", "down"), [(8, 70, 0), (13, 0, 90), (11, -60, 60)])
+@pytest.mark.parametrize(
+    ("cut", "right", "down"),
+    [
+        (11, -60, 60),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((8, 70, 0), (13, 0, 90))),
+    ],
+)
 def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
     tmp_path: Path, cut: int, right: int, down: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +259,7 @@ def test_an_interrupted_render_leaves_its_face_data(tmp_path: Path) -> None:
     assert caught.value.__notes__ == [told]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("name", ["faces.jsonl", "faces.npz"])
 def test_a_signal_keeps_the_old_faces_and_the_new(

@@ -12,6 +12,7 @@ import pytest
 import bgsoft
 from bgsoft.analysis.base import grid_shape
 from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.diagnose.parity import TENSOR_CODES
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
@@ -83,7 +84,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         preprocessor.write(ours, batch, index)
         codes = np.abs(batch[index].get() - tensor) * 255
         assert (codes <= 0.2).mean() > 0.99
-        assert codes.max() <= 2.5
+        assert codes.max() <= TENSOR_CODES
 
     # What the looks were at, and what they count in, differ by some codes here and there.
     lumas = wanted[:2]

@@ -14,13 +14,13 @@ LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
 
 
 def cell_means(plane: Array, factor: int) -> Array:
-    """The mean of what each cell holds, one cell at a time."""
-    rows, columns = -(-plane.shape[0] // factor), -(-plane.shape[1] // factor)
-    means = np.empty((rows, columns))
-    for row in range(rows):
-        for column in range(columns):
-            y, x = row * factor, column * factor
-            means[row, column] = plane[y : y + factor, x : x + factor].mean()
+    """The mean of what each cell holds; those at the edges may hold less."""
+    sums, samples = plane.astype(np.int64), np.ones(plane.shape, np.int64)
+    for axis, length in enumerate(plane.shape):
+        starts = np.arange(0, length, factor)
+        sums = np.add.reduceat(sums, starts, axis)
+        samples = np.add.reduceat(samples, starts, axis)
+    means: Array = sums / samples
     return means
 
 

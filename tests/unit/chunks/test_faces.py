@@ -66,6 +66,7 @@ def test_faces_are_those_of_a_whole_render(people: Path, tmp_path: Path) -> None
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_face_data_as_arrays_are_those_of_a_whole_render(people: Path, tmp_path: Path) -> None:
     one, other = tmp_path / "whole.npz", tmp_path / "parts.npz"
     own = {**LOOK, "face": "off", "duration": 1.8}

@@ -97,18 +97,23 @@ def stretched(path: Path) -> Path:
     [
         (movie, "in.mp4", "out.mp4", {}),
         (movie, "in.mkv", "out.mkv", {}),
-        (movie, "in.mkv", "out.mov", {"codec": "prores"}),
-        (movie, "in.mkv", "out.webm", {"codec": "vp9", "speed": "8"}),
         (movie, "in.mp4", "out.mp4", {"start": 0.52, "duration": 2.0}),
-        (movie, "in.mp4", "out.avi", {}),
-        (varying, "in.mkv", "out.mp4", {}),
-        (open_groups, "in.mkv", "out.mov", {}),
-        (late, "in.ts", "out.mp4", {}),
         (late, "in.ts", "out.ts", {}),
-        (cut, "in.mp4", "out.mp4", {"codec": "hevc", "speed": "ultrafast"}),
-        (turned, "in.mp4", "out.mp4", {"codec": "av1", "speed": "12"}),
-        (stretched, "in.mp4", "out.mkv", {}),
-        (stretched, "in.mp4", "out.mov", {"codec": "prores"}),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                (movie, "in.mkv", "out.mov", {"codec": "prores"}),
+                (movie, "in.mkv", "out.webm", {"codec": "vp9", "speed": "8"}),
+                (movie, "in.mp4", "out.avi", {}),
+                (varying, "in.mkv", "out.mp4", {}),
+                (open_groups, "in.mkv", "out.mov", {}),
+                (late, "in.ts", "out.mp4", {}),
+                (cut, "in.mp4", "out.mp4", {"codec": "hevc", "speed": "ultrafast"}),
+                (turned, "in.mp4", "out.mp4", {"codec": "av1", "speed": "12"}),
+                (stretched, "in.mp4", "out.mkv", {}),
+                (stretched, "in.mp4", "out.mov", {"codec": "prores"}),
+            )
+        ),
     ],
 )
 def test_packets_times_and_tags_are_those_of_a_whole_render(

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import gc
-import weakref
-
 import pytest
 
 from bgsoft.cli.progress import progress_parts
-from bgsoft.pipeline.metrics import Metrics, ProgressMeter, RecentFrames
+from bgsoft.pipeline.metrics import Metrics, ProgressMeter
 from bgsoft.report import Progress
 
 
@@ -74,25 +71,8 @@ def test_a_slow_model_has_a_speed_and_a_load(clock: Clock) -> None:
     assert later
     assert all(0.1 < p.fps < 0.21 for p in later)
     assert all(p.load["segment"] > 0.95 for p in seen[1:])
+    assert len(meter._recent._history) < 50
     assert "0.1" in progress_parts(seen[-1])[2]
-
-
-class Note(dict[str, int]):
-    """It can be seen to be forgotten."""
-
-    __hash__ = object.__hash__
-
-
-def test_nothing_is_noted_twice_and_what_is_old_is_forgotten() -> None:
-    noted = weakref.WeakSet[Note]()
-    recent = RecentFrames(0.0, 3.0)
-    for tick in range(4000):
-        note = Note()
-        noted.add(note)
-        recent.since(tick * 0.05, 8 * (tick // 800), note)
-    del note
-    gc.collect()
-    assert len(noted) < 50
 
 
 def test_a_header_count_that_is_too_low_gives_no_negative_eta(clock: Clock) -> None:
