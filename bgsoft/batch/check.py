@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from bgsoft.batch.job import BatchJob
 from bgsoft.encode.base import PictureKind
@@ -13,7 +14,7 @@ from bgsoft.media.containers import container_for
 from bgsoft.models.catalog import is_model_file, read_spec, resolve
 from bgsoft.rendering import backends
 from bgsoft.rendering.backends import STAGES
-from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.config import Codec, EffectKind, RenderConfig
 
 _FORMAT = FrameFormat(width=64, height=64)
 """Of a frame that stands for any."""
@@ -77,10 +78,20 @@ def _check_backends(config: RenderConfig) -> str:
     chosen = ""
     for stage in STAGES:
         makers = dict.fromkeys(backends.names(stage), lambda: None)
+        if stage == "encode" and (wanted.require_gpu or wanted.encode == "nvenc"):
+            makers["nvenc"] = partial(_ask_nvenc, gpu, config.encode.codec)
         name = getattr(wanted, stage)
         choice, _ = backends.create(stage, name, makers, gpu=gpu, require_gpu=wanted.require_gpu)
         chosen = choice.backend if stage == "infer" else chosen
     return chosen
+
+
+def _ask_nvenc(gpu: int, codec: Codec) -> None:
+    """Raise BackendUnavailableError where the GPU has no NVENC: only opening it shows that."""
+    from bgsoft.cuda.video_codec import encoder_caps
+
+    if codec in (Codec.AUTO, Codec.H264, Codec.HEVC, Codec.AV1):
+        encoder_caps(gpu, (Codec.H264 if codec is Codec.AUTO else codec).value)
 
 
 def _check_model(config: RenderConfig, backend: str) -> None:

@@ -1,0 +1,32 @@
+"""What would fail every file of a batch alike is found before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bgsoft.batch.check import check_settings
+from bgsoft.errors import BackendUnavailableError
+from bgsoft.rendering import backends
+from bgsoft.rendering.configure import build_config
+
+
+@pytest.mark.parametrize("given", [{"encode": "nvenc"}, {"require_gpu": True}])
+def test_a_gpu_without_nvenc_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    """Only opening an encoder shows it, as a render does for each file."""
+
+    def encoder_caps(_gpu: int, codec: str) -> dict[str, int]:
+        raise BackendUnavailableError(f"NVENC: none for {codec}")
+
+    def probe(stage: str, name: str, gpu: int = 0) -> backends.Candidate:
+        return backends.Candidate(name=name, device="cuda:0", available=True)
+
+    monkeypatch.setattr(backends, "probe", probe)
+    monkeypatch.setattr("bgsoft.cuda.video_codec.encoder_caps", encoder_caps)
+    config = build_config(Path("a.mp4"), Path("b.mp4"), flags={"backends": given})
+    with pytest.raises(BackendUnavailableError, match="NVENC: none for h264"):
+        check_settings(config, here=True)
