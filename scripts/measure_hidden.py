@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
-from bgsoft.face.anonymize import CpuAnonymizer
 from bgsoft.face.base import Face
 from bgsoft.face.create import finder_settings
 from bgsoft.face.finder import FaceFinder
@@ -41,6 +40,8 @@ from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Planes
+from bgsoft.hide.cpu import CpuHider
+from bgsoft.hide.plan import HidePlan
 from bgsoft.settings.config import FaceConfig, FaceMode
 from bgsoft.workers import Workers
 
@@ -55,17 +56,17 @@ Picture = NDArray[np.uint8]
 
 
 class Mask:
-    """Implements :class:`bgsoft.face.anonymize.Anonymizer`: what would change, by changing it."""
+    """Implements :class:`bgsoft.hide.plan.Hider`: what would change, by changing it."""
 
     def __init__(self) -> None:
         self.of: dict[int, NDArray[np.bool_]] = {}
         """By frame index: (HEIGHT, WIDTH), the pixels that are hidden."""
-        self._anonymizer = CpuAnonymizer(FORMAT)
+        self._hider = CpuHider(HidePlan(format=FORMAT))
 
     def apply(self, frame: Frame, ellipses: Any) -> None:
         board = np.indices((HEIGHT, WIDTH)).sum(axis=0) % 2 * 140 + 60
         seen = make_frame(board.astype(np.uint8), frame.chroma.copy(), frame.index)
-        self._anonymizer.apply(seen, ellipses)
+        self._hider.apply(seen, ellipses)
         self.of[frame.index] = np.abs(seen.luma.astype(int) - board) > 30
 
 
@@ -156,7 +157,7 @@ class Result:
             FORMAT,
             finder=FaceFinder(FORMAT, CpuFaceNetworks(FORMAT), settings),
             editor=CpuMatteEditor(FORMAT),
-            anonymizer=self.mask,
+            hider=self.mask,
             on_event=self.events.append,
         )
         self.faces: list[list[Face]] = []
