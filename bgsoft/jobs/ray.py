@@ -23,8 +23,11 @@ from bgsoft.jobs.ray_worker import Actor, Worker
 from bgsoft.jobs.task import Finished, Task, Update
 from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving
 
-_MOST_FAILURES = 100
-"""Of workers that do not start, in a row; some may, while Ray does not know that a node is gone."""
+_FAILING_SECONDS = 60.0
+"""For so long workers may fail to start before that is an error: Ray takes a while to know that a
+node is gone, and places them there until then."""
+_PAUSE_SECONDS = 0.5
+"""After one that has failed, before the next."""
 
 
 class RayExecutor(Closing):
@@ -59,8 +62,9 @@ class RayExecutor(Closing):
         self._most = most or sys.maxsize
         self._actors: list[Actor] = []
         self._waiting: deque[tuple[int, bytes]] = deque()
-        self._failures = 0
-        """Workers that did not start, since the last that did."""
+        self._failing_since: float | None = None
+        """When a worker first did not start, since the last that did."""
+        self._failed_at = -float("inf")
         self._ids = count()
         self._updates: list[Update] = []
         with ExitStack() as stack:
@@ -128,6 +132,8 @@ class RayExecutor(Closing):
             if self._waiting and actor.worker and actor.task_id is None:
                 actor.task_id, pickled = self._waiting.popleft()
                 actor.handle.begin.remote(actor.task_id, pickled)
+        if time.monotonic() - self._failed_at < _PAUSE_SECONDS:
+            return
         while len(self._actors) < min(self._room, self._wanted):
             self._start(usable)
 
@@ -162,8 +168,9 @@ class RayExecutor(Closing):
             said = self._ray.get(actor.call)
         except self._ray.exceptions.RayError as exc:
             if not actor.worker:
-                self._failures += 1
-                if self._failures > _MOST_FAILURES:
+                self._failed_at = now = time.monotonic()
+                self._failing_since = self._failing_since or now
+                if now - self._failing_since > _FAILING_SECONDS:
                     text = f"no worker starts on the Ray cluster: {last_line(exc)}"
                     raise BackendUnavailableError(text) from exc
             lost = f"its worker on {actor.worker} was lost: a crash, a kill, or its node is gone"
@@ -174,7 +181,7 @@ class RayExecutor(Closing):
             return
         for news in said:
             if isinstance(news, str):
-                actor.worker, self._failures = news, 0
+                actor.worker, self._failing_since = news, None
             elif isinstance(news, Leaving):
                 actor.is_leaving = True
             else:
