@@ -292,7 +292,7 @@ def choose_encoder(
     if spec.parameters is not None:
         option, fixed = spec.parameters
         hdr = "" if kind is PictureKind.MATTE else hdr_parameters(codec, info)
-        machine = x264_parameters() if codec is Codec.H264 else ""
+        machine = x264_parameters(picture.width) if codec is Codec.H264 else ""
         joined = _join(fixed, hdr, machine)
         if joined:
             options[option] = joined
