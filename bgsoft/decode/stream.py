@@ -230,7 +230,7 @@ class StreamDecoder(Closing, Generic[P]):
                 f"{declared:.2f} s; the file may have been cut off",
                 last.pts,
             )
-        elif (short := self.info.shortage(self.stats.frames)) is not None and start is None:
+        elif start is None and (short := self.info.shortage(self.stats.frames)) is not None:
             self._report("notice", short, last.pts)
 
     def _report(self, kind: str, message: str, pts: int | None = None) -> None:
