@@ -176,8 +176,8 @@ class Planes:
 
 
 @dataclass(slots=True, eq=False)
-class Proxy:
-    """A frame's picture on the analysis grid: the frame area-averaged by a power of two.
+class AnalysisFrame:
+    """A frame's picture on the analysis frame: the frame area-averaged by a power of two.
 
     Segmentation input, matte refinement and background filters all start from it, so the full
     frame is read once.
@@ -189,11 +189,11 @@ class Proxy:
     """(h, w) = (⌈H/factor⌉, ⌈W/factor⌉), the frame's dtype and code values."""
     chroma: Array
     """(h, w, 2) for factor ≥ 2, otherwise the frame's own chroma shape; the frame's dtype."""
-    detail: Proxy | None = None
+    detail: AnalysisFrame | None = None
     """The same on a finer grid, or as the frame itself until it is composited, for networks."""
 
     @property
-    def for_networks(self) -> Proxy:
+    def for_networks(self) -> AnalysisFrame:
         """What networks look at."""
         return self.detail or self
 
@@ -205,7 +205,7 @@ class Matte:
     alpha: Array
     """(H, W) uint8, 255 = person; straight (not premultiplied); the frame slot's alpha plane."""
     reduced: Array
-    """(h, w) uint8: the same matte on the analysis grid, before upsampling."""
+    """(h, w) uint8: the same matte on the analysis frame, before upsampling."""
     held: bool = False
     """True where the raw mask was reused from an earlier frame (mask-every, similarity)."""
 

@@ -6,7 +6,7 @@
         [--images DIR/images --masks DIR/masks] [--list]
 
 CLIPs have no cuts but those that ``--cuts`` names. From them, and from photographs with masks as
-``scripts/eval_matte.py`` takes them, two kinds of video are made, at the size of the analysis grid:
+``scripts/eval_matte.py`` takes them, two kinds of video are made, of the analysis frame's size:
 
 * Joins, whose cuts are known to the frame: of parts of two clips, all ordered pairs, each at three
   places; of a clip and its own later frames (*jump*: of no use to faces where nobody has moved),
@@ -37,10 +37,10 @@ import numpy as np
 from matte_truth import Image, Truth, blend, can_move, moving, read_pair, room
 
 from bgsoft.analysis.scenes import CpuSceneProbe
-from bgsoft.frame import FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, FrameFormat
 
 SHORT_SIDE = 240
-"""Of all pictures: that of the analysis grid of 480 lines."""
+"""Of all pictures: that of the analysis frame of 480 lines."""
 JOINED = 24
 """Frames of each of two that are joined."""
 SEED = 5
@@ -319,7 +319,7 @@ def found_cuts(frames: Video) -> set[int]:
     for index, picture in enumerate(frames):
         ycc = cv2.cvtColor(picture, cv2.COLOR_BGR2YCrCb)
         luma, chroma = ycc[..., 0].copy(), ycc[..., 2:0:-1].copy()
-        if probe.cuts([Proxy(2, luma, chroma)])[0]:
+        if probe.cuts([AnalysisFrame(2, luma, chroma)])[0]:
             found.add(index)
     return found
 

@@ -165,14 +165,14 @@ class Result:
         step.start()
         for first in range(0, len(frames), BATCH):
             batch = [make_frame(*p, first + i) for i, p in enumerate(frames[first : first + BATCH])]
-            grids = reducer.reduce(batch)
-            seen = scenes.cuts(grids) if cuts else [False] * len(batch)
+            reduced = reducer.reduce(batch)
+            seen = scenes.cuts(reduced) if cuts else [False] * len(batch)
             self.cuts += sum(seen)
             starts = [0, *(at for at in range(1, len(batch)) if seen[at]), len(batch)]
             for start, stop in pairwise(starts):
                 if seen[start]:
                     step.reset()
-                found = step.find(batch[start:stop], grids[start:stop])
+                found = step.find(batch[start:stop], reduced[start:stop])
                 self.faces += [each.faces for each in found]
                 step.finish(batch[start:stop], found)
         step.flush()

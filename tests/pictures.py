@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Matte, PixelLayout, Planes
@@ -81,8 +81,8 @@ def matte_from(format: FrameFormat, mask: Array) -> Matte:
     Args:
         mask: (H, W) or any other size, float in [0, 1].
     """
-    rows, columns = grid_shape(format.width, format.height)
-    factor = grid_factor(format.width, format.height)
+    rows, columns = analysis_shape(format.width, format.height)
+    factor = analysis_factor(format.width, format.height)
     small = cv2.resize(mask.astype(np.float32), (columns, rows), interpolation=cv2.INTER_AREA)
     reduced = np.rint(np.clip(small, 0, 1) * 255).astype(np.uint8).reshape(rows, columns)
     size = (columns * factor, rows * factor)

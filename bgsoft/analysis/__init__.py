@@ -1,1 +1,1 @@
-"""The analysis grid: a frame reduced once, for segmentation, matte and background filters."""
+"""The analysis frame: a frame reduced once, for segmentation, matte and background filters."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from bgsoft.frame import Frame, Proxy
+from bgsoft.frame import AnalysisFrame, Frame
 
 _MIN_GRID_SIDE = 160
 """The short side of the grid is at least this: on portraits in 360 and 720 lines, edges of a matte
@@ -17,7 +17,7 @@ _MIN_DETAIL_SIDE = 256
 selfie model were worse (boundary F 0.747 against 0.766)."""
 
 
-def grid_factor(width: int, height: int) -> int:
+def analysis_factor(width: int, height: int) -> int:
     """The power of two by which frames of this size are reduced.
 
     Args:
@@ -42,15 +42,15 @@ def _largest_factor(width: int, height: int, least: int) -> int:
     return factor
 
 
-def grid_shape(width: int, height: int, factor: int | None = None) -> tuple[int, int]:
+def analysis_shape(width: int, height: int, factor: int | None = None) -> tuple[int, int]:
     """(h, w) of a grid for frames of this size, rounded up.
 
     Args:
         width: Frame width, pixels.
         height: Frame height, pixels.
-        factor: Frame pixels per cell, each way; None: those of the analysis grid.
+        factor: Frame pixels per cell, each way; None: those of the analysis frame.
     """
-    factor = factor or grid_factor(width, height)
+    factor = factor or analysis_factor(width, height)
     return -(-height // factor), -(-width // factor)
 
 
@@ -68,7 +68,7 @@ def is_similar(error: float, peak: float, min_db: float) -> bool:
 class Reducer(Protocol):
     """Reduces frames of one format."""
 
-    def reduce(self, frames: Sequence[Frame]) -> list[Proxy]:
+    def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
         """Average each frame of a batch over the grid's cells.
 
         Returns:

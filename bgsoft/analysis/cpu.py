@@ -1,4 +1,4 @@
-"""Reduction of frames to the analysis grid with OpenCV."""
+"""Reduction of frames to the analysis frame with OpenCV."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape
-from bgsoft.frame import Frame, FrameFormat, Proxy
+from bgsoft.analysis.base import analysis_factor, analysis_shape, detail_factor
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.workers import Workers
 
 Samples = NDArray[Any]
@@ -119,22 +119,22 @@ class CpuReducer:
     def __init__(self, format: FrameFormat, workers: Workers | None = None) -> None:
         self._workers = workers or Workers()
         size = (format.width, format.height)
-        factor, detail = grid_factor(*size), detail_factor(*size)
+        factor, detail = analysis_factor(*size), detail_factor(*size)
         lanes = range(self._workers.lanes)
         self._grids = [_Grid(format, factor) for _ in lanes]
         self._details = [_Grid(format, detail) for _ in lanes] if 1 < detail < factor else []
         self._detail_is_frame = detail == 1 < factor
 
-    def reduce(self, frames: Sequence[Frame]) -> list[Proxy]:
+    def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
         """See :meth:`bgsoft.analysis.base.Reducer.reduce`."""
         return self._workers.map(self._reduce, frames)
 
-    def _reduce(self, lane: int, frame: Frame) -> Proxy:
+    def _reduce(self, lane: int, frame: Frame) -> AnalysisFrame:
         reduced = self._grids[lane].reduce(frame)
         if self._details:
             reduced.detail = self._details[lane].reduce(frame)
         elif self._detail_is_frame:
-            reduced.detail = Proxy(1, frame.luma, frame.chroma)
+            reduced.detail = AnalysisFrame(1, frame.luma, frame.chroma)
         return reduced
 
 
@@ -143,10 +143,10 @@ class _Grid:
 
     def __init__(self, format: FrameFormat, factor: int) -> None:
         height, width = format.luma_shape
-        shape = grid_shape(width, height, factor)
+        shape = analysis_shape(width, height, factor)
         chroma_rows, chroma_columns, _ = format.chroma_shape
         chroma_shape = (*shape, 2) if factor > 1 else format.chroma_shape
-        self._reduced = Proxy(
+        self._reduced = AnalysisFrame(
             factor=factor,
             luma=np.empty(shape, format.dtype),
             chroma=np.empty(chroma_shape, format.dtype),
@@ -160,7 +160,7 @@ class _Grid:
             self._split = [np.empty((chroma_rows, chroma_columns), format.dtype) for _ in "br"]
             self._cells = [np.empty(shape, format.dtype) for _ in "br"]
 
-    def reduce(self, frame: Frame) -> Proxy:
+    def reduce(self, frame: Frame) -> AnalysisFrame:
         reduced = self._reduced
         self._luma.reduce(frame.luma, reduced.luma)
         if self._chroma is None:

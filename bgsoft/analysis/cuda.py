@@ -1,4 +1,4 @@
-"""The analysis grid on a CUDA device: reduction, scene cuts and picture similarity."""
+"""The analysis frame on a CUDA device: reduction, scene cuts and picture similarity."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import cupy
 import numpy as np
 
-from bgsoft.analysis.base import detail_factor, grid_factor, grid_shape, is_similar
+from bgsoft.analysis.base import analysis_factor, analysis_shape, detail_factor, is_similar
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.analysis.scenes import THUMB_SHAPE, SceneCutDetector
 from bgsoft.cuda.device import pinned_array
-from bgsoft.frame import Array, Frame, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
 _ERROR_BYTES = 8
@@ -36,14 +36,14 @@ class CudaReducer:
     def __init__(self, format: FrameFormat, batch: int = 1) -> None:
         self._format = format
         size = (format.width, format.height)
-        factor, detail = grid_factor(*size), detail_factor(*size)
+        factor, detail = analysis_factor(*size), detail_factor(*size)
         if factor > _MAX_FACTOR:
             raise ValueError(f"frames of {size[0]}x{size[1]} are too large to reduce")
         self._grids = CudaGrids(format, factor, batch)
         self._details = CudaGrids(format, detail, batch) if 1 < detail < factor else None
         self._detail_is_frame = detail == 1 < factor
 
-    def reduce(self, frames: Sequence[Frame]) -> list[Proxy]:
+    def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
         """See :meth:`bgsoft.analysis.base.Reducer.reduce`; frames are on the device."""
         reduced = []
         for index, frame in enumerate(frames):
@@ -53,7 +53,7 @@ class CudaReducer:
             if self._details is not None:
                 grid.detail = self._details.reduce(frame, index)
             elif self._detail_is_frame:
-                grid.detail = Proxy(1, frame.luma, frame.chroma)
+                grid.detail = AnalysisFrame(1, frame.luma, frame.chroma)
             reduced.append(grid)
         return reduced
 
@@ -69,14 +69,14 @@ class CudaGrids:
 
     def __init__(self, format: FrameFormat, factor: int, batch: int) -> None:
         height, width = format.luma_shape
-        shape = grid_shape(width, height, factor)
+        shape = analysis_shape(width, height, factor)
         bits = 8 * format.bytes_per_sample
         self._kernel = kernel("analysis", f"reduce_{factor}", sample_bits=bits)
         self._grid = blocks(shape[1], shape[0])
         self._sizes = tuple(map(np.int32, (height, width, *shape)))
         chroma_shape = (*shape, 2) if factor > 1 else format.chroma_shape
         self._reduced = [
-            Proxy(
+            AnalysisFrame(
                 factor=factor,
                 luma=cupy.empty(shape, format.dtype),
                 chroma=cupy.empty(chroma_shape, format.dtype),
@@ -84,7 +84,7 @@ class CudaGrids:
             for _ in range(batch)
         ]
 
-    def reduce(self, frame: Frame, index: int) -> Proxy:
+    def reduce(self, frame: Frame, index: int) -> AnalysisFrame:
         """Reduce one frame of a batch; overwritten by the next call with its index."""
         grid = self._reduced[index]
         planes = (frame.luma, frame.chroma, grid.luma, grid.chroma)
@@ -109,7 +109,7 @@ class CudaSceneProbe:
 
     def __init__(self, format: FrameFormat, batch: int = 1) -> None:
         self._detector = SceneCutDetector()
-        shape = grid_shape(format.width, format.height)
+        shape = analysis_shape(format.width, format.height)
         self._peak = float((1 << format.bit_depth) - 1 << format.shift)
         bits = 8 * format.bytes_per_sample
         self._kernel = kernel("analysis", "measure", sample_bits=bits)
@@ -139,9 +139,9 @@ class CudaSceneProbe:
         """(batch, 36, 64) float32, luma in [0, 1], of the frames that were looked at last."""
         self._done = cupy.cuda.Event(disable_timing=True)
 
-    def cuts(self, grids: Sequence[Proxy]) -> list[bool]:
+    def cuts(self, reduced: Sequence[AnalysisFrame]) -> list[bool]:
         """Which frames begin a new scene; one launch a frame, then waits for the device."""
-        for grid, args in zip(grids, self._args, strict=False):
+        for grid, args in zip(reduced, self._args, strict=False):
             self._kernel(self._grid, BLOCK, (grid.luma, *args, np.int32(self._has_kept)))
         self._compared = self._has_kept
         stream = cupy.cuda.get_current_stream()
@@ -149,9 +149,9 @@ class CudaSceneProbe:
         self._errors.data.memset_async(0, self._errors.nbytes, stream)
         self._done.record(stream)
         self._done.synchronize()
-        return [self._detector.update(self.thumbs[index]) for index in range(len(grids))]
+        return [self._detector.update(self.thumbs[index]) for index in range(len(reduced))]
 
-    def is_similar(self, reduced: Proxy, min_db: float) -> bool:
+    def is_similar(self, reduced: AnalysisFrame, min_db: float) -> bool:
         """Whether the frame is this close to the kept one; takes what :meth:`cuts` measured.
 
         Args:
@@ -161,7 +161,7 @@ class CudaSceneProbe:
         error = int(self._host_errors[0]) / self._cells
         return self._compared and is_similar(error, self._peak, min_db)
 
-    def keep(self, reduced: Proxy) -> None:
+    def keep(self, reduced: AnalysisFrame) -> None:
         """Remember this frame for later comparisons."""
         cupy.copyto(self._kept, reduced.luma)
         self._has_kept = True

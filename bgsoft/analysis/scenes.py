@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import is_similar
-from bgsoft.frame import FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, FrameFormat
 
 THUMB_SHAPE = (36, 64)
 """(rows, columns) of the luma thumbnail. With 18 by 32, 0.56 of the cuts between clips of one
@@ -140,7 +140,7 @@ def _shifted(thumb: Thumb, y: int, x: int) -> Thumb:
 
 
 class CpuSceneProbe:
-    """Implements :class:`bgsoft.pipeline.picture.SceneProbe` on the analysis grid's luma.
+    """Implements :class:`bgsoft.pipeline.picture.SceneProbe` on the analysis frame's luma.
 
     Args:
         format: Format of the frames.
@@ -153,22 +153,22 @@ class CpuSceneProbe:
         self._scaled = np.empty(THUMB_SHAPE, np.float32)
         self._kept: NDArray[Any] | None = None
 
-    def cuts(self, grids: Sequence[Proxy]) -> list[bool]:
-        return [self._is_cut(grid) for grid in grids]
+    def cuts(self, reduced: Sequence[AnalysisFrame]) -> list[bool]:
+        return [self._is_cut(grid) for grid in reduced]
 
-    def _is_cut(self, reduced: Proxy) -> bool:
+    def _is_cut(self, reduced: AnalysisFrame) -> bool:
         rows, columns = THUMB_SHAPE
         cv2.resize(reduced.luma, (columns, rows), dst=self._thumb, interpolation=cv2.INTER_AREA)
         np.multiply(self._thumb, np.float32(1 / self._peak), out=self._scaled, casting="unsafe")
         return self._detector.update(self._scaled)
 
-    def is_similar(self, reduced: Proxy, min_db: float) -> bool:
+    def is_similar(self, reduced: AnalysisFrame, min_db: float) -> bool:
         if self._kept is None:
             return False
         error = cv2.norm(reduced.luma, self._kept, cv2.NORM_L2SQR) / reduced.luma.size
         return is_similar(error, self._peak, min_db)
 
-    def keep(self, reduced: Proxy) -> None:
+    def keep(self, reduced: AnalysisFrame) -> None:
         if self._kept is None:
             self._kept = reduced.luma.copy()
         else:

@@ -7,15 +7,15 @@ from typing import Protocol
 
 import numpy as np
 
-from bgsoft.analysis.base import grid_shape
-from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.analysis.base import analysis_shape
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 
 
 class Compositor(Protocol):
     """Replaces the background of frames of one format, in place."""
 
     def apply(
-        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Proxy]
+        self, frames: Sequence[Frame], mattes: Sequence[Matte], reduced: Sequence[AnalysisFrame]
     ) -> None:
         """Blend the effect's background into frames where their mattes are below opaque.
 
@@ -26,7 +26,7 @@ class Compositor(Protocol):
         Args:
             frames: In presentation order; luma and chroma are overwritten.
             mattes: Their mattes.
-            grids: The frames on the analysis grid, from before compositing.
+            reduced: The frames on the analysis frame, from before compositing.
 
         Raises:
             ValueError: A frame or its matte is not of the compositor's format.
@@ -42,7 +42,7 @@ class Compositor(Protocol):
         ...
 
 
-def check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+def check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
     """Raise ValueError where a plane's shape or dtype is not the format's."""
     planes = (frame.luma, frame.chroma, matte.alpha)
     shapes = tuple(plane.shape for plane in planes)
@@ -55,6 +55,9 @@ def check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: Proxy
     if dtypes != wanted:
         names = ", ".join(map(str, dtypes))
         raise ValueError(f"luma, chroma and alpha are {names} but frames are {format.layout}")
-    grid, found = grid_shape(format.width, format.height), (matte.reduced.shape, reduced.luma.shape)
+    grid, found = (
+        analysis_shape(format.width, format.height),
+        (matte.reduced.shape, reduced.luma.shape),
+    )
     if found != (grid, grid):
         raise ValueError(f"matte and picture are {found[0]} and {found[1]} on a grid of {grid}")

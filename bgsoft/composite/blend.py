@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import Samples, halve
-from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte, PixelLayout
 
 _BAND_SAMPLES = 1 << 21
 """Samples blended at a time, which bounds the memory for 4K and 8K: 1080p in one go."""
@@ -33,7 +33,7 @@ class Background:
         self.chroma: Samples = np.empty(format.chroma_shape, format.dtype)
         """(⌈H/2⌉, ⌈W/2⌉, 2)."""
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         """Begin the next frame, side by side with others; the frame itself is only read."""
 
     def settle(self, frame: Frame) -> None:

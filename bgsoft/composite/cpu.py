@@ -17,7 +17,7 @@ from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.composite.plate import CutoutBackground, DimBackground, color_plate, image_plate
 from bgsoft.composite.upsample import HeldCells
-from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.settings.config import EffectConfig, EffectKind
 from bgsoft.workers import Workers
 
@@ -56,21 +56,21 @@ class CpuCompositor:
         ]
 
     def apply(
-        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Proxy]
+        self, frames: Sequence[Frame], mattes: Sequence[Matte], reduced: Sequence[AnalysisFrame]
     ) -> None:
         """See :meth:`bgsoft.composite.base.Compositor.apply`."""
         if not self._backgrounds:
             return
-        self._workers.map(self._prepare, frames, mattes, grids)
+        self._workers.map(self._prepare, frames, mattes, reduced)
         for background, frame in zip(self._backgrounds, frames, strict=False):
             background.settle(frame)
-        self._workers.map(self._blend, frames, mattes, grids)
+        self._workers.map(self._blend, frames, mattes, reduced)
 
-    def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         check_planes(self._format, frame, matte, reduced)
         self._backgrounds[lane].prepare(frame, matte, reduced)
 
-    def _blend(self, lane: int, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def _blend(self, lane: int, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         chroma_alpha = self._chroma_alphas[lane]
         halve(matte.alpha, chroma_alpha)
         if self._foregrounds:

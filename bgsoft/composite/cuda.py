@@ -1,6 +1,6 @@
 """The compositor on a CUDA device; the twin of :mod:`bgsoft.composite.cpu`.
 
-A frame takes two steps on the current stream: the background is prepared from the analysis grid
+A frame takes two steps on the current stream: the background is prepared from the analysis frame
 (:mod:`bgsoft.composite.cuda_filters`), then one kernel blends it into luma and chroma, touching
 only what is not opaque. Where the background is replaced, the people's own colour at their edges is
 put in place before (:mod:`bgsoft.composite.cuda_foreground`). Nothing is allocated after
@@ -29,7 +29,7 @@ from bgsoft.composite.cuda_plate import (
 from bgsoft.composite.foreground import REPLACING
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.cuda.device import CudaDevice
-from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.settings.config import EffectConfig, EffectKind
 
@@ -71,7 +71,7 @@ class CudaCompositor:
         self._whole_width = width % _THREAD_COLUMNS == 0
 
     def apply(
-        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[Proxy]
+        self, frames: Sequence[Frame], mattes: Sequence[Matte], grids: Sequence[AnalysisFrame]
     ) -> None:
         """See :meth:`bgsoft.composite.base.Compositor.apply`.
 

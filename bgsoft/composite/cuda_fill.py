@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 
 from bgsoft.composite.plan import CellsPlan, FillPlan, Shape, Source, level_shapes
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
 _RESIDENT_CELLS = 2900
@@ -93,7 +93,7 @@ class CudaPushPull:
 
 
 class CudaFill:
-    """Fills people in on cells twice as large as those of the analysis grid.
+    """Fills people in on cells twice as large as those of the analysis frame.
 
     Args:
         format: Format of every frame.
@@ -131,12 +131,12 @@ class CudaFill:
         self._prepare = kernel("fill", "fill_prepare", sample_bits=bits)
         self._finish = kernel("fill", "fill_finish")
 
-    def update(self, matte: Array, reduced: Proxy) -> None:
+    def update(self, matte: Array, reduced: AnalysisFrame) -> None:
         """Take in the next frame: set the cells in :attr:`buffer`.
 
         Args:
             matte: (gh, gw) uint8, on the grid: what is filled in.
-            reduced: The frame on the analysis grid.
+            reduced: The frame on the analysis frame.
         """
         planes = (reduced.luma, reduced.chroma, matte)
         self._prepare(self._blocks, BLOCK, (*planes, *self._prepare_arguments))
@@ -171,7 +171,7 @@ class CudaPicture:
         bits = 8 * format.bytes_per_sample
         self._planes = kernel("picture", "picture_planes", sample_bits=bits)
 
-    def update(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def update(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         """Take in the next frame, not yet composited: set the planes in :attr:`buffer`."""
         self._fill.update(matte.reduced, reduced)
         if self._derived:

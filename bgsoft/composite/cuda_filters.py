@@ -8,7 +8,7 @@ import cupy
 import cv2
 import numpy as np
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.composite.cuda_fill import CudaPicture, CudaPushPull, cuda_ints
 from bgsoft.composite.cuda_plate import CudaBackground
 from bgsoft.composite.plan import (
@@ -21,7 +21,7 @@ from bgsoft.composite.plan import (
     disc_kernel,
     dither_pattern,
 )
-from bgsoft.frame import Frame, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, Matte
 from bgsoft.kernels.loader import kernel
 
 _THREADS = 256
@@ -94,7 +94,7 @@ class CudaBlur(CudaCells):
         self._arguments = (cuda_ints(*numbers), weights, picture.buffer, self.cells)
         self._blur = kernel("blur", "blur_planes")
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         self._picture.update(frame, matte, reduced)
         self._blur(self._blocks, _BLUR_BLOCK, self._arguments)
         self.hold()
@@ -142,7 +142,7 @@ class CudaBokeh(CudaCells):
         tile = (_DISC_ROWS + 2 * reach) * (_DISC_COLUMNS + 2 * reach)
         return kernel("bokeh", name), grid, arguments, tile * bytes_per_cell
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         self._picture.update(frame, matte, reduced)
         for average, grid, arguments, shared_bytes in self._launches:
             average(grid, _DISC_BLOCK, arguments, shared_mem=shared_bytes)
@@ -154,8 +154,8 @@ class CudaPixelate(CudaBackground):
 
     def __init__(self, plan: PixelatePlan) -> None:
         format, factor = plan.format, plan.factor
-        grid = grid_factor(format.width, format.height)
-        grid_size = grid_shape(format.width, format.height)
+        grid = analysis_factor(format.width, format.height)
+        grid_size = analysis_shape(format.width, format.height)
         # Cells as large as the grid's, or larger, are those of the grid or made of them.
         self._from_grid = factor >= grid
         if self._from_grid:
@@ -188,8 +188,8 @@ class CudaPixelate(CudaBackground):
         bits = 8 * format.bytes_per_sample
         self._average = kernel("pixelate", "pixelate_blocks", sample_bits=bits)
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
-        source: Frame | Proxy = reduced if self._from_grid else frame
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+        source: Frame | AnalysisFrame = reduced if self._from_grid else frame
         planes = (source.luma, source.chroma, matte.reduced)
         sums = (self._push_pull.levels, self._push_pull.sums)
         self._average(self._blocks, self._block, (self._numbers, *planes, *sums))

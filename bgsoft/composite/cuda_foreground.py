@@ -8,10 +8,10 @@ from __future__ import annotations
 import cupy
 import numpy as np
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.composite.cuda_fill import cuda_ints
 from bgsoft.composite.foreground import LEVELS
-from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
 _SINGLE_BLOCK_CELLS = 4096
@@ -27,9 +27,9 @@ class CudaForeground:
     """
 
     def __init__(self, format: FrameFormat) -> None:
-        factor = grid_factor(format.width, format.height)
+        factor = analysis_factor(format.width, format.height)
         size = format.width, format.height
-        shapes = [grid_shape(*size, 2 * factor << level) for level in range(LEVELS)]
+        shapes = [analysis_shape(*size, 2 * factor << level) for level in range(LEVELS)]
         sizes = [rows * columns for rows, columns in shapes]
         offsets = [sum(sizes[:level]) for level in range(LEVELS)]
         numbers = [
@@ -44,7 +44,7 @@ class CudaForeground:
         small = [level for level, size in enumerate(sizes) if size <= _SINGLE_BLOCK_CELLS]
         self._coarse_from = min(small, default=LEVELS - 1)
         self._level_blocks = [blocks(*shape[::-1]) for shape in shapes]
-        self._grid_size = tuple(np.int32(side) for side in grid_shape(*size))
+        self._grid_size = tuple(np.int32(side) for side in analysis_shape(*size))
         self._cell_size = tuple(np.int32(side) for side in shapes[0])
         self._grid_has_chroma = np.int32(factor > 1)
         self._frame_size = np.int32(format.height), np.int32(format.width)
@@ -56,8 +56,8 @@ class CudaForeground:
             for name in ("first", "halve", "coarse", "level", "restore")
         )
 
-    def estimate(self, matte: Matte, reduced: Proxy) -> None:
-        """Estimate both colours from the analysis grid."""
+    def estimate(self, matte: Matte, reduced: AnalysisFrame) -> None:
+        """Estimate both colours from the analysis frame."""
         table, cells, first = self._table, self._cells, self._coarse_from
         planes = (reduced.luma, reduced.chroma, matte.reduced)
         arguments = (*planes, *self._grid_size, self._grid_has_chroma, cells)

@@ -17,7 +17,7 @@ from bgsoft.composite.cuda_fill import CudaFill
 from bgsoft.composite.plan import CutoutPlan
 from bgsoft.composite.plate import color_plate, darken, image_plate
 from bgsoft.cuda.device import CopyMeter, pinned_array
-from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 
 _PINNED_BUFFERS = 3
@@ -36,7 +36,7 @@ class CudaBackground:
         self.blend_kernel = blend_kernel
         self.blend_arguments = blend_arguments
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         """Make the background of this frame, on the current stream; the frame is only read.
 
         Raises:
@@ -106,7 +106,7 @@ class CudaClip(CudaBackground):
         ]
         self._uploads = 0
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         """Go on to the clip's picture for the time of ``frame``.
 
         Raises:
@@ -174,7 +174,7 @@ class CudaCutout(CudaBackground):
         self._invert = kernel("cutout", "cutout_room", sample_bits=bits)
         self._fade = kernel("cutout", "cutout_fade", sample_bits=bits)
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         # What is filled in is the room, from the people.
         self._invert(self._grid_blocks, BLOCK, (matte.reduced, self._room, *self._grid_size))
         self._fill.update(self._room, reduced)

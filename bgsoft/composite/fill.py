@@ -29,7 +29,7 @@ from bgsoft.composite.plan import (
     full_scale_shift,
     level_shapes,
 )
-from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 
 Plane16 = NDArray[np.uint16]
 
@@ -106,7 +106,7 @@ def _levels(pyramid: NDArray[np.float32], shapes: list[Shape]) -> list[NDArray[n
 
 
 class BackgroundFill:
-    """Fills people in on cells twice as large as those of the analysis grid.
+    """Fills people in on cells twice as large as those of the analysis frame.
 
     Args:
         format: Format of every frame.
@@ -121,7 +121,7 @@ class BackgroundFill:
         self._last_resort = last_resort
         self._up_shift = full_scale_shift(format)
         self.grid = np.empty((3 if plan.has_chroma else 1, *plan.grid), np.uint16)
-        """The analysis grid at 16-bit full scale, people included; of chroma what is on it."""
+        """The analysis frame at 16-bit full scale, people included; of chroma what is on it."""
         self.cells = np.empty((3, *plan.shape), np.uint16)
         """Luma, Cb and Cr cells, 16-bit full scale, people filled in."""
         chroma_planes = self.grid[1:] if plan.has_chroma else self.cells[1:]
@@ -142,12 +142,12 @@ class BackgroundFill:
         self._weight_of_alpha = np.clip(ramp, 0, 1).astype(np.float32)
         self._push_pull = PushPull(plan.shape)
 
-    def update(self, matte: NDArray[np.uint8], reduced: Proxy) -> bool:
+    def update(self, matte: NDArray[np.uint8], reduced: AnalysisFrame) -> bool:
         """Take in the next frame: set :attr:`grid` and :attr:`cells`.
 
         Args:
             matte: (gh, gw) uint8, on the grid: what is filled in.
-            reduced: The frame on the analysis grid.
+            reduced: The frame on the analysis frame.
 
         Returns:
             Whether anything was filled in: False where nobody is in the picture.
@@ -191,7 +191,7 @@ class FilledPicture:
             self._chroma = [np.empty(format.chroma_shape[:2], format.dtype) for _ in "br"]
 
     def update(
-        self, frame: Frame, matte: Matte, reduced: Proxy
+        self, frame: Frame, matte: Matte, reduced: AnalysisFrame
     ) -> tuple[Plane16, Plane16, Plane16]:
         """Luma, Cb and Cr of the next frame, not yet composited; 16-bit full scale."""
         people = self._fill.update(matte.reduced, reduced)
@@ -221,7 +221,7 @@ class _CoarsePlane:
 
 
 class _FinePlane:
-    """The analysis grid, or the frame on cells as fine, with the fill laid over people."""
+    """The analysis frame, or the frame on cells as fine, with the fill laid over people."""
 
     def __init__(self, plan: CellsPlan, plane: PlanePlan, fill: BackgroundFill, index: int) -> None:
         self._shift = full_scale_shift(plan.format)

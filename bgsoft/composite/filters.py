@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import AreaReducer, Samples
 from bgsoft.composite.blend import Background
 from bgsoft.composite.fill import FilledPicture, PushPull
@@ -20,7 +20,7 @@ from bgsoft.composite.plan import (
     disc_kernel,
 )
 from bgsoft.composite.upsample import GridBackground, HeldCells
-from bgsoft.frame import Frame, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, Matte
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.intp]
@@ -41,7 +41,7 @@ class BlurBackground(GridBackground):
         self._blurred = [np.empty(shape, np.float32) for shape in shapes]
         self._chroma_cells = [np.empty(shape, np.uint16) for shape in shapes[1:]]
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         planes = self._picture.update(frame, matte, reduced)
         targets = (self.cells[0], *self._chroma_cells)
         for index, (plane, target) in enumerate(zip(planes, targets, strict=True)):
@@ -106,7 +106,7 @@ class BokehBackground(GridBackground):
             self._idle = np.zeros(chroma_shape, np.float32)
         self._chroma_cells = [np.empty(chroma_shape, np.uint16) for _ in "br"]
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         cells = self._picture.update(frame, matte, reduced)
         luma, cb, cr = self._weighted
         weight, chroma_weight = self._weight, self._chroma_weight
@@ -165,7 +165,7 @@ class PixelateBackground(Background):
         # One grid cell more, each way, than lie on the cell.
         side = plan.grid_per_cell + 2
         self._reach = np.ones((side, side), np.uint8)
-        self._near = np.empty(grid_shape(width, height), np.uint8)
+        self._near = np.empty(analysis_shape(width, height), np.uint8)
         rows, columns = (side * plan.cells_per_grid for side in self._near.shape)
         self._clear = np.empty((rows, columns), np.uint8)
         self._skip = plan.grid_per_cell
@@ -177,7 +177,7 @@ class PixelateBackground(Background):
         self._luma_places = _places(plan, format.luma_shape, 1)
         self._chroma_places = _places(plan, (half_height, half_width), 2)
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         self._luma_reducer.reduce(frame.luma, self._cells[0])
         cv2.split(frame.chroma, self._split)
         for plane, cells in zip(self._split, self._cells[1:], strict=True):

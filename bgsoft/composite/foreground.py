@@ -5,7 +5,7 @@ Blended into a new background as it is, the old one stays visible as a rim. So F
 coarse to fine, each level starts from the colours of the level before, moves both towards what the
 picture asks for, and averages each over its neighbours, those counting most where the colour is
 seen pure. It is the scheme of T. Germer, T. Uelwer, S. Conrad, S. Harmeling, "Fast Multi-Level
-Foreground Estimation", ICPR 2020, but stops at cells twice as large as the analysis grid's: only
+Foreground Estimation", ICPR 2020, but stops at cells twice as large as the analysis frame's: only
 pixels of the edge take the last step, on the frame's own samples. For twelve portraits and drawn
 hair over two known backgrounds, in 720 lines, the colour of the edge was off by 51 of 255 without
 it, by 11.2 with it, and by 10.5 with the published method.
@@ -21,9 +21,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.cpu import Samples, halve
-from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.settings.config import EffectKind
 
 REPLACING = (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO, EffectKind.ALPHA)
@@ -51,8 +51,8 @@ class ForegroundColor:
     """
 
     def __init__(self, format: FrameFormat) -> None:
-        factor = grid_factor(format.width, format.height)
-        rows, columns = grid_shape(format.width, format.height, factor)
+        factor = analysis_factor(format.width, format.height)
+        rows, columns = analysis_shape(format.width, format.height, factor)
         self._grid = np.empty((rows, columns), np.float32)
         self._grid_has_chroma = factor > 1
         self._levels = []
@@ -63,7 +63,7 @@ class ForegroundColor:
         self._chroma = _Band(format, format.chroma_shape[:2], 1 / factor)
 
     def restore(
-        self, frame: Frame, matte: Matte, chroma_alpha: NDArray[np.uint8], reduced: Proxy
+        self, frame: Frame, matte: Matte, chroma_alpha: NDArray[np.uint8], reduced: AnalysisFrame
     ) -> None:
         """Give every sample with an alpha of 1 to 254 its foreground's colour.
 
@@ -71,7 +71,7 @@ class ForegroundColor:
             frame: Luma and chroma are overwritten.
             matte: Its matte.
             chroma_alpha: (⌈H/2⌉, ⌈W/2⌉) uint8: its mean alpha over 2×2 samples.
-            reduced: The frame on the analysis grid.
+            reduced: The frame on the analysis frame.
         """
         estimate = cache(partial(self._estimate, matte, reduced))
         pairs = frame.chroma.reshape(-1, 2)
@@ -83,7 +83,7 @@ class ForegroundColor:
                 for index, plane in planes.items():
                     edge.restore(plane, *estimate()[:, index])
 
-    def _estimate(self, matte: Matte, reduced: Proxy) -> Floats:
+    def _estimate(self, matte: Matte, reduced: AnalysisFrame) -> Floats:
         """(2, 3, h, w): foreground and background on the smallest cells, sample values."""
         luma, *chroma, alpha = self._levels[0].planes
         sources = [(reduced.luma, luma), (matte.reduced, alpha)]

@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.frame import FrameFormat, PixelLayout
 
 Shape = tuple[int, int]
@@ -94,19 +94,19 @@ def level_shapes(shape: Shape) -> list[Shape]:
 
 @dataclass(frozen=True, slots=True)
 class FillPlan:
-    """People filled in, on cells twice as large as those of the analysis grid."""
+    """People filled in, on cells twice as large as those of the analysis frame."""
 
     factor: int
     """Luma pixels per cell, each way."""
     grid: Shape
-    """Of the analysis grid."""
+    """Of the analysis frame."""
     shape: Shape
     """Of the cells."""
 
     @classmethod
     def of(cls, format: FrameFormat) -> Self:
-        rows, columns = grid = grid_shape(format.width, format.height)
-        factor = 2 * grid_factor(format.width, format.height)
+        rows, columns = grid = analysis_shape(format.width, format.height)
+        factor = 2 * analysis_factor(format.width, format.height)
         return cls(factor, grid, ((rows + 1) // 2, (columns + 1) // 2))
 
     @property
@@ -123,7 +123,7 @@ class Source(IntEnum):
     COARSE = 1
     """Filled cells, averaged further."""
     GRID = 2
-    """The analysis grid, people replaced by filled cells."""
+    """The analysis frame, people replaced by filled cells."""
     FRAME = 3
     """The frame, averaged, people replaced by filled cells."""
 
@@ -137,7 +137,7 @@ class PlanePlan:
     factor: int
     """Samples of the source per cell, each way."""
     fine: int
-    """Cells per cell of the analysis grid, each way; 1 where cells are larger."""
+    """Cells per cell of the analysis frame, each way; 1 where cells are larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class CellsPlan:
     def _plane(self, edge: int, samples: int) -> PlanePlan:
         """A plane with cells of ``edge`` luma pixels, ``samples`` of which are one of its own."""
         size = self.format.width, self.format.height
-        grid = grid_factor(*size)
+        grid = analysis_factor(*size)
         if edge >= 2 * grid:
             factor = edge // (2 * grid)
             source = Source.COARSE if factor > 1 else Source.CELLS
@@ -178,7 +178,7 @@ class CellsPlan:
             source, factor = Source.GRID, 1
         else:
             source, factor = Source.FRAME, edge // samples
-        return PlanePlan(grid_shape(*size, edge), source, factor, max(grid // edge, 1))
+        return PlanePlan(analysis_shape(*size, edge), source, factor, max(grid // edge, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class BlurPlan:
     @classmethod
     def of(cls, format: FrameFormat, sigma_px: float) -> Self:
         """From the standard deviation in frame pixels, above 0."""
-        grid = grid_factor(format.width, format.height)
+        grid = analysis_factor(format.width, format.height)
         factor = 1
         # Cells finer than the grid's cost more, coarser ones next to nothing.
         while sigma_px >= 2 * factor * (
@@ -249,7 +249,7 @@ class BokehPlan:
             radius_px: The radius.
             highlights: How much highlights bloom, 0–1.
         """
-        factor = grid_factor(format.width, format.height)
+        factor = analysis_factor(format.width, format.height)
         while factor > 1 and radius_px < _MIN_RADIUS_CELLS * factor:
             factor //= 2
         while radius_px > _MAX_RADIUS_CELLS * factor:
@@ -310,8 +310,8 @@ class PixelatePlan:
     def of(cls, format: FrameFormat, length_px: float) -> Self:
         """From the wanted edge of a block, frame pixels."""
         edge_px = max(2, 2 * round(length_px / 2))
-        factor = min(edge_px & -edge_px, max(grid_factor(format.width, format.height), 2))
-        rows, columns = cells = grid_shape(format.width, format.height, factor)
+        factor = min(edge_px & -edge_px, max(analysis_factor(format.width, format.height), 2))
+        rows, columns = cells = analysis_shape(format.width, format.height, factor)
         per_block = edge_px // factor
         top = -(format.height // 2 // factor) % per_block
         left = -(format.width // 2 // factor) % per_block
@@ -320,13 +320,13 @@ class PixelatePlan:
 
     @property
     def grid_per_cell(self) -> int:
-        """Cells of the analysis grid per cell, each way; 1 where cells are smaller."""
-        return max(self.factor // grid_factor(self.format.width, self.format.height), 1)
+        """Cells of the analysis frame per cell, each way; 1 where cells are smaller."""
+        return max(self.factor // analysis_factor(self.format.width, self.format.height), 1)
 
     @property
     def cells_per_grid(self) -> int:
-        """Cells per cell of the analysis grid, each way; 1 where they are larger."""
-        return max(grid_factor(self.format.width, self.format.height) // self.factor, 1)
+        """Cells per cell of the analysis frame, each way; 1 where they are larger."""
+        return max(analysis_factor(self.format.width, self.format.height) // self.factor, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from bgsoft.composite.color import DEFAULT_COLOR, parse_color, planes_from_rgb, 
 from bgsoft.composite.fill import BackgroundFill
 from bgsoft.composite.plan import CutoutPlan
 from bgsoft.errors import ConfigError, os_errors_as
-from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 
 _CONVERT_ROWS = 128
 """Rows converted at a time, to keep the floating-point copies small; even."""
@@ -147,7 +147,7 @@ class DimBackground(Background):
         self._percent = percent
         self._black, self._neutral = format.luma_range[0], format.chroma_neutral
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         darken(frame.luma, self._black, self._percent, self.luma)
         rows = len(frame.chroma)
         chroma, target = frame.chroma.reshape(rows, -1), self.chroma.reshape(rows, -1)
@@ -204,7 +204,7 @@ class CutoutBackground(Background):
         self._samples = np.empty((rows, columns), format.dtype)
         self._luma_pairs = np.empty((2 * rows, 2 * columns), format.dtype)
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: Proxy) -> None:
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         # What is filled in is the room, from the people.
         np.invert(matte.reduced, out=self._room)
         self._fill.update(self._room, reduced)

@@ -13,10 +13,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.diagnose.clips import draw_frame
 from bgsoft.diagnose.stages import to_device, to_host
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte, PixelLayout
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.rendering.host import HostStages
 from bgsoft.resources import Resources
@@ -101,7 +101,7 @@ class HostSide:
         """What makes them, as a render does."""
         return HostStages(Resources(), batch)
 
-    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
+    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: AnalysisFrame) -> Array:
         """The model's input, (3, H, W) or (H, W, 3) float32."""
         size = (spec.height, spec.width)
         tensor = np.empty((3, *size) if spec.layout == "NCHW" else (*size, 3), np.float32)
@@ -132,7 +132,7 @@ class CudaSide(HostSide):
 
         return DeviceStages(Resources(device=self._device), batch)
 
-    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
+    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: AnalysisFrame) -> Array:
         import cupy
 
         from bgsoft.segment.cuda import CudaPreprocessor
@@ -197,7 +197,7 @@ def _result(name: str, found: NDArray[np.float64], tolerance: str, ok: bool) -> 
     )
 
 
-def _reduced(side: Side, frame: Frame) -> Proxy:
+def _reduced(side: Side, frame: Frame) -> AnalysisFrame:
     return side.stages().reducer(frame.format).reduce([side.place(frame)])[0]
 
 
@@ -350,5 +350,5 @@ def _chroma_people(alpha: NDArray[np.uint8]) -> NDArray[np.bool_]:
 def _matte_of(mask: NDArray[np.float32], format: FrameFormat) -> Matte:
     """A mask as a matte, not refined."""
     alpha = np.rint(cv2.resize(mask, (format.width, format.height)) * 255).astype(np.uint8)
-    size = grid_shape(format.width, format.height)[::-1]
+    size = analysis_shape(format.width, format.height)[::-1]
     return Matte(alpha=alpha, reduced=cv2.resize(alpha, size))

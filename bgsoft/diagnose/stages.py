@@ -150,11 +150,11 @@ def run_model(
     driver = make_host_driver(backend, loader, frame.format, workers, device)
     try:
         segmenter = FAMILIES[model.spec.family].on_host(model.spec, frame.format, driver, workers)
-        grids = CpuReducer(frame.format).reduce([frame])
+        reduced = CpuReducer(frame.format).reduce([frame])
         segmenter.start()
         started = time.perf_counter()
         for _ in range(runs):
-            (mask,) = segmenter.masks([frame], grids)
+            (mask,) = segmenter.masks([frame], reduced)
         seconds = time.perf_counter() - started
         return Mask(mask.copy(), driver.network.provider, 1000 * seconds / runs)
     finally:

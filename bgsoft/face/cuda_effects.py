@@ -22,7 +22,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.face.base import OUTLINE_POINTS
 from bgsoft.face.guard import (
@@ -89,8 +89,8 @@ class CudaMatteEditor:
 
     def __init__(self, format: FrameFormat, device: CudaDevice) -> None:
         self._device = device
-        self._shape = rows, columns = shape = grid_shape(format.width, format.height)
-        shift = grid_factor(format.width, format.height).bit_length() - 1
+        self._shape = rows, columns = shape = analysis_shape(format.width, format.height)
+        shift = analysis_factor(format.width, format.height).bit_length() - 1
         self._reduced = cupy.empty(shape, np.uint8)
         self._limit = cupy.empty(shape, np.uint8)
         self._sent: list[_Transfer] = []

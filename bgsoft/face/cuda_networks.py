@@ -13,7 +13,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import detail_factor, grid_shape
+from bgsoft.analysis.base import analysis_shape, detail_factor
 from bgsoft.closing import Closing
 from bgsoft.cuda.device import pinned_array
 from bgsoft.face.base import LEFT_EYE, RIGHT_EYE
@@ -247,7 +247,7 @@ def _layout(format: FrameFormat) -> Any:
             (
                 *format.luma_shape,
                 *format.chroma_shape[:2],
-                *grid_shape(format.width, format.height, factor),
+                *analysis_shape(format.width, format.height, factor),
                 factor,
                 *(MIN_GRID_SAMPLES, MAX_SPACING, MAX_TAPS, black, neutral),
             )

@@ -72,13 +72,13 @@ def anchor_centres(size: int) -> NDArray[np.float32]:
     Returns:
         (N, 2) float32, x and y in input pixels: grid after grid, row by row; 896 for 128 pixels.
     """
-    grids = []
+    reduced = []
     for stride, count in zip(STRIDES, PER_CELL, strict=True):
         cells = -(-size // stride)
         along = (np.arange(cells, dtype=np.float32) + np.float32(0.5)) * np.float32(stride)
         y, x = np.meshgrid(along, along, indexing="ij")
-        grids.append(np.repeat(np.stack([x, y], axis=-1).reshape(-1, 2), count, axis=0))
-    return np.concatenate(grids)
+        reduced.append(np.repeat(np.stack([x, y], axis=-1).reshape(-1, 2), count, axis=0))
+    return np.concatenate(reduced)
 
 
 def decode(

@@ -25,7 +25,7 @@ from bgsoft.face.landmarks import ROI_SCALE, Mesh
 from bgsoft.face.networks import FaceNetworks, resolve_detector
 from bgsoft.face.track import MIN_AGREEMENT, MIN_MATCH, MIN_SCORE, Track, Tracker
 from bgsoft.face.warp import View
-from bgsoft.frame import Frame, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 
 _HALF_SHAPE = 1.2
 """Frames longer than this are shown as squares of their short side, too: a face of a tenth of it,
@@ -94,17 +94,17 @@ class FaceFinder(Closing):
         self._tracker.renew()
         self._views.reset()
 
-    def find(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[list[Face]]:
+    def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Face]]:
         """The faces of consecutive frames of one scene, a list a frame, largest first.
 
         Args:
             frames: Where the networks read them, any number.
-            grids: The same frames on the analysis grid.
+            reduced: The same frames on the analysis frame.
 
         Raises:
             InferenceError: A model failed; carries the frame's pts.
         """
-        looks = _Looks(self._networks, list(zip(frames, grids, strict=True)))
+        looks = _Looks(self._networks, list(zip(frames, reduced, strict=True)))
         found = []
         for frame in frames:
             try:
@@ -168,7 +168,9 @@ class FaceFinder(Closing):
 class _Looks:
     """What the networks say of the frames of a batch, some of it before it is asked for."""
 
-    def __init__(self, networks: FaceNetworks, frames: Sequence[tuple[Frame, Proxy]]) -> None:
+    def __init__(
+        self, networks: FaceNetworks, frames: Sequence[tuple[Frame, AnalysisFrame]]
+    ) -> None:
         self.at = 0
         """The frame that is looked at."""
         self._networks = networks
@@ -195,7 +197,7 @@ class _Looks:
         looks: Sequence[Callable[[int], list[P]]],
         known: dict[tuple[int, P], A],
         per_run: int,
-        ask: Callable[[list[tuple[Frame, Proxy, P]]], list[A]],
+        ask: Callable[[list[tuple[Frame, AnalysisFrame, P]]], list[A]],
     ) -> list[A]:
         """What a network says of some places, from what is known, or by asking it.
 

@@ -4,7 +4,7 @@ A face that the mask has is left as it is, bit for bit: the mesh's outline is no
 mask's own, and where it runs wider it would show a rim of the old background. How much of a face
 is missing decides how strongly it is filled in, so that nothing flickers.
 
-Everything lies on the analysis grid and is enlarged as the matte itself is, so an outline's soft
+Everything lies on the analysis frame and is enlarged as the matte itself is, so an outline's soft
 edge is as wide in 4K as in 1080p. A cover is defined by area: the share of a square around a cell
 that the outline encloses. One half of it is the outline itself, where the fill begins; it is whole
 half a square further in. The device computes just that (:mod:`bgsoft.face.cuda_effects`); OpenCV's
@@ -23,7 +23,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import Face, oval_points
 from bgsoft.frame import FrameFormat, Matte
 
@@ -78,7 +78,7 @@ class Outline:
 
 @dataclass(slots=True, eq=False)
 class Cover:
-    """Where faces are, on the analysis grid."""
+    """Where faces are, on the analysis frame."""
 
     outlines: list[Outline]
     """At least one; those of the measured faces come first."""
@@ -130,8 +130,8 @@ class CoverDrawer:
     """Draws the outlines of faces on the grid, as polygons; editors fill them."""
 
     def __init__(self, format: FrameFormat) -> None:
-        self._cell = 1.0 / grid_factor(format.width, format.height)
-        self._shape = grid_shape(format.width, format.height)
+        self._cell = 1.0 / analysis_factor(format.width, format.height)
+        self._shape = analysis_shape(format.width, format.height)
 
     def draw(self, faces: Sequence[tuple[Face, float]]) -> Cover | None:
         """Draw some faces, each as opaque as given (0–1); None where none lies in the frame."""
@@ -263,7 +263,7 @@ class CpuMatteEditor:
     """Changes mattes on the host; the reference."""
 
     def __init__(self, format: FrameFormat) -> None:
-        self._factor = grid_factor(format.width, format.height)
+        self._factor = analysis_factor(format.width, format.height)
         self._limit: Plane8 | None = None
         self._fetched: dict[int, Plane8] = {}
 

@@ -13,14 +13,14 @@ from bgsoft.face.detect import Detections, anchor_centres, decode, weighted_nms
 from bgsoft.face.geometry import Roi, frame_from_roi
 from bgsoft.face.landmarks import LANDMARKS, Mesh, read_meshes
 from bgsoft.face.warp import CpuWarper, View
-from bgsoft.frame import Frame, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.segment.single import network_shapes
 
-FrameView = tuple[Frame, Proxy, View]
-"""A frame, the same on the analysis grid, and what of it the detector is shown."""
-FrameRoi = tuple[Frame, Proxy, Roi]
+FrameView = tuple[Frame, AnalysisFrame, View]
+"""A frame, the same on the analysis frame, and what of it the detector is shown."""
+FrameRoi = tuple[Frame, AnalysisFrame, Roi]
 """The same with the square that the landmark model is shown."""
 
 
@@ -73,7 +73,7 @@ class _Model:
         self._warper = CpuWarper(spec, format)
         self.close = self._network.close
 
-    def run(self, frame: Frame, grid: Proxy, view: View) -> dict[str, NDArray[np.floating]]:
+    def run(self, frame: Frame, grid: AnalysisFrame, view: View) -> dict[str, NDArray[np.floating]]:
         """The outputs, without the batch's axis; overwritten by the next call."""
         self._warper.write(frame, grid, view, self._tensor)
         self._network.run()
@@ -101,7 +101,9 @@ class CpuFaceNetworks(Closing):
         """See :class:`FaceNetworks`."""
         return [self._detect(*each, min_score) for each in asked]
 
-    def _detect(self, frame: Frame, grid: Proxy, view: View, min_score: float) -> Detections:
+    def _detect(
+        self, frame: Frame, grid: AnalysisFrame, view: View, min_score: float
+    ) -> Detections:
         raw = self._detector.run(frame, grid, view)
         found = decode(raw["boxes"], raw["scores"], self._detector.size, min_score, self._anchors)
         return weighted_nms(found).moved(view.frame_from_input)

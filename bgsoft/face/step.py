@@ -16,7 +16,7 @@ from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import MISSED_SHARE, CoverDrawer, Guard, MatteEditor, Plane8
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
-from bgsoft.frame import Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.plan import Hider
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
@@ -141,14 +141,14 @@ class FaceStep(Closing):
         """
         return self._journal.seam()
 
-    def find(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[FoundFaces]:
+    def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[FoundFaces]:
         """Find the faces of the next frames of a scene, which are not composited yet.
 
         Raises:
             InferenceError: A model failed.
             OutputError: The face data cannot be written.
         """
-        found = self._finder.find(frames, grids)
+        found = self._finder.find(frames, reduced)
         return [self._decide(*each) for each in zip(frames, found, strict=True)]
 
     def _decide(self, frame: Frame, faces: list[Face]) -> FoundFaces:

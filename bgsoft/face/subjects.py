@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import Face, face_outline
 from bgsoft.face.geometry import overlap
 from bgsoft.frame import FrameFormat
@@ -196,10 +196,10 @@ class MatteSeparator:
     """Divides mattes of one format; holds what was kept last."""
 
     def __init__(self, format: FrameFormat) -> None:
-        rows, columns = grid_shape(format.width, format.height)
+        rows, columns = analysis_shape(format.width, format.height)
         half = (-(-rows // 2), -(-columns // 2))
         self._shape = (rows, columns)
-        self._scale = 1.0 / (2 * grid_factor(format.width, format.height))
+        self._scale = 1.0 / (2 * analysis_factor(format.width, format.height))
         self._small = np.empty(half, np.uint8)
         self._binary = np.empty(half, np.uint8)
         self._labels = np.empty(half, np.int32)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.geometry import Affine
-from bgsoft.frame import Frame, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 
@@ -23,7 +23,7 @@ MAX_TAPS = 4
 MAX_SPACING = 2.0
 """Source samples between two bilinear samples; more would skip some."""
 MIN_GRID_SAMPLES = 0.75
-"""Grid cells per input pixel from which the analysis grid is sharp enough."""
+"""Grid cells per input pixel from which the analysis frame is sharp enough."""
 
 WARP_VIEW = np.dtype(
     [("frame_from_input", np.float32, 6), ("frame", np.int32), ("repeat_edges", np.int32)]
@@ -41,7 +41,7 @@ class View:
     """Beyond the frame: its edge samples, or black."""
 
 
-def uses_grid(reduced: Proxy, view: View) -> bool:
+def uses_grid(reduced: AnalysisFrame, view: View) -> bool:
     """Whether the grid for networks is sharp enough for a view; else the frame itself is read."""
     factor = reduced.for_networks.factor
     return factor > 1 and view.frame_from_input.scale / factor >= MIN_GRID_SAMPLES
@@ -90,12 +90,14 @@ class CpuWarper:
         self._gain = [np.float32(1.0 / (255.0 * std)) for std in spec.std]
         self._bias = [np.float32(-m / s) for m, s in zip(spec.mean, spec.std, strict=True)]
 
-    def write(self, frame: Frame, reduced: Proxy, view: View, tensor: NDArray[np.float32]) -> None:
+    def write(
+        self, frame: Frame, reduced: AnalysisFrame, view: View, tensor: NDArray[np.float32]
+    ) -> None:
         """Sample, convert and normalise one view.
 
         Args:
             frame: The frame.
-            reduced: The same on the analysis grid.
+            reduced: The same on the analysis frame.
             view: What to look at.
             tensor: (3, S, S) float32; overwritten.
         """

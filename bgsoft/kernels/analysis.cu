@@ -1,4 +1,4 @@
-// The analysis grid and what scene detection reads of it.
+// The analysis frame and what scene detection reads of it.
 // Counterparts: bgsoft/analysis/cpu.py (reduce_*), bgsoft/analysis/scenes.py (measure).
 
 #include "cells.cuh"

@@ -4,7 +4,7 @@
 // halves to even; sums of floats may differ in their last bits.
 //
 // Levels of cells, each twice as large as those before, lie one after another in a buffer of
-// float4s, the first twice as large as the analysis grid's. `table` holds rows, columns and offset (in float4s) of each.
+// float4s, the first twice as large as the analysis frame's. `table` holds rows, columns and offset (in float4s) of each.
 // cells: luma, Cb, Cr as stored sample values, and alpha in [0, 1]. foreground, background: what
 // is estimated of the same; w means nothing.
 #include "background.cuh"
@@ -100,7 +100,7 @@ __device__ inline void estimate(
         back.x / back_weight, back.y / back_weight, back.z / back_weight, 0.0f);
 }
 
-// The first level, from 2x2 cells of the analysis grid, (rows, columns), or what the edges leave of
+// The first level, from 2x2 cells of the analysis frame, (rows, columns), or what the edges leave of
 // them. Without `has_chroma`, chroma comes at half the grid's size.
 extern "C" __global__ void foreground_first(
     const sample_t *luma, const sample_t *chroma, const u8 *matte, int rows, int columns,

@@ -1,6 +1,6 @@
 // The matte of a model that makes one at the frame's size. Counterpart: CpuDirectMatte in
 // bgsoft/matte/cpu.py.
-// Rounding, as there: opacity half to even, cells as those of the analysis grid.
+// Rounding, as there: opacity half to even, cells as those of the analysis frame.
 
 #include "cells.cuh"
 

@@ -6,13 +6,13 @@
 // Where a plane comes from; see Source in bgsoft/composite/plan.py.
 #define FROM_CELLS 0  // it is the filled cells themselves: nothing to do
 #define FROM_COARSE 1  // filled cells, averaged further
-#define FROM_GRID 2  // the analysis grid, people replaced by filled cells
+#define FROM_GRID 2  // the analysis frame, people replaced by filled cells
 #define FROM_FRAME 3  // the frame, averaged, people replaced by filled cells
 
 struct Plane {
     int source;
     int factor;  // source samples per cell, each way
-    int fine;  // cells per cell of the analysis grid, each way; 1 or more
+    int fine;  // cells per cell of the analysis frame, each way; 1 or more
     int rows, columns, offset;
 };
 

@@ -1,4 +1,4 @@
-// The analysis grid to one item of a network's input batch, in one launch.
+// The analysis frame to one item of a network's input batch, in one launch.
 // Counterpart: bgsoft/segment/preprocess.py. Rounding, as there: the resized samples to whole ones,
 // P010 to 8 bits (half to even), R'G'B' to 8 bits (floor after adding a half, in 1/1024), then
 // code * gain + bias in float32.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from bgsoft.frame import Array, Frame, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 
 
 class MatteStage(ABC):
@@ -14,7 +14,7 @@ class MatteStage(ABC):
     _has_mask = False
 
     def refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[AnalysisFrame]
     ) -> list[Matte]:
         """Make the mattes of consecutive frames of one scene.
 
@@ -22,7 +22,7 @@ class MatteStage(ABC):
             masks: For each frame (h, w) float32 in [0, 1], the model's raw mask; None where it
                 was not segmented and the last mask holds.
             frames: The frames; their alpha planes are written.
-            grids: The same frames on the analysis grid.
+            grids: The same frames on the analysis frame.
 
         Returns:
             The mattes, whose planes may be changed: the next call goes on from others. Overwritten
@@ -39,7 +39,7 @@ class MatteStage(ABC):
 
     @abstractmethod
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[AnalysisFrame]
     ) -> list[Matte]:
         """The same, once there is a mask for the first frame or one from before."""
 
@@ -66,7 +66,7 @@ class DirectMatte(MatteStage):
         self._last = last
 
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[AnalysisFrame]
     ) -> list[Matte]:
         mattes = [
             Matte(alpha=frame.planes.alpha, reduced=reduced, held=mask is None)

@@ -1,7 +1,7 @@
 """Mattes on the host: the reference for every other implementation.
 
 The soft matte's order: temporal smoothing of the raw mask, soft threshold, enlargement to the
-analysis grid, islands and holes, fit of the edge to the picture, contour smoothing, expansion,
+analysis frame, islands and holes, fit of the edge to the picture, contour smoothing, expansion,
 feather, enlargement to the frame. Where another background is put behind the people, the edge is
 fitted, steadied over time, expanded and feathered on the frame instead, at the end: a soft edge
 does not show before its own wall blurred, but looks like a haze before a white one.
@@ -19,9 +19,9 @@ from threading import Event
 import cv2
 import numpy as np
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.cpu import AreaReducer
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import DirectMatte, MatteStage
 from bgsoft.matte.edge import ContourSmoother, GuidedFilter, contour_steps
 from bgsoft.matte.mask import (
@@ -106,7 +106,7 @@ class CpuSoftMatte(MatteStage):
         self._last_matte = np.empty(plan.shape, np.uint8)
 
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[AnalysisFrame]
     ) -> list[Matte]:
         lanes = self._lanes[: len(frames)]
         self._workers.map(lambda index, *seen: lanes[index].see(*seen), masks, grids)
@@ -142,7 +142,7 @@ class CpuSoftMatte(MatteStage):
             if lane.source is not None:
                 fitted_luma = lane.luma
 
-    def _make(self, index: int, mask: Array | None, frame: Frame, grid: Proxy) -> None:
+    def _make(self, index: int, mask: Array | None, frame: Frame, grid: AnalysisFrame) -> None:
         lane = self._lanes[index]
         if mask is not None:
             lane.clean()
@@ -195,7 +195,7 @@ class _Lane:
         self.matte = np.empty(plan.shape, np.uint8)
         """(gh, gw)."""
 
-    def see(self, mask: Array | None, grid: Proxy) -> None:
+    def see(self, mask: Array | None, grid: AnalysisFrame) -> None:
         """Look at the frame, before anything else is done for it."""
         if self._is_deep:
             cv2.convertScaleAbs(grid.luma, dst=self.luma, alpha=_DEEP_TO_BYTE)
@@ -239,7 +239,7 @@ class _Lane:
         rows, columns = self._samples
         return np.asarray(self._moment.state[rows[:, None], columns] < self._plan.islands.gap)
 
-    def fit(self, source: _Lane, grid: Proxy) -> None:
+    def fit(self, source: _Lane, grid: AnalysisFrame) -> None:
         """From clean opacity, once it is made, to the matte."""
         source._is_clean.wait()
         np.copyto(self.matte, source._opacity)
@@ -259,7 +259,7 @@ class _Lane:
         if self._fine is not None:
             self._fine.finish(frame.planes.alpha, self.matte)
 
-    def _chroma8(self, grid: Proxy) -> Array:
+    def _chroma8(self, grid: AnalysisFrame) -> Array:
         """The grid's chroma in 8 bits: (ch, cw, 2) uint8."""
         if not self._is_deep:
             return grid.chroma
@@ -310,7 +310,7 @@ class CpuDirectMatte(DirectMatte):
     def __init__(
         self, config: MatteConfig, format: FrameFormat, workers: Workers | None = None
     ) -> None:
-        shape, grid = format.luma_shape, grid_shape(format.width, format.height)
+        shape, grid = format.luma_shape, analysis_shape(format.width, format.height)
         self._workers = workers or Workers()
         lanes = range(self._workers.lanes)
         super().__init__(
@@ -318,7 +318,7 @@ class CpuDirectMatte(DirectMatte):
             (np.empty(shape, np.uint8), np.empty(grid, np.uint8)),
         )
         self._steps = [contour_steps(frame_contour(config, format)) for _ in lanes]
-        factor = grid_factor(format.width, format.height)
+        factor = analysis_factor(format.width, format.height)
         self._reducers = [AreaReducer(*shape, factor, "uint8") for _ in lanes]
 
     def _make(self, masks: Sequence[Array | None], mattes: Sequence[Matte]) -> None:

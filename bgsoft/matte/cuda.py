@@ -17,9 +17,9 @@ from typing import Any
 import cupy
 import numpy as np
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.cuda.device import CudaDevice
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.base import DirectMatte, MatteStage
 from bgsoft.matte.cuda_edge import CudaEdgeFitter, cuda_contour_steps
@@ -105,14 +105,14 @@ class CudaSoftMatte(MatteStage):
         self._state.make_fresh()
 
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[AnalysisFrame]
     ) -> list[Matte]:
         each = zip(masks, frames, grids, self._made, strict=False)
         freshes = (not self._has_mask, *(False for _ in masks))
         return [self._refine_one(*one, fresh) for one, fresh in zip(each, freshes, strict=False)]
 
     def _refine_one(
-        self, mask: Array | None, frame: Frame, grid: Proxy, made: Array, fresh: bool
+        self, mask: Array | None, frame: Frame, grid: AnalysisFrame, made: Array, fresh: bool
     ) -> Matte:
         held = mask is None
         if mask is not None or self._refits or self._fine is not None:
@@ -144,7 +144,7 @@ class CudaSoftMatte(MatteStage):
             _copy(result, made)
         return Matte(alpha=alpha, reduced=made, held=held)
 
-    def _picture(self, grid: Proxy) -> tuple[Array, Array]:
+    def _picture(self, grid: AnalysisFrame) -> tuple[Array, Array]:
         """Luma and chroma of the grid in 8 bits."""
         if self._eight_bits is None:
             return grid.luma, grid.chroma
@@ -165,7 +165,7 @@ class CudaDirectMatte(DirectMatte):
     """
 
     def __init__(self, config: MatteConfig, format: FrameFormat, batch: int = 1) -> None:
-        shape, grid = format.luma_shape, grid_shape(format.width, format.height)
+        shape, grid = format.luma_shape, analysis_shape(format.width, format.height)
         super().__init__(
             [cupy.empty(grid, np.uint8) for _ in range(batch)],
             (cupy.empty(shape, np.uint8), cupy.empty(grid, np.uint8)),
@@ -176,7 +176,7 @@ class CudaDirectMatte(DirectMatte):
         self._opacity = kernel("matte_direct", "opacity")
         self._count = shape[0] * shape[1]
         self._opacity_grid = (-(-self._count // _THREADS), 1, 1)
-        factor = grid_factor(format.width, format.height)
+        factor = analysis_factor(format.width, format.height)
         self._reduce = kernel("matte_direct", f"reduce_alpha_{factor}")
         self._reduce_grid = blocks(grid[1], grid[0])
         self._sizes = tuple(map(np.int32, (*shape, *grid)))

@@ -1,4 +1,4 @@
-"""From the raw mask to clean opacity on the analysis grid, on a CUDA device.
+"""From the raw mask to clean opacity on the analysis frame, on a CUDA device.
 
 References: :mod:`bgsoft.matte.mask`. Components are found by union-find with atomics: one launch
 each to merge labels, to count cells and to decide, for the person's components and then for the

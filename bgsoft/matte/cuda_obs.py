@@ -9,10 +9,10 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.cuda.device import CudaDevice, pinned_array
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.obs import ObsMask
@@ -46,8 +46,8 @@ class CudaObsMatte(MatteStage):
         self._frame_shape = shape
         self._sizes = tuple(map(np.int32, shape))
         self._grid = blocks(shape[1], shape[0])
-        factor = grid_factor(format.width, format.height)
-        grid = grid_shape(format.width, format.height)
+        factor = analysis_factor(format.width, format.height)
+        grid = analysis_shape(format.width, format.height)
         self._background, self._scratch = (cupy.empty(shape, np.uint8) for _ in range(2))
         self._made = [cupy.empty(grid, np.uint8) for _ in range(batch)]
         self._finish = kernel("matte_obs", f"obs_finish_{factor}")
@@ -66,7 +66,7 @@ class CudaObsMatte(MatteStage):
         self._host.reset()
 
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[AnalysisFrame]
     ) -> list[Matte]:
         each = zip(masks, frames, self._made, strict=False)
         return [self._refine_one(*one) for one in each]

@@ -1,4 +1,4 @@
-"""From the raw mask to clean opacity on the analysis grid, and from the grid to the frame."""
+"""From the raw mask to clean opacity on the analysis frame, and from the grid to the frame."""
 
 from __future__ import annotations
 

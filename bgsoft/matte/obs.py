@@ -27,9 +27,9 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from bgsoft.analysis.base import grid_factor
+from bgsoft.analysis.base import analysis_factor
 from bgsoft.analysis.cpu import AreaReducer
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.plan import ObsPlan
 from bgsoft.settings.config import MatteConfig
@@ -109,7 +109,7 @@ class CpuObsMatte(MatteStage):
         self._mask.reset()
 
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[Proxy]
+        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[AnalysisFrame]
     ) -> list[Matte]:
         for mask, lane in zip(masks, self._lanes, strict=False):
             if mask is not None:
@@ -130,7 +130,7 @@ class _Lane:
         self._kernel = np.ones((3, 3), np.uint8)
         height, width = shape = format.luma_shape
         self._background, self._scratch = np.empty((2, *shape), np.uint8)
-        self._reducer = AreaReducer(height, width, grid_factor(width, height), "uint8")
+        self._reducer = AreaReducer(height, width, analysis_factor(width, height), "uint8")
         self._reduced = np.empty(self._reducer.shape, np.uint8)
         self.mask: Array
         """(h, w) uint8, the background mask of the model's size."""

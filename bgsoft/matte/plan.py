@@ -1,7 +1,7 @@
 """The numbers that the matte's steps work with, for the host's and the device's alike.
 
 Each plan follows from the settings and the size of the planes; both implementations of a step are
-built from it. Lengths are in cells of the analysis grid, where nothing else is said. Filter sizes
+built from it. Lengths are in cells of the analysis frame, where nothing else is said. Filter sizes
 are given for the grid of a 1080-line frame, 270 rows, and cover the same part of any picture.
 """
 
@@ -14,7 +14,7 @@ from typing import Self
 import cv2
 import numpy as np
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.settings.config import MatteConfig, Refine
 
@@ -354,8 +354,8 @@ class MattePlan:
         """``fine``: fit the edge on the frame itself, if it is fitted."""
         guides = config.refine is Refine.GUIDED
         fine = fine and guides
-        factor = grid_factor(format.width, format.height)
-        shape = grid_shape(format.width, format.height)
+        factor = analysis_factor(format.width, format.height)
+        shape = analysis_shape(format.width, format.height)
         cells_per_pct = format.height / factor / 100.0
         expand, feather = config.expand_pct * cells_per_pct, config.feather_pct * cells_per_pct
         return cls(

@@ -17,7 +17,7 @@ from bgsoft.analysis.base import Reducer
 from bgsoft.clock import StageClock, observed
 from bgsoft.composite.base import Compositor
 from bgsoft.face.step import FaceStep, FoundFaces
-from bgsoft.frame import Array, Frame, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
@@ -100,18 +100,18 @@ class HostExecution:
 class SceneProbe(Protocol):
     """Compares frames with earlier ones, on the device they live on."""
 
-    def cuts(self, grids: Sequence[Proxy]) -> list[bool]:
+    def cuts(self, reduced: Sequence[AnalysisFrame]) -> list[bool]:
         """Which frames begin a new scene. Called once for every frame, in order."""
         ...
 
-    def is_similar(self, reduced: Proxy, min_db: float) -> bool:
+    def is_similar(self, reduced: AnalysisFrame, min_db: float) -> bool:
         """Whether the frame is within ``min_db`` PSNR of the one last kept by :meth:`keep`.
 
         On a device it must be the only one that :meth:`cuts` was called with last.
         """
         ...
 
-    def keep(self, reduced: Proxy) -> None:
+    def keep(self, reduced: AnalysisFrame) -> None:
         """Remember this frame for :meth:`is_similar`."""
         ...
 
@@ -134,7 +134,7 @@ class MaskSchedule:
         """Whether every frame is segmented."""
         return self._every == 1 and self._similarity_db is None
 
-    def is_due(self, reduced: Proxy, scenes: SceneProbe) -> bool:
+    def is_due(self, reduced: AnalysisFrame, scenes: SceneProbe) -> bool:
         """Whether this frame is to be segmented. Called once for every frame, in order."""
         if self._since is not None:
             self._since += 1
@@ -163,7 +163,7 @@ class PictureStages:
     execution: Execution
     """Carries the work out; closed with the stages."""
     reducer: Reducer
-    """Makes the analysis grids."""
+    """Makes the analysis frames."""
     scenes: SceneProbe
     """Sees scene cuts."""
     schedule: MaskSchedule
@@ -251,33 +251,33 @@ class PictureStages:
     def _composite_batch(self, frames: Sequence[Frame]) -> tuple[list[Frame], list[Matte]]:
         """Frames that are finished now, and the mattes of those that were given."""
         with self._measure("segment"):
-            grids = self.reducer.reduce(frames)
+            reduced = self.reducer.reduce(frames)
             if self.schedule.takes_all:
                 # On a device, the next line waits.
-                self.segmenter.begin(frames, grids)
-            cuts = self.scenes.cuts(grids)
+                self.segmenter.begin(frames, reduced)
+            cuts = self.scenes.cuts(reduced)
         finished: list[Frame] = []
         mattes: list[Matte] = []
         for start, stop in _stretches(frames, cuts):
             if cuts[start]:
                 self._reset(frames[start])
             self._renew(frames[start])
-            done, made = self._composite_scene(frames[start:stop], grids[start:stop])
+            done, made = self._composite_scene(frames[start:stop], reduced[start:stop])
             finished += done
             mattes += made
         return finished, mattes
 
     def _composite_scene(
-        self, frames: Sequence[Frame], grids: Sequence[Proxy]
+        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
     ) -> tuple[list[Frame], list[Matte]]:
         """The same for frames of one scene."""
         measure, faces = self._measure, self.faces
         if faces is not None:
-            found = self.execution.beside(partial(self._find, faces, frames, grids))
+            found = self.execution.beside(partial(self._find, faces, frames, reduced))
         with measure("segment"):
-            masks = self._masks(frames, grids)
+            masks = self._masks(frames, reduced)
         with measure("matte"):
-            mattes = self.matte.refine(masks, frames, grids)
+            mattes = self.matte.refine(masks, frames, reduced)
         if faces is not None:
             faces.fetch_mattes(mattes)
             faces_of = found()
@@ -286,7 +286,7 @@ class PictureStages:
         with measure("composite"):
             lead = self._lead(frames)
             if lead < len(frames):
-                self.compositor.apply(frames[lead:], mattes[lead:], grids[lead:])
+                self.compositor.apply(frames[lead:], mattes[lead:], reduced[lead:])
                 if self.regions is not None:
                     self.regions.apply(frames[lead:])
         if faces is None:
@@ -294,21 +294,23 @@ class PictureStages:
         with measure("face"):
             return faces.finish(frames, faces_of), mattes
 
-    def _masks(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[Array | None]:
+    def _masks(
+        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
+    ) -> list[Array | None]:
         """The masks of the frames that are due, made at once; None for the others."""
-        due = [i for i, grid in enumerate(grids) if self.schedule.is_due(grid, self.scenes)]
+        due = [i for i, grid in enumerate(reduced) if self.schedule.is_due(grid, self.scenes)]
         masks: list[Array | None] = [None] * len(frames)
         if due:
-            made = self.segmenter.masks([frames[i] for i in due], [grids[i] for i in due])
+            made = self.segmenter.masks([frames[i] for i in due], [reduced[i] for i in due])
             for index, mask in zip(due, made, strict=True):
                 masks[index] = mask
         return masks
 
     def _find(
-        self, faces: FaceStep, frames: Sequence[Frame], grids: Sequence[Proxy]
+        self, faces: FaceStep, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
     ) -> list[FoundFaces]:
         with self._measure("face"):
-            return faces.find(frames, grids)
+            return faces.find(frames, reduced)
 
     def _reset(self, frame: Frame) -> None:
         """Forget what was before this frame, which begins a new scene."""

@@ -2,7 +2,7 @@
 
 A matting model follows hair, but may leave out an arm or take in a chair; the embedded models are
 coarse, but miss other things. Their plain mean would blur every edge. So only whole parts follow
-the mean: what it would change is found on the analysis grid, what is thin of that (it is only the
+the mean: what it would change is found on the analysis frame, what is thin of that (it is only the
 one edge beside the other) is left out, and the rest is added to the matte, which else stays as it
 is.
 
@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.frame import Array, Frame, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
 
@@ -40,7 +40,7 @@ class AveragedSegmenter(Segmenter):
 
     Args:
         mattes: Makes mattes of the frame's size, which may be changed.
-        masks: Makes masks on the analysis grid.
+        masks: Makes masks on the analysis frame.
         average: Changes mattes by masks, in place.
     """
 
@@ -59,14 +59,14 @@ class AveragedSegmenter(Segmenter):
         self._mattes.start()
         self._masks.start()
 
-    def begin(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> None:
+    def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
         """See :meth:`bgsoft.segment.base.Segmenter.begin`."""
-        self._masks.begin(frames, grids)
+        self._masks.begin(frames, reduced)
 
-    def masks(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> Sequence[Array]:
+    def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
         """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
-        mattes = self._mattes.masks(frames, grids)
-        self._average(mattes, self._masks.masks(frames, grids))
+        mattes = self._mattes.masks(frames, reduced)
+        self._average(mattes, self._masks.masks(frames, reduced))
         return mattes
 
     def reset(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import cupy
 import numpy as np
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
@@ -22,7 +22,7 @@ class CudaAverage:
     """
 
     def __init__(self, format: FrameFormat) -> None:
-        frame, grid = format.luma_shape, grid_shape(format.width, format.height)
+        frame, grid = format.luma_shape, analysis_shape(format.width, format.height)
         self._sizes, self._frame_sizes = tuple(map(np.int32, grid)), tuple(map(np.int32, frame))
         self._grid, self._frame_grid = blocks(grid[1], grid[0]), blocks(frame[1], frame[0])
         self._reduce = resampling(frame, grid, area=True, fixed_point=False).args

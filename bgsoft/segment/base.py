@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from bgsoft.frame import Array, Frame, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver, Wiring
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.workers import Workers
@@ -21,7 +21,7 @@ class Segmenter(Protocol):
         """Run once, in the thread that will call :meth:`masks`, before the first frame."""
         ...
 
-    def begin(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> None:
+    def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
         """Start on frames that will be segmented next, if no scene ends among them.
 
         What is done for nothing then is no loss but of time. Arguments and errors are those of
@@ -29,12 +29,12 @@ class Segmenter(Protocol):
         """
         return
 
-    def masks(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> Sequence[Array]:
+    def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
         """Segment some frames of one scene, in order.
 
         Args:
             frames: The frames, on this segmenter's device.
-            grids: The same frames on the analysis grid.
+            reduced: The same frames on the analysis frame.
 
         Returns:
             For each (h, w) float32 in [0, 1], 1 = person, at the model's own size, stretched over

@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 
 from bgsoft.errors import ModelError
-from bgsoft.frame import Array, Frame, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver, Network
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.base import Segmenter
@@ -43,10 +43,10 @@ class BatchedSegmenter(Segmenter):
         self._driver.start()
 
     def masks(
-        self, frames: Sequence[Frame], grids: Sequence[Proxy], *, mirrored: bool = False
+        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], *, mirrored: bool = False
     ) -> list[Array]:
         """See :meth:`bgsoft.segment.single.SingleShotSegmenter.masks`."""
-        seen = seen_by(self._spec, self._format, frames, grids)
+        seen = seen_by(self._spec, self._format, frames, reduced)
         self._driver.run(frames, partial(self._write, seen, mirrored), self._read)
         masks = self._masks[: len(frames)]
         if mirrored:
@@ -54,14 +54,19 @@ class BatchedSegmenter(Segmenter):
         return list(masks)
 
     def _write(
-        self, grids: Sequence[Proxy], mirrored: bool, network: Network, start: int, stop: int
+        self,
+        reduced: Sequence[AnalysisFrame],
+        mirrored: bool,
+        network: Network,
+        start: int,
+        stop: int,
     ) -> None:
         tensor = network.inputs[self._spec.input]
         preprocessor = self._preprocessor
         if preprocessor is None or preprocessor.shape != tensor.shape:
             preprocessor = CudaPreprocessor(self._spec, self._format, tensor.shape[0])
             self._preprocessor = preprocessor
-        for item, grid in enumerate(grids[start:stop]):
+        for item, grid in enumerate(reduced[start:stop]):
             preprocessor.write(grid, tensor, item)
         if mirrored:
             pictures = tensor if self._spec.layout == "NCHW" else tensor.swapaxes(2, 3)

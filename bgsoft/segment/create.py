@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Driver, Network
 from bgsoft.infer.drivers import BatchDriver, LanesDriver
@@ -94,7 +94,7 @@ def _zoomed(
     format: FrameFormat,
     looks: Looks,
 ) -> Segmenter:
-    rotation = Rotation(grid_shape(format.width, format.height), turns=looks is Looks.STANDARD)
+    rotation = Rotation(analysis_shape(format.width, format.height), turns=looks is Looks.STANDARD)
     return ZoomedSegmenter(general, landscape, close, side, rotation, mirrors=looks is Looks.BEST)
 
 

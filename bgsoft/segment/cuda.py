@@ -1,4 +1,4 @@
-"""From the analysis grid to a network's input batch on a CUDA device."""
+"""From the analysis frame to a network's input batch on a CUDA device."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import detail_factor, grid_shape
+from bgsoft.analysis.base import analysis_shape, detail_factor
 from bgsoft.analysis.cuda_resize import resampling
-from bgsoft.frame import Array, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Array, FrameFormat
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, yuv_to_rgb_matrix
@@ -43,7 +43,7 @@ class CudaPreprocessor:
         self.shape = (batch, *channels)
         """Of the tensor: (B, 3, H, W) or (B, H, W, 3) by the model's layout."""
         factor = 1 if whole_frame else detail_factor(format.width, format.height)
-        luma_shape = grid_shape(format.width, format.height, factor)
+        luma_shape = analysis_shape(format.width, format.height, factor)
         chroma_shape = luma_shape if factor > 1 else format.chroma_shape[:2]
         self._tables: dict[tuple[int, int], tuple[Any, ...]] = {}
         for shape in (luma_shape, chroma_shape):
@@ -68,11 +68,11 @@ class CudaPreprocessor:
             for dtype in ("float32", "float16")
         }
 
-    def write(self, reduced: Proxy, tensor: Array, index: int = 0) -> None:
+    def write(self, reduced: AnalysisFrame, tensor: Array, index: int = 0) -> None:
         """Resize, convert and normalise one frame.
 
         Args:
-            reduced: The frame on the analysis grid, on the device; or a part of one: its planes'
+            reduced: The frame on the analysis frame, on the device; or a part of one: its planes'
                 rows may be padded.
             tensor: Of :attr:`shape`, float32 or float16, C-contiguous.
             index: Item of the tensor that is overwritten.

@@ -1,4 +1,4 @@
-"""From a frame's analysis grid to a network's input, without ever making a full RGB frame."""
+"""From a frame's analysis frame to a network's input, without ever making a full RGB frame."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.frame import FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, FrameFormat
 from bgsoft.models.catalog import ModelSpec
 
 MAX_BILINEAR_SHRINK = 3.0
@@ -75,11 +75,11 @@ class CpuPreprocessor:
         self._std = spec.std
         self._bias = [np.float32(-m / s) for m, s in zip(spec.mean, spec.std, strict=True)]
 
-    def write(self, reduced: Proxy, tensor: NDArray[np.float32]) -> None:
+    def write(self, reduced: AnalysisFrame, tensor: NDArray[np.float32]) -> None:
         """Resize, convert and normalise one frame.
 
         Args:
-            reduced: The frame on the analysis grid.
+            reduced: The frame on the analysis frame.
             tensor: (3, H, W) or (H, W, 3) float32 by the model's layout; overwritten.
         """
         picture = reduced.for_networks

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from bgsoft.errors import ModelError
-from bgsoft.frame import Array, Frame, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver, Network, Wiring
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.base import Family, Segmenter
@@ -44,7 +44,7 @@ class RecurrentSegmenter(Segmenter):
         self,
         spec: ModelSpec,
         driver: Driver,
-        write: Callable[[Proxy, Array], None],
+        write: Callable[[AnalysisFrame, Array], None],
         read: Callable[[Array, Array], None],
         alphas: Sequence[Array],
     ) -> None:
@@ -62,7 +62,7 @@ class RecurrentSegmenter(Segmenter):
         self._driver.start()
         self._driver.reset()
 
-    def masks(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> Sequence[Array]:
+    def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
         """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
         for frame, alpha in zip(frames, self._alphas, strict=False):
             self._run(frame, alpha)
@@ -70,7 +70,7 @@ class RecurrentSegmenter(Segmenter):
 
     def _run(self, frame: Frame, alpha: Array) -> None:
         # The frame itself serves as its grid: the model wants it whole.
-        picture = Proxy(1, frame.luma, frame.chroma)
+        picture = AnalysisFrame(1, frame.luma, frame.chroma)
 
         def write(network: Network, _start: int, _stop: int) -> None:
             self._write(picture, network.inputs[self._spec.input])

@@ -14,13 +14,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import FrameFormat
 
 GENERAL, LANDSCAPE = 0, 1
 """The two models' places in all sequences that have something of each."""
 CELL = 4
-"""Samples of the analysis grid, each way, in a cell: the unit in which the picture is watched."""
+"""Samples of the analysis frame, each way, in a cell: the unit in which the picture is watched."""
 Cells = NDArray[np.float32]
 """(⌈gh / 4⌉, ⌈gw / 4⌉): means of a plane on the grid over its cells."""
 
@@ -64,7 +64,7 @@ _FADE = 0.08
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A part of the frame, on the analysis grid; half-open."""
+    """A part of the frame, on the analysis frame; half-open."""
 
     left: int
     top: int
@@ -78,7 +78,7 @@ class Box:
 
     def in_pixels(self, format: FrameFormat) -> tuple[int, int, int, int]:
         """(left, top, right, bottom) in the frame; even, but at its right and lower edges."""
-        rows, columns = grid_shape(format.width, format.height)
+        rows, columns = analysis_shape(format.width, format.height)
 
         def pixel(at: int, count: int, size: int) -> int:
             return size if at == count else 2 * round(at * size / (2 * count))
@@ -212,7 +212,7 @@ class Rotation:
     """Decides which looks a frame has and how they count. Remembers earlier frames of the scene.
 
     Args:
-        grid: (gh, gw) of the analysis grid.
+        grid: (gh, gw) of the analysis frame.
         turns: The whole looks take turns; else every frame has both.
     """
 

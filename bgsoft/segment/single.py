@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import detail_factor, grid_shape
+from bgsoft.analysis.base import analysis_shape, detail_factor
 from bgsoft.errors import ModelError
-from bgsoft.frame import Array, Frame, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver, Network, Wiring
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.base import Family, Segmenter
@@ -40,19 +40,19 @@ def network_shapes(spec: ModelSpec, batch: int = 1) -> dict[str, tuple[int, ...]
 
 
 def seen_by(
-    spec: ModelSpec, format: FrameFormat, frames: Sequence[Frame], grids: Sequence[Proxy]
-) -> Sequence[Proxy]:
-    """What a model is shown: the grids, or the frames where a grid has less than the model takes.
+    spec: ModelSpec, format: FrameFormat, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
+) -> Sequence[AnalysisFrame]:
+    """What a model is shown: the reduced, or the frames where a grid has less than the model takes.
 
     At 1080p the masks of IS-Net, 1024×1024, are within 0.00015 of those that it makes of the frame
     reduced with Lanczos (mean, IoU 0.9996); of a grid of 480×270, within 0.0007 (0.998).
     """
-    rows, columns = grid_shape(
+    rows, columns = analysis_shape(
         format.width, format.height, detail_factor(format.width, format.height)
     )
     if rows >= spec.height and columns >= spec.width:
-        return grids
-    return [Proxy(1, frame.luma, frame.chroma) for frame in frames]
+        return reduced
+    return [AnalysisFrame(1, frame.luma, frame.chroma) for frame in frames]
 
 
 class SingleShotSegmenter(Segmenter):
@@ -85,16 +85,16 @@ class SingleShotSegmenter(Segmenter):
         self._driver.start()
 
     def masks(
-        self, frames: Sequence[Frame], grids: Sequence[Proxy], *, mirrored: bool = False
+        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], *, mirrored: bool = False
     ) -> list[Array]:
         """See :meth:`bgsoft.segment.base.Segmenter.masks`.
 
         Args:
             frames: For messages.
-            grids: What is looked at.
+            reduced: What is looked at.
             mirrored: Show it to the model from left to right; masks are as without.
         """
-        seen = seen_by(self._spec, self._format, frames, grids)
+        seen = seen_by(self._spec, self._format, frames, reduced)
         self._driver.run(frames, partial(self._write, seen, mirrored), self._read)
         masks = self._masks[: len(frames)]
         if mirrored:
@@ -102,12 +102,17 @@ class SingleShotSegmenter(Segmenter):
         return masks
 
     def _write(
-        self, grids: Sequence[Proxy], mirrored: bool, network: Network, start: int, stop: int
+        self,
+        reduced: Sequence[AnalysisFrame],
+        mirrored: bool,
+        network: Network,
+        start: int,
+        stop: int,
     ) -> None:
         tensor = network.inputs[self._spec.input]
 
         def write(item: int, index: int) -> None:
-            self._preprocessors[index].write(grids[index], tensor[item])
+            self._preprocessors[index].write(reduced[index], tensor[item])
             if mirrored:
                 _mirror(
                     tensor[item] if self._spec.layout == "NCHW" else tensor[item].swapaxes(1, 2)

@@ -27,7 +27,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bgsoft.frame import Array, Frame, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Cells, Recipe, Rotation, tiles
 
@@ -40,13 +40,13 @@ class Looker(Protocol):
     def start(self) -> None: ...
 
     def masks(
-        self, frames: Sequence[Frame], grids: Sequence[Proxy], *, mirrored: bool = False
+        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], *, mirrored: bool = False
     ) -> Sequence[Array]:
-        """As :meth:`bgsoft.segment.base.Segmenter.masks`, of whatever the grids show.
+        """As :meth:`bgsoft.segment.base.Segmenter.masks`, of whatever the reduced show.
 
         Args:
             frames: For messages.
-            grids: The pictures.
+            reduced: The pictures.
             mirrored: Show them to the model from left to right; masks are as without.
         """
         ...
@@ -61,7 +61,7 @@ class ZoomSide(Protocol):
     """Masks of each model that can be kept: in turn, so that what is still used when some frames
     come is not overwritten by as many looks at them; twice as many and one."""
 
-    def watch(self, grids: Sequence[Proxy]) -> None:
+    def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
         """Take the cells of the luma of the frames at hand, in 8-bit codes."""
         ...
 
@@ -96,7 +96,7 @@ class ZoomSide(Protocol):
         """
         ...
 
-    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Proxy]:
+    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[AnalysisFrame]:
         """Parts of frames, for the general model; overwritten by the next call."""
         ...
 
@@ -168,21 +168,21 @@ class ZoomedSegmenter(Segmenter):
         for network in dict.fromkeys((*self._whole, self._close)):
             network.start()
 
-    def begin(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> None:
+    def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
         """See :meth:`bgsoft.segment.base.Segmenter.begin`."""
-        self._begun = self._begin(frames, grids)
+        self._begun = self._begin(frames, reduced)
 
-    def _begin(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> _Begun:
+    def _begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> _Begun:
         self._drop_begun()
         side, rotation = self._side, self._rotation
         due = rotation.due([frame.index for frame in frames])
         slots = self._next_slot.copy()
         looks: list[tuple[int, int, int]] = []
         kept: list[Array] = []
-        side.watch(grids)
+        side.watch(reduced)
         for network in (GENERAL, LANDSCAPE):
             indices = [index for index, networks in enumerate(due) if network in networks]
-            for index, slot, mask in self._look_whole(network, indices, frames, grids):
+            for index, slot, mask in self._look_whole(network, indices, frames, reduced):
                 looks.append((index, network, slot))
                 kept.append(mask)
         last = [self._last] if rotation.wants_mask(frames[0].index) else []
@@ -194,11 +194,11 @@ class ZoomedSegmenter(Segmenter):
             self._next_slot = self._begun.slots
             self._begun = None
 
-    def masks(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[Array]:
+    def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[Array]:
         """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
         begun = self._begun
         if begun is None or begun.frames != list(frames):
-            begun = self._begin(frames, grids)
+            begun = self._begin(frames, reduced)
         self._begun = None
         rotation = self._rotation
         cells = begun.cells()
@@ -217,7 +217,7 @@ class ZoomedSegmenter(Segmenter):
                     if at == index:
                         rotation.looked(network, slot, luma, person)
                 if not begun.due[index] and rotation.wants_look(luma):
-                    self._look_again(index, frames, grids, luma)
+                    self._look_again(index, frames, reduced, luma)
                 if rotation.wants_scan(frames[index].index, luma):
                     rotation.scanned(self._scan(index, start, frames, luma))
                 recipes.append(rotation.next(frames[index].index, luma))
@@ -231,7 +231,7 @@ class ZoomedSegmenter(Segmenter):
         network: int,
         indices: Sequence[int],
         frames: Sequence[Frame],
-        grids: Sequence[Proxy],
+        reduced: Sequence[AnalysisFrame],
     ) -> list[tuple[int, int, Array]]:
         """Index of the frame, slot and mask of each look that is kept."""
         taken: list[tuple[int, int, Array]] = []
@@ -239,7 +239,7 @@ class ZoomedSegmenter(Segmenter):
             return taken
         with self._side.apart() if network == GENERAL else nullcontext():
             masks = self._look(
-                self._whole[network], [frames[i] for i in indices], [grids[i] for i in indices]
+                self._whole[network], [frames[i] for i in indices], [reduced[i] for i in indices]
             )
             for index, mask in zip(indices, masks, strict=True):
                 slot = self._next_slot[network]
@@ -248,9 +248,9 @@ class ZoomedSegmenter(Segmenter):
         return taken
 
     def _look_again(
-        self, index: int, frames: Sequence[Frame], grids: Sequence[Proxy], luma: Cells
+        self, index: int, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], luma: Cells
     ) -> None:
-        ((_, slot, mask),) = self._look_whole(GENERAL, [index], frames, grids)
+        ((_, slot, mask),) = self._look_whole(GENERAL, [index], frames, reduced)
         (person,) = self._side.read([mask])()
         self._rotation.looked(GENERAL, slot, luma, person)
 
@@ -281,14 +281,14 @@ class ZoomedSegmenter(Segmenter):
         return close
 
     def _look(
-        self, network: Looker, frames: Sequence[Frame], grids: Sequence[Proxy]
+        self, network: Looker, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
     ) -> Sequence[Array]:
         if not frames:
             return []
         if not self._mirrors:
-            return network.masks(frames, grids)
-        masks = [mask.copy() for mask in network.masks(frames, grids)]
-        for mask, other in zip(masks, network.masks(frames, grids, mirrored=True), strict=True):
+            return network.masks(frames, reduced)
+        masks = [mask.copy() for mask in network.masks(frames, reduced)]
+        for mask, other in zip(masks, network.masks(frames, reduced, mirrored=True), strict=True):
             mask += other
             mask *= 0.5
         return masks

@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import halve
-from bgsoft.frame import Array, Frame, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_widths, look_weight
 from bgsoft.segment.zoomed import ZoomSide
 from bgsoft.workers import Workers
@@ -90,7 +90,7 @@ class CpuZoomSide(ZoomSide):
         self._workers = workers
         lanes = workers.lanes
         self.slots = 2 * lanes + 1
-        grid = grid_shape(format.width, format.height)
+        grid = analysis_shape(format.width, format.height)
         self._kept = np.zeros((2, self.slots, *grid), np.float32)
         self._masks = np.empty((lanes, *grid), np.float32)
         self._cell_shape = cell_shape(grid)
@@ -98,10 +98,10 @@ class CpuZoomSide(ZoomSide):
         self._luma = np.empty(grid, np.float32)
         self._lanes = [_Lane(format, model, half) for _ in range(lanes)]
 
-    def watch(self, grids: Sequence[Proxy]) -> None:
+    def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
         # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
         scale = 1.0 if self._format.bit_depth == 8 else 1.0 / 256.0
-        for grid, cells in zip(grids, self._lumas, strict=False):
+        for grid, cells in zip(reduced, self._lumas, strict=False):
             np.multiply(grid.luma, np.float32(scale), out=self._luma, dtype=np.float32)
             _average(self._luma, cells)
 
@@ -119,10 +119,10 @@ class CpuZoomSide(ZoomSide):
             _average(mask, cells)
         return lambda: [*self._lumas[:lumas], *people]
 
-    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Proxy]:
+    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[AnalysisFrame]:
         return self._workers.map(self._crop, frames, boxes)
 
-    def _crop(self, lane: int, frame: Frame, box: Box) -> Proxy:
+    def _crop(self, lane: int, frame: Frame, box: Box) -> AnalysisFrame:
         return self._lanes[lane].crop(frame, box)
 
     def blend(
@@ -164,20 +164,20 @@ class _Lane:
         self._lift = 0.5 / half
         rows, columns = format.luma_shape
         self._half = np.empty((-(-rows // 2), -(-columns // 2)), format.dtype)
-        self._grid = grid_shape(format.width, format.height)
+        self._grid = analysis_shape(format.width, format.height)
         rows, columns = cell_shape(self._grid)
         self._weights = np.empty((2, CELL * rows, CELL * columns), np.float32)
         self._term, self._close = (np.empty(self._grid, np.float32) for _ in range(2))
 
-    def crop(self, frame: Frame, box: Box) -> Proxy:
+    def crop(self, frame: Frame, box: Box) -> AnalysisFrame:
         left, top, right, bottom = box.in_pixels(self._format)
         luma = frame.luma[top:bottom, left:right]
         chroma = frame.chroma[top // 2 : -(-bottom // 2), left // 2 : -(-right // 2)]
         if not is_halved(luma.shape, self._model):
-            return Proxy(1, luma, chroma)
+            return AnalysisFrame(1, luma, chroma)
         half = self._half[: -(-luma.shape[0] // 2), : -(-luma.shape[1] // 2)]
         halve(luma, half)
-        return Proxy(2, half, chroma)
+        return AnalysisFrame(2, half, chroma)
 
     def blend(
         self,

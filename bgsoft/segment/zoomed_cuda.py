@@ -15,11 +15,11 @@ from typing import Any
 import cupy
 import numpy as np
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cuda import CudaGrids
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.cuda.device import CudaDevice, pinned_array
-from bgsoft.frame import Array, Frame, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.segment.rotation import (
     CELL,
@@ -69,7 +69,7 @@ class CudaZoomSide(ZoomSide):
         self._model = model
         self._device = device
         self.slots = 2 * batch + 1
-        self._shape = shape = grid_shape(format.width, format.height)
+        self._shape = shape = analysis_shape(format.width, format.height)
         cells = cell_shape(shape)
         self._grid, self._cell_grid = blocks(shape[1], shape[0]), blocks(cells[1], cells[0])
         self._sizes = tuple(map(np.int32, shape))
@@ -95,8 +95,8 @@ class CudaZoomSide(ZoomSide):
             for name in ("luma_cells", "mask_cells", "resize_mask", "blend_looks")
         )
 
-    def watch(self, grids: Sequence[Proxy]) -> None:
-        for index, grid in enumerate(grids):
+    def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
+        for index, grid in enumerate(reduced):
             args = (grid.luma, *self._sizes, self._scale, self._cells[index], *self._cell_sizes)
             self._luma_cells(self._cell_grid, BLOCK, args)
 
@@ -141,17 +141,17 @@ class CudaZoomSide(ZoomSide):
 
         return wait
 
-    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[Proxy]:
+    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[AnalysisFrame]:
         each = zip(frames, boxes, strict=True)
         return [self._crop(index, frame, box) for index, (frame, box) in enumerate(each)]
 
-    def _crop(self, index: int, frame: Frame, box: Box) -> Proxy:
+    def _crop(self, index: int, frame: Frame, box: Box) -> AnalysisFrame:
         left, top, right, bottom = box.in_pixels(self._format)
         halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
         chroma = frame.chroma[halved]
         if is_halved((bottom - top, right - left), self._model):
-            return Proxy(2, self._halves.reduce(frame, index).luma[halved], chroma)
-        return Proxy(1, frame.luma[top:bottom, left:right], chroma)
+            return AnalysisFrame(2, self._halves.reduce(frame, index).luma[halved], chroma)
+        return AnalysisFrame(1, frame.luma[top:bottom, left:right], chroma)
 
     def blend(
         self, first: int, recipes: Sequence[Recipe], close: Sequence[Array | None]

@@ -161,8 +161,8 @@ def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
 ) -> None:
     """The tracks alone have to notice."""
 
-    def blind(_probe: object, grids: Sequence[object]) -> list[bool]:
-        return [False] * len(grids)
+    def blind(_probe: object, reduced: Sequence[object]) -> list[bool]:
+        return [False] * len(reduced)
 
     monkeypatch.setattr("bgsoft.analysis.scenes.CpuSceneProbe.cuts", blind)
     clip = write_cut(tmp_path / "in.mp4", 24, cut, right, down)

@@ -1,9 +1,9 @@
-"""Host frames and their grids, copied to the device."""
+"""Host frames and their reduced, copied to the device."""
 
 from __future__ import annotations
 
 from bgsoft.diagnose.stages import to_device
-from bgsoft.frame import Frame, Proxy
+from bgsoft.frame import AnalysisFrame, Frame
 
 
 def frame_on_device(frame: Frame) -> Frame:
@@ -13,11 +13,11 @@ def frame_on_device(frame: Frame) -> Frame:
     return placed
 
 
-def grid_on_device(reduced: Proxy) -> Proxy:
-    """A copy of the frame's analysis grid."""
+def grid_on_device(reduced: AnalysisFrame) -> AnalysisFrame:
+    """A copy of the frame's analysis frame."""
     import cupy
 
-    return Proxy(
+    return AnalysisFrame(
         factor=reduced.factor,
         luma=cupy.asarray(reduced.luma),
         chroma=cupy.asarray(reduced.chroma),

@@ -1,4 +1,4 @@
-"""The analysis grid and the scene probe on a GPU against those on the CPU."""
+"""The analysis frame and the scene probe on a GPU against those on the CPU."""
 
 from __future__ import annotations
 

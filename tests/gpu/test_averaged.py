@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.report import Event
@@ -35,7 +35,7 @@ def test_planes(gpu: Any, size: tuple[int, int]) -> None:
 
     rng = np.random.default_rng(2)
     format = frame_format(size)
-    grid = grid_shape(*size)
+    grid = analysis_shape(*size)
     mattes, masks = [], []
     for _ in range(2):
         coarse = rng.random((5, 7), np.float32)
@@ -69,10 +69,10 @@ def test_mattes(gpu: Any, tmp_path: Path, backend: str) -> None:
             segmenter.start()
         for start in range(0, 6, 2):
             part = frames[start : start + 2]
-            grids = CpuReducer(format, workers).reduce(part)
-            wanted = host.masks(part, grids)
+            reduced = CpuReducer(format, workers).reduce(part)
+            wanted = host.masks(part, reduced)
             placed = [frame_on_device(frame) for frame in part]
-            found = device.masks(placed, [grid_on_device(grid) for grid in grids])
+            found = device.masks(placed, [grid_on_device(grid) for grid in reduced])
             for ours, theirs in zip(found, wanted, strict=True):
                 assert ours.shape == format.luma_shape
                 difference = np.abs(ours.get() - theirs)

@@ -15,7 +15,7 @@ from bgsoft.composite.cpu import CpuCompositor
 from bgsoft.composite.foreground import REPLACING
 from bgsoft.diagnose.parity import STRUCTURED_DB, CudaSide, compare_composites
 from bgsoft.errors import ConfigError
-from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte, PixelLayout
 from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import (
@@ -54,8 +54,8 @@ def device_matte(frame: Frame, matte: Matte) -> Matte:
     return Matte(alpha=frame.planes.alpha, reduced=cupy.asarray(matte.reduced))
 
 
-def device_grid(frame: Frame) -> Proxy:
-    """The analysis grid that the CPU makes, on the device."""
+def device_grid(frame: Frame) -> AnalysisFrame:
+    """The analysis frame that the CPU makes, on the device."""
     return grid_on_device(CpuReducer(frame.format).reduce([frame])[0])
 
 

@@ -246,9 +246,9 @@ def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) ->
     frames = list(sample())
     format = frames[0].format
     settings = FinderSettings(small_faces=small)
-    grids = [CpuReducer(format).reduce([frame])[0] for frame in frames]
+    reduced = [CpuReducer(format).reduce([frame])[0] for frame in frames]
     with FaceFinder(format, CpuFaceNetworks(format), settings) as on_cpu:
-        expected = on_cpu.find(frames, grids)
+        expected = on_cpu.find(frames, reduced)
     found = []
     with gpu.use(gpu.new_stream()):
         networks = CudaFaceNetworks(format, lambda m, n: TwinNetwork(m, n), batch)
@@ -257,7 +257,7 @@ def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) ->
             for start in range(0, FRAMES, batch):
                 part = slice(start, start + batch)
                 on_device = [frame_on_device(frame) for frame in frames[part]]
-                found += finder.find(on_device, [grid_on_device(grid) for grid in grids[part]])
+                found += finder.find(on_device, [grid_on_device(grid) for grid in reduced[part]])
     assert len(found) == len(expected) == FRAMES
     for (face,), (same,) in zip(found, expected, strict=True):
         assert (face.id, face.detected, face.age_frames) == (0, same.detected, same.age_frames)
@@ -333,7 +333,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
         finder.start()
         for start in range(0, FRAMES, 8):
             part = frames[start : start + 8]
-            grids = [grid_on_device(reducer.reduce([frame])[0]) for frame in part]
-            found = finder.find([frame_on_device(frame) for frame in part], grids)
+            reduced = [grid_on_device(reducer.reduce([frame])[0]) for frame in part]
+            found = finder.find([frame_on_device(frame) for frame in part], reduced)
             assert [[face.id for face in faces] for faces in found] == [[0]] * len(part)
         finder.close()

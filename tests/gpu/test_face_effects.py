@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.diagnose.stages import decode_clip, lowest_psnr_db
 from bgsoft.face.base import Face
 from bgsoft.face.guard import CoverDrawer, CpuMatteEditor
@@ -47,7 +47,7 @@ def test_mattes_are_changed_as_on_the_cpu(
 
     rng = np.random.default_rng(6)
     format = frame_format(size)
-    grid = grid_shape(*size)
+    grid = analysis_shape(*size)
     drawer = CoverDrawer(format)
     ours, theirs = CpuMatteEditor(format), CudaMatteEditor(format, gpu)
     told: list[list[float]] = []
@@ -93,7 +93,7 @@ def test_mattes_that_were_sent_for_outlast_the_next(gpu: Any, size: tuple[int, i
 
     rng = np.random.default_rng(8)
     format = frame_format(size)
-    grid = grid_shape(*size)
+    grid = analysis_shape(*size)
     ours, theirs = CpuMatteEditor(format), CudaMatteEditor(format, gpu)
     buffer = cupy.empty(grid, np.uint8)
     for count in (3, 5, 5, 2):

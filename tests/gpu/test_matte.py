@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.diagnose.parity import MATTE_CODES, CudaSide, compare_mattes
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
@@ -110,7 +110,7 @@ def test_soft_at_any_size(
 @pytest.mark.parametrize("size", [(1280, 720), (641, 359), (65, 47)])
 def test_masks_of_the_grids_own_size(gpu: Any, size: tuple[int, int]) -> None:
     format = frame_format(size)
-    check(gpu, MatteConfig(), format, held=(2,), mask_shape=grid_shape(*size))
+    check(gpu, MatteConfig(), format, held=(2,), mask_shape=analysis_shape(*size))
 
 
 @pytest.mark.parametrize("fine", [False, True])

@@ -55,8 +55,8 @@ def on_host(
         backend, loader, frames[0].format, workers, device, lambda _event: None
     )
     made.start()
-    grids = CpuReducer(frames[0].format, workers).reduce(frames)
-    masks = [mask.copy() for mask in made.masks(frames, grids)]
+    reduced = CpuReducer(frames[0].format, workers).reduce(frames)
+    masks = [mask.copy() for mask in made.masks(frames, reduced)]
     made.close()
     workers.close()
     return masks

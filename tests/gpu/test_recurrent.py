@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.frame import Frame, FrameFormat, PixelLayout, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.report import Event
@@ -143,11 +143,11 @@ def test_the_whole_frame_as_a_tensor(
         width=width, height=height,
     )  # fmt: skip
     want = np.empty((3, height, width), np.float32)
-    CpuPreprocessor(spec, format).write(Proxy(1, frame.luma, frame.chroma), want)
+    CpuPreprocessor(spec, format).write(AnalysisFrame(1, frame.luma, frame.chroma), want)
     placed = frame_on_device(frame)
     got = cupy.empty((1, 3, height, width), np.float32)
     preprocessor = CudaPreprocessor(spec, format, whole_frame=True)
-    preprocessor.write(Proxy(1, placed.luma, placed.chroma), got)
+    preprocessor.write(AnalysisFrame(1, placed.luma, placed.chroma), got)
     codes = np.abs(got[0].get() - want) * 255
     # Of noise; at odd sizes chroma falls between samples, where OpenCV rounds on its way.
     even = layout is PixelLayout.NV12 and size[0] % 2 == 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.diagnose.parity import TENSOR_CODES
 from bgsoft.frame import Frame, PixelLayout
@@ -46,12 +46,12 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     frames = [random_frame(format, rng) for _ in range(2)]
     placed = [frame_on_device(frame) for frame in frames]
-    grids = CpuReducer(format, Workers(2)).reduce(frames)
+    reduced = CpuReducer(format, Workers(2)).reduce(frames)
     host = CpuZoomSide(format, MODEL, Workers(2), 0.45)
     device = CudaZoomSide(format, MODEL, gpu, 2, 0.45, gpu.new_stream())
     assert host.slots == device.slots
-    placed_grids = [grid_on_device(grid) for grid in grids]
-    host.watch(grids)
+    placed_grids = [grid_on_device(grid) for grid in reduced]
+    host.watch(reduced)
     device.watch(placed_grids)
     kept = [(GENERAL, 1, 0), (LANDSCAPE, 2, 1), (LANDSCAPE, 1, 0)]
     masks = [rng.random(shape, np.float32) for shape in (MODEL, (144, 256), (20, 30))]
@@ -69,7 +69,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     for ours, theirs in zip([*found, again], [*wanted, wanted[3]], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
-    rows, columns = grid_shape(*size)
+    rows, columns = analysis_shape(*size)
     boxes = [Box(0, rows // 4, max(1, columns // 3), rows), Box(columns // 8, 0, columns, rows)]
     spec = resolve("selfie-general").spec
     reference, preprocessor = CpuPreprocessor(spec, format), CudaPreprocessor(spec, format, 2)
@@ -129,11 +129,11 @@ def test_masks(gpu: Any, backend: str, looks: Looks) -> None:
             segmenter.start()
         for start in range(0, 12, 4):
             part = frames[start : start + 4]
-            grids = grids_of(part)
+            reduced = grids_of(part)
             placed = [frame_on_device(frame) for frame in part]
-            placed_grids = [grid_on_device(grid) for grid in grids]
+            placed_grids = [grid_on_device(grid) for grid in reduced]
             device.begin(placed, placed_grids)
-            wanted = host.masks(part, grids)
+            wanted = host.masks(part, reduced)
             found = device.masks(placed, placed_grids)
             for ours, theirs in zip(found, wanted, strict=True):
                 difference = np.abs(ours.get() - theirs)

@@ -47,8 +47,8 @@ def masks_of(
         "cpu", NetworkLoader(model), frames[0].format, workers, None, lambda _event: None, looks
     )
     made.start()
-    grids = CpuReducer(frames[0].format, workers).reduce(frames)
-    masks = [mask.copy() for mask in made.masks(frames, grids)]
+    reduced = CpuReducer(frames[0].format, workers).reduce(frames)
+    masks = [mask.copy() for mask in made.masks(frames, reduced)]
     made.close()
     workers.close()
     return masks

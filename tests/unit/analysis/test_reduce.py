@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.cpu import AreaReducer, CpuReducer, halve
 from bgsoft.frame import PixelLayout
 from tests.pictures import SIZES, Array, flat_frame, frame_format, make_frame, random_frame
@@ -68,15 +68,15 @@ def test_reducer_covers_the_frame(size: tuple[int, int], layout: PixelLayout) ->
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(1))
     reduced = CpuReducer(format).reduce([frame])[0]
-    factor = grid_factor(*size)
+    factor = analysis_factor(*size)
     assert reduced.factor == factor
-    assert reduced.luma.shape == grid_shape(*size)
+    assert reduced.luma.shape == analysis_shape(*size)
     halvings = factor.bit_length() - 1
     assert np.abs(reduced.luma - cell_means(frame.luma, factor)).max() <= max(0.5 * halvings, 0.5)
     if factor == 1:
         assert np.array_equal(reduced.chroma, frame.chroma)
         return
-    assert reduced.chroma.shape == (*grid_shape(*size), 2)
+    assert reduced.chroma.shape == (*analysis_shape(*size), 2)
     for channel in range(2):
         means = cell_means(frame.chroma[..., channel], factor // 2)
         assert np.abs(reduced.chroma[..., channel] - means).max() <= max(0.5 * halvings, 0.5)
@@ -118,7 +118,7 @@ def test_networks_see_enough(size: tuple[int, int], factors: tuple[int, int]) ->
     reduced = CpuReducer(format).reduce([frame])[0]
     seen = reduced.for_networks
     assert (reduced.factor, seen.factor) == factors
-    assert seen.luma.shape == grid_shape(*size, seen.factor)
+    assert seen.luma.shape == analysis_shape(*size, seen.factor)
     cells = cell_means(seen.luma, reduced.factor // seen.factor)
     assert np.abs(reduced.luma - cells).max() <= 2
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.analysis.scenes import REACH, THUMB_SHAPE, CpuSceneProbe, SceneCutDetector
-from bgsoft.frame import FrameFormat, PixelLayout, Proxy
+from bgsoft.frame import AnalysisFrame, FrameFormat, PixelLayout
 
 Picture = NDArray[np.float32]
 
@@ -164,12 +164,12 @@ def test_a_jump_to_where_both_pictures_show_the_same_is_no_cut() -> None:
         assert not any(detector.update(moved if i >= 20 else last) for i in range(30))
 
 
-def reduced(value: int, dtype: str, noise: int = 0) -> Proxy:
+def reduced(value: int, dtype: str, noise: int = 0) -> AnalysisFrame:
     rng = np.random.default_rng(0)
     luma = np.full((27, 48), value, dtype)
     if noise:
         luma = (luma + rng.integers(0, noise, luma.shape)).astype(dtype)
-    return Proxy(4, luma, np.zeros((27, 48, 2), dtype))
+    return AnalysisFrame(4, luma, np.zeros((27, 48, 2), dtype))
 
 
 def test_similarity_is_psnr_in_either_depth() -> None:

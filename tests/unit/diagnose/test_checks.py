@@ -23,7 +23,7 @@ from bgsoft.diagnose.stages import (
     lowest_psnr_db,
 )
 from bgsoft.errors import BackendUnavailableError, VerificationError
-from bgsoft.frame import Array, Frame, FrameFormat, Matte, PixelLayout, Proxy
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte, PixelLayout
 from bgsoft.models.catalog import ModelSpec, find_spec
 from bgsoft.rendering.backends import Candidate
 from bgsoft.rendering.host import HostStages
@@ -117,11 +117,11 @@ class FaultyStages(HostStages):
             return reducer
 
         class Brighter:
-            def reduce(self, frames: Sequence[Frame]) -> list[Proxy]:
-                grids = reducer.reduce(frames)
-                for grid in grids:
+            def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
+                reduced = reducer.reduce(frames)
+                for grid in reduced:
                     grid.luma[0, 0] += 1 << format.shift
-                return grids
+                return reduced
 
         return Brighter()
 
@@ -131,8 +131,8 @@ class FaultyStages(HostStages):
             return matter
 
         class Softer:
-            def refine(self, masks: Any, frames: Any, grids: Any) -> list[Matte]:
-                mattes = matter.refine(masks, frames, grids)
+            def refine(self, masks: Any, frames: Any, reduced: Any) -> list[Matte]:
+                mattes = matter.refine(masks, frames, reduced)
                 for matte in mattes:
                     matte.alpha[:10] += 3
                 return mattes
@@ -154,7 +154,7 @@ class FaultySide(HostSide):
     def stages(self, batch: int = 1) -> HostStages:
         return FaultyStages(self._fault, batch)
 
-    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: Proxy) -> Array:
+    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: AnalysisFrame) -> Array:
         tensor = super().write_tensor(spec, format, reduced)
         if self._fault == "preprocess":
             tensor[1, 5, 5] += 3 / 255
@@ -176,8 +176,8 @@ class _PersonTouched(HostStages):
         class Brighter:
             close = compositor.close
 
-            def apply(self, frames: Any, mattes: Any, grids: Any) -> None:
-                compositor.apply(frames, mattes, grids)
+            def apply(self, frames: Any, mattes: Any, reduced: Any) -> None:
+                compositor.apply(frames, mattes, reduced)
                 for frame, matte in zip(frames, mattes, strict=True):
                     frame.luma[matte.alpha == 255] += 1
 

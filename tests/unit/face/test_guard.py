@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import FACE_OVAL, Face, box_overlap, face_outline, hiding_ellipse, oval_points
 from bgsoft.face.guard import (
     FILLED_SHARE,
@@ -27,7 +27,7 @@ HD = frame_format((1280, 720))
 
 
 def empty_matte(format: FrameFormat, value: int = 0) -> Matte:
-    grid = grid_shape(format.width, format.height)
+    grid = analysis_shape(format.width, format.height)
     return Matte(
         alpha=np.full(format.luma_shape, value, np.uint8),
         reduced=np.full(grid, value, np.uint8),
@@ -72,7 +72,7 @@ def enclosed_shares(outline: Outline) -> NDArray[np.float64]:
 
 def plane_of(outline: Outline, format: FrameFormat) -> NDArray[np.uint8]:
     """The enclosed share on the whole grid."""
-    plane = np.zeros(grid_shape(format.width, format.height), np.uint8)
+    plane = np.zeros(analysis_shape(format.width, format.height), np.uint8)
     left, top, right, bottom = outline.box
     plane[top:bottom, left:right] = paint(outline)
     return plane
@@ -145,7 +145,7 @@ def test_a_missed_face_is_filled_in_and_nothing_outside_of_it_changes(
     )
     assert matte.alpha[well_inside].min() >= 250
     assert seen == [[0.0]]
-    factor = grid_factor(1280, 720)
+    factor = analysis_factor(1280, 720)
     cells = cv2.resize(
         matte.alpha, None, fx=1 / factor, fy=1 / factor, interpolation=cv2.INTER_AREA
     )
@@ -166,7 +166,7 @@ def test_no_face_is_filled_in_beyond_its_outline(size: tuple[int, int], width: f
         inside = inside_outline(face, format)
         assert not matte.alpha[~inside].any()
         assert matte.alpha[inside].max() >= 250 or width < 12
-        assert matte.alpha[inside].mean() > 0.7 * 255 or width < 20 * grid_factor(*size)
+        assert matte.alpha[inside].mean() > 0.7 * 255 or width < 20 * analysis_factor(*size)
 
 
 def test_the_edge_is_soft() -> None:
@@ -187,7 +187,7 @@ def with_a_hole(face: Face, format: FrameFormat, share: float) -> Matte:
     rows = np.cumsum(filled(cells).sum(axis=1, dtype=np.int64))
     first, last = (int(np.searchsorted(rows, x * rows[-1])) for x in (0.5, 0.5 + share))
     matte.reduced[first:last] = 0
-    factor = grid_factor(format.width, format.height)
+    factor = analysis_factor(format.width, format.height)
     matte.alpha[first * factor : last * factor] = 0
     return matte
 
@@ -267,7 +267,7 @@ def test_every_size_with_faces_anywhere(size: tuple[int, int]) -> None:
 def test_the_matte_rises_to_the_enlarged_fills(size: tuple[int, int], limits: bool) -> None:
     format = frame_format(size)
     rng = np.random.default_rng(5)
-    factor, (rows, columns) = grid_factor(*size), grid_shape(*size)
+    factor, (rows, columns) = analysis_factor(*size), analysis_shape(*size)
     editor, drawer = CpuMatteEditor(format), CoverDrawer(format)
 
     def enlarge(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:

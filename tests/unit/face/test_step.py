@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.errors import OutputError
 from bgsoft.face.base import Face
 from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.step import FaceStep
-from bgsoft.frame import Frame, Matte, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, Matte
 from bgsoft.hide.cpu import CpuHider
 from bgsoft.hide.plan import HidePlan
 from bgsoft.report import Event
@@ -38,7 +38,7 @@ class FakeFinder:
     def start(self) -> None:
         self.calls.append("start")
 
-    def find(self, frames: Sequence[Frame], grids: Sequence[Proxy]) -> list[list[Face]]:
+    def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Face]]:
         self.calls += [frame.index for frame in frames]
         return [list(self.faces[frame.index]) for frame in frames]
 
@@ -87,7 +87,7 @@ def make_step(
 def matte_of(value: int) -> Matte:
     return Matte(
         alpha=np.full(HD.luma_shape, value, np.uint8),
-        reduced=np.full(grid_shape(640, 360), value, np.uint8),
+        reduced=np.full(analysis_shape(640, 360), value, np.uint8),
     )
 
 
@@ -124,8 +124,8 @@ def test_contested_faces_are_listed_and_begin_a_scene_for_mattes() -> None:
     moved = replace(OTHER, id=2, contested=True)
     step, _ = make_step(FakeFinder([[MAIN], [moved], [OTHER]]), FaceMode.GUARD)
     frames = frames_of(3)
-    grids = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
-    covered = [step.find([f], [g])[0].covered for f, g in zip(frames, grids, strict=True)]
+    reduced = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    covered = [step.find([f], [g])[0].covered for f, g in zip(frames, reduced, strict=True)]
     before, after, _ = ([(face.id, opacity) for face, opacity in each] for each in covered)
     assert (before, after) == ([(1, 1.0)], [(2, 1.0)])
     summary = step.summary()
@@ -206,10 +206,10 @@ def test_the_first_frame_of_a_scene_is_told_apart() -> None:
     data = FakeData()
     step, _ = make_step(finder, FaceMode.OFF, data)
     frames = frames_of(5)
-    grids = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
-    found = step.find(frames[:2], grids[:2])
+    reduced = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    found = step.find(frames[:2], reduced[:2])
     step.reset()
-    found += step.find(frames[2:], grids[2:])
+    found += step.find(frames[2:], reduced[2:])
     assert finder.calls == [0, 1, "reset", 2, 3, 4]
     assert [each.cut for each in found] == [False, False, True, False, False]
     assert data.written == [(index, [1]) for index in range(5)]
@@ -228,11 +228,11 @@ def test_mattes_of_a_batch_are_sent_for_first() -> None:
         matte.reduced[:] = matte.alpha[::2, ::2]
         mattes.append(matte)
     frames = frames_of(4)
-    grids = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    reduced = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
     for scene in (slice(0, 2), slice(2, 4)):
         if scene.start:
             step.reset()
-        found = step.find(frames[scene], grids[scene])
+        found = step.find(frames[scene], reduced[scene])
         step.fetch_mattes(mattes[scene])
         step.edit_mattes(frames[scene], mattes[scene], found)
     seen = [(int(matte.alpha[300, 160]), int(matte.alpha[300, 480])) for matte in mattes]

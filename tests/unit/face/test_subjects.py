@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.errors import ConfigError
 from bgsoft.face.base import Face
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
@@ -20,7 +20,7 @@ from tests.unit.face.shapes import make_face
 from tests.unit.matte.scenes import discs
 
 HD = frame_format((1280, 720))
-GRID = grid_shape(1280, 720)
+GRID = analysis_shape(1280, 720)
 FPS = 30
 
 
@@ -252,7 +252,7 @@ def test_soft_alpha_around_the_main_person_stays(place: tuple[float, float]) -> 
 @pytest.mark.parametrize("size", SIZES)
 def test_every_size(size: tuple[int, int]) -> None:
     format = frame_format(size)
-    grid = grid_shape(*size)
+    grid = analysis_shape(*size)
     separator = MatteSeparator(format)
     main = make_face(size[0] / 4, size[1] / 2, max(1.0, size[0] / 5), id=1)
     other = make_face(size[0], size[1], max(1.0, size[0] / 5), id=2)

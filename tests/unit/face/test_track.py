@@ -287,9 +287,9 @@ def test_a_batch_gives_the_faces_of_single_frames(monkeypatch: pytest.MonkeyPatc
         singles = [find(finder, frame) for frame in frames]
     monkeypatch.setattr(CpuFaceNetworks, "faces_per_run", 8)
     monkeypatch.setattr(CpuFaceNetworks, "views_per_run", 8)
-    grids = [CpuReducer(format).reduce([frame])[0] for frame in frames]
+    reduced = [CpuReducer(format).reduce([frame])[0] for frame in frames]
     with finder_of(format) as finder:
-        found = finder.find(frames[:8], grids[:8]) + finder.find(frames[8:], grids[8:])
+        found = finder.find(frames[:8], reduced[:8]) + finder.find(frames[8:], reduced[8:])
         assert finder.find([], []) == []
     for (face,), (single,) in zip(found, singles, strict=True):
         np.testing.assert_array_equal(face.landmarks, single.landmarks)

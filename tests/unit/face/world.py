@@ -15,7 +15,7 @@ from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import overlap
 from bgsoft.face.landmarks import Mesh, make_meshes
 from bgsoft.face.networks import FrameRoi, FrameView, resolve_detector
-from bgsoft.frame import Frame, FrameFormat, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from tests.pictures import make_frame
 
 FORMAT = FrameFormat(width=1920, height=1080)
@@ -112,7 +112,7 @@ class World:
         self.closed = True
 
 
-def number_of(frame: Frame, grid: Proxy) -> int:
+def number_of(frame: Frame, grid: AnalysisFrame) -> int:
     number = frame.pts // FRAME_MS
     assert grid.luma[0, 0] == number  # the frame's own
     return number
@@ -149,12 +149,12 @@ class Watch:
         self.next = 0
         self.planes = [np.zeros(s, np.uint8) for s in (FORMAT.luma_shape, FORMAT.chroma_shape)]
 
-    def frames(self, count: int) -> tuple[list[Frame], list[Proxy]]:
+    def frames(self, count: int) -> tuple[list[Frame], list[AnalysisFrame]]:
         """The next ones."""
         numbers = range(self.next, self.next + count)
         self.next += count
         return [make_frame(FORMAT, *self.planes, FRAME_MS * n) for n in numbers], [
-            Proxy(4, np.full((1, 1), n), np.zeros((1, 1, 2))) for n in numbers
+            AnalysisFrame(4, np.full((1, 1), n), np.zeros((1, 1, 2))) for n in numbers
         ]
 
     def batch(self, size: int) -> list[list[Face]]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.frame import Frame, FrameFormat, PixelLayout, Planes, Proxy
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout, Planes
 
 Plane = npt.NDArray[Any]
 
@@ -53,5 +53,5 @@ def blank_frame(
     return Frame(planes=planes, format=fmt, index=0, pts=0, time_base=Fraction(1, 25))
 
 
-def reduce(frame: Frame) -> Proxy:
+def reduce(frame: Frame) -> AnalysisFrame:
     return CpuReducer(frame.format).reduce([frame])[0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.frame import Frame, Matte, PixelLayout
 from bgsoft.matte.base import MatteStage
@@ -50,7 +50,7 @@ def test_any_size_gives_flat_mattes_for_flat_masks(
         matte = stage.refine([np.full(mask_shape, value, np.float32)], [frame], [reduce(frame)])[0]
         assert matte.alpha is frame.planes.alpha
         assert matte.alpha.dtype == matte.reduced.dtype == np.uint8
-        assert matte.reduced.shape == grid_shape(*size)
+        assert matte.reduced.shape == analysis_shape(*size)
         assert np.all(matte.alpha == round(255 * value))
         assert np.all(matte.reduced == round(255 * value))
 

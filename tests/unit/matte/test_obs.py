@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.settings.config import MatteConfig, MatteStyle
 from tests.unit.matte.scenes import Plane, blank_frame, discs, reduce
@@ -148,7 +148,7 @@ def matte(masks: list[Plane], settings: MatteConfig, size: tuple[int, int] = SIZ
     for mask in masks:
         result = stage.refine([mask], [frame], [reduce(frame)])[0]
     assert result.alpha is frame.planes.alpha
-    assert result.reduced.shape == grid_shape(*size)
+    assert result.reduced.shape == analysis_shape(*size)
     return result.alpha.copy()
 
 

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.frame import FrameFormat
 from bgsoft.matte.edge import ContourSmoother, Dilation, Feather, GuidedFilter
 from bgsoft.matte.mask import (
@@ -447,8 +447,8 @@ def test_feather_falls_smoothly_to_nothing(cells: float) -> None:
 @pytest.mark.parametrize("place", ["nowhere", "everywhere", "corner", "middle", "edge"])
 def test_enlarging_a_part_is_enlarging_the_whole(size: tuple[int, int], place: str) -> None:
     format = FrameFormat(width=size[0], height=size[1])
-    factor = grid_factor(*size)
-    rows, columns = grid_shape(*size)
+    factor = analysis_factor(*size)
+    rows, columns = analysis_shape(*size)
     plane = np.zeros((rows, columns), np.uint8)
     rng = np.random.default_rng(8)
     y, x = {

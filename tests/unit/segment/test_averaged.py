@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.analysis.base import grid_shape
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.errors import ConfigError
 from bgsoft.segment.averaged import host_average, thin_width
 from bgsoft.workers import Workers
@@ -18,7 +18,7 @@ from tests.rendering import read_back
 
 SAMPLE = Path(__file__).parents[3] / "samples" / "person.mp4"
 SIZE = (1280, 720)
-GRID = grid_shape(*SIZE)
+GRID = analysis_shape(*SIZE)
 
 
 def drawn(*boxes: tuple[int, int, int, int]) -> tuple[np.ndarray, np.ndarray]:

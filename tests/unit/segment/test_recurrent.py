@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.errors import ModelError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
@@ -190,8 +190,8 @@ def test_a_matte_is_taken_as_it_is(size: tuple[int, int]) -> None:
     for matte, frame, mask in zip(mattes, frames, (*masks, masks[1]), strict=True):
         assert matte.alpha is frame.planes.alpha
         np.testing.assert_array_equal(matte.alpha, np.rint(mask * 255))
-        factor = grid_factor(*size)
-        assert matte.reduced.shape == grid_shape(*size)
+        factor = analysis_factor(*size)
+        assert matte.reduced.shape == analysis_shape(*size)
         rows, columns = size[1] // factor, size[0] // factor
         cells = matte.alpha[: rows * factor, : columns * factor].astype(float)
         means = cells.reshape(rows, factor, columns, factor).mean(axis=(1, 3))

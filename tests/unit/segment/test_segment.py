@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bgsoft.errors import InferenceError, ModelError
-from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout, Planes, Proxy
+from bgsoft.frame import AnalysisFrame, ColorInfo, Frame, FrameFormat, PixelLayout, Planes
 from bgsoft.infer.base import Network
 from bgsoft.infer.drivers import LanesDriver
 from bgsoft.models.catalog import ModelSpec
@@ -45,12 +45,12 @@ def rgb_to_yuv_codes(
     return tuple(min((1 << depth) - 1, max(0, round(c))) for c in codes)  # type: ignore[return-value]
 
 
-def flat(format: FrameFormat, codes: tuple[int, int, int], shape: tuple[int, int]) -> Proxy:
+def flat(format: FrameFormat, codes: tuple[int, int, int], shape: tuple[int, int]) -> AnalysisFrame:
     y, cb, cr = (code << format.shift for code in codes)
     luma = np.full(shape, y, format.dtype)
     chroma = np.empty((*shape, 2), format.dtype)
     chroma[..., 0], chroma[..., 1] = cb, cr
-    return Proxy(4, luma, chroma)
+    return AnalysisFrame(4, luma, chroma)
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))

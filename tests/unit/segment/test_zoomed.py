@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.analysis.base import grid_factor, grid_shape
+from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
@@ -201,7 +201,7 @@ def test_the_box_is_steady() -> None:
 @pytest.mark.parametrize("size", [(1920, 1080), (1366, 767), (641, 359), (33, 21), (1, 1)])
 def test_a_box_in_pixels(size: tuple[int, int]) -> None:
     format = FrameFormat(width=size[0], height=size[1])
-    rows, columns = grid_shape(*size)
+    rows, columns = analysis_shape(*size)
     assert Box(0, 0, columns, rows).in_pixels(format) == (0, 0, *size)
     box = Box(columns // 3, rows // 4, columns // 2 + 1, rows // 2 + 1)
     left, top, right, bottom = box.in_pixels(format)
@@ -239,7 +239,7 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
     format = frame_format((1281, 719), layout)
     side = CpuZoomSide(format, (256, 256), Workers(2))
     frames = [random_frame(format, np.random.default_rng(seed)) for seed in (1, 2)]
-    rows, columns = grid_shape(1281, 719)
+    rows, columns = analysis_shape(1281, 719)
     small, large = Box(40, 20, 160, 100), Box(columns - 200, 0, columns, rows)
     near, far = side.crops(frames, [small, large])
     left, top, right, bottom = small.in_pixels(format)
@@ -262,7 +262,7 @@ def test_the_mean_of_all_looks() -> None:
     side.keep(GENERAL, 0, 0, np.full((256, 256), 0.4, np.float32))
     side.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.8, np.float32))
     close = np.full((256, 256), 1.0, np.float32)
-    assert grid_factor(240, 160) == 1
+    assert analysis_factor(240, 160) == 1
     box = Box(60, 0, 180, 80)
     luma = cells(100)
     moved = cells(100)
@@ -322,14 +322,14 @@ def segment(
     masks = []
     for first in range(0, len(frames), batch):
         part = frames[first : first + batch]
-        grids = reducer.reduce(part)
+        reduced = reducer.reduce(part)
         if begins:
-            made.begin(part, grids)
+            made.begin(part, reduced)
         inner = [cut - first for cut in cuts if first <= cut < first + len(part)]
         for start, stop in itertools.pairwise(sorted({0, *inner, len(part)})):
             if start in inner:
                 made.reset()
-            masks += [mask.copy() for mask in made.masks(part[start:stop], grids[start:stop])]
+            masks += [mask.copy() for mask in made.masks(part[start:stop], reduced[start:stop])]
     made.close()
     workers.close()
     return masks
@@ -342,9 +342,9 @@ def test_a_mirrored_look_sees_the_other_way_round() -> None:
     workers = Workers(2)
     driver = make_host_driver("cpu", NetworkLoader(model), format, workers)
     segmenter = SingleShotSegmenter(model.spec, driver, format, workers)
-    grids = CpuReducer(format, workers).reduce(frames)
-    plain = [mask.copy() for mask in segmenter.masks(frames, grids)]
-    mirrored = segmenter.masks(frames, grids, mirrored=True)
+    reduced = CpuReducer(format, workers).reduce(frames)
+    plain = [mask.copy() for mask in segmenter.masks(frames, reduced)]
+    mirrored = segmenter.masks(frames, reduced, mirrored=True)
     for mask, other in zip(mirrored, reversed(plain), strict=True):
         np.testing.assert_array_equal(mask, other[:, ::-1])
     segmenter.close()
@@ -359,7 +359,7 @@ def test_masks_are_the_same_for_any_batch(looks: Looks) -> None:
     for masks in others:
         for mask, same in zip(masks, one, strict=True):
             np.testing.assert_array_equal(mask, same)
-    assert one[0].shape == grid_shape(frames[0].format.width, frames[0].format.height)
+    assert one[0].shape == analysis_shape(frames[0].format.width, frames[0].format.height)
     for mask, same in zip(segment(frames, looks, 3, (10,), begins=False), one, strict=True):
         np.testing.assert_array_equal(mask, same)
     # A new scene begins as a render does.
