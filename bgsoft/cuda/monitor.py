@@ -1,8 +1,6 @@
-"""What the GPU is doing while a render runs, sampled through NVML.
+"""Load, memory and power of the GPU while a render runs, sampled through NVML twice a second.
 
-Sampling is a few calls into the driver twice a second, on a thread of its own; it takes part in no
-CUDA work and needs no context. Where NVML cannot be had, the summary says why and the render goes
-on.
+It takes part in no CUDA work and needs no context. Where NVML cannot be had, the summary says why.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
 
 _INTERVAL_SECONDS = 0.5
-_MILLI = 1000.0
 
 
 class GpuMonitor:
@@ -53,10 +50,8 @@ class GpuMonitor:
 
         Returns:
             ``samples``, ``interval_s``, ``memory_of`` (``process`` or ``device``), ``mean`` and
-            ``max`` (each with those of ``sm_pct``, ``memory_pct``, ``decoder_pct``,
-            ``encoder_pct``, ``memory_bytes``, ``power_w``, ``temperature_c`` that this GPU has),
-            ``reason`` where nothing could be sampled. ``memory_pct`` is the share of time in which
-            memory was read or written.
+            ``max`` (of the figures that this GPU has; ``memory_pct`` is the share of time in which
+            memory was read or written), ``reason`` where nothing could be sampled.
         """
         self._stop.set()
         self._thread.join()
@@ -105,7 +100,7 @@ class GpuMonitor:
         encoder = self._ask(lambda: nvml.nvmlDeviceGetEncoderUtilization(handle)[0])
         self._add("encoder_pct", encoder)
         self._add("memory_bytes", self._memory())
-        self._add("power_w", self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / _MILLI))
+        self._add("power_w", self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000))
         sensor = getattr(nvml, "NVML_TEMPERATURE_GPU", 0)
         self._add("temperature_c", self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, sensor)))
 
@@ -142,7 +137,7 @@ class GpuMonitor:
 
 @dataclass(slots=True)
 class Watch:
-    """What was seen of a GPU; filled when the watching ends."""
+    """Figures of a GPU, filled when the watching ends."""
 
     summary: dict[str, Any] | None = None
     """As :meth:`GpuMonitor.stop` gives it; None without a GPU."""
@@ -154,12 +149,7 @@ class Watch:
 def watched(
     device: CudaDevice | None, on_value: Callable[[str, float], None] | None = None
 ) -> Iterator[Watch]:
-    """Watch a GPU, where there is one to watch, while the block runs.
-
-    Args:
-        device: The GPU; None: there is none.
-        on_value: As for :class:`GpuMonitor`.
-    """
+    """Watch a GPU, where there is one, while the block runs."""
     watch = Watch()
     if device is None:
         yield watch

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.errors import InferenceError, ModelError
-from bgsoft.infer.baking import bake
-from bgsoft.infer.base import TENSOR_DTYPES, Network
+from bgsoft.infer.base import TENSOR_DTYPES, Network, Shapes
 from bgsoft.infer.providers import ort_errors_as, require_runtime
+from bgsoft.models.onnx_file import bake
 
 require_runtime()
 
@@ -26,19 +26,15 @@ class HostNetwork(Network):
     Args:
         session: An ``onnxruntime.InferenceSession``.
         path: Its file, for messages.
-        shapes: Shape of every input, by name, with nothing left dynamic.
-        outputs: The outputs that are wanted; empty: all.
+        shapes: Of every input, with nothing left dynamic.
+        outputs: Those that are wanted; empty: all.
 
     Raises:
         ModelError: The model has other inputs or outputs, or does not run.
     """
 
     def __init__(
-        self,
-        session: Any,
-        path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
-        outputs: Sequence[str] = (),
+        self, session: Any, path: Path, shapes: Shapes, outputs: Sequence[str] = ()
     ) -> None:
         self._session = session
         self.inputs: dict[str, NDArray[Any]] = {}
@@ -82,11 +78,10 @@ class CpuNetwork(HostNetwork):
 
     Args:
         path: ONNX file.
-        shapes: Shape of every input, by name, with nothing left dynamic.
+        shapes: Of every input, with nothing left dynamic.
         constants: Further inputs, of one number that never changes.
-        outputs: The outputs that are wanted; empty: all.
-        threads: Threads inside one run. The pipeline keeps all cores busy already, so one is best
-            unless nothing else runs.
+        outputs: Those that are wanted; empty: all.
+        threads: Of one run; the pipeline keeps all cores busy already.
 
     Raises:
         ModelError: The file is no model that ONNX Runtime can load, or an input is unknown.
@@ -97,7 +92,7 @@ class CpuNetwork(HostNetwork):
     def __init__(
         self,
         path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
+        shapes: Shapes,
         *,
         constants: Mapping[str, float] | None = None,
         outputs: Sequence[str] = (),

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bgsoft.errors import BackendUnavailableError, InferenceError, MixedModelError, ModelError
-from bgsoft.infer.baking import bake
-from bgsoft.infer.base import Network, States, Wiring, WrappedNetwork
+from bgsoft.infer.base import GpuModel, Network, Shapes, States, Wiring, WrappedNetwork
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.infer.warm import loaded
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.models.onnx_file import bake
 from bgsoft.settings.config import Precision
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
-
 
 _left: dict[Hashable, str] = {}
 """What was left to another backend, with the reason, so that it is found out once a process."""
@@ -36,8 +34,8 @@ class NetworkLoader:
     Args:
         model: The model.
         precision: Of what runs on a GPU.
-        tell: Called with notices: that a TensorRT engine is built, which takes about a minute; that
-            a GPU leaves a part of the model to the CPU.
+        tell: Called with notices: that an engine is built; that a GPU leaves a part of the model to
+            the CPU.
         cores: Cores that one run on the CPU may use, where nothing else runs beside it.
         instead: Backends that may be taken in place of one that several providers would share.
     """
@@ -72,7 +70,7 @@ class NetworkLoader:
         Args:
             wiring: How it is used.
             lanes: Networks that may run side by side; they share what they can.
-            threads: Threads of one run.
+            threads: Of one run.
 
         Raises:
             ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
@@ -100,15 +98,7 @@ class NetworkLoader:
         graphs: bool = True,
         largest_batch: int | None = None,
     ) -> Network:
-        """Load the model on a GPU.
-
-        Args:
-            wiring: How it is used.
-            backend: ``tensorrt`` or ``cuda``.
-            device: The GPU.
-            stream: CuPy stream of every run.
-            graphs: Replay it as a CUDA graph, where it can be captured.
-            largest_batch: See :class:`bgsoft.infer.cuda.GpuNetwork`.
+        """Load the model on a GPU; see :class:`GpuModel` and :class:`bgsoft.infer.cuda.GpuNetwork`.
 
         Raises:
             BackendUnavailableError: The provider does not run here or has no such precision, or it
@@ -123,23 +113,35 @@ class NetworkLoader:
             sha256 += f" {dict(wiring.constants)}"
         place = (backend, device.number, stream.ptr, self._precision, graphs, largest_batch)
         key = (sha256, str(shapes), str(wiring), *place, self._instead)
-        common = {
-            "backend": backend,
-            "device": device,
-            "outputs": wiring.asked,
-            "precision": self._precision,
-            "sha256": sha256,
-            "tell": self._tell,
-            "largest_batch": largest_batch,
-            "source": source,
-        }
-        alone = {"stream": stream, "graphs": graphs}
-        alone["output_shapes"] = lambda: measured or self._measured(wiring)
+        model = GpuModel(
+            path=chosen.path,
+            shapes=shapes,
+            backend=backend,
+            device=device,
+            outputs=wiring.asked,
+            precision=self._precision,
+            sha256=sha256,
+            tell=self._tell,
+            largest_batch=largest_batch,
+            source=source,
+        )
 
         def load() -> Network:
-            network = self._load_on_gpu(chosen.path, shapes, common, alone)
-            if network.mixed and backend not in self._mixed:
-                self._leave_to_others(network, backend, wiring, key)
+            from bgsoft.infer.cuda import GpuNetwork, MixedNetwork
+
+            network: Network | None = None
+            if backend not in self._mixed:
+                with suppress(MixedModelError):
+                    network = GpuNetwork(
+                        model,
+                        stream,
+                        graphs=graphs,
+                        output_shapes=lambda: measured or self._measured(wiring),
+                    )
+            if network is None:
+                network = MixedNetwork(model)
+                if backend not in self._mixed:
+                    self._leave_to_others(network, backend, wiring, key)
             return LoopingNetwork(network, wiring) if wiring.loops else network
 
         if key in _left:
@@ -150,30 +152,12 @@ class NetworkLoader:
             self._tell(network.mixed)
         return network
 
-    def _load_on_gpu(
-        self,
-        path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
-        common: Mapping[str, Any],
-        alone: Mapping[str, Any],
-    ) -> Network:
-        """Load a model for one provider, with ``alone`` as well, or else for several."""
-        from bgsoft.infer.cuda import GpuNetwork, MixedNetwork
-
-        if common["backend"] not in self._mixed:
-            with suppress(MixedModelError):
-                return GpuNetwork(path, shapes, **common, **alone)
-        return MixedNetwork(path, shapes, **common)
-
     def _leave_to_others(
         self, network: Network, backend: str, wiring: Wiring, key: Hashable
     ) -> None:
         """Refuse a model that several providers share, where another backend serves as well.
 
         That is CUDA in place of TensorRT, and the CPU where it is as fast by one run of each.
-
-        Raises:
-            BackendUnavailableError: Another does; the message is the reason.
         """
         if backend == "tensorrt" and "cuda" in self._instead:
             reason = network.mixed
@@ -200,15 +184,10 @@ class NetworkLoader:
         times = f"{on_cpu * 1000:.0f} ms a frame, {seconds * 1000:.0f} ms there"
         return f"{network.mixed}; the CPU alone takes {times}"
 
-    def _shapes(
-        self, wiring: Wiring
-    ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-        """The shape of every input; of a model with loops also that of every output.
-
-        The shapes of states are known by a run alone.
-        """
+    def _shapes(self, wiring: Wiring) -> tuple[Shapes, Shapes]:
+        """Of inputs, and of a model with loops also of outputs: a run alone tells its states'."""
         if not wiring.loops:
-            return dict(wiring.inputs), {}
+            return wiring.inputs, {}
         outputs = self._measured(wiring)
         missing = wiring.loops.keys() - outputs.keys()
         if missing:
@@ -220,7 +199,7 @@ class NetworkLoader:
         states = {into: outputs[made] for made, into in wiring.loops.items()}
         return {**wiring.inputs, **states}, outputs
 
-    def _measured(self, wiring: Wiring) -> dict[str, tuple[int, ...]]:
+    def _measured(self, wiring: Wiring) -> Shapes:
         """The shapes of all outputs, by a run on the CPU, from zeros and fresh states."""
         fresh = dict.fromkeys(wiring.loops.values(), _FRESH_STATE)
         network = CpuNetwork(
@@ -248,10 +227,6 @@ class LoopingNetwork(WrappedNetwork):
 
     They are copied, not swapped: the network keeps its addresses, so that one CUDA graph serves.
     At 1080p that is 4 MB a frame.
-
-    Args:
-        network: Has all inputs and outputs, the states' in their full shapes.
-        wiring: What loops, and what is read besides.
 
     Raises:
         ModelError: An output is missing.

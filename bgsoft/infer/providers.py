@@ -24,7 +24,7 @@ PROVIDERS = {"tensorrt": "TensorrtExecutionProvider", "cuda": "CUDAExecutionProv
 _TENSORRT_LIBRARIES = ("libnvinfer.so.10", "libnvonnxparser.so.10")
 """What ONNX Runtime's provider library is linked against, in the order of their dependence."""
 _TENSORRT_LEAST = (10, 14)
-"""What ONNX Runtime was compiled against: calls into an older library would go astray."""
+"""ONNX Runtime was compiled against it: calls into an older library would go astray."""
 _PACKAGES = ("onnxruntime", "onnxruntime_gpu")
 """Distributions that own the same folder."""
 _FIRST_CUDA13_RUNTIME = (1, 27)
@@ -32,7 +32,6 @@ _FIRST_CUDA13_RUNTIME = (1, 27)
 ORT_ERRORS = (Exception,)
 """What ONNX Runtime raises: types that it does not export."""
 ort_errors_as = functools.partial(errors_as, ORT_ERRORS)
-""":func:`bgsoft.errors.errors_as` of ONNX Runtime's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Missing:
 
 
 def runtime_problem() -> Missing | None:
-    """Why there is no ONNX Runtime at all, found out without importing it; None where there is."""
+    """Why there is no ONNX Runtime at all, without importing it; None where there is."""
     spec = importlib.util.find_spec("onnxruntime")
     if spec is None:
         return Missing(
@@ -63,10 +62,7 @@ def require_runtime() -> None:
 
 
 def runtime_clash() -> Missing | None:
-    """What is wrong where both of ONNX Runtime's packages are installed; None where one is.
-
-    Either overwrites the other's files: which one runs is left to the order in which they came.
-    """
+    """The problem where both of ONNX Runtime's packages are installed: they share their files."""
     spec = importlib.util.find_spec("onnxruntime")
     installed = {} if spec is None else _distributions(spec)
     if len(installed) < len(_PACKAGES):
@@ -94,7 +90,7 @@ def _reinstall(installed: Mapping[str, str]) -> str:
 
 @functools.cache
 def missing_provider(backend: str) -> Missing | None:
-    """Why ``tensorrt`` or ``cuda`` cannot run here, or None where nothing speaks against it."""
+    """Why ``tensorrt`` or ``cuda`` cannot run here; None where nothing speaks against it."""
     problem = runtime_problem()
     if problem is not None:
         return problem
@@ -161,10 +157,8 @@ def _loads(library: str) -> bool:
 
 
 def loader_problem(provider: str) -> str | None:
-    """What the system says about a provider library that ONNX Runtime could not load.
-
-    Only to be asked after ONNX Runtime has tried: loaded before it, the library would not work.
-    """
+    """The system's reason why a provider library does not load; to be asked after ONNX Runtime has
+    tried: loaded before it, the library would not work."""
     import onnxruntime as ort
 
     name = provider.removesuffix("ExecutionProvider").lower()
@@ -194,9 +188,9 @@ def provider_options(
         stream: Handle of the stream that all work is put on; None: the provider has its own, as a
             model needs that runs on several, and replays no graph.
         shapes: Input shapes by name, the batch first.
-        precision: fp16 lets TensorRT use half precision; CUDA runs what the file holds.
+        precision: As in :class:`bgsoft.infer.base.GpuModel`.
         graphs: As for :class:`bgsoft.infer.cuda.GpuNetwork`.
-        largest_batch: The same; engines are built best for it, too.
+        largest_batch: Engines are built best for it.
     """
     options = {"device_id": str(gpu)}
     if stream is None:

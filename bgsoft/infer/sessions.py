@@ -1,7 +1,4 @@
-"""ONNX Runtime sessions on an NVIDIA GPU, which run where they were asked to or not at all.
-
-TensorRT's engines are kept from run to run: building one takes about a minute.
-"""
+"""ONNX Runtime sessions on an NVIDIA GPU, which run where they were asked to or not at all."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import onnxruntime as ort
 
+from bgsoft.cache import locked
 from bgsoft.cuda.driver import driver_problem
 from bgsoft.errors import BackendUnavailableError, MixedModelError, translated
 from bgsoft.infer.providers import (
@@ -28,7 +26,7 @@ from bgsoft.infer.providers import (
     preload_libraries,
     tensorrt_version,
 )
-from bgsoft.models.cache import cache_folder, locked
+from bgsoft.models.cache import cache_folder
 from bgsoft.startup import span
 
 T = TypeVar("T")
@@ -73,10 +71,7 @@ def open_session(
         gpu_name: As the driver calls it.
         compute_capability: e.g. ``90``.
         tell: Called with a notice before a TensorRT engine is built, and of faults of kept ones.
-        source: What is loaded instead of the file, if it was changed.
-
-    Returns:
-        An ``onnxruntime.InferenceSession``.
+        source: Loaded instead of the file, where it was changed.
 
     Raises:
         MixedModelError: A CUDA graph was asked for, and others would have to run a part of the
@@ -113,10 +108,10 @@ def open_session(
 
 
 def open_provider(gpu: int) -> None:
-    """Have ONNX Runtime load what all its sessions on CUDA share, before the first is wanted.
+    """Have ONNX Runtime load its provider's library, cuBLAS and cuDNN before they are wanted.
 
-    That is its provider's library, cuBLAS and cuDNN; none needs the interpreter, which can import
-    other things meanwhile. Nothing is reported where it cannot: the first session will.
+    None needs the interpreter, which can import other things meanwhile. Nothing is reported where
+    it cannot: the first session will.
     """
     if driver_problem(gpu) is not None or missing_provider("cuda") is not None:
         return
@@ -152,10 +147,7 @@ def _session(path: Path, model: str | bytes, provider: str, providers: list[Any]
 
 
 def placement(session: Any, backend: str) -> str:
-    """Which part of a model others than a backend run, for people.
-
-    ONNX Runtime tells it of what is left of the model after its first simplifications.
-    """
+    """Which part of a model others than a backend run, for people; of the simplified model."""
     subgraphs = session.get_provider_graph_assignment_info()
     nodes = [(part.ep_name, node.op_type) for part in subgraphs for node in part.get_nodes()]
     other = [(provider, kind) for provider, kind in nodes if provider != PROVIDERS[backend]]
@@ -175,10 +167,7 @@ def engine_key(
     gpu_name: str,
     compute_capability: str,
 ) -> str:
-    """Name of the folder that holds the engines for exactly this combination, 32 hex digits.
-
-    ``versions`` has every library that has a hand in an engine, and no other.
-    """
+    """Name of the folder of the engines for exactly this combination, 32 hex digits."""
     kept = {name: value for name, value in options.items() if name not in _VOLATILE}
     parts: list[Any] = [model_sha256, kept, dict(versions), gpu_name, compute_capability]
     text = json.dumps(parts, sort_keys=True)
@@ -191,11 +180,6 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
     Processes that want the same engines wait for each other. Engines appear in their folder once
     they are complete; ones that do not load all the same are deleted and built once more. A cache
     that cannot be written to is done without.
-
-    Args:
-        key: From :func:`engine_key`.
-        load: Makes the session; takes the provider's further options.
-        tell: As for :func:`open_session`.
     """
     folder = cache_folder() / "engines" / key
     building = folder.with_suffix(".building")

@@ -19,6 +19,7 @@ from bgsoft.face.landmarks import read_meshes
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.face.warp import WARP_VIEW, CpuWarper, View
 from bgsoft.frame import Frame, PixelLayout
+from bgsoft.infer.base import GpuModel
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, find_spec
 from bgsoft.ring import FrameRing
@@ -314,14 +315,14 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
 
     def make(model: ResolvedModel, batch: int) -> GpuNetwork:
         chosen = model.for_provider(backend, Precision.FP32)
-        return GpuNetwork(
-            chosen.path,
-            network_shapes(model.spec, batch),
+        asked = GpuModel(
+            path=chosen.path,
+            shapes=network_shapes(model.spec, batch),
             backend=backend,
             device=gpu,
-            stream=stream,
             sha256=chosen.sha256,
         )
+        return GpuNetwork(asked, stream)
 
     frames = list(sample())
     reducer = CpuReducer(frames[0].format)
