@@ -18,33 +18,18 @@ from bgsoft.cuda.driver import driver_problem
 from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
 from bgsoft.decode.nv_caps import caps_reason, nv_codec
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, draw_frame, write_clip
-from bgsoft.diagnose.parity import CudaSide, HostSide, Side, mask_tolerance
-from bgsoft.diagnose.stages import (
-    decode_clip,
-    difference,
-    encode_frames,
-    run_model,
-)
+from bgsoft.diagnose.parity import LEAST_ENCODED_DB, CudaSide, HostSide, Side, mask_tolerance
+from bgsoft.diagnose.stages import decode_clip, difference, encode_frames, run_model
 from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationError, translated
 from bgsoft.frame import PixelLayout
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
-from bgsoft.rendering import backends
 from bgsoft.rendering.backends import Candidate
-from bgsoft.settings.config import (
-    Codec,
-    EffectConfig,
-    MatteConfig,
-    Precision,
-    SegmentConfig,
-)
+from bgsoft.settings.config import Codec, EffectConfig, MatteConfig, Precision, SegmentConfig
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-
-_LEAST_ENCODED_DB = 34.0
-"""PSNR of luma that an encoder must reach at its default quality."""
 _SIZE = (1280, 720)
 _FRAMES = 25
 _MODEL_RUNS = 20
@@ -53,12 +38,12 @@ _COMPOSITE_SECONDS = 1.0
 
 
 class SkippedError(BackendUnavailableError):
-    """What a check needs is not installed, or this GPU's own answer leaves it out."""
+    """A check's backend is not installed, or this GPU's own answer leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check that passed has found."""
+    """Result of a check that passed."""
 
     detail: str
     ms_per_frame: float | None = None
@@ -74,16 +59,14 @@ class Checks:
     Args:
         folder: For clips and encoded files.
         gpu: CUDA device number.
-        stages: As :func:`bgsoft.rendering.backends.probe_all` gives them; None: it is asked.
+        stages: As :func:`bgsoft.rendering.backends.probe_all` gives them.
     """
 
-    def __init__(
-        self, folder: Path, gpu: int, stages: Mapping[str, Sequence[Candidate]] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, gpu: int, stages: Mapping[str, Sequence[Candidate]]) -> None:
         self.folder = folder
         self.gpu = gpu
+        self.stages = stages
         self._device: CudaDevice | None = None
-        self.stages = backends.probe_all(gpu) if stages is None else stages
 
     @property
     def device(self) -> CudaDevice:
@@ -100,11 +83,7 @@ class Checks:
         return self._device
 
     def need(self, stage: str, backend: str) -> CudaDevice | None:
-        """The device that a backend runs on, None for the CPU.
-
-        Raises:
-            SkippedError: The backend is not here.
-        """
+        """The device that a backend runs on, None for the CPU; raises SkippedError without it."""
         candidate = next(c for c in self.stages[stage] if c.name == backend)
         if not candidate.available:
             raise SkippedError(candidate.explanation)
@@ -210,9 +189,14 @@ class Checks:
         path = self.folder / f"encoded-{backend}-{codec}-{layout}.mp4"
         encoder, worst, milliseconds = encode_frames(path, frames, codec, backend, device)
         detail = f"{encoder}, exact timestamps, {decibels(worst)}"
-        if worst < _LEAST_ENCODED_DB:
-            raise VerificationError(f"{detail}: less than {_LEAST_ENCODED_DB:g} dB")
+        check_psnr(worst, LEAST_ENCODED_DB, detail)
         return Finding(detail, milliseconds)
+
+
+def check_psnr(worst_db: float, least_db: float, detail: str) -> None:
+    """Raise VerificationError where a PSNR is too low."""
+    if worst_db < least_db:
+        raise VerificationError(f"{detail}: less than {least_db:g} dB")
 
 
 def decibels(value: float) -> str:
@@ -223,12 +207,7 @@ def decibels(value: float) -> str:
 def try_candidates(
     stages: Mapping[str, Sequence[Candidate]], folder: Path, gpu: int = 0
 ) -> Iterator[tuple[str, Candidate, Finding | None]]:
-    """Run every backend that is available for a moment.
-
-    Args:
-        stages: As :func:`bgsoft.rendering.backends.probe_all` gives them.
-        folder: Empty, for files of a few megabytes.
-        gpu: CUDA device number.
+    """Run every backend that is available for a moment, with files in an empty folder.
 
     Yields:
         (stage, candidate, what was found); a candidate that fails is unavailable, with the reason.

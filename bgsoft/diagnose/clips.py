@@ -133,11 +133,7 @@ def _video_frame(index: int, width: int, height: int, pixel_format: str) -> Vide
 
 
 def write_clip(folder: Path, spec: ClipSpec) -> Path:
-    """Encode a clip into a folder, unless it is there already.
-
-    Raises:
-        av.error.FFmpegError, ValueError: This PyAV lacks the encoder, or it failed.
-    """
+    """Encode a clip into a folder, unless it is there already; raises what PyAV does."""
     path = folder / spec.name
     if path.exists():
         return path
@@ -193,7 +189,7 @@ def draw_frame(
 
 
 def stream_info(format: FrameFormat) -> VideoInfo:
-    """What a file of such frames would be, for encoders that no file stands behind."""
+    """The description of a file of such frames, for encoders that have no input file."""
     return VideoInfo(
         path=Path("selftest.mkv"),
         container="matroska,webm",

@@ -1,4 +1,4 @@
-"""What of bgsoft works on this machine, and what to do about the rest."""
+"""A report of what works on this machine, and what to do about the rest."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ NEVER_RUN = ("inference on TensorRT", "encoding on NVENC")
 
 @dataclass(slots=True, kw_only=True)
 class DoctorReport:
-    """What was found."""
+    """What works; plain data, which JSON reports."""
 
     versions: dict[str, str | None]
-    """bgsoft, python, and packages; None where a package is not installed."""
+    """None where a package is not installed."""
     import_errors: dict[str, str] = field(default_factory=dict)
     """Installed packages that do not load, and why."""
     ffmpeg: dict[str, str] = field(default_factory=dict)
@@ -48,31 +48,30 @@ class DoctorReport:
     execution_providers: list[str] = field(default_factory=list)
     """What this ONNX Runtime was built with."""
     encoders: dict[str, bool]
-    """Whether each of :data:`ENCODERS` is there."""
+    """By name, of :data:`ENCODERS`."""
     stages: dict[str, list[Candidate]]
     """Each stage's backends, best first; unavailable where the self-test failed."""
     findings: dict[str, dict[str, Finding]] = field(default_factory=dict)
-    """What the self-test found: stage → backend that worked → how."""
+    """Of the self-test: stage → backend that worked → how."""
     gpu: GpuInfo | None = None
     video_engines: dict[str, str] = field(default_factory=dict)
-    """What NVDEC and NVENC say of each codec; see :func:`bgsoft.diagnose.machine.video_engines`."""
+    """See :func:`bgsoft.diagnose.machine.video_engines`."""
     parity: list[Parity] = field(default_factory=list)
     """The GPU's picture stages against the CPU's."""
     full: list[Row] = field(default_factory=list)
-    """What ``--full`` has tried besides."""
+    """Of ``--full``."""
     models: dict[str, str | None]
     """Embedded models and pulled ones: name → what is wrong with its files; None: nothing."""
     cpu_count: int
     """CPUs that this process may use."""
     gpu_driver: str | None
-    """Version of the NVIDIA driver; None where there is none."""
+    """Version; None where there is none."""
     problems: list[str] = field(default_factory=list)
     """What keeps a render from working; empty where it works, on the GPU or the CPU."""
     gpu_problems: list[str] = field(default_factory=list)
     """What ``bgsoft render --require-gpu`` would refuse, or do otherwise than the CPU; empty where
     all stages run on the GPU."""
     never_run: tuple[str, ...] = NEVER_RUN
-    """What of bgsoft has never been run by its makers."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON types."""
@@ -82,9 +81,7 @@ class DoctorReport:
 def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
     """Look at everything a render needs.
 
-    Args:
-        gpu: CUDA device number that GPU backends are probed on.
-        self_test: Also run every backend for a moment, and compare the GPU with the CPU.
+    ``self_test``: also run every backend for a moment, and compare the GPU with the CPU.
     """
     report = DoctorReport(
         versions=dict(library_versions()),

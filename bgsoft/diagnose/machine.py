@@ -51,12 +51,7 @@ class GpuInfo:
 
 
 def hardware(gpu: int) -> dict[str, Any]:
-    """CPU, memory, system and GPU, as plain JSON types.
-
-    Returns:
-        ``cpu``, ``cores``, ``usable_cores``, ``memory_bytes``, ``os``, and ``gpu`` (the fields of
-        :class:`GpuInfo`) or None with its ``gpu_reason``.
-    """
+    """CPU, memory, system and GPU (None with its ``gpu_reason``), as plain JSON types."""
     device: dict[str, Any] | None = None
     reason = driver_problem(gpu)
     if reason is None:
@@ -143,11 +138,7 @@ def _tensorrt_version() -> str:
 
 
 def video_engines(gpu: int) -> dict[str, str]:
-    """What NVDEC and NVENC say of each codec that bgsoft gives them, in words.
-
-    Returns:
-        e.g. ``NVDEC HEVC 10 bits`` → ``up to 8192x8192``, ``NVENC av1`` → ``no: …``.
-    """
+    """NVDEC's and NVENC's answers by codec, e.g. ``NVDEC HEVC 10 bits`` → ``up to 8192x8192``."""
     from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
 
     said: dict[str, str] = {}

@@ -75,10 +75,6 @@ def decode_clip(
 
     Returns:
         The frames, and seconds spent decoding without opening and without the copies to the host.
-
-    Raises:
-        BackendUnavailableError: NVDEC cannot decode this here.
-        BgsoftError: As the decoders.
     """
     builder = _builder(None if backend == "cpu" else device)
     decoder = builder.make_decoder(backend, path, DecodeSettings())
@@ -120,7 +116,7 @@ def lowest_psnr_db(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFram
 
 @dataclass(slots=True, eq=False)
 class Mask:
-    """What a model made of a frame, and how."""
+    """A model's mask of a frame."""
 
     values: NDArray[np.float32]
     """(h, w) in [0, 1]."""
@@ -139,12 +135,7 @@ def run_model(
     precision: Precision = Precision.FP32,
     runs: int = 10,
 ) -> Mask:
-    """Segment a host frame, so often for the time, on the CPU or by a provider on a device.
-
-    Raises:
-        BackendUnavailableError: The provider does not run here, or has no such precision.
-        BgsoftError: The model failed.
-    """
+    """Segment a host frame, so often for the time, on the CPU or by a provider on a device."""
     loader = NetworkLoader(model, precision)
     workers = Workers()
     driver = make_host_driver(backend, loader, frame.format, workers, device)
@@ -182,8 +173,6 @@ def encode_frames(
 
     Raises:
         VerificationError: Frames or timestamps did not come back as they went in.
-        BackendUnavailableError: There is no NVENC, or none for this codec.
-        BgsoftError: As encoders, muxer and decoder.
     """
     info, settings = stream_info(frames[0].format), EncodeConfig(codec=codec)
     builder = _builder(None if backend == "cpu" else device)
