@@ -78,11 +78,8 @@ class DoctorReport:
         return dataclasses.asdict(self)
 
 
-def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
-    """Look at everything a render needs.
-
-    ``self_test``: also run every backend for a moment, and compare the GPU with the CPU.
-    """
+def examine(gpu: int = 0) -> DoctorReport:
+    """Look at everything a render needs, and run every backend for a moment."""
     report = DoctorReport(
         versions=dict(library_versions()),
         encoders=dict.fromkeys(ENCODERS, False),
@@ -104,7 +101,7 @@ def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
         report.execution_providers = [*map(str, onnxruntime.get_available_providers())]
     if _on_cuda(report):
         report.gpu = attempt(lambda: gpu_info(gpu))
-    if self_test and usable.issuperset(_REQUIRED):
+    if usable.issuperset(_REQUIRED):
         _self_test(report, gpu)
     obstacle: str | None = None
     if report.findings and _on_cuda(report):

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import bgsoft
-from bgsoft.diagnose.checks import Checks, Finding, SkippedError, check_psnr, decibels
+from bgsoft.diagnose.checks import Checks, Finding, SkippedError, check_psnr, decibels, reason_of
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, write_clip
 from bgsoft.diagnose.parity import LEAST_COMBINATION_DB, LEAST_MATTE_DB
 from bgsoft.diagnose.stages import DecodedFrame, decode_clip, lowest_psnr_db
-from bgsoft.errors import BgsoftError, VerificationError
+from bgsoft.errors import VerificationError
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog, spec_path
 from bgsoft.rendering import backends
@@ -237,6 +237,5 @@ def _run(group: str, name: str, check: Callable[[], Finding]) -> Row:
     except SkippedError as exc:
         status, detail = "skip", exc.message
     except Exception as exc:  # whatever a vendor's library raises is the answer
-        what = "" if isinstance(exc, BgsoftError) else f"{type(exc).__name__}: "
-        status, detail = "FAIL", what + " ".join(str(exc).split())
+        status, detail = "FAIL", reason_of(exc)
     return Row(group, name, status, detail, time.perf_counter() - started)

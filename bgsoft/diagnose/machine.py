@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,15 +18,7 @@ from bgsoft.workers import usable_cores
 
 T = TypeVar("T")
 
-_DECODED = (
-    ("H264", "H.264", 8),
-    ("HEVC", "HEVC", 8),
-    ("HEVC", "HEVC", 10),
-    ("VP9", "VP9", 8),
-    ("VP9", "VP9", 10),
-    ("AV1", "AV1", 8),
-    ("AV1", "AV1", 10),
-)
+_DECODED = (("H264", 8), *product(("HEVC", "VP9", "AV1"), (8, 10)))
 _ENCODED = ("h264", "hevc", "av1")
 _CUDNN_LIBRARY = "libcudnn.so.9"
 
@@ -142,8 +135,8 @@ def video_engines(gpu: int) -> dict[str, str]:
     from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
 
     said: dict[str, str] = {}
-    for codec, label, depth in _DECODED:
-        name = f"NVDEC {label} {depth} bits"
+    for codec, depth in _DECODED:
+        name = f"NVDEC {codec.replace('H264', 'H.264')} {depth} bits"
         try:
             caps = decoder_caps(gpu, codec, depth)
         except BackendUnavailableError as exc:

@@ -149,7 +149,7 @@ class Parity:
 
 
 class HostSide:
-    """The picture stages on the host, the references. Frames given to them are placed first."""
+    """The picture stages in one place: here on the host, the references."""
 
     def place(self, frame: Frame) -> Frame:
         """A copy of a host frame that the stages may write to."""
@@ -173,11 +173,7 @@ class HostSide:
 
 
 class CudaSide(HostSide):
-    """Their twins on a device.
-
-    Args:
-        device: It must be the current device.
-    """
+    """Their twins on the current device."""
 
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
@@ -206,15 +202,11 @@ class CudaSide(HostSide):
         return tensor[0]
 
 
-Side = HostSide
-"""The stages in one place or another."""
-
-
 _REFERENCE = HostSide()
 
 
 def measure_parity(
-    ours: Side, spec: ModelSpec, *, size: tuple[int, int] = (1280, 720)
+    ours: HostSide, spec: ModelSpec, *, size: tuple[int, int] = (1280, 720)
 ) -> Iterator[Parity]:
     """Run the same frames through a side and the CPU: each stage, sample depth and effect.
 
@@ -257,17 +249,17 @@ def _result(name: str, found: NDArray[np.float64], tolerance: str, ok: bool) -> 
     )
 
 
-def _reduced(side: Side, frame: Frame) -> AnalysisFrame:
+def _reduced(side: HostSide, frame: Frame) -> AnalysisFrame:
     return side.stages().reducer(frame.format).reduce([side.place(frame)])[0]
 
 
-def _grid(ours: Side, frame: Frame) -> Parity:
+def _grid(ours: HostSide, frame: Frame) -> Parity:
     got, want = (_reduced(side, frame) for side in (ours, _REFERENCE))
     found = _differences(frame.format, [(got.luma, want.luma), (got.chroma, want.chroma)])
     return _result(f"reduce, {frame.format.bit_depth} bits", found, "equal", not found.any())
 
 
-def _tensor(ours: Side, frame: Frame, spec: ModelSpec) -> Parity:
+def _tensor(ours: HostSide, frame: Frame, spec: ModelSpec) -> Parity:
     format = frame.format
     tensors = [
         to_host(side.write_tensor(spec, format, _reduced(side, frame)))
@@ -293,7 +285,7 @@ def _mask(index: int) -> NDArray[np.float32]:
 
 
 def compare_mattes(
-    ours: Side,
+    ours: HostSide,
     config: MatteConfig,
     frames: Sequence[Frame],
     masks: Sequence[NDArray[np.float32] | None],
@@ -369,7 +361,7 @@ def _direct_codes(config: MatteConfig) -> int:
 
 
 def compare_composites(
-    ours: Side, effect: EffectConfig, frame: Frame, matte: Matte, *, least_db: float = 0.0
+    ours: HostSide, effect: EffectConfig, frame: Frame, matte: Matte, *, least_db: float = 0.0
 ) -> Parity:
     """Composite a host frame with its matte on a side and on the CPU; dB: asked for as well."""
     format = frame.format

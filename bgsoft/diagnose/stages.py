@@ -114,18 +114,6 @@ def lowest_psnr_db(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFram
     return psnr(max(mean_squared_error(a.luma, b.luma) or 0.0 for a, b in pairs), bits)
 
 
-@dataclass(slots=True, eq=False)
-class Mask:
-    """A model's mask of a frame."""
-
-    values: NDArray[np.float32]
-    """(h, w) in [0, 1]."""
-    provider: str
-    """As the session reports it."""
-    ms_per_frame: float
-    """One frame at a time, from host memory to host memory."""
-
-
 def run_model(
     model: ResolvedModel,
     frame: Frame,
@@ -134,8 +122,13 @@ def run_model(
     *,
     precision: Precision = Precision.FP32,
     runs: int = 10,
-) -> Mask:
-    """Segment a host frame, so often for the time, on the CPU or by a provider on a device."""
+) -> tuple[NDArray[np.float32], str, float]:
+    """Segment a host frame, so often for the time, on the CPU or by a provider on a device.
+
+    Returns:
+        The mask, (h, w) in [0, 1]; the provider, as the session reports it; and milliseconds a
+        frame, one at a time, from host memory to host memory.
+    """
     loader = NetworkLoader(model, precision)
     workers = Workers()
     driver = make_host_driver(backend, loader, frame.format, workers, device)
@@ -147,7 +140,7 @@ def run_model(
         for _ in range(runs):
             (mask,) = segmenter.masks([frame], reduced)
         seconds = time.perf_counter() - started
-        return Mask(mask.copy(), driver.network.provider, 1000 * seconds / runs)
+        return mask.copy(), driver.network.provider, 1000 * seconds / runs
     finally:
         driver.close()
 

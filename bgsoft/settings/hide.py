@@ -104,11 +104,7 @@ class Region:
 
 
 def parse_region(text: str) -> Region:
-    """Read a region as ``--hide`` takes it.
-
-    Raises:
-        ConfigError: It is none.
-    """
+    """Read a region as ``--hide`` takes it; raises ConfigError where it is none."""
     place, at, times = text.replace(" ", "").partition("@")
     lengths = [_LENGTH.fullmatch(part) for part in place.split(",")]
     found = [Length(Fraction(m[1]), bool(m[2])) for m in lengths if m is not None]
