@@ -76,6 +76,11 @@ class CudaDevice:
         return f"cuda:{shown_number(self.number)} ({self.name})"
 
     @property
+    def compute_capability(self) -> str:
+        """e.g. ``90``."""
+        return str(self._device.compute_capability)
+
+    @property
     def bus_id(self) -> str:
         """PCI address, e.g. ``0000:3b:00.0``."""
         return str(cupy.cuda.runtime.deviceGetPCIBusId(self.number))

@@ -21,32 +21,9 @@ from bgsoft.cuda.device import CudaDevice, cuda_errors_as, pinned_array
 from bgsoft.errors import InferenceError, ModelError
 from bgsoft.infer.base import TENSOR_DTYPES, GpuModel, Network, Shapes, States, WrappedNetwork
 from bgsoft.infer.cpu import HostNetwork, wanted_outputs
-from bgsoft.infer.providers import PROVIDERS, ort_errors_as, provider_options
+from bgsoft.infer.providers import PROVIDERS, ort_errors_as
 from bgsoft.infer.sessions import open_session, placement
 from bgsoft.startup import span
-
-
-def _open(model: GpuModel, stream: int | None, *, graphs: bool) -> Any:
-    """A session; on the provider's own streams where no handle of one is given."""
-    settings = provider_options(
-        model.backend,
-        gpu=model.device.number,
-        stream=stream,
-        shapes=model.shapes,
-        precision=model.precision,
-        graphs=graphs,
-        largest_batch=model.largest_batch,
-    )
-    return open_session(
-        model.path,
-        model.backend,
-        settings,
-        sha256=model.sha256,
-        gpu_name=model.device.name,
-        compute_capability=cupy.cuda.Device(model.device.number).compute_capability,
-        tell=model.tell,
-        source=model.source,
-    )
 
 
 class GpuNetwork(Network):
@@ -79,7 +56,7 @@ class GpuNetwork(Network):
     ) -> None:
         self.provider = PROVIDERS[model.backend]
         self._stream = stream  # the session has only its address
-        self._session: Any = _open(model, stream.ptr, graphs=graphs)
+        self._session: Any = open_session(model, stream.ptr, graphs=graphs)
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, Any] = {}
         self._options = ort.RunOptions()
@@ -156,7 +133,7 @@ class MixedNetwork(HostNetwork):
     """
 
     def __init__(self, model: GpuModel) -> None:
-        session = _open(model, None, graphs=False)
+        session = open_session(model, None)
         self.provider = PROVIDERS[model.backend]
         slow = placement(session, model.backend)
         self.mixed = f"{model.path.name} is slow on {model.backend}: {slow}"

@@ -12,11 +12,14 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bgsoft.errors import BackendUnavailableError, errors_as
 from bgsoft.settings.config import Precision
 from bgsoft.startup import span
+
+if TYPE_CHECKING:
+    from bgsoft.infer.base import GpuModel
 
 PROVIDERS = {"tensorrt": "TensorrtExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Backend name → ONNX Runtime's name."""
@@ -170,34 +173,21 @@ def loader_problem(provider: str) -> str | None:
     return None
 
 
-def provider_options(
-    backend: str,
-    *,
-    gpu: int,
-    stream: int | None,
-    shapes: Mapping[str, tuple[int, ...]],
-    precision: Precision,
-    graphs: bool = True,
-    largest_batch: int | None = None,
-) -> dict[str, str]:
-    """The options of one provider, as ONNX Runtime's documentation of each provider names them.
+def provider_options(model: GpuModel, stream: int | None, *, graphs: bool = True) -> dict[str, str]:
+    """The options of a model's provider, as ONNX Runtime's documentation of each names them.
 
     Args:
-        backend: ``tensorrt`` or ``cuda``.
-        gpu: CUDA device number.
+        model: What is to run, and where.
         stream: Handle of the stream that all work is put on; None: the provider has its own, as a
             model needs that runs on several, and replays no graph.
-        shapes: Input shapes by name, the batch first.
-        precision: As in :class:`bgsoft.infer.base.GpuModel`.
         graphs: As for :class:`bgsoft.infer.cuda.GpuNetwork`.
-        largest_batch: Engines are built best for it.
     """
-    options = {"device_id": str(gpu)}
+    options = {"device_id": str(model.device.number)}
     if stream is None:
         graphs = False
     else:
         options["user_compute_stream"] = str(stream)
-    if backend == "cuda":
+    if model.backend == "cuda":
         return options | {
             "enable_cuda_graph": str(int(graphs)),
             # EXHAUSTIVE makes a run of 8 a sixth faster (0.80 against 0.95 ms on an H100), but
@@ -209,16 +199,16 @@ def provider_options(
         }
     # TensorRT's switches are True and False; ONNX Runtime's Python takes nothing else.
     options |= {
-        "trt_fp16_enable": str(precision is Precision.FP16),
+        "trt_fp16_enable": str(model.precision is Precision.FP16),
         "trt_cuda_graph_enable": str(graphs),
         "trt_builder_optimization_level": "3",
     }
     # A run beyond the profile would not rebuild the engine but fail.
-    most = largest_batch or next(iter(shapes.values()))[0]
+    most = model.largest_batch or next(iter(model.shapes.values()))[0]
     for name, batch in (("min", 1), ("opt", most), ("max", most)):
         options[f"trt_profile_{name}_shapes"] = ",".join(
             f"{tensor}:{'x'.join(map(str, (batch, *shape[1:])))}"
-            for tensor, shape in shapes.items()
+            for tensor, shape in model.shapes.items()
         )
     return options
 
