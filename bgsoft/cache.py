@@ -13,7 +13,7 @@ CACHE_VARIABLE = "BGSOFT_CACHE"
 
 
 def cache_root() -> Path:
-    """Where all that is kept from run to run lies: ``$BGSOFT_CACHE``, or the user's own cache."""
+    """Folder of all that is kept from run to run: ``$BGSOFT_CACHE``, or the user's own cache."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
         return Path(chosen)

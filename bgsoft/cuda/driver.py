@@ -65,7 +65,7 @@ def driver_problem(gpu: int) -> str | None:
 
 
 def gpu_count() -> int:
-    """How many GPUs the driver offers."""
+    """Number of GPUs that the driver offers."""
     count = _count_gpus()
     return 0 if isinstance(count, str) else count
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 _CONTROL = "nvidia-cuda-mps-control"
 PROGRAM_FOLDERS = (Path("/usr/local/nvidia/bin"), Path("/usr/lib/wsl/lib"))
-"""Where containers have the driver's programs."""
+"""Of the driver, in containers."""
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 DEFAULT_PIPES = Path("/tmp/nvidia-mps")
 _START_SECONDS, _END_SECONDS = 5.0, 5.0

@@ -58,13 +58,13 @@ def video_codec() -> Any:
 
 
 def codec_errors() -> tuple[type[Exception], ...]:
-    """What PyNvVideoCodec raises; its own two have no base in common but Exception."""
+    """PyNvVideoCodec's errors; its own two have no base in common but Exception."""
     module = video_codec()
     return (module.PyNvVCException, module.PyNvVCExceptionUnsupported, RuntimeError, ValueError)
 
 
 def vendor_text(exc: BaseException) -> str:
-    """What an error says, in one line."""
+    """An error's message, in one line."""
     found = _TEXT.search(str(exc))
     if found:
         return found.group(1).strip()
@@ -148,7 +148,7 @@ def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int] | No
 
 
 def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
-    """What a GPU's NVENC can do for ``h264``, ``hevc`` or ``av1``, in PyNvVideoCodec's words.
+    """Capabilities of NVENC for ``h264``, ``hevc`` or ``av1``, in PyNvVideoCodec's words.
 
     Asked once for all runs, as a question makes a context of its own, and a refusal leaves it
     there; what may be otherwise the next time is asked for once a process.

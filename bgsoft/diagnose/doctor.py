@@ -37,7 +37,7 @@ NEVER_RUN = ("inference on TensorRT", "encoding on NVENC")
 
 @dataclass(slots=True, kw_only=True)
 class DoctorReport:
-    """What works; plain data, which JSON reports."""
+    """State of the installation and of every backend."""
 
     versions: dict[str, str | None]
     """None where a package is not installed."""
@@ -46,7 +46,7 @@ class DoctorReport:
     ffmpeg: dict[str, str] = field(default_factory=dict)
     """Versions of the FFmpeg libraries inside PyAV."""
     execution_providers: list[str] = field(default_factory=list)
-    """What this ONNX Runtime was built with."""
+    """Of this build of ONNX Runtime."""
     encoders: dict[str, bool]
     """By name, of :data:`ENCODERS`."""
     stages: dict[str, list[Candidate]]
@@ -67,10 +67,9 @@ class DoctorReport:
     gpu_driver: str | None
     """Version; None where there is none."""
     problems: list[str] = field(default_factory=list)
-    """What keeps a render from working; empty where it works, on the GPU or the CPU."""
+    """Obstacles to any render; empty where one works, on the GPU or the CPU."""
     gpu_problems: list[str] = field(default_factory=list)
-    """What ``bgsoft render --require-gpu`` would refuse, or do otherwise than the CPU; empty where
-    all stages run on the GPU."""
+    """Obstacles to ``bgsoft render --require-gpu``, and differences from the CPU."""
     never_run: tuple[str, ...] = NEVER_RUN
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""How closely the GPU's picture stages agree with the CPU's, which are their references.
+"""Parity of the GPU's picture stages with the CPU's, which are their references.
 
-The one owner of what may differ: the doctor and the tests ask here.
+All tolerances stand here, those of the GPU tests too.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ EFFECTS = (
 
 
 class Tolerance(NamedTuple):
-    """How far results on the GPU may be from the CPU's."""
+    """Allowed differences of the GPU's results from the CPU's."""
 
     most: float = math.inf
     """Largest difference."""
     usual: float = 0.0
-    """What :attr:`rare` of the samples may exceed."""
+    """Exceeded by :attr:`rare` of the samples at most."""
     rare: float = 1.0
     mean: float = math.inf
 
@@ -161,7 +161,7 @@ class HostSide:
         return array.copy()
 
     def stages(self, batch: int = 1) -> HostStages | DeviceStages:
-        """What makes them, as a render does."""
+        """Maker of the stages, as a render has it."""
         return HostStages(Resources(), batch)
 
     def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: AnalysisFrame) -> Array:
@@ -343,7 +343,7 @@ def compare_mattes(
 def _compare_planes(
     got: NDArray[Any], want: NDArray[Any], config: MatteConfig, from_alpha: bool
 ) -> tuple[NDArray[np.float64], bool]:
-    """How two mattes differ, and whether they may."""
+    """Differences of two mattes, and whether they are allowed."""
     found = np.abs(got.astype(np.float64) - want)
     if from_alpha:
         return found.ravel(), bool(found.max() <= _direct_codes(config))
@@ -356,7 +356,7 @@ def _compare_planes(
 
 
 def _direct_codes(config: MatteConfig) -> int:
-    """What mattes of the frame's size may differ by: one rounding for each step."""
+    """Tolerance of mattes of the frame's size: one rounding for each step."""
     return 2 if config.feather_pct > 0 else int(config.expand_pct != 0)
 
 
@@ -392,7 +392,7 @@ def compare_composites(
 
 
 def _chroma_people(alpha: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Where chroma belongs to people alone: all the 2×2 samples of alpha are 255."""
+    """Chroma that belongs to people alone: all the 2×2 samples of alpha are 255."""
     height, width = alpha.shape
     padded = np.pad(alpha, ((0, height % 2), (0, width % 2)), mode="edge") == 255
     quads: NDArray[np.bool_] = padded.reshape(-(-height // 2), 2, -(-width // 2), 2).all((1, 3))

@@ -94,7 +94,7 @@ def decode_clip(
 
 
 def difference(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFrame]) -> str | None:
-    """How two decodings differ, in words; None where frames and timestamps are equal."""
+    """The first difference of two decodings; None where frames and timestamps are equal."""
     if len(ours) != len(reference):
         return f"{len(ours)} frames, not {len(reference)}"
     for index, (one, other) in enumerate(zip(ours, reference, strict=True)):

@@ -31,12 +31,12 @@ States = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """How the inputs and outputs of a model are used."""
+    """Use of a model's inputs and outputs."""
 
     inputs: Shapes
     """Of every input that is written."""
     outputs: tuple[str, ...] = ()
-    """What is read, where not all is: the rest stays where the network runs."""
+    """Those that are read; empty: all. The rest stays where the network runs."""
     constants: Mapping[str, float] = field(default_factory=dict)
     """Inputs of one number that never changes."""
     loops: Mapping[str, str] = field(default_factory=dict)
@@ -67,8 +67,7 @@ class GpuModel:
     tell: Callable[[str], None] = lambda _text: None
     """Called with a notice before an engine is built, which takes about a minute."""
     largest_batch: int | None = None
-    """What an engine is built for, so that it serves smaller batches too; None: that of
-    ``shapes``."""
+    """An engine's, so that it serves smaller batches too; None: that of ``shapes``."""
     source: bytes | None = None
     """Loaded instead of the file, where it was changed."""
 
@@ -79,7 +78,7 @@ class Network(Protocol):
     provider: str
     """The execution provider that really runs, read back from the session."""
     mixed: str = ""
-    """Where other providers run a part of the model: which, for people."""
+    """The part of the model that other providers run, for people; empty: none."""
     inputs: dict[str, Array]
     """Input buffers by name: write them, then call :meth:`run`."""
     outputs: dict[str, Array]

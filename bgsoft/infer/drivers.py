@@ -12,7 +12,7 @@ from bgsoft.report import Event
 from bgsoft.workers import Workers
 
 _FAULTS = (InferenceError, MemoryError)
-"""What a smaller batch, or the CPU, may survive. CuPy's own error of memory is a MemoryError."""
+"""A smaller batch, or the CPU, may survive them. CuPy's OutOfMemoryError is a MemoryError."""
 
 
 class LanesDriver(Driver):

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 _left: dict[Hashable, str] = {}
-"""What was left to another backend, with the reason, so that it is found out once a process."""
+"""Models left to another backend, with the reason, found out once a process."""
 
 _FRESH_STATE = (1, 1, 1, 1)
-"""What recurrent networks take on their first frame; it stands for zeros of the full shape."""
+"""A recurrent network's state on the first frame; it stands for zeros of the full shape."""
 
 
 class NetworkLoader:
@@ -214,7 +214,7 @@ class NetworkLoader:
 
 
 def _seconds_a_frame(network: Network) -> float:
-    """How long a second run takes; the first one also sets up what lasts."""
+    """Time of a second run; the first one also sets up what lasts."""
     network.run()
     started = time.perf_counter()
     network.run()

@@ -1,4 +1,4 @@
-"""Which of ONNX Runtime's GPU execution providers can run here, and with which options."""
+"""ONNX Runtime's GPU execution providers: whether they can run here, and their options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROVIDERS = {"tensorrt": "TensorrtExecutionProvider", "cuda": "CUDAExecutionProv
 """Backend name → ONNX Runtime's name."""
 
 _TENSORRT_LIBRARIES = ("libnvinfer.so.10", "libnvonnxparser.so.10")
-"""What ONNX Runtime's provider library is linked against, in the order of their dependence."""
+"""ONNX Runtime's provider is linked against them; in the order of their dependence."""
 _TENSORRT_LEAST = (10, 14)
 """ONNX Runtime was compiled against it: calls into an older library would go astray."""
 _PACKAGES = ("onnxruntime", "onnxruntime_gpu")
@@ -33,7 +33,7 @@ _PACKAGES = ("onnxruntime", "onnxruntime_gpu")
 _FIRST_CUDA13_RUNTIME = (1, 27)
 
 ORT_ERRORS = (Exception,)
-"""What ONNX Runtime raises: types that it does not export."""
+"""ONNX Runtime raises types that it does not export."""
 ort_errors_as = functools.partial(errors_as, ORT_ERRORS)
 
 

@@ -134,7 +134,7 @@ def _session(model: GpuModel, providers: list[tuple[str, dict[str, str]]]) -> An
 
 
 def placement(session: Any, backend: str) -> str:
-    """Which part of a model others than a backend run, for people; of the simplified model."""
+    """The part of a simplified model that other providers than the backend's run, for people."""
     subgraphs = session.get_provider_graph_assignment_info()
     nodes = [(part.ep_name, node.op_type) for part in subgraphs for node in part.get_nodes()]
     other = [(provider, kind) for provider, kind in nodes if provider != PROVIDERS[backend]]

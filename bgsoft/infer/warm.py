@@ -134,7 +134,7 @@ def keep_warm() -> None:
 
 
 def loaded(key: Hashable, load: Callable[[], Network]) -> Network:
-    """What ``load`` makes, or one like it from an earlier render where they are kept."""
+    """A loaded network, or one from an earlier render where they are kept."""
     return load() if _warm is None else _warm.get(key, load)
 
 

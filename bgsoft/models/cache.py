@@ -23,7 +23,7 @@ _CHUNK_BYTES = 1 << 18
 
 
 def cache_folder() -> Path:
-    """Where pulled models lie."""
+    """Folder of pulled models."""
     return cache_root() / "models"
 
 

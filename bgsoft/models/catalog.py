@@ -73,7 +73,7 @@ class ModelSpec:
     file: str
     """File name: under ``models/data`` when embedded, in the model cache when pulled."""
     url: str | None = None
-    """Where to pull it from; None for embedded models and users' files."""
+    """None for embedded models and users' files."""
     bytes: int | None = None
     """File size; None where it is not known."""
     checksum: cache.Checksum | None = None
@@ -85,7 +85,7 @@ class ModelSpec:
     licence: str = "unknown"
     """SPDX identifier of the weights' licence."""
     source: str = ""
-    """Where the weights come from."""
+    """Of the weights."""
     input: str = ""
     """Name of the image input; empty until the file says which is its first."""
     batch: int = 0
@@ -105,9 +105,9 @@ class ModelSpec:
     output: str = ""
     """Name of the main output: the mask, where the model makes one; empty as :attr:`input` is."""
     output_channel: int = 0
-    """Which channel of the output is the person."""
+    """The person's channel."""
     activation: str = "none"
-    """What turns the output into a probability: ``none``, ``sigmoid`` or ``softmax``."""
+    """Turns the output into a probability: ``none``, ``sigmoid`` or ``softmax``."""
     stretch: str = "none"
     """``min-max``: what one frame holds of probabilities is stretched to all from 0 to 1."""
     loops: tuple[tuple[str, str], ...] = ()
@@ -227,7 +227,7 @@ def is_model_file(name_or_path: str) -> bool:
 
 
 def spec_path(spec: ModelSpec) -> Path:
-    """Where the file of a catalogue model is, or will be once pulled."""
+    """The file of a catalogue model, here or not."""
     return EMBEDDED / spec.file if spec.embedded else cache.cache_folder() / spec.file
 
 
@@ -337,7 +337,7 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
 
 
 class _Key(NamedTuple):
-    """Where a value of a model stands in its table; its type is that of the field's default."""
+    """Place of a value in a model's table; its type is that of the field's default."""
 
     section: str
     name: str

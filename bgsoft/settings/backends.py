@@ -42,7 +42,7 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendConfig:
-    """Where each stage runs."""
+    """Backends of the stages, and the machine's resources."""
 
     decode: DecodeBackend = setting(DecodeBackend.AUTO, "Where to decode.")
     infer: InferBackend = setting(InferBackend.AUTO, "Where the model runs.")

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class EffectKind(StrEnum):
-    """What happens to the background."""
+    """Effect on the background."""
 
     BLUR = "blur"
     BOKEH = "bokeh"
@@ -50,7 +50,7 @@ class Refine(StrEnum):
 
 
 class MatteStyle(StrEnum):
-    """Which chain of filters makes the matte."""
+    """Chain of filters that makes the matte."""
 
     SOFT = "soft"
     """Soft alpha throughout; bgsoft's own."""
@@ -81,7 +81,7 @@ class Codec(StrEnum):
 
 
 class FaceMode(StrEnum):
-    """What is done for faces."""
+    """Treatment of faces."""
 
     OFF = "off"
     GUARD = "guard"
@@ -109,7 +109,7 @@ _OF_HEIGHT = " % of the frame height"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectConfig:
-    """What the background becomes."""
+    """Background and effect."""
 
     kind: EffectKind = setting(
         EffectKind.BLUR,
@@ -170,7 +170,7 @@ class EffectConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentConfig:
-    """Which model makes the mask, and how often."""
+    """Model of the mask, and its use."""
 
     model: str = setting(
         "selfie-general",
@@ -207,7 +207,7 @@ class SegmentConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaceConfig:
-    """What is done for faces, and how they are looked for."""
+    """Treatment of faces, and their detection."""
 
     mode: FaceMode = setting(
         FaceMode.GUARD,
@@ -252,7 +252,7 @@ class FaceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatteConfig:
-    """How the model's mask becomes the matte."""
+    """From the model's mask to the matte."""
 
     style: MatteStyle = MatteStyle.SOFT
     threshold: float | None = setting(
@@ -402,7 +402,7 @@ class RenderConfig:
     preset: str | None = None
     """Name of the preset these settings came from, for the report only."""
     receipt: Path | None = None
-    """Where a batch wants noted what is about to appear; :func:`bgsoft.outputs.note_receipt`."""
+    """A batch's note of files about to appear; :func:`bgsoft.outputs.note_receipt`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -15,7 +15,7 @@ _FORM = "X,Y,W,H[@T0-T1] in pixels or percent, e.g. 10%,20%,15%,30%@1:05-1:20"
 
 
 class HideStyle(StrEnum):
-    """What a hidden place becomes."""
+    """Look of a hidden place."""
 
     BLUR = "blur"
     """Smooth; around a face with a soft rim outside it."""
@@ -26,7 +26,7 @@ class HideStyle(StrEnum):
 
 
 class HideShape(StrEnum):
-    """What is hidden of a face."""
+    """Shape of a hidden face."""
 
     ELLIPSE = "ellipse"
     BOX = "box"
@@ -34,7 +34,7 @@ class HideShape(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HideConfig:
-    """What is made unrecognisable beside the faces that are found, and how."""
+    """Places that are hidden beside the faces that are found, and how."""
 
     regions: tuple[str, ...] = setting(
         (),

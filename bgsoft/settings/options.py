@@ -70,14 +70,14 @@ class Option(NamedTuple):
 
     @property
     def metavar(self) -> str:
-        """What stands for its value in the help."""
+        """Stands for its value in the help."""
         if self.setting.metavar or self.choices:
             return self.setting.metavar or "|".join(self.choices)
         return "0..1" if self.setting.range == (0, 1) else "N"
 
     @property
     def help(self) -> str:
-        """What it does, its range and its default."""
+        """With its range and its default."""
         default = self.field.default
         shown = self.setting.shown_default
         if not shown and default not in (None, ()) and not isinstance(default, bool):

@@ -1,4 +1,4 @@
-"""How a setting is declared: what its flag, its help, its keyword and its checks are made from."""
+"""Declarations of settings: their flags, help, keywords and checks are made from them."""
 
 from __future__ import annotations
 
