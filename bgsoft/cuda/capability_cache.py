@@ -22,12 +22,7 @@ _WRITING = threading.Lock()
 
 
 class CapabilityCache:
-    """Answers about one subject.
-
-    Args:
-        subject: e.g. ``video engines of NVIDIA L4``.
-        circumstances: What the answers depend on, e.g. versions, by name.
-    """
+    """Answers about a subject (``video engines of NVIDIA L4``) in circumstances (versions)."""
 
     def __init__(self, subject: str, circumstances: Mapping[str, str]) -> None:
         self._subject = subject

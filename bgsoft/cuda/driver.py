@@ -19,10 +19,8 @@ _only: int | None = None
 def show_only(gpu: int) -> None:
     """Hide all GPUs but one from this process, before CUDA first looks at them.
 
-    Some libraries touch other GPUs than the chosen one. Only for a process of our own.
-
-    Args:
-        gpu: As the user counts, from 0, among those that are visible now.
+    Some libraries touch other GPUs than the chosen one. Only for a process of our own; ``gpu``
+    counts from 0 among those that are visible now.
     """
     global _only
     visible = os.environ.get(_VISIBLE)

@@ -55,12 +55,8 @@ class Checks:
     """Each method makes one check.
 
     It raises SkippedError where the check cannot be made here, VerificationError where a result is
-    wrong, and whatever the backend raises.
-
-    Args:
-        folder: For clips and encoded files.
-        gpu: CUDA device number.
-        stages: As :func:`bgsoft.rendering.backends.probe_all` gives them.
+    wrong, and whatever the backend raises. Clips and encoded files go into ``folder``; ``stages``
+    are those of :func:`bgsoft.rendering.backends.probe_all`.
     """
 
     def __init__(self, folder: Path, gpu: int, stages: Mapping[str, Sequence[Candidate]]) -> None:

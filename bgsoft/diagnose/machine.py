@@ -72,12 +72,7 @@ def _cpu_name() -> str:
 
 
 def gpu_info(gpu: int) -> GpuInfo:
-    """Describe a device.
-
-    Raises:
-        ImportError: There is no CuPy.
-        BackendUnavailableError: The device does not start.
-    """
+    """Describe a device; raises ImportError without CuPy, BackendUnavailableError without it."""
     import cupy
 
     from bgsoft.cuda.device import CudaDevice

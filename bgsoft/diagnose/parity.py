@@ -210,10 +210,7 @@ def measure_parity(
 ) -> Iterator[Parity]:
     """Run the same frames through a side and the CPU: each stage, sample depth and effect.
 
-    Args:
-        ours: What is checked.
-        spec: Model whose input is compared.
-        size: (width, height) of the frames, even.
+    ``spec`` is the model whose input is compared, ``size`` the frames' (width, height), even.
     """
     for layout in PixelLayout:
         frames = [draw_frame(index, *size, layout) for index in range(3)]
@@ -298,7 +295,7 @@ def compare_mattes(
     """Make mattes on a side and on the CPU.
 
     Args:
-        ours: What is checked.
+        ours: The side that is checked.
         config: Of the matte.
         frames: On the host, all of one format.
         masks: The raw mask of each frame; None where the last one holds.

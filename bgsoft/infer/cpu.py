@@ -21,16 +21,10 @@ import onnxruntime as ort  # noqa: E402 - a damaged one can be imported, but is 
 
 
 class HostNetwork(Network):
-    """A session with its inputs and outputs in fixed NumPy arrays, whatever it runs on.
+    """An ``onnxruntime.InferenceSession`` with fixed NumPy arrays, whatever it runs on.
 
-    Args:
-        session: An ``onnxruntime.InferenceSession``.
-        path: Its file, for messages.
-        shapes: Of every input, with nothing left dynamic.
-        outputs: Those that are wanted; empty: all.
-
-    Raises:
-        ModelError: The model has other inputs or outputs, or does not run.
+    ``shapes`` are those of all inputs, with nothing left dynamic; ``outputs`` those that are
+    wanted, empty: all. Raises ModelError where the model has others, or does not run.
     """
 
     def __init__(
@@ -78,9 +72,9 @@ class CpuNetwork(HostNetwork):
 
     Args:
         path: ONNX file.
-        shapes: Of every input, with nothing left dynamic.
+        shapes: As for :class:`HostNetwork`.
         constants: Further inputs, of one number that never changes.
-        outputs: Those that are wanted; empty: all.
+        outputs: As for :class:`HostNetwork`.
         threads: Of one run; the pipeline keeps all cores busy already.
 
     Raises:
@@ -93,8 +87,8 @@ class CpuNetwork(HostNetwork):
         self,
         path: Path,
         shapes: Shapes,
-        *,
         constants: Mapping[str, float] | None = None,
+        *,
         outputs: Sequence[str] = (),
         threads: int = 1,
     ) -> None:
@@ -119,7 +113,7 @@ class CpuNetwork(HostNetwork):
         return other
 
     def _bind(self) -> None:
-        # On the CPU an OrtValue made from a NumPy array shares the array's memory.
+        # On the CPU an OrtValue shares the memory of the NumPy array it is made from.
         self._binding: Any = self._session.io_binding()
         for name, array in self.inputs.items():
             self._binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))

@@ -1,8 +1,5 @@
 """ONNX Runtime on an NVIDIA GPU, through TensorRT or CUDA, on the pipeline's own stream.
 
-Inputs and outputs are CuPy arrays at fixed addresses, so that the whole network replays as one
-CUDA graph; the host never waits for it.
-
 A model's input and mask are small (a few hundred kilobytes), so inference and compositing may run
 on different devices at little cost: two wrappers carry them across PCIe.
 """
@@ -27,14 +24,14 @@ from bgsoft.startup import span
 
 
 class GpuNetwork(Network):
-    """One model that runs wholly on one GPU provider.
+    """One model that runs wholly on one GPU provider, with CuPy arrays at fixed addresses.
 
-    Nothing of it may run elsewhere: what others would have to wait for has not been made yet when
-    a run returns. ONNX Runtime makes sure of that where it is loaded with ``graphs``; a model that
-    was refused so must not be loaded without.
+    So it replays as one CUDA graph, and the host never waits for it. Nothing may run elsewhere:
+    what others would have to wait for has not been made yet when a run returns. ONNX Runtime makes
+    sure of that where it is loaded with ``graphs``; a model refused so must not be loaded without.
 
     Args:
-        model: What is loaded, and where.
+        model: Path, shapes and provider.
         stream: CuPy stream that every run is put on.
         graphs: Replay as a CUDA graph. ONNX Runtime keeps one graph a thread and captures it in the
             first :meth:`run` there, when no other thread may use the device.
@@ -123,9 +120,6 @@ class MixedNetwork(HostNetwork):
 
     What is put on a stream of ours, or returns before it is done, is read too early then: the
     process crashes, or masks are torn. Its arrays are on the host.
-
-    Args:
-        model: What is loaded, and where.
 
     Raises:
         BackendUnavailableError: The provider does not run here; the message is the reason.

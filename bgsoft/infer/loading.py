@@ -68,7 +68,7 @@ class NetworkLoader:
         """Load the model on the CPU, in fp32 whatever the precision: it also takes over from GPUs.
 
         Args:
-            wiring: How it is used.
+            wiring: Of the model.
             lanes: Networks that may run side by side; they share what they can.
             threads: Of one run.
 
@@ -77,11 +77,7 @@ class NetworkLoader:
         """
         shapes, _ = self._shapes(wiring)
         first = CpuNetwork(
-            self.model.path,
-            shapes,
-            constants=wiring.constants,
-            outputs=wiring.asked,
-            threads=threads,
+            self.model.path, shapes, wiring.constants, outputs=wiring.asked, threads=threads
         )
         networks: list[Network] = [first, *(first.sharing() for _ in range(1, lanes))]
         if wiring.loops:
@@ -202,12 +198,8 @@ class NetworkLoader:
     def _measured(self, wiring: Wiring) -> Shapes:
         """The shapes of all outputs, by a run on the CPU, from zeros and fresh states."""
         fresh = dict.fromkeys(wiring.loops.values(), _FRESH_STATE)
-        network = CpuNetwork(
-            self.model.path,
-            {**wiring.inputs, **fresh},
-            constants=wiring.constants,
-            threads=self.cores,
-        )
+        shapes = {**wiring.inputs, **fresh}
+        network = CpuNetwork(self.model.path, shapes, wiring.constants, threads=self.cores)
         outputs = {name: array.shape for name, array in network.outputs.items()}
         network.close()
         return outputs

@@ -177,10 +177,10 @@ def provider_options(model: GpuModel, stream: int | None, *, graphs: bool = True
     """The options of a model's provider, as ONNX Runtime's documentation of each names them.
 
     Args:
-        model: What is to run, and where.
+        model: Shapes, precision and provider.
         stream: Handle of the stream that all work is put on; None: the provider has its own, as a
             model needs that runs on several, and replays no graph.
-        graphs: As for :class:`bgsoft.infer.cuda.GpuNetwork`.
+        graphs: Replay as a CUDA graph.
     """
     options = {"device_id": str(model.device.number)}
     if stream is None:

@@ -55,10 +55,7 @@ _building = threading.Lock()
 def open_session(model: GpuModel, stream: int | None, *, graphs: bool = True) -> Any:
     """Load a model on a GPU provider.
 
-    Args:
-        model: What is loaded, and where.
-        stream: Handle of the stream that all work is put on; None: the provider has its own.
-        graphs: As for :class:`bgsoft.infer.cuda.GpuNetwork`.
+    Stream and graphs are those of :func:`bgsoft.infer.providers.provider_options`.
 
     Raises:
         MixedModelError: A CUDA graph was asked for, and others would have to run a part of the

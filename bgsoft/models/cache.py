@@ -90,8 +90,8 @@ def pull(
     once it is whole and its hash is right.
 
     Args:
-        url: Where the file is published.
-        path: Where it goes; folders are created.
+        url: Of the published file.
+        path: Its place; folders are created.
         size_bytes: Expected; None: unknown.
         checksum: Expected.
         on_progress: Called with (bytes so far, bytes in all, 0 where nobody says).
