@@ -16,14 +16,14 @@ from typing import Any
 import bgsoft
 from bgsoft.diagnose.checks import Checks, Finding, SkippedError, check_psnr, decibels, reason_of
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, write_clip
-from bgsoft.diagnose.parity import LEAST_COMBINATION_DB, LEAST_MATTE_DB
+from bgsoft.diagnose.parity import LEAST_COMBINATION_DB, LEAST_MATTE_DB, LEAST_SCHEDULED_MATTE_DB
 from bgsoft.diagnose.stages import DecodedFrame, decode_clip, lowest_psnr_db
 from bgsoft.errors import VerificationError
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog, spec_path
 from bgsoft.rendering import backends
 from bgsoft.report import Progress, RenderReport
-from bgsoft.settings.config import Codec, Precision
+from bgsoft.settings.config import Codec, Precision, SegmentConfig
 
 _ON_CPU = dict.fromkeys(backends.STAGES, "cpu")
 _FULL_QUALITY = 8
@@ -40,17 +40,18 @@ _CRASH_WORDS = ("CUDA error", "cudaError", "CUDA_ERROR", "terminate called", "Tr
 class FullChecks(Checks):
     """Whole renders, and what only a whole process shows."""
 
-    def mattes(self, model: str, infer: str, composite: str) -> Finding:
+    def mattes(self, model: str, matte: str, infer: str, composite: str) -> Finding:
         """Compare the mattes that a model makes of a clip with the CPU's."""
         self.need("infer", infer)
         self.need("composite", composite)
         clip = write_clip(self.folder, CLIPS[0])
-        options = {"effect": "matte", "codec": "ffv1", "model": model}
+        options = {"effect": "matte", "codec": "ffv1", "model": model, "matte": matte}
         chosen = {**_ON_CPU, "infer": infer, "composite": composite}
         report, shown = self._render(clip, "mattes.mkv", chosen, **options)
         worst = lowest_psnr_db(shown, self._render(clip, "mattes.mkv", _ON_CPU, **options)[1])
         detail = f"{decibels(worst)} to the CPU's, {report.d2h_bytes:,.0f} bytes back"
-        check_psnr(worst, LEAST_MATTE_DB[infer], detail)
+        least_db = LEAST_MATTE_DB[infer] if matte == "fast" else LEAST_SCHEDULED_MATTE_DB
+        check_psnr(worst, least_db, detail)
         return Finding(detail, report.stages["segment"].ms_per_frame)
 
     def combination(self, chosen: Mapping[str, str]) -> Finding:
@@ -85,9 +86,10 @@ class FullChecks(Checks):
     def _render(
         self, clip: Path, name: str, chosen: Mapping[str, str], **options: Any
     ) -> tuple[RenderReport, list[DecodedFrame]]:
-        options |= {**chosen, "gpu": None if set(chosen.values()) == {"cpu"} else self.gpu}
+        gpu = None if set(chosen.values()) == {"cpu"} else self.gpu
+        options = {"matte": "fast", **options, **chosen, "gpu": gpu}
         target = self.folder / name
-        report = bgsoft.render(clip, target, overwrite=True, face="off", matte="fast", **options)
+        report = bgsoft.render(clip, target, overwrite=True, face="off", **options)
         for event in report.events:
             if event.kind in ("fault", "retry", "fallback"):
                 raise VerificationError(event.message)
@@ -182,11 +184,16 @@ def _mattes() -> dict[str, Check]:
         for spec in catalog().values()
         if spec.family in SEGMENTATION_FAMILIES and spec_path(spec).is_file()
     ]
+    places = ("cuda", "cpu")
+    cases = [
+        *product(models, ["fast"], LEAST_MATTE_DB, places),
+        *product([SegmentConfig().model], ["standard", "best"], ["cuda"], places),
+    ]
     return {
-        f"{model} {infer} {composite}": partial(
-            FullChecks.mattes, model=model, infer=infer, composite=composite
+        f"{model} {matte} {infer} {composite}": partial(
+            FullChecks.mattes, model=model, matte=matte, infer=infer, composite=composite
         )
-        for model, infer, composite in product(models, LEAST_MATTE_DB, ("cuda", "cpu"))
+        for model, matte, infer, composite in cases
     }
 
 

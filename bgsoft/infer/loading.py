@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,31 +123,39 @@ class NetworkLoader:
             source=source,
         )
 
-        def load() -> Network:
-            from bgsoft.infer.cuda import GpuNetwork, MixedNetwork
-
-            network: Network | None = None
-            if backend not in self._mixed:
-                with suppress(MixedModelError):
-                    network = GpuNetwork(
-                        model,
-                        stream,
-                        graphs=graphs,
-                        output_shapes=lambda: measured or self._measured(wiring),
-                    )
-            if network is None:
-                network = MixedNetwork(model)
-                if backend not in self._mixed:
-                    self._leave_to_others(network, backend, wiring, key)
-            return LoopingNetwork(network, wiring) if wiring.loops else network
-
         if key in _left:
             raise BackendUnavailableError(_left[key], stage="infer")
+        load = partial(self._load_on_gpu, model, stream, graphs, wiring, measured, key)
         network = loaded(key, load)
         if network.mixed and backend not in self._mixed:
             self._mixed.add(backend)
             self._tell(network.mixed)
         return network
+
+    def _load_on_gpu(
+        self,
+        model: GpuModel,
+        stream: Any,
+        graphs: bool,
+        wiring: Wiring,
+        measured: Shapes,
+        key: Hashable,
+    ) -> Network:
+        """Load a model for one provider, or else for several, unless another backend serves."""
+        from bgsoft.infer.cuda import GpuNetwork, MixedNetwork
+
+        def output_shapes() -> Shapes:
+            return measured or self._measured(wiring)
+
+        network: Network | None = None
+        if model.backend not in self._mixed:
+            with suppress(MixedModelError):
+                network = GpuNetwork(model, stream, graphs=graphs, output_shapes=output_shapes)
+        if network is None:
+            network = MixedNetwork(model)
+            if model.backend not in self._mixed:
+                self._leave_to_others(network, model.backend, wiring, key)
+        return LoopingNetwork(network, wiring) if wiring.loops else network
 
     def _leave_to_others(
         self, network: Network, backend: str, wiring: Wiring, key: Hashable

@@ -9,13 +9,11 @@ import cv2
 import numpy as np
 import pytest
 
-import bgsoft
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.diagnose.parity import (
     BLENDED,
     CELLS,
-    LEAST_SCHEDULED_MATTE_DB,
     SCHEDULED_MASK,
     TENSOR,
 )
@@ -31,7 +29,6 @@ from bgsoft.settings.config import Looks
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import frame_format, frame_of, random_frame
-from tests.rendering import psnr, read_back
 
 pytestmark = pytest.mark.gpu
 
@@ -147,29 +144,3 @@ def test_masks(gpu: Any, backend: str, looks: Looks) -> None:
         for segmenter in (host, device):
             segmenter.close()
     assert not events
-
-
-@pytest.mark.parametrize("looks", ["standard", "best"])
-def test_renders(gpu: Any, tmp_path: Path, looks: str) -> None:
-    """The GPU's matte, and inference on the GPU for frames on the host, against the CPU's."""
-    shown = []
-    for infer, composite in (("cpu", "cpu"), ("cuda", "cuda"), ("cuda", "cpu")):
-        target = tmp_path / f"{infer}{composite}.mkv"
-        bgsoft.render(
-            SAMPLE,
-            target,
-            matte=looks,
-            effect="matte",
-            codec="ffv1",
-            face="off",
-            duration=0.7,
-            decode="cpu",
-            encode="cpu",
-            infer=infer,
-            composite=composite,
-        )
-        shown.append([frame.planes[0] for frame in read_back(target)])
-    for others in shown[1:]:
-        assert len(others) == len(shown[0])
-        for ours, theirs in zip(others, shown[0], strict=True):
-            assert psnr(ours, theirs, 8) > LEAST_SCHEDULED_MATTE_DB
