@@ -141,7 +141,7 @@ def check_named(
         value = named.get(option.section, {}).get(option.field.name)
         if value is None or value is False or value == ():
             continue
-        for key in option.setting.idle:
+        for key in option.setting.without_effect:
             reason = REASONS[key]
             if not (draws_faces and key == "no faces") and reason.holds(config):
                 beside = reason.beside.format(

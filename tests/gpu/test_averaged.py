@@ -11,6 +11,7 @@ import pytest
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.diagnose.parity import AVERAGED_MATTE, BLENDED
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.report import Event
 from bgsoft.segment.averaged import host_average
@@ -46,7 +47,7 @@ def test_planes(gpu: Any, size: tuple[int, int]) -> None:
     before = [matte.copy() for matte in mattes]
     host_average(Workers(2))(mattes, masks)
     for found, wanted in zip(ours, mattes, strict=True):
-        np.testing.assert_allclose(found.get(), wanted, atol=1e-4)
+        np.testing.assert_allclose(found.get(), wanted, atol=BLENDED)
     if min(size) > 50:
         assert any((matte != old).any() for matte, old in zip(mattes, before, strict=True))
 
@@ -75,9 +76,7 @@ def test_mattes(gpu: Any, tmp_path: Path, backend: str) -> None:
             found = device.masks(placed, [grid_on_device(grid) for grid in reduced])
             for ours, theirs in zip(found, wanted, strict=True):
                 assert ours.shape == format.luma_shape
-                difference = np.abs(ours.get() - theirs)
-                assert difference.mean() < 0.004
-                assert (difference > 0.05).mean() < 0.01
+                assert AVERAGED_MATTE.allows(np.abs(ours.get() - theirs))
         for segmenter in (host, device):
             segmenter.close()
     assert not events

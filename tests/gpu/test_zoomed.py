@@ -9,10 +9,14 @@ import cv2
 import numpy as np
 import pytest
 
-import bgsoft
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.diagnose.parity import TENSOR_CODES
+from bgsoft.diagnose.parity import (
+    BLENDED,
+    CELLS,
+    SCHEDULED_MASK,
+    TENSOR,
+)
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
@@ -25,7 +29,6 @@ from bgsoft.settings.config import Looks
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import frame_format, frame_of, random_frame
-from tests.rendering import psnr, read_back
 
 pytestmark = pytest.mark.gpu
 
@@ -67,7 +70,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     (again,) = device.read(on_device[1:2])()
     assert len(found) == len(wanted)
     for ours, theirs in zip([*found, again], [*wanted, wanted[3]], strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(ours, theirs, rtol=CELLS, atol=CELLS)
 
     rows, columns = analysis_shape(*size)
     boxes = [Box(0, rows // 4, max(1, columns // 3), rows), Box(columns // 8, 0, columns, rows)]
@@ -83,10 +86,8 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         batch = cupy.zeros((2, 3, *MODEL), np.float32)
         preprocessor.write(ours, batch, index)
         codes = np.abs(batch[index].get() - tensor) * 255
-        assert (codes <= 0.2).mean() > 0.99
-        assert codes.max() <= TENSOR_CODES
+        assert TENSOR.allows(codes)
 
-    # What the looks were at, and what they count in, differ by some codes here and there.
     lumas = wanted[:2]
     looks = {where: Look(where[1], lumas[where[2]], on_host[i]) for i, where in enumerate(kept)}
     general, first, second = (looks[where] for where in kept)
@@ -97,7 +98,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     close = rng.random(MODEL, np.float32)
     blended = device.blend(0, recipes, [cupy.asarray(close), None])
     for ours, theirs in zip(blended, host.blend(0, recipes, [close, None]), strict=True):
-        np.testing.assert_allclose(ours.get(), theirs, atol=1e-4)
+        np.testing.assert_allclose(ours.get(), theirs, atol=BLENDED)
 
 
 def person_walks(count: int) -> list[Frame]:
@@ -136,38 +137,10 @@ def test_masks(gpu: Any, backend: str, looks: Looks) -> None:
             wanted = host.masks(part, reduced)
             found = device.masks(placed, placed_grids)
             for ours, theirs in zip(found, wanted, strict=True):
-                difference = np.abs(ours.get() - theirs)
-                assert difference.mean() < 0.002
-                assert (difference > 0.05).mean() < 0.002
+                assert SCHEDULED_MASK.allows(np.abs(ours.get() - theirs))
             if start == 4:
                 host.reset()
                 device.reset()
         for segmenter in (host, device):
             segmenter.close()
     assert not events
-
-
-@pytest.mark.parametrize("looks", ["standard", "best"])
-def test_renders(gpu: Any, tmp_path: Path, looks: str) -> None:
-    """The GPU's matte, and inference on the GPU for frames on the host, against the CPU's."""
-    shown = []
-    for infer, composite in (("cpu", "cpu"), ("cuda", "cuda"), ("cuda", "cpu")):
-        target = tmp_path / f"{infer}{composite}.mkv"
-        bgsoft.render(
-            SAMPLE,
-            target,
-            matte=looks,
-            effect="matte",
-            codec="ffv1",
-            face="off",
-            duration=0.7,
-            decode="cpu",
-            encode="cpu",
-            infer=infer,
-            composite=composite,
-        )
-        shown.append([frame.planes[0] for frame in read_back(target)])
-    for others in shown[1:]:
-        assert len(others) == len(shown[0])
-        for ours, theirs in zip(others, shown[0], strict=True):
-            assert psnr(ours, theirs, 8) > 35

@@ -13,6 +13,7 @@ import pytest
 
 import bgsoft
 from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.cache import CACHE_VARIABLE
 from bgsoft.errors import ConfigError, ModelError, ModelIntegrityError
 from bgsoft.frame import Frame
 from bgsoft.infer.loading import NetworkLoader
@@ -33,7 +34,7 @@ IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     folder = tmp_path / "cache" / "models"
     folder.mkdir(parents=True)
     return folder
