@@ -34,7 +34,7 @@ from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_device_segmenter
 from bgsoft.segment.single import network_shapes
-from bgsoft.settings.config import EffectConfig, Looks, MatteConfig, Precision, RenderConfig
+from bgsoft.settings.config import EffectConfig, MatteConfig, MatteQuality, Precision, RenderConfig
 
 _RING_SLOTS = 32
 _BATCH = 8
@@ -91,7 +91,7 @@ class DeviceStages:
         return CudaSceneProbe(format, self.batch)
 
     def segmenter(
-        self, backend: str, loader: NetworkLoader, format: FrameFormat, looks: Looks
+        self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
         return create_device_segmenter(
             backend,
@@ -101,7 +101,7 @@ class DeviceStages:
             self._device,
             self._stream,
             self._on_event,
-            looks,
+            quality,
         )
 
     def face_backend(self, infer: str) -> str:

@@ -17,19 +17,19 @@ from bgsoft.report import Event
 from bgsoft.segment.averaged import AveragedSegmenter, host_average
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES, averaged_with, companion
-from bgsoft.segment.rotation import Rotation
+from bgsoft.segment.schedule import PassScheduler
 from bgsoft.segment.single import SingleShotSegmenter
-from bgsoft.segment.zoomed import Looker, ZoomedSegmenter, ZoomSide
+from bgsoft.segment.zoomed import PassModel, ZoomedSegmenter, ZoomSide
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
-from bgsoft.settings.config import Looks
+from bgsoft.settings.config import MatteQuality
 from bgsoft.startup import Parts
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-_HALF = {Looks.STANDARD: 0.5, Looks.BEST: 0.45}
-"""The mean of all looks that is half a person: mirrored looks do not quite fit, which makes it
+_HALF = {MatteQuality.STANDARD: 0.5, MatteQuality.BEST: 0.45}
+"""The mean of all passes that is half a person: mirrored passes do not quite fit, which makes it
 softer. 0.45 was best in a study of six passes; over 81 photographs the mean IoU of ``best`` is
 0.916 with it and 0.914 without."""
 
@@ -41,18 +41,18 @@ def create_host_segmenter(
     workers: Workers,
     device: CudaDevice | None,
     on_event: Callable[[Event], None],
-    looks: Looks = Looks.FAST,
+    quality: MatteQuality = MatteQuality.FAST,
 ) -> Segmenter:
     """The segmenter for frames on the host; see :func:`make_host_driver`.
 
-    ``looks`` is how thoroughly embedded models look, alone or beside one that makes mattes.
+    ``quality`` is how thoroughly embedded models look, alone or beside one that makes mattes.
     """
 
     def make(each: NetworkLoader) -> Driver:
         return make_host_driver(backend, each, format, workers, device, on_event)
 
     spec = loader.model.spec
-    masker = averaged_with(spec, looks)
+    masker = averaged_with(spec, quality)
     if masker is not None:
         again = partial(
             create_host_segmenter,
@@ -64,11 +64,11 @@ def create_host_segmenter(
         with Parts() as parts:
             masks = parts.begin(
                 "models for masks",
-                partial(again, backend, loader.beside(resolve(masker)), looks=looks),
+                partial(again, backend, loader.beside(resolve(masker)), quality=quality),
             )
             mattes = again(backend, loader)
         return AveragedSegmenter(mattes, masks.result(), host_average(workers))
-    beside = companion(spec, looks)
+    beside = companion(spec, quality)
     if beside is None:
         return FAMILIES[spec.family].on_host(spec, format, make(loader), workers)
     other = loader.beside(resolve(beside))
@@ -80,22 +80,26 @@ def create_host_segmenter(
         general,
         SingleShotSegmenter(other.model.spec, making.result(), format, workers),
         general,
-        CpuZoomSide(format, (spec.height, spec.width), workers, _HALF[looks]),
+        CpuZoomSide(format, (spec.height, spec.width), workers, _HALF[quality]),
         format,
-        looks,
+        quality,
     )
 
 
 def _zoomed(
-    general: Looker,
-    landscape: Looker,
-    close: Looker,
+    general: PassModel,
+    landscape: PassModel,
+    close: PassModel,
     side: ZoomSide,
     format: FrameFormat,
-    looks: Looks,
+    quality: MatteQuality,
 ) -> Segmenter:
-    rotation = Rotation(analysis_shape(format.width, format.height), turns=looks is Looks.STANDARD)
-    return ZoomedSegmenter(general, landscape, close, side, rotation, mirrors=looks is Looks.BEST)
+    scheduler = PassScheduler(
+        analysis_shape(format.width, format.height), turns=quality is MatteQuality.STANDARD
+    )
+    return ZoomedSegmenter(
+        general, landscape, close, side, scheduler, mirrors=quality is MatteQuality.BEST
+    )
 
 
 def make_host_driver(
@@ -153,7 +157,7 @@ def create_device_segmenter(
     device: CudaDevice,
     stream: Any,
     on_event: Callable[[Event], None],
-    looks: Looks = Looks.FAST,
+    quality: MatteQuality = MatteQuality.FAST,
 ) -> Segmenter:
     """The same for frames on a CUDA device, which is current, on its stream.
 
@@ -165,7 +169,7 @@ def create_device_segmenter(
         device: Where the frames are.
         stream: CuPy stream of all work.
         on_event: Called for retries, and where the CPU takes over.
-        looks: How thoroughly embedded models look.
+        quality: How thoroughly embedded models look.
 
     Raises:
         ModelError: The model does not match its contract.
@@ -179,7 +183,7 @@ def create_device_segmenter(
             )
 
     spec = loader.model.spec
-    masker = averaged_with(spec, looks)
+    masker = averaged_with(spec, quality)
     if masker is not None:
         from bgsoft.segment.averaged_cuda import CudaAverage
 
@@ -194,21 +198,21 @@ def create_device_segmenter(
 
         def make_masks() -> Segmenter:
             with device.use(stream):
-                return again(backend, loader.beside(resolve(masker)), looks=looks)
+                return again(backend, loader.beside(resolve(masker)), quality=quality)
 
         with Parts() as parts:
             masks = parts.begin("models for masks", make_masks)
             mattes = again(backend, loader)
         return AveragedSegmenter(mattes, masks.result(), CudaAverage(format))
-    beside = companion(spec, looks)
+    beside = companion(spec, quality)
     if beside is None:
         return FAMILIES[spec.family].on_device(spec, format, make(loader, batch, batch), batch)
     from bgsoft.segment.batched import BatchedSegmenter
     from bgsoft.segment.zoomed_cuda import CudaZoomSide
 
     other = loader.beside(resolve(beside))
-    turns = looks is Looks.STANDARD
-    # Where looks take turns, few frames of a batch have a whole one: they are run alone, the two
+    turns = quality is MatteQuality.STANDARD
+    # Where passes take turns, few frames of a batch have a whole one: they are run alone, the two
     # models' beside each other.
     size, apart = (1, network_stream(device, 1)) if turns else (batch, None)
     with Parts() as parts:
@@ -223,8 +227,8 @@ def create_device_segmenter(
         general = close
         if making_whole is not None:
             general = BatchedSegmenter(spec, making_whole.result(), format, batch)
-    side = CudaZoomSide(format, (spec.height, spec.width), device, batch, _HALF[looks], apart)
-    return _zoomed(general, landscape, close, side, format, looks)
+    side = CudaZoomSide(format, (spec.height, spec.width), device, batch, _HALF[quality], apart)
+    return _zoomed(general, landscape, close, side, format, quality)
 
 
 def _make_device_driver(

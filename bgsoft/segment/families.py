@@ -10,7 +10,7 @@ from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.base import Family
 from bgsoft.segment.recurrent import RECURRENT
 from bgsoft.segment.single import SINGLE_SHOT
-from bgsoft.settings.config import Looks
+from bgsoft.settings.config import MatteQuality
 
 FAMILIES: Mapping[str, Family] = {"single-shot": SINGLE_SHOT, "recurrent": RECURRENT}
 """Family of a :class:`bgsoft.models.catalog.ModelSpec` → what drives it."""
@@ -18,21 +18,21 @@ FAMILIES: Mapping[str, Family] = {"single-shot": SINGLE_SHOT, "recurrent": RECUR
 _COMPANIONS = {"selfie-general": "selfie-landscape"}
 
 
-def companion(spec: ModelSpec, looks: Looks) -> str | None:
-    """The model that looks at whole frames beside this one (:mod:`bgsoft.segment.zoomed`).
+def companion(spec: ModelSpec, quality: MatteQuality) -> str | None:
+    """The model that runs on whole frames beside this one (:mod:`bgsoft.segment.zoomed`).
 
-    None where this one looks alone: it was asked to, or it is none of the embedded ones.
+    None where this one runs alone: it was asked to, or it is none of the embedded ones.
     """
-    if looks is Looks.FAST or not spec.embedded:
+    if quality is MatteQuality.FAST or not spec.embedded:
         return None
     return _COMPANIONS.get(spec.name)
 
 
-def averaged_with(spec: ModelSpec, looks: Looks) -> str | None:
+def averaged_with(spec: ModelSpec, quality: MatteQuality) -> str | None:
     """The model whose masks a matting model's mattes are averaged with.
 
     See :mod:`bgsoft.segment.averaged`. None where it makes no mattes, or stands alone.
     """
     family = FAMILIES.get(spec.family)
     makes_alpha = family is not None and family.makes_alpha
-    return "selfie-general" if makes_alpha and looks is Looks.BEST else None
+    return "selfie-general" if makes_alpha and quality is MatteQuality.BEST else None

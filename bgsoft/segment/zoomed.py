@@ -1,19 +1,19 @@
-"""Segmentation by several looks at a frame: two models at all of it, then one at the people.
+"""Segmentation by several inference passes over a frame: two models at all of it, then one at the people.
 
 A small model sees a person better who fills its picture. So what the general and the landscape
-model find in the whole frame says where people are, and the general model looks again at that part,
+model find in the whole frame says where people are, and the general model is run again on that part,
 cut from the frame's own planes and stretched to its square. The mask is the mean of the two whole
-looks, averaged with the close one where that reaches.
+passes, averaged with the close one where that reaches.
 
-In a video the whole looks can take turns: what they saw is still true where the picture stands
-still, and where it moves the close look, which every frame has, counts alone. What remembers
-(:mod:`bgsoft.segment.rotation`) decides frame after frame; all looks that are known beforehand are
+In a video the whole passes can take turns: what they saw is still true where the picture stands
+still, and where it moves the close pass, which every frame has, counts alone. What remembers
+(:mod:`bgsoft.segment.schedule`) decides frame after frame; all passes that are known beforehand are
 taken side by side, so the masks are the same for any number of frames at a time. What the masks
-themselves show, which tells better than the whole looks where people are, is fed back once in a
-while only: until then, close looks need not wait for each other. As often, where nobody is to be
-seen for sure, close looks at parts of the frame search it for small figures.
+themselves show, which tells better than the whole passes where people are, is fed back once in a
+while only: until then, close passes need not wait for each other. As often, where nobody is to be
+seen for sure, close passes over parts of the frame search it for small figures.
 
-On a device, what is decided waits for what the whole looks have shown. So those that are due in any
+On a device, what is decided waits for what the whole passes have shown. So those that are due in any
 case are begun as soon as there are frames, before it is known whether a scene ends among them; and
 the models are run on as many pictures as there are.
 """
@@ -29,11 +29,19 @@ import numpy as np
 
 from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Cells, Recipe, Rotation, tiles
+from bgsoft.segment.schedule import (
+    GENERAL,
+    LANDSCAPE,
+    BlendWeights,
+    Box,
+    Cells,
+    PassScheduler,
+    tiles,
+)
 
 
-class Looker(Protocol):
-    """A model that looks at one picture at a time: a single-shot segmenter of either side."""
+class PassModel(Protocol):
+    """A model that is run on one picture at a time: a single-shot segmenter of either side."""
 
     name: str
 
@@ -59,14 +67,14 @@ class ZoomSide(Protocol):
 
     slots: int
     """Masks of each model that can be kept: in turn, so that what is still used when some frames
-    come is not overwritten by as many looks at them; twice as many and one."""
+    come is not overwritten by as many passes over them; twice as many and one."""
 
     def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
         """Take the cells of the luma of the frames at hand, in 8-bit codes."""
         ...
 
     def apart(self) -> AbstractContextManager[None]:
-        """Around whole looks of the general model: other work may go on beside them until
+        """Around whole passes of the general model: other work may go on beside them until
         :meth:`read`."""
         ...
 
@@ -74,7 +82,7 @@ class ZoomSide(Protocol):
         """Keep what a whole look leaves.
 
         Args:
-            network: Whose look.
+            network: Whose pass.
             slot: Where.
             index: Of the frame among those at hand.
             mask: (h, w) float32.
@@ -101,14 +109,14 @@ class ZoomSide(Protocol):
         ...
 
     def blend(
-        self, first: int, recipes: Sequence[Recipe], close: Sequence[Array | None]
+        self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]
     ) -> list[Array]:
         """The masks of some frames.
 
         Args:
             first: Index of the first among those at hand.
-            recipes: What they are made of.
-            close: (h, w) float32, the close looks' masks.
+            blends: What they are made of.
+            close: (h, w) float32, the close passes' masks.
 
         Returns:
             (gh, gw) float32, each stretched over its whole frame; overwritten by the next call for
@@ -125,32 +133,32 @@ class _Begun:
     slots: list[int]
     """Where masks were to be kept before."""
     due: list[tuple[int, ...]]
-    looks: list[tuple[int, int, int]]
+    passes: list[tuple[int, int, int]]
     """Index of the frame, model, slot."""
     cells: Callable[[], list[Cells]]
-    """Of the frames, of the looks, and of the last frame's mask where that is wanted."""
+    """Of the frames, of the passes, and of the last frame's mask where that is wanted."""
     has_last: bool
 
 
 class ZoomedSegmenter(Segmenter):
-    """Masks from whole and close looks, on the host or on a device.
+    """Masks from whole and close passes, on the host or on a device.
 
     Args:
-        general: Looks at whole frames.
-        landscape: Looks at whole frames.
-        close: Looks at people: the general model, too.
+        general: Runs on whole frames.
+        landscape: Runs on whole frames.
+        close: Runs on people: the general model, too.
         side: Where the frames are.
-        rotation: Decides which looks a frame has.
-        mirrors: Every look is taken a second time, mirrored, and counts as the mean of both.
+        scheduler: Decides which passes a frame has.
+        mirrors: Every pass is taken a second time, mirrored, and counts as the mean of both.
     """
 
     def __init__(
         self,
-        general: Looker,
-        landscape: Looker,
-        close: Looker,
+        general: PassModel,
+        landscape: PassModel,
+        close: PassModel,
         side: ZoomSide,
-        rotation: Rotation,
+        scheduler: PassScheduler,
         *,
         mirrors: bool,
     ) -> None:
@@ -158,7 +166,7 @@ class ZoomedSegmenter(Segmenter):
         self._whole = (general, landscape)
         self._close = close
         self._side = side
-        self._rotation = rotation
+        self._scheduler = scheduler
         self._mirrors = mirrors
         self._next_slot = [0, 0]
         self._begun: _Begun | None = None
@@ -174,20 +182,20 @@ class ZoomedSegmenter(Segmenter):
 
     def _begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> _Begun:
         self._drop_begun()
-        side, rotation = self._side, self._rotation
-        due = rotation.due([frame.index for frame in frames])
+        side, scheduler = self._side, self._scheduler
+        due = scheduler.due([frame.index for frame in frames])
         slots = self._next_slot.copy()
-        looks: list[tuple[int, int, int]] = []
+        passes: list[tuple[int, int, int]] = []
         kept: list[Array] = []
         side.watch(reduced)
         for network in (GENERAL, LANDSCAPE):
             indices = [index for index, networks in enumerate(due) if network in networks]
-            for index, slot, mask in self._look_whole(network, indices, frames, reduced):
-                looks.append((index, network, slot))
+            for index, slot, mask in self._run_whole(network, indices, frames, reduced):
+                passes.append((index, network, slot))
                 kept.append(mask)
-        last = [self._last] if rotation.wants_mask(frames[0].index) else []
+        last = [self._last] if scheduler.wants_mask(frames[0].index) else []
         cells = side.read(kept + last, lumas=len(frames))
-        return _Begun(list(frames), slots, due, looks, cells, bool(last))
+        return _Begun(list(frames), slots, due, passes, cells, bool(last))
 
     def _drop_begun(self) -> None:
         if self._begun is not None:
@@ -200,33 +208,33 @@ class ZoomedSegmenter(Segmenter):
         if begun is None or begun.frames != list(frames):
             begun = self._begin(frames, reduced)
         self._begun = None
-        rotation = self._rotation
+        scheduler = self._scheduler
         cells = begun.cells()
         lumas, people = cells[: len(frames)], cells[len(frames) :]
         if begun.has_last:
-            rotation.saw(people.pop())
+            scheduler.add_mask(people.pop())
         masks: list[Array] = []
-        for start, stop in rotation.groups([frame.index for frame in frames]):
+        for start, stop in scheduler.groups([frame.index for frame in frames]):
             if start:
                 (cells_of_last,) = self._side.read(masks[-1:])()
-                rotation.saw(cells_of_last)
-            recipes: list[Recipe] = []
+                scheduler.add_mask(cells_of_last)
+            blends: list[BlendWeights] = []
             for index in range(start, stop):
                 luma = lumas[index]
-                for (at, network, slot), person in zip(begun.looks, people, strict=True):
+                for (at, network, slot), person in zip(begun.passes, people, strict=True):
                     if at == index:
-                        rotation.looked(network, slot, luma, person)
-                if not begun.due[index] and rotation.wants_look(luma):
-                    self._look_again(index, frames, reduced, luma)
-                if rotation.wants_scan(frames[index].index, luma):
-                    rotation.scanned(self._scan(index, start, frames, luma))
-                recipes.append(rotation.next(frames[index].index, luma))
-            close = self._look_closely(frames[start:stop], recipes)
-            masks += self._side.blend(start, recipes, close)
+                        scheduler.add_pass(network, slot, luma, person)
+                if not begun.due[index] and scheduler.wants_pass(luma):
+                    self._run_again(index, frames, reduced, luma)
+                if scheduler.wants_scan(frames[index].index, luma):
+                    scheduler.add_scan(self._scan(index, start, frames, luma))
+                blends.append(scheduler.next(frames[index].index, luma))
+            close = self._run_close(frames[start:stop], blends)
+            masks += self._side.blend(start, blends, close)
         self._last = masks[-1]
         return masks
 
-    def _look_whole(
+    def _run_whole(
         self,
         network: int,
         indices: Sequence[int],
@@ -238,7 +246,7 @@ class ZoomedSegmenter(Segmenter):
         if not indices:
             return taken
         with self._side.apart() if network == GENERAL else nullcontext():
-            masks = self._look(
+            masks = self._run(
                 self._whole[network], [frames[i] for i in indices], [reduced[i] for i in indices]
             )
             for index, mask in zip(indices, masks, strict=True):
@@ -247,41 +255,41 @@ class ZoomedSegmenter(Segmenter):
                 taken.append((index, slot, self._side.keep(network, slot, index, mask)))
         return taken
 
-    def _look_again(
+    def _run_again(
         self, index: int, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], luma: Cells
     ) -> None:
-        ((_, slot, mask),) = self._look_whole(GENERAL, [index], frames, reduced)
+        ((_, slot, mask),) = self._run_whole(GENERAL, [index], frames, reduced)
         (person,) = self._side.read([mask])()
-        self._rotation.looked(GENERAL, slot, luma, person)
+        self._scheduler.add_pass(GENERAL, slot, luma, person)
 
     def _scan(self, index: int, start: int, frames: Sequence[Frame], luma: Cells) -> Cells:
-        """What close looks at all parts of a frame show; masks from ``start`` on come later."""
-        side, rotation = self._side, self._rotation
-        boxes, most = tiles(rotation.grid), len(frames) - start
+        """What close passes over all parts of a frame show; masks from ``start`` on come later."""
+        side, scheduler = self._side, self._scheduler
+        boxes, most = tiles(scheduler.grid), len(frames) - start
         found: list[Cells] = []
         for first in range(0, len(boxes), most):
             part = boxes[first : first + most]
             shown = [frames[index]] * len(part)
-            close = self._look(self._close, shown, side.crops(shown, part))
-            recipes = [rotation.look_at(box, luma) for box in part]
-            found += [cells.copy() for cells in side.read(side.blend(start, recipes, close))()]
+            close = self._run(self._close, shown, side.crops(shown, part))
+            blends = [scheduler.close_only(box, luma) for box in part]
+            found += [cells.copy() for cells in side.read(side.blend(start, blends, close))()]
         people: Cells = np.max(found, axis=0)
         return people
 
-    def _look_closely(
-        self, frames: Sequence[Frame], recipes: Sequence[Recipe]
+    def _run_close(
+        self, frames: Sequence[Frame], blends: Sequence[BlendWeights]
     ) -> list[Array | None]:
-        boxes = [(index, recipe.box) for index, recipe in enumerate(recipes) if recipe.box]
+        boxes = [(index, weights.box) for index, weights in enumerate(blends) if weights.box]
         shown = [frames[index] for index, _ in boxes]
         crops = self._side.crops(shown, [box for _, box in boxes])
         close: list[Array | None] = [None] * len(frames)
-        masks = self._look(self._close, shown, crops)
+        masks = self._run(self._close, shown, crops)
         for (index, _), mask in zip(boxes, masks, strict=True):
             close[index] = mask
         return close
 
-    def _look(
-        self, network: Looker, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
+    def _run(
+        self, network: PassModel, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
     ) -> Sequence[Array]:
         if not frames:
             return []
@@ -295,7 +303,7 @@ class ZoomedSegmenter(Segmenter):
 
     def reset(self) -> None:
         self._drop_begun()
-        self._rotation.reset()
+        self._scheduler.reset()
 
     def renew(self) -> None:
         self.reset()

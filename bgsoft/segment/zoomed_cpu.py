@@ -13,15 +13,23 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import halve
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
-from bgsoft.segment.rotation import CELL, Box, Cells, Recipe, cell_shape, fade_widths, look_weight
+from bgsoft.segment.schedule import (
+    CELL,
+    BlendWeights,
+    Box,
+    Cells,
+    cell_shape,
+    fade_widths,
+    pass_weight,
+)
 from bgsoft.segment.zoomed import ZoomSide
 from bgsoft.workers import Workers
 
 _WEIGHT = 2.0
-"""Of the close look, against 1 of each whole one; where the box is the frame, 1, too."""
+"""Of the close pass, against 1 of each whole one; where the box is the frame, 1, too."""
 _SMALL, _MOST_WEIGHT = 0.1, 8.0
 """Share of the frame below which a box's close look counts the more, the smaller it is, up to this
-much: of small figures the whole looks see nothing, and that is no evidence."""
+much: of small figures the whole passes see nothing, and that is no evidence."""
 
 
 def is_halved(shape: tuple[int, int], model: tuple[int, int]) -> bool:
@@ -46,7 +54,7 @@ def resize_mask(mask: NDArray[np.float32], out: NDArray[np.float32]) -> None:
 
 
 def close_weight(box: Box, grid: tuple[int, int]) -> float:
-    """Of a close look, where it has faded in."""
+    """Of a close pass, where it has faded in."""
     if box.shape == grid:
         return 1.0
     share = box.shape[0] * box.shape[1] / (grid[0] * grid[1])
@@ -76,7 +84,7 @@ class CpuZoomSide(ZoomSide):
         format: Format of the frames.
         model: (rows, columns) of the general model's input.
         workers: What does it; a lane a frame.
-        half: The mean of all looks that becomes 0.5.
+        half: The mean of all passes that becomes 0.5.
     """
 
     def __init__(
@@ -96,7 +104,7 @@ class CpuZoomSide(ZoomSide):
         self._cell_shape = cell_shape(grid)
         self._lumas = np.empty((lanes, *self._cell_shape), np.float32)
         self._luma = np.empty(grid, np.float32)
-        self._lanes = [_Lane(format, model, half) for _ in range(lanes)]
+        self._lanes = [_Scratch(format, model, half) for _ in range(lanes)]
 
     def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
         # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
@@ -126,15 +134,15 @@ class CpuZoomSide(ZoomSide):
         return self._lanes[lane].crop(frame, box)
 
     def blend(
-        self, first: int, recipes: Sequence[Recipe], close: Sequence[Array | None]
+        self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]
     ) -> list[Array]:
-        masks = list(self._masks[first : first + len(recipes)])
-        self._workers.map(self._blend, recipes, close, masks)
+        masks = list(self._masks[first : first + len(blends)])
+        self._workers.map(self._blend, blends, close, masks)
         return masks
 
-    def _blend(self, lane: int, recipe: Recipe, close: Array | None, mask: Array) -> None:
-        whole = [self._kept[network, look.slot] for network, look in enumerate(recipe.looks)]
-        self._lanes[lane].blend(recipe, whole, close, mask)
+    def _blend(self, lane: int, weights: BlendWeights, close: Array | None, mask: Array) -> None:
+        whole = [self._kept[network, each.slot] for network, each in enumerate(weights.passes)]
+        self._lanes[lane].blend(weights, whole, close, mask)
 
 
 def _average(plane: NDArray[np.float32], cells: Cells) -> None:
@@ -155,7 +163,7 @@ def _average(plane: NDArray[np.float32], cells: Cells) -> None:
                 cv2.resize(plane[y, x], size, dst=target, interpolation=cv2.INTER_AREA)
 
 
-class _Lane:
+class _Scratch:
     """The buffers of one frame."""
 
     def __init__(self, format: FrameFormat, model: tuple[int, int], half: float) -> None:
@@ -181,25 +189,25 @@ class _Lane:
 
     def blend(
         self,
-        recipe: Recipe,
+        weights: BlendWeights,
         whole: Sequence[NDArray[np.float32]],
         close: Array | None,
         mask: NDArray[np.float32],
     ) -> None:
         term = self._term
         size = self._weights.shape[:0:-1]
-        each = zip(recipe.looks, recipe.limits, self._weights, strict=True)
-        for look, limits, weight in each:
-            cells = look_weight(look.luma, recipe.luma, limits)
-            cv2.resize(cells, size, dst=weight, interpolation=cv2.INTER_LINEAR)
-        weights = self._weights[:, : self._grid[0], : self._grid[1]]
-        cv2.multiply(whole[0], weights[0], dst=mask)
-        cv2.multiply(whole[1], weights[1], dst=term)
+        each = zip(weights.passes, weights.limits, self._weights, strict=True)
+        for whole_pass, limits, target in each:
+            cells = pass_weight(whole_pass.luma, weights.luma, limits)
+            cv2.resize(cells, size, dst=target, interpolation=cv2.INTER_LINEAR)
+        maps = self._weights[:, : self._grid[0], : self._grid[1]]
+        cv2.multiply(whole[0], maps[0], dst=mask)
+        cv2.multiply(whole[1], maps[1], dst=term)
         cv2.add(mask, term, dst=mask)
-        total = weights[0]
-        cv2.add(total, weights[1], dst=total)
-        if recipe.box is not None and close is not None:
-            box = recipe.box
+        total = maps[0]
+        cv2.add(total, maps[1], dst=total)
+        if weights.box is not None and close is not None:
+            box = weights.box
             inside = (slice(box.top, box.bottom), slice(box.left, box.right))
             weight = close_weights(box, self._grid)
             resized = self._close[: box.shape[0], : box.shape[1]]

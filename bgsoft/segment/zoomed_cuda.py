@@ -1,6 +1,6 @@
 """Planes of the zoomed segmenter on a CUDA device; reference: :mod:`bgsoft.segment.zoomed_cpu`.
 
-What is decided from them is decided on the host (:mod:`bgsoft.segment.rotation`), so that both
+What is decided from them is decided on the host (:mod:`bgsoft.segment.schedule`), so that both
 sides decide alike: it reads 30 to 60 kB a frame. They are sent for when a batch begins, so that as
 a rule they have come with what else the host waits for; it waits once more where the mask is fed
 back midway or the frame is searched, and for each frame in which somebody may have come in.
@@ -21,13 +21,13 @@ from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
-from bgsoft.segment.rotation import (
+from bgsoft.segment.schedule import (
     CELL,
     MOVED,
     STILL,
+    BlendWeights,
     Box,
     Cells,
-    Recipe,
     cell_shape,
     fade_widths,
 )
@@ -51,7 +51,7 @@ class CudaZoomSide(ZoomSide):
         device: Where the frames are.
         batch: Frames at a time.
         half: See the reference.
-        stream: That the general model looks at whole frames on; None: the current one.
+        stream: That the general model runs on whole frames on; None: the current one.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class CudaZoomSide(ZoomSide):
         self._halves = CudaGrids(format, 2, batch)
         self._kept = cupy.zeros((2, self.slots, *shape), np.float32)
         self._masks = cupy.empty((batch, *shape), np.float32)
-        # The luma of the frames at hand; two looks each, and a mask that is fed back; and a mask
+        # The luma of the frames at hand; two passes each, and a mask that is fed back; and a mask
         # each for what is read later.
         self._cells = cupy.empty((4 * batch + 1, *cells), np.float32)
         self._cells_host = pinned_array(self._cells.shape, np.float32)
@@ -92,7 +92,7 @@ class CudaZoomSide(ZoomSide):
         bits = 8 * format.bytes_per_sample
         self._luma_cells, self._mask_cells, self._resize, self._blend = (
             kernel("zoom", name, sample_bits=bits)
-            for name in ("luma_cells", "mask_cells", "resize_mask", "blend_looks")
+            for name in ("luma_cells", "mask_cells", "resize_mask", "blend_passes")
         )
 
     def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
@@ -154,22 +154,22 @@ class CudaZoomSide(ZoomSide):
         return AnalysisFrame(1, frame.luma[top:bottom, left:right], chroma)
 
     def blend(
-        self, first: int, recipes: Sequence[Recipe], close: Sequence[Array | None]
+        self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]
     ) -> list[Array]:
-        for index, (recipe, mask) in enumerate(zip(recipes, close, strict=True), first):
-            slots = [(network, look.slot) for network, look in enumerate(recipe.looks)]
+        for index, (weights, mask) in enumerate(zip(blends, close, strict=True), first):
+            slots = [(network, each.slot) for network, each in enumerate(weights.passes)]
             args = (
                 *(self._kept[slot] for slot in slots),
                 self._cells[index],
                 *(self._kept_lumas[slot] for slot in slots),
                 *self._cell_sizes,
-                *(np.float32(limit) for limits in recipe.limits for limit in limits),
+                *(np.float32(limit) for limits in weights.limits for limit in limits),
                 *(np.float32(MOVED), np.float32(MOVED - STILL)),
-                *self._close_args(recipe.box, mask),
+                *self._close_args(weights.box, mask),
                 *(self._lift, self._masks[index], *self._sizes),
             )
             self._blend(self._grid, BLOCK, args)
-        return list(self._masks[first : first + len(recipes)])
+        return list(self._masks[first : first + len(blends)])
 
     def _close_args(self, box: Box | None, mask: Array | None) -> tuple[Any, ...]:
         zero, none = np.int32(0), np.float32(0)

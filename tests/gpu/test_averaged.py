@@ -15,7 +15,7 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.report import Event
 from bgsoft.segment.averaged import host_average
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
-from bgsoft.settings.config import Looks
+from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.gpu.test_zoomed import person_walks
@@ -60,10 +60,10 @@ def test_mattes(gpu: Any, tmp_path: Path, backend: str) -> None:
     stream = gpu.new_stream()
     with gpu.use(stream):
         host = create_host_segmenter(
-            "cpu", loader, format, workers, None, events.append, Looks.BEST
+            "cpu", loader, format, workers, None, events.append, MatteQuality.BEST
         )
         device = create_device_segmenter(
-            backend, loader, format, 2, gpu, stream, events.append, Looks.BEST
+            backend, loader, format, 2, gpu, stream, events.append, MatteQuality.BEST
         )
         for segmenter in (host, device):
             segmenter.start()

@@ -19,9 +19,9 @@ from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.segment.preprocess import CpuPreprocessor
-from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Look, Recipe
+from bgsoft.segment.schedule import GENERAL, LANDSCAPE, BlendWeights, Box, WholePass
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
-from bgsoft.settings.config import Looks
+from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import frame_format, frame_of, random_frame
@@ -86,17 +86,19 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         assert (codes <= 0.2).mean() > 0.99
         assert codes.max() <= TENSOR_CODES
 
-    # What the looks were at, and what they count in, differ by some codes here and there.
+    # What the passes saw, and what they count in, differ by some codes here and there.
     lumas = wanted[:2]
-    looks = {where: Look(where[1], lumas[where[2]], on_host[i]) for i, where in enumerate(kept)}
-    general, first, second = (looks[where] for where in kept)
-    recipes = [
-        Recipe(lumas[0], (general, first), ((0.0, 1.0), (0.01, 1.0)), boxes[0]),
-        Recipe(lumas[1], (general, second), ((0.01, 1.0), (0.0, 0.0)), None),
+    passes = {
+        where: WholePass(where[1], lumas[where[2]], on_host[i]) for i, where in enumerate(kept)
+    }
+    general, first, second = (passes[where] for where in kept)
+    blends = [
+        BlendWeights(lumas[0], (general, first), ((0.0, 1.0), (0.01, 1.0)), boxes[0]),
+        BlendWeights(lumas[1], (general, second), ((0.01, 1.0), (0.0, 0.0)), None),
     ]
     close = rng.random(MODEL, np.float32)
-    blended = device.blend(0, recipes, [cupy.asarray(close), None])
-    for ours, theirs in zip(blended, host.blend(0, recipes, [close, None]), strict=True):
+    blended = device.blend(0, blends, [cupy.asarray(close), None])
+    for ours, theirs in zip(blended, host.blend(0, blends, [close, None]), strict=True):
         np.testing.assert_allclose(ours.get(), theirs, atol=1e-4)
 
 
@@ -110,9 +112,9 @@ def person_walks(count: int) -> list[Frame]:
     return frames
 
 
-@pytest.mark.parametrize("looks", [Looks.STANDARD, Looks.BEST])
+@pytest.mark.parametrize("quality", [MatteQuality.STANDARD, MatteQuality.BEST])
 @pytest.mark.parametrize("backend", ["cuda", "cpu"])
-def test_masks(gpu: Any, backend: str, looks: Looks) -> None:
+def test_masks(gpu: Any, backend: str, quality: MatteQuality) -> None:
     frames = person_walks(12)
     format = frames[0].format
     workers = Workers(4)
@@ -121,9 +123,9 @@ def test_masks(gpu: Any, backend: str, looks: Looks) -> None:
     stream = gpu.new_stream()
     with gpu.use(stream):
         loader = NetworkLoader(resolve("selfie-general"))
-        host = create_host_segmenter("cpu", loader, format, workers, None, events.append, looks)
+        host = create_host_segmenter("cpu", loader, format, workers, None, events.append, quality)
         device = create_device_segmenter(
-            backend, loader, format, 4, gpu, stream, events.append, looks
+            backend, loader, format, 4, gpu, stream, events.append, quality
         )
         for segmenter in (host, device):
             segmenter.start()
@@ -147,8 +149,8 @@ def test_masks(gpu: Any, backend: str, looks: Looks) -> None:
     assert not events
 
 
-@pytest.mark.parametrize("looks", ["standard", "best"])
-def test_renders(gpu: Any, tmp_path: Path, looks: str) -> None:
+@pytest.mark.parametrize("quality", ["standard", "best"])
+def test_renders(gpu: Any, tmp_path: Path, quality: str) -> None:
     """The GPU's matte, and inference on the GPU for frames on the host, against the CPU's."""
     shown = []
     for infer, composite in (("cpu", "cpu"), ("cuda", "cuda"), ("cuda", "cpu")):
@@ -156,7 +158,7 @@ def test_renders(gpu: Any, tmp_path: Path, looks: str) -> None:
         bgsoft.render(
             SAMPLE,
             target,
-            matte=looks,
+            matte=quality,
             effect="matte",
             codec="ffv1",
             face="off",

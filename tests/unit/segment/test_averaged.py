@@ -74,13 +74,13 @@ def test_the_edge_is_the_mattes_own() -> None:
 def test_a_render_takes_it(tmp_path: Path) -> None:
     model = str(write_model(tmp_path))
     shown = []
-    for looks in ("fast", "best"):
-        target = tmp_path / f"{looks}.mkv"
+    for quality in ("fast", "best"):
+        target = tmp_path / f"{quality}.mkv"
         bgsoft.render(
             SAMPLE,
             target,
             model=model,
-            matte=looks,
+            matte=quality,
             effect="matte",
             codec="ffv1",
             face="off",

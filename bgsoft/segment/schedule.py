@@ -1,4 +1,4 @@
-"""Which looks a frame has, where the close one is taken, and how they count.
+"""Which passes a frame has, where the close one is taken, and how they count.
 
 For :mod:`bgsoft.segment.zoomed`. All of it is decided on the host, from means over cells, for
 frames on either side.
@@ -25,7 +25,7 @@ Cells = NDArray[np.float32]
 """(⌈gh / 4⌉, ⌈gw / 4⌉): means of a plane on the grid over its cells."""
 
 _TURN = 4
-"""Frames between whole looks, of either model in turn. Counted, as the next, by the frames' places
+"""Frames between whole passes, of either model in turn. Counted, as the next, by the frames' places
 in the video: a part of it that is rendered alone keeps in step, and batches are not divided."""
 _FEEDBACK = 8
 """Frames after each of which the mask has a say in where the box is."""
@@ -37,7 +37,7 @@ _NEWCOMER_CODES, _NEWCOMER_SHARE = 4.0, 0.001
 _LEAST_WEIGHT = 0.01
 """Of the newest whole look: it counts where nothing else does."""
 _PERSON, _EXTENT, _FAINT = 0.5, 0.3, 0.4
-"""From where on the mean of the whole looks shows a person; from where on either of them shows what
+"""From where on the mean of the whole passes shows a person; from where on either of them shows what
 else belongs to it; and from where on either does alone, if nobody else is to be seen: one of the
 models finds many a small figure, and an arm or a head, that the other misses."""
 _SURE = 0.8
@@ -47,7 +47,7 @@ _LEAST_PERSON = 0.002
 _TILE = 0.4, 0.56
 """Parts of the frame's longer and shorter side of a tile; three by two of them cover it."""
 _MARGIN = 0.125
-"""Of the box's side, added at each end: people move until the next whole look, and the model wants
+"""Of the box's side, added at each end: people move until the next whole pass, and the model wants
 to see what is beside them."""
 _STEADY = 0.08
 """Of the box's side: an edge that would move by less stays; another box is another picture to the
@@ -100,7 +100,7 @@ def find_box(person: Cells, either: Cells, grid: tuple[int, int]) -> Box | None:
     """Where people are: one box round all regions that are no specks, with a margin.
 
     Args:
-        person: Cells of the mean of the whole looks.
+        person: Cells of the mean of the whole passes.
         either: Cells of their maximum.
         grid: (gh, gw).
 
@@ -171,7 +171,7 @@ def fade_widths(box: Box, grid: tuple[int, int]) -> tuple[float, float, float, f
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class WholePass:
     """What a whole look has left."""
 
     slot: int
@@ -182,12 +182,12 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recipe:
+class BlendWeights:
     """What the mask of one frame is made of."""
 
     luma: Cells
     """The picture."""
-    looks: tuple[Look, Look]
+    passes: tuple[WholePass, WholePass]
     """The whole ones."""
     limits: tuple[tuple[float, float], tuple[float, float]]
     """The least and the most that each of them counts."""
@@ -195,7 +195,7 @@ class Recipe:
     """What the close look has seen; None: there is none. Its weight is 2, or 1 of the frame."""
 
 
-def look_weight(seen: Cells, luma: Cells, limits: tuple[float, float]) -> Cells:
+def pass_weight(seen: Cells, luma: Cells, limits: tuple[float, float]) -> Cells:
     """How much a whole look counts: in full where the picture stands still.
 
     Args:
@@ -208,12 +208,12 @@ def look_weight(seen: Cells, luma: Cells, limits: tuple[float, float]) -> Cells:
     return weight
 
 
-class Rotation:
-    """Decides which looks a frame has and how they count. Remembers earlier frames of the scene.
+class PassScheduler:
+    """Decides which passes a frame has and how they count. Remembers earlier frames of the scene.
 
     Args:
         grid: (gh, gw) of the analysis frame.
-        turns: The whole looks take turns; else every frame has both.
+        turns: The whole passes take turns; else every frame has both.
     """
 
     def __init__(self, grid: tuple[int, int], *, turns: bool) -> None:
@@ -225,14 +225,14 @@ class Rotation:
         """Forget the scene."""
         self._last: int | None = None
         self._since = 0
-        self._looks: list[Look | None] = [None, None]
+        self._passes: list[WholePass | None] = [None, None]
         self._newest = GENERAL
         self._box: Box | None = None
         self._seen: Cells | None = None
         self._scan: Cells | None = None
 
     def due(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
-        """The whole looks that the next frames have in any case.
+        """The whole passes that the next frames have in any case.
 
         Args:
             indices: Their places in the video.
@@ -263,7 +263,7 @@ class Rotation:
         inner = [at for at, (a, b) in pairs if a // _FEEDBACK != b // _FEEDBACK]
         return list(pairwise([0, *inner, len(indices)]))
 
-    def saw(self, mask: Cells) -> None:
+    def add_mask(self, mask: Cells) -> None:
         """Take in the last frame's mask.
 
         Args:
@@ -271,7 +271,7 @@ class Rotation:
         """
         self._seen = mask.copy()
 
-    def looked(self, network: int, slot: int, luma: Cells, person: Cells) -> None:
+    def add_pass(self, network: int, slot: int, luma: Cells, person: Cells) -> None:
         """Take in a whole look at the next frame.
 
         Args:
@@ -280,22 +280,22 @@ class Rotation:
             luma: Cells of the frame.
             person: Cells of the mask.
         """
-        self._looks[network] = Look(slot, luma.copy(), person.copy())
+        self._passes[network] = WholePass(slot, luma.copy(), person.copy())
         self._newest = network
         self._since = 0
 
-    def wants_look(self, luma: Cells) -> bool:
-        """Whether somebody may have come in since the last whole look, outside the box.
+    def wants_pass(self, luma: Cells) -> bool:
+        """Whether somebody may have come in since the last whole pass, outside the box.
 
         Never on two frames one after the other, whatever the camera does.
 
         Args:
             luma: Cells of the next frame.
         """
-        look = self._looks[self._newest]
-        if look is None or self._since < 2:
+        each = self._passes[self._newest]
+        if each is None or self._since < 2:
             return False
-        changed = cv2.absdiff(luma, look.luma) > _NEWCOMER_CODES
+        changed = cv2.absdiff(luma, each.luma) > _NEWCOMER_CODES
         if self._box is not None:
             box = self._box
             # Cells that the box cuts are inside.
@@ -304,7 +304,7 @@ class Rotation:
         return int(np.count_nonzero(changed)) > _NEWCOMER_SHARE * changed.size
 
     def wants_scan(self, index: int, luma: Cells) -> bool:
-        """Whether to look for people in parts of the next frame; its looks have been taken in.
+        """Whether to look for people in parts of the next frame; its passes have been taken in.
 
         Where no look shows anybody for sure, on the first frame of a scene, and once in a while.
 
@@ -318,7 +318,7 @@ class Rotation:
         person, either = self._people(luma)
         return not len(_regions(either > _EXTENT, person > _PERSON))
 
-    def scanned(self, people: Cells) -> None:
+    def add_scan(self, people: Cells) -> None:
         """Take in what was found in the parts of the next frame.
 
         Args:
@@ -326,19 +326,19 @@ class Rotation:
         """
         self._scan = people * np.float32(_PERSON / _SURE)
 
-    def look_at(self, box: Box, luma: Cells) -> Recipe:
-        """A recipe of hardly anything but the close look."""
-        return Recipe(luma, self._both, ((0.0, 0.0), (_LEAST_WEIGHT, _LEAST_WEIGHT)), box)
+    def close_only(self, box: Box, luma: Cells) -> BlendWeights:
+        """Weights of hardly anything but the close pass."""
+        return BlendWeights(luma, self._both, ((0.0, 0.0), (_LEAST_WEIGHT, _LEAST_WEIGHT)), box)
 
     @property
-    def _both(self) -> tuple[Look, Look]:
-        general, landscape = self._looks
+    def _both(self) -> tuple[WholePass, WholePass]:
+        general, landscape = self._passes
         if general is None or landscape is None:
-            raise ValueError("the first frame of a scene has both whole looks")
+            raise ValueError("the first frame of a scene has both whole passes")
         return general, landscape
 
-    def next(self, index: int, luma: Cells) -> Recipe:
-        """How the next frame's mask is made; all its whole looks have been taken in.
+    def next(self, index: int, luma: Cells) -> BlendWeights:
+        """How the next frame's mask is made; all its whole passes have been taken in.
 
         Args:
             index: The frame's place in the video.
@@ -350,9 +350,9 @@ class Rotation:
         self._last = index
         self._since += 1
         if self._box is not None and self._box.shape == self.grid:
-            # The close look is a fresh whole one of the same model.
+            # The close pass is a fresh whole one of the same model.
             limits[GENERAL] = (0.0, 0.0)
-        return Recipe(luma, self._both, (limits[0], limits[1]), self._box)
+        return BlendWeights(luma, self._both, (limits[0], limits[1]), self._box)
 
     @property
     def _limits(self) -> list[tuple[float, float]]:
@@ -363,8 +363,8 @@ class Rotation:
     def _people(self, luma: Cells) -> tuple[Cells, Cells]:
         """The mean and the maximum of what is known."""
         pairs = list(zip(self._both, self._limits, strict=True))
-        weights = [look_weight(look.luma, luma, limits) for look, limits in pairs]
-        people = [weight * look.person for weight, (look, _) in zip(weights, pairs, strict=True)]
+        weights = [pass_weight(each.luma, luma, limits) for each, limits in pairs]
+        people = [weight * each.person for weight, (each, _) in zip(weights, pairs, strict=True)]
         mean: Cells = (people[0] + people[1]) / (weights[0] + weights[1])
         either: Cells = np.maximum(people[0], people[1])
         for other in (self._seen, self._scan):
