@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import FrameFormat
-from bgsoft.infer.base import Driver, Network
-from bgsoft.infer.drivers import BatchDriver, LanesDriver
+from bgsoft.infer.base import Driver
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.infer.warm import network_stream
-from bgsoft.models.catalog import resolve
+from bgsoft.models.catalog import ModelSpec, resolve
 from bgsoft.report import Event
-from bgsoft.segment.averaged import AveragedSegmenter, host_average
+from bgsoft.segment.averaged import Average, AveragedSegmenter
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.families import FAMILIES, averaged_with, companion
-from bgsoft.segment.schedule import PassScheduler
-from bgsoft.segment.single import SingleShotSegmenter
-from bgsoft.segment.zoomed import PassModel, ZoomedSegmenter, ZoomSide
-from bgsoft.segment.zoomed_cpu import CpuZoomSide
+from bgsoft.segment.cpu import HostSide
+from bgsoft.segment.families import averaged_with, companion
+from bgsoft.segment.network import NetworkSegmenter, Tensors
+from bgsoft.segment.zoomed import ZoomedSegmenter, ZoomPlanes
 from bgsoft.settings.config import MatteQuality
 from bgsoft.startup import Parts
 from bgsoft.workers import Workers
@@ -34,6 +30,41 @@ softer. 0.45 was best in a study of six passes; over 81 photographs the mean IoU
 0.916 with it and 0.914 without."""
 
 
+class Side(Protocol):
+    """What segmenters are made of, on the side that the frames are on."""
+
+    @property
+    def single_passes_apart(self) -> bool:
+        """Whether passes that take turns have a network for single frames, beside the others."""
+        ...
+
+    def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
+        """What runs a model; may be called in a thread of its own.
+
+        Args:
+            loader: Of the model.
+            single: Frames come one at a time.
+            apart: It runs beside the others.
+
+        Raises:
+            ModelError: The model does not match its contract.
+            BackendUnavailableError: It does not run there.
+        """
+        ...
+
+    def tensors(self, spec: ModelSpec, format: FrameFormat, shape: tuple[int, int]) -> Tensors:
+        """See :data:`bgsoft.segment.network.MakeTensors`."""
+        ...
+
+    def zoom_planes(self, model: tuple[int, int], half: float, *, turns: bool) -> ZoomPlanes:
+        """See :class:`bgsoft.segment.zoomed.ZoomPlanes`."""
+        ...
+
+    def average(self) -> Average:
+        """What averages mattes with masks."""
+        ...
+
+
 def create_host_segmenter(
     backend: str,
     loader: NetworkLoader,
@@ -43,110 +74,8 @@ def create_host_segmenter(
     on_event: Callable[[Event], None],
     quality: MatteQuality = MatteQuality.FAST,
 ) -> Segmenter:
-    """The segmenter for frames on the host; see :func:`make_host_driver`.
-
-    ``quality`` is how thoroughly embedded models look, alone or beside one that makes mattes.
-    """
-
-    def make(each: NetworkLoader) -> Driver:
-        return make_host_driver(backend, each, format, workers, device, on_event)
-
-    spec = loader.model.spec
-    masker = averaged_with(spec, quality)
-    if masker is not None:
-        again = partial(
-            create_host_segmenter,
-            format=format,
-            workers=workers,
-            device=device,
-            on_event=on_event,
-        )
-        with Parts() as parts:
-            masks = parts.begin(
-                "models for masks",
-                partial(again, backend, loader.beside(resolve(masker)), quality=quality),
-            )
-            mattes = again(backend, loader)
-        return AveragedSegmenter(mattes, masks.result(), host_average(workers))
-    beside = companion(spec, quality)
-    if beside is None:
-        return FAMILIES[spec.family].on_host(spec, format, make(loader), workers)
-    other = loader.beside(resolve(beside))
-    with Parts() as parts:
-        making = parts.begin(f"model {beside}", partial(make, other))
-        driver = make(loader)
-    general = SingleShotSegmenter(spec, driver, format, workers)
-    return _zoomed(
-        general,
-        SingleShotSegmenter(other.model.spec, making.result(), format, workers),
-        general,
-        CpuZoomSide(format, (spec.height, spec.width), workers, _HALF[quality]),
-        format,
-        quality,
-    )
-
-
-def _zoomed(
-    general: PassModel,
-    landscape: PassModel,
-    close: PassModel,
-    side: ZoomSide,
-    format: FrameFormat,
-    quality: MatteQuality,
-) -> Segmenter:
-    scheduler = PassScheduler(
-        analysis_shape(format.width, format.height), turns=quality is MatteQuality.STANDARD
-    )
-    return ZoomedSegmenter(
-        general, landscape, close, side, scheduler, mirrors=quality is MatteQuality.BEST
-    )
-
-
-def make_host_driver(
-    backend: str,
-    loader: NetworkLoader,
-    format: FrameFormat,
-    workers: Workers,
-    device: CudaDevice | None = None,
-    on_event: Callable[[Event], None] = lambda _event: None,
-) -> Driver:
-    """What runs a model for frames on the host.
-
-    Args:
-        backend: ``tensorrt``, ``cuda`` or ``cpu``.
-        loader: Of the model.
-        format: Format of the frames.
-        workers: A lane for each frame of a batch.
-        device: Where the model runs, unless on the CPU.
-        on_event: Called for retries, and where the CPU takes over.
-
-    Raises:
-        ModelError: The model does not match its contract.
-        BackendUnavailableError: It does not run there.
-    """
-    spec = loader.model.spec
-    family = FAMILIES[spec.family]
-    loader.check(backend)
-    # What goes one by one has all threads for a frame, and else each frame one.
-    one_by_one = family.in_order or spec.large
-    lanes, threads = (1, loader.cores) if one_by_one else (workers.lanes, 1)
-    if device is None:
-        networks = loader.on_cpu(family.wiring(spec, format, 1), lanes, threads)
-        return LanesDriver(networks, workers)
-    from bgsoft.infer.cuda import for_host
-
-    stream = network_stream(device)
-    batch = spec.batch or lanes
-
-    def make(size: int, graphs: bool) -> Network:
-        wiring = family.wiring(spec, format, size)
-        on_gpu = loader.on_gpu(wiring, backend, device, stream, graphs=graphs, largest_batch=batch)
-        return for_host(on_gpu, device, stream)
-
-    def make_twin() -> Network:
-        return loader.on_cpu(family.wiring(spec, format, 1), threads=threads)[0]
-
-    return BatchDriver(make, make_twin, batch=batch, on_event=on_event)
+    """The segmenter for frames on the host; see :class:`bgsoft.segment.cpu.HostSide`."""
+    return _create(HostSide(backend, format, workers, device, on_event), loader, format, quality)
 
 
 def create_device_segmenter(
@@ -159,114 +88,54 @@ def create_device_segmenter(
     on_event: Callable[[Event], None],
     quality: MatteQuality = MatteQuality.FAST,
 ) -> Segmenter:
-    """The same for frames on a CUDA device, which is current, on its stream.
+    """The segmenter for frames on a device; see :class:`bgsoft.segment.cuda.DeviceSide`."""
+    from bgsoft.segment.cuda import DeviceSide
 
-    Args:
-        backend: ``tensorrt``, ``cuda`` or ``cpu``.
-        loader: Of the model.
-        format: Format of the frames.
-        batch: Frames at a time.
-        device: Where the frames are.
-        stream: CuPy stream of all work.
-        on_event: Called for retries, and where the CPU takes over.
-        quality: How thoroughly embedded models look.
+    side = DeviceSide(backend, format, batch, device, stream, on_event)
+    return _create(side, loader, format, quality)
 
-    Raises:
-        ModelError: The model does not match its contract.
-        BackendUnavailableError: It does not run there.
-    """
 
-    def make(each: NetworkLoader, size: int, largest: int, stream: Any = stream) -> Driver:
-        with device.use(stream):  # maybe in a thread of its own
-            return _make_device_driver(
-                backend, each, format, size, largest, device, stream, on_event
-            )
-
+def _create(
+    side: Side, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
+) -> Segmenter:
     spec = loader.model.spec
     masker = averaged_with(spec, quality)
     if masker is not None:
-        from bgsoft.segment.averaged_cuda import CudaAverage
-
-        again = partial(
-            create_device_segmenter,
-            format=format,
-            batch=batch,
-            device=device,
-            stream=stream,
-            on_event=on_event,
-        )
-
-        def make_masks() -> Segmenter:
-            with device.use(stream):
-                return again(backend, loader.beside(resolve(masker)), quality=quality)
-
+        beside = loader.beside(resolve(masker))
         with Parts() as parts:
-            masks = parts.begin("models for masks", make_masks)
-            mattes = again(backend, loader)
-        return AveragedSegmenter(mattes, masks.result(), CudaAverage(format))
-    beside = companion(spec, quality)
-    if beside is None:
-        return FAMILIES[spec.family].on_device(spec, format, make(loader, batch, batch), batch)
-    from bgsoft.segment.batched import BatchedSegmenter
-    from bgsoft.segment.zoomed_cuda import CudaZoomSide
-
-    other = loader.beside(resolve(beside))
-    turns = quality is MatteQuality.STANDARD
-    # Where passes take turns, few frames of a batch have a whole one: they are run alone, the two
-    # models' beside each other.
-    size, apart = (1, network_stream(device, 1)) if turns else (batch, None)
-    with Parts() as parts:
-        making = parts.begin(f"model {beside}", partial(make, other, size, size))
-        making_whole = None
-        if turns:
-            # TensorRT's engine serves both.
-            alone = partial(make, loader, size, batch, apart)
-            making_whole = parts.begin("model for single frames", alone)
-        close = BatchedSegmenter(spec, make(loader, batch, batch), format, batch)
-        landscape = BatchedSegmenter(other.model.spec, making.result(), format, batch)
-        general = close
-        if making_whole is not None:
-            general = BatchedSegmenter(spec, making_whole.result(), format, batch)
-    side = CudaZoomSide(format, (spec.height, spec.width), device, batch, _HALF[quality], apart)
-    return _zoomed(general, landscape, close, side, format, quality)
+            masks = parts.begin("models for masks", partial(_create, side, beside, format, quality))
+            mattes = _create(side, loader, format, MatteQuality.FAST)
+        return AveragedSegmenter(mattes, masks.result(), side.average())
+    other = companion(spec, quality)
+    if other is not None:
+        return _create_zoomed(side, loader, loader.beside(resolve(other)), format, quality)
+    return NetworkSegmenter(spec, side.driver(loader), format, side.tensors)
 
 
-def _make_device_driver(
-    backend: str,
+def _create_zoomed(
+    side: Side,
     loader: NetworkLoader,
+    other: NetworkLoader,
     format: FrameFormat,
-    batch: int,
-    largest_batch: int,
-    device: CudaDevice,
-    stream: Any,
-    on_event: Callable[[Event], None],
-) -> Driver:
-    """What runs a model for frames on a device, up to ``batch`` at once.
-
-    ``largest_batch`` is what :class:`bgsoft.infer.cuda.GpuNetwork` says.
-    """
-    from bgsoft.infer.cuda import for_device
-
+    quality: MatteQuality,
+) -> Segmenter:
     spec = loader.model.spec
-    family = FAMILIES[spec.family]
-    loader.check(backend)
-    one_by_one = family.in_order or spec.large
-    if one_by_one or spec.batch:
-        batch = largest_batch = spec.batch or 1
-    threads = loader.cores if one_by_one else 1
-
-    def on_cpu(size: int) -> Network:
-        (network,) = loader.on_cpu(family.wiring(spec, format, size), threads=threads)
-        return for_device(network, device, stream)
-
-    def make(size: int, graphs: bool) -> Network:
-        if backend == "cpu":
-            return on_cpu(size)
-        # After a fault, a smaller batch goes on with the engine of the whole one.
-        wiring = family.wiring(spec, format, size)
-        network = loader.on_gpu(
-            wiring, backend, device, stream, graphs=graphs, largest_batch=largest_batch
+    turns = quality is MatteQuality.STANDARD
+    apart = turns and side.single_passes_apart
+    with Parts() as parts:
+        landscape = parts.begin(
+            f"model {other.model.spec.name}", partial(side.driver, other, single=turns)
         )
-        return for_device(network, device, stream)
-
-    return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=on_event)
+        single = None
+        if apart:
+            single = parts.begin(
+                "model for single frames", partial(side.driver, loader, single=True, apart=True)
+            )
+        close = NetworkSegmenter(spec, side.driver(loader), format, side.tensors)
+        whole = close
+        if single is not None:
+            whole = NetworkSegmenter(spec, single.result(), format, side.tensors)
+        beside = NetworkSegmenter(other.model.spec, landscape.result(), format, side.tensors)
+    planes = side.zoom_planes((spec.height, spec.width), _HALF[quality], turns=turns)
+    mirrors = quality is MatteQuality.BEST
+    return ZoomedSegmenter(whole, beside, close, planes, turns=turns, mirrors=mirrors)

@@ -1,25 +1,183 @@
-"""From the analysis frame to a network's input batch on a CUDA device."""
+"""Segmentation of frames on a CUDA device; the networks may run on the CPU."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import analysis_shape, detail_factor
 from bgsoft.analysis.cuda_resize import resampling
+from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import AnalysisFrame, Array, FrameFormat
+from bgsoft.infer.base import Driver, Network
+from bgsoft.infer.cuda import for_device
+from bgsoft.infer.drivers import BatchDriver
+from bgsoft.infer.loading import NetworkLoader
+from bgsoft.infer.warm import network_stream
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, yuv_to_rgb_matrix
+from bgsoft.report import Event
+from bgsoft.segment.averaged import Average
+from bgsoft.segment.averaged_cuda import CudaAverage
+from bgsoft.segment.cpu import runs_singly
+from bgsoft.segment.families import FAMILIES
+from bgsoft.segment.network import STRETCHED_FROM, Tensors
+from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, network_matrix
+from bgsoft.segment.zoomed import ZoomPlanes
+from bgsoft.segment.zoomed_cuda import CudaZoomPlanes
 
 _MOST_TABLES = 256
 """Sizes of source planes that tables are kept for; crops may have any."""
-
 _MATRIX_ONE = 1024
 """Colour matrix entries are whole multiples of its reciprocal, as in ``cv2.transform``."""
+
+
+class DeviceSide:
+    """Segmentation of frames on a device, which is current, on its stream.
+
+    Args:
+        backend: ``tensorrt``, ``cuda`` or ``cpu``.
+        format: Format of the frames.
+        batch: Frames at a time.
+        device: Where the frames are.
+        stream: CuPy stream of all work.
+        on_event: Called for retries, and where the CPU takes over.
+    """
+
+    single_passes_apart = True
+    """Where whole passes take turns, few frames of a batch have one: they are run alone, the two
+    models' beside each other."""
+
+    def __init__(
+        self,
+        backend: str,
+        format: FrameFormat,
+        batch: int,
+        device: CudaDevice,
+        stream: Any,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._backend = backend
+        self._format = format
+        self._batch = batch
+        self._device = device
+        self._stream = stream
+        self._apart = network_stream(device, 1)
+        self._on_event = on_event
+
+    def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
+        """What runs a model; see :class:`bgsoft.segment.create.Side`."""
+        spec, format, device = loader.model.spec, self._format, self._device
+        stream = self._apart if apart else self._stream
+        wiring = FAMILIES[spec.family].wiring
+        batch = 1 if single else self._batch
+        # TensorRT's engine of the whole batch serves single frames apart, too.
+        largest = self._batch if apart else batch
+        if runs_singly(spec) or spec.batch:
+            batch = largest = spec.batch or 1
+        threads = loader.cores if runs_singly(spec) else 1
+
+        def on_cpu(size: int) -> Network:
+            (network,) = loader.on_cpu(wiring(spec, format, size), threads=threads)
+            return for_device(network, device, stream)
+
+        def make(size: int, graphs: bool) -> Network:
+            if self._backend == "cpu":
+                return on_cpu(size)
+            # After a fault, a smaller batch goes on with the engine of the whole one.
+            network = loader.on_gpu(
+                wiring(spec, format, size),
+                self._backend,
+                device,
+                stream,
+                graphs=graphs,
+                largest_batch=largest,
+            )
+            return for_device(network, device, stream)
+
+        loader.check(self._backend)
+        with device.use(stream):  # maybe in a thread of its own
+            return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
+
+    def tensors(self, spec: ModelSpec, format: FrameFormat, shape: tuple[int, int]) -> Tensors:
+        """See :data:`bgsoft.segment.network.MakeTensors`."""
+        with self._device.use(self._stream):
+            return DeviceTensors(spec, format, shape, self._batch)
+
+    def zoom_planes(self, model: tuple[int, int], half: float, *, turns: bool) -> ZoomPlanes:
+        """See :class:`bgsoft.segment.zoomed.ZoomPlanes`."""
+        apart = self._apart if turns else None
+        with self._device.use(self._stream):
+            return CudaZoomPlanes(self._format, model, self._device, self._batch, half, apart)
+
+    def average(self) -> Average:
+        """What averages mattes with masks."""
+        with self._device.use(self._stream):
+            return CudaAverage(self._format)
+
+
+class DeviceTensors(Tensors):
+    """Preprocessing and masks on the current stream."""
+
+    def __init__(
+        self, spec: ModelSpec, format: FrameFormat, shape: tuple[int, int], batch: int
+    ) -> None:
+        self._spec = spec
+        self._preprocessor = CudaPreprocessor(spec, format)
+        self._planes = cupy.zeros((batch, *shape), np.float32)
+        self.masks = list(self._planes)
+
+    def write(
+        self, pictures: Sequence[AnalysisFrame], tensor: Array, first: int, *, mirrored: bool
+    ) -> None:
+        for item, picture in enumerate(pictures):
+            self._preprocessor.write(picture, tensor, item)
+        if mirrored:
+            _mirror(tensor if self._spec.layout == "NCHW" else tensor.swapaxes(2, 3))
+
+    def read(self, raw: Array, first: int, *, mirrored: bool) -> None:
+        masks = self._planes[first : first + len(raw)]
+        to_masks(raw, self._spec, masks)
+        if mirrored:
+            _mirror(masks)
+
+
+def _mirror(arrays: Array) -> None:
+    """Turn the last axis round, in place."""
+    arrays[...] = arrays[..., ::-1].copy()
+
+
+_limited = cupy.ElementwiseKernel(
+    "T raw", "float32 mask", "mask = raw > T(0) ? min(float(raw), 1.0f) : 0.0f", "limit_mask"
+)
+"""NaN is greater than nothing, so it becomes 0."""
+
+_stretched = cupy.ElementwiseKernel(
+    "float32 raw, float32 least, float32 most",
+    "float32 mask",
+    "mask = __saturatef((raw - least) / (most - least))",
+    "stretch_mask",
+)
+
+
+def to_masks(raw: Array, spec: ModelSpec, masks: Array) -> None:
+    """Turn (n, C, h, w) raw outputs into (n, h, w) masks in [0, 1]."""
+    person = raw[:, spec.output_channel]
+    if spec.activation == "sigmoid":
+        person = 1.0 / (1.0 + cupy.exp(-cupy.clip(person, -60.0, 60.0)))
+    elif spec.activation == "softmax":
+        shifted = cupy.exp(raw - raw.max(axis=1, keepdims=True))
+        person = shifted[:, spec.output_channel] / shifted.sum(axis=1)
+    _limited(person, masks)
+    if spec.stretch == "min-max":
+        low, high = STRETCHED_FROM
+        least = cupy.minimum(masks.min(axis=(1, 2), keepdims=True), np.float32(low))
+        most = cupy.maximum(masks.max(axis=(1, 2), keepdims=True), np.float32(high))
+        _stretched(masks, least, most, masks)
 
 
 class CudaPreprocessor:
@@ -28,26 +186,14 @@ class CudaPreprocessor:
     Args:
         spec: Input size, channel order, layout and normalisation.
         format: Format of the frames.
-        batch: Items of the tensor.
-        whole_frame: What is written is the frame itself, not its grid.
     """
 
-    def __init__(
-        self, spec: ModelSpec, format: FrameFormat, batch: int = 1, *, whole_frame: bool = False
-    ) -> None:
-        self._bits = 8 * format.bytes_per_sample
-        self._batch = batch
-        self._size = (spec.height, spec.width)
+    def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
+        bits = 8 * format.bytes_per_sample
+        size = spec.height, spec.width
         channels_last = spec.layout != "NCHW"
-        channels = (*self._size, 3) if channels_last else (3, *self._size)
-        self.shape = (batch, *channels)
-        """Of the tensor: (B, 3, H, W) or (B, H, W, 3) by the model's layout."""
-        factor = 1 if whole_frame else detail_factor(format.width, format.height)
-        luma_shape = analysis_shape(format.width, format.height, factor)
-        chroma_shape = luma_shape if factor > 1 else format.chroma_shape[:2]
-        self._tables: dict[tuple[int, int], tuple[Any, ...]] = {}
-        for shape in (luma_shape, chroma_shape):
-            self._tables_for(shape)
+        self.shape = (*size, 3) if channels_last else (3, *size)
+        """Of an item of the tensor: (3, H, W) or (H, W, 3) by the model's layout."""
         mean, std = np.array(spec.mean), np.array(spec.std)
         norm = np.concatenate([1.0 / (255.0 * std), -mean / std])
         self._by_maximum: tuple[Any, Any] | None = None
@@ -59,53 +205,49 @@ class CudaPreprocessor:
             norm = np.repeat([1.0, 0.0], 3)
         constants = (_fixed_matrix(spec, format), norm.astype(np.float32))
         self._constants = tuple(cupy.asarray(each) for each in constants)
-        height, width = map(np.int32, self._size)
-        last = np.int32(channels_last)
-        self._places = [(height, width, np.int32(index), last) for index in range(batch)]
-        self._grid = blocks(self._size[1], self._size[0])
+        self._size = tuple(map(np.int32, size))
+        self._channels_last = np.int32(channels_last)
+        self._grid = blocks(size[1], size[0])
         self._kernels = {
-            dtype: kernel("preprocess", f"preprocess_{dtype}", sample_bits=self._bits)
+            dtype: kernel("preprocess", f"preprocess_{dtype}", sample_bits=bits)
             for dtype in ("float32", "float16")
         }
 
-    def write(self, reduced: AnalysisFrame, tensor: Array, index: int = 0) -> None:
+        @lru_cache(_MOST_TABLES)
+        def tables(source: tuple[int, int]) -> tuple[Any, ...]:
+            shrink = max(s / t for s, t in zip(source, size, strict=True))
+            area = shrink > MAX_BILINEAR_SHRINK
+            return resampling(source, size, area=area, fixed_point=bits == 8).args
+
+        self._tables = tables
+
+    def write(self, picture: AnalysisFrame, tensor: Array, index: int = 0) -> None:
         """Resize, convert and normalise one frame.
 
         Args:
-            reduced: The frame on the analysis frame, on the device; or a part of one: its planes'
-                rows may be padded.
-            tensor: Of :attr:`shape`, float32 or float16, C-contiguous.
+            picture: The analysis frame, on the device; or a part of a frame: its planes' rows may
+                be padded.
+            tensor: Items of :attr:`shape`, float32 or float16, C-contiguous.
             index: Item of the tensor that is overwritten.
 
         Raises:
             ValueError: The tensor's shape or dtype is another, or it has no such item.
         """
         run = self._kernels.get(tensor.dtype.name)
-        if run is None or tensor.shape != self.shape or not 0 <= index < self._batch:
+        if run is None or tensor.shape[1:] != self.shape or not 0 <= index < tensor.shape[0]:
             raise ValueError(
                 f"expected item {index} of {self.shape} float32 or float16, "
                 f"not {tensor.shape} {tensor.dtype}"
             )
-        picture = reduced.for_networks
-        luma, chroma = picture.luma, picture.chroma
+        shown = picture.for_networks
+        luma, chroma = shown.luma, shown.chroma
         planes = (luma, _pitch(luma), chroma, _pitch(chroma))
-        tables = (*self._tables_for(luma.shape), *self._tables_for(chroma.shape[:2]))
-        run(self._grid, BLOCK, (*planes, *tables, *self._constants, tensor, *self._places[index]))
+        tables = (*self._tables(luma.shape), *self._tables(chroma.shape[:2]))
+        place = (*self._size, np.int32(index), self._channels_last)
+        run(self._grid, BLOCK, (*planes, *tables, *self._constants, tensor, *place))
         if self._by_maximum is not None:
             codes = tensor[index]
             _divided(codes, codes.max(), *self._by_maximum, codes)
-
-    def _tables_for(self, source: tuple[int, int]) -> tuple[Any, ...]:
-        """The arguments that say how planes of a size are resized."""
-        found = self._tables.get(source)
-        if found is None:
-            if len(self._tables) >= _MOST_TABLES:
-                self._tables.clear()
-            shrink = max(s / t for s, t in zip(source, self._size, strict=True))
-            area = shrink > MAX_BILINEAR_SHRINK
-            found = resampling(source, self._size, area=area, fixed_point=self._bits == 8).args
-            self._tables[source] = found
-        return found
 
 
 _divided = cupy.ElementwiseKernel(
@@ -124,10 +266,7 @@ def _pitch(plane: Array) -> np.int32:
 
 def _fixed_matrix(spec: ModelSpec, format: FrameFormat) -> NDArray[np.int32]:
     """(3, 4) int32 in 1/1024; the last column has the half that makes flooring a rounding."""
-    matrix = yuv_to_rgb_matrix(format)
-    if spec.color_order == "bgr":
-        matrix = matrix[::-1]
-    matrix = matrix.copy()
+    matrix = network_matrix(spec, format)
     matrix[:, 3] += 0.5
     fixed: NDArray[np.int32] = np.rint(matrix * _MATRIX_ONE).astype(np.int32)
     return fixed

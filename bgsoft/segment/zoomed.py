@@ -1,34 +1,36 @@
-"""Segmentation by several inference passes over a frame: two models at all of it, then one at the people.
+"""Segmentation by several inference passes: two models over the whole frame, one over the people.
 
 A small model sees a person better who fills its picture. So what the general and the landscape
-model find in the whole frame says where people are, and the general model is run again on that part,
+model find in the whole frame says where people are, and the general model runs again on that part,
 cut from the frame's own planes and stretched to its square. The mask is the mean of the two whole
 passes, averaged with the close one where that reaches.
 
-In a video the whole passes can take turns: what they saw is still true where the picture stands
+In a video the whole passes can take turns: what they found is still true where the picture stands
 still, and where it moves the close pass, which every frame has, counts alone. What remembers
 (:mod:`bgsoft.segment.schedule`) decides frame after frame; all passes that are known beforehand are
-taken side by side, so the masks are the same for any number of frames at a time. What the masks
+run side by side, so the masks are the same for any number of frames at a time. What the masks
 themselves show, which tells better than the whole passes where people are, is fed back once in a
 while only: until then, close passes need not wait for each other. As often, where nobody is to be
 seen for sure, close passes over parts of the frame search it for small figures.
 
-On a device, what is decided waits for what the whole passes have shown. So those that are due in any
-case are begun as soon as there are frames, before it is known whether a scene ends among them; and
-the models are run on as many pictures as there are.
+On a device, what is decided waits for what the whole passes have shown. So those that are due in
+any case are begun as soon as there are frames, before it is known whether a scene ends among them;
+and the models are run on as many pictures as there are.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from bgsoft.frame import AnalysisFrame, Array, Frame
+from bgsoft.analysis.base import analysis_shape
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.segment.base import Segmenter
+from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.schedule import (
     GENERAL,
     LANDSCAPE,
@@ -36,50 +38,47 @@ from bgsoft.segment.schedule import (
     Box,
     Cells,
     PassScheduler,
+    cell_shape,
     tiles,
 )
 
 
-class PassModel(Protocol):
-    """A model that is run on one picture at a time: a single-shot segmenter of either side."""
+class ZoomPlanes(ABC):
+    """Arithmetic on planes, on the side that the frames are on.
 
-    name: str
+    Args:
+        format: Format of the frames.
+        model: (rows, columns) of the general model's input.
+        batch: Frames at a time.
+        half: The mean of all passes that becomes 0.5.
+    """
 
-    def start(self) -> None: ...
+    def __init__(
+        self, format: FrameFormat, model: tuple[int, int], batch: int, half: float = 0.5
+    ) -> None:
+        self.grid = analysis_shape(format.width, format.height)
+        self.slots = 2 * batch + 1
+        """Masks of each model that can be kept: in turn, so that what is still used when some
+        frames come is not overwritten by as many passes over them."""
+        self._format = format
+        self._model = model
+        self._cell_shape = cell_shape(self.grid)
+        self._lift = 0.5 / half
+        # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
+        self._luma_scale = np.float32(1.0 if format.bit_depth == 8 else 1.0 / 256.0)
 
-    def masks(
-        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], *, mirrored: bool = False
-    ) -> Sequence[Array]:
-        """As :meth:`bgsoft.segment.base.Segmenter.masks`, of whatever the reduced show.
-
-        Args:
-            frames: For messages.
-            reduced: The pictures.
-            mirrored: Show them to the model from left to right; masks are as without.
-        """
-        ...
-
-    def close(self) -> None: ...
-
-
-class ZoomSide(Protocol):
-    """What is done to planes, on the side that the frames are on."""
-
-    slots: int
-    """Masks of each model that can be kept: in turn, so that what is still used when some frames
-    come is not overwritten by as many passes over them; twice as many and one."""
-
+    @abstractmethod
     def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
         """Take the cells of the luma of the frames at hand, in 8-bit codes."""
-        ...
 
     def apart(self) -> AbstractContextManager[None]:
-        """Around whole passes of the general model: other work may go on beside them until
+        """Around the general model's whole passes: other work may run beside them until
         :meth:`read`."""
-        ...
+        return nullcontext()
 
+    @abstractmethod
     def keep(self, network: int, slot: int, index: int, mask: Array) -> Array:
-        """Keep what a whole look leaves.
+        """Keep the mask of a model's whole pass, and the cells of the picture that it was of.
 
         Args:
             network: Whose pass.
@@ -90,8 +89,8 @@ class ZoomSide(Protocol):
         Returns:
             The mask, (gh, gw) float32, until the slot is used again.
         """
-        ...
 
+    @abstractmethod
     def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
         """Send for what decisions are made from, on the host.
 
@@ -102,12 +101,33 @@ class ZoomSide(Protocol):
         Returns:
             Waits for them: the frames' cells, then the masks'; overwritten by later calls.
         """
-        ...
 
     def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[AnalysisFrame]:
         """Parts of frames, for the general model; overwritten by the next call."""
-        ...
+        return [self._crop(*each) for each in zip(range(len(frames)), frames, boxes, strict=True)]
 
+    def _crop(self, index: int, frame: Frame, box: Box) -> AnalysisFrame:
+        left, top, right, bottom = box.in_pixels(self._format)
+        halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
+        luma, chroma = frame.luma[top:bottom, left:right], frame.chroma[halved]
+        # Luma is averaged over 2×2 samples where the model takes no more: bilinear sampling reaches
+        # as far as it goes without, and averaging from there on takes OpenCV ten times as long.
+        if luma.shape[0] < 2 * self._model[0] or luma.shape[1] < 2 * self._model[1]:
+            return AnalysisFrame(1, luma, chroma)
+        return AnalysisFrame(2, self._halved(index, frame, luma, halved), chroma)
+
+    @abstractmethod
+    def _halved(self, index: int, frame: Frame, luma: Array, place: tuple[slice, slice]) -> Array:
+        """Luma of a part of a frame, averaged over 2×2 samples, or what the edges leave of them.
+
+        Args:
+            index: Of the crop; each has a buffer.
+            frame: The frame.
+            luma: The part.
+            place: Its rows and columns in the halved frame.
+        """
+
+    @abstractmethod
     def blend(
         self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]
     ) -> list[Array]:
@@ -115,14 +135,13 @@ class ZoomSide(Protocol):
 
         Args:
             first: Index of the first among those at hand.
-            blends: What they are made of.
+            blends: How they are blended.
             close: (h, w) float32, the close passes' masks.
 
         Returns:
             (gh, gw) float32, each stretched over its whole frame; overwritten by the next call for
             the same index.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,26 +166,26 @@ class ZoomedSegmenter(Segmenter):
         general: Runs on whole frames.
         landscape: Runs on whole frames.
         close: Runs on people: the general model, too.
-        side: Where the frames are.
-        scheduler: Decides which passes a frame has.
-        mirrors: Every pass is taken a second time, mirrored, and counts as the mean of both.
+        planes: Where the frames are.
+        turns: The whole passes take turns.
+        mirrors: Every pass is run a second time, mirrored, and counts as the mean of both.
     """
 
     def __init__(
         self,
-        general: PassModel,
-        landscape: PassModel,
-        close: PassModel,
-        side: ZoomSide,
-        scheduler: PassScheduler,
+        general: NetworkSegmenter,
+        landscape: NetworkSegmenter,
+        close: NetworkSegmenter,
+        planes: ZoomPlanes,
         *,
+        turns: bool,
         mirrors: bool,
     ) -> None:
         self.name = close.name
         self._whole = (general, landscape)
         self._close = close
-        self._side = side
-        self._scheduler = scheduler
+        self._planes = planes
+        self._scheduler = PassScheduler(planes.grid, turns=turns)
         self._mirrors = mirrors
         self._next_slot = [0, 0]
         self._begun: _Begun | None = None
@@ -182,19 +201,19 @@ class ZoomedSegmenter(Segmenter):
 
     def _begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> _Begun:
         self._drop_begun()
-        side, scheduler = self._side, self._scheduler
+        planes, scheduler = self._planes, self._scheduler
         due = scheduler.due([frame.index for frame in frames])
         slots = self._next_slot.copy()
         passes: list[tuple[int, int, int]] = []
         kept: list[Array] = []
-        side.watch(reduced)
+        planes.watch(reduced)
         for network in (GENERAL, LANDSCAPE):
             indices = [index for index, networks in enumerate(due) if network in networks]
             for index, slot, mask in self._run_whole(network, indices, frames, reduced):
                 passes.append((index, network, slot))
                 kept.append(mask)
         last = [self._last] if scheduler.wants_mask(frames[0].index) else []
-        cells = side.read(kept + last, lumas=len(frames))
+        cells = planes.read(kept + last, lumas=len(frames))
         return _Begun(list(frames), slots, due, passes, cells, bool(last))
 
     def _drop_begun(self) -> None:
@@ -216,7 +235,7 @@ class ZoomedSegmenter(Segmenter):
         masks: list[Array] = []
         for start, stop in scheduler.groups([frame.index for frame in frames]):
             if start:
-                (cells_of_last,) = self._side.read(masks[-1:])()
+                (cells_of_last,) = self._planes.read(masks[-1:])()
                 scheduler.add_mask(cells_of_last)
             blends: list[BlendWeights] = []
             for index in range(start, stop):
@@ -230,7 +249,7 @@ class ZoomedSegmenter(Segmenter):
                     scheduler.add_scan(self._scan(index, start, frames, luma))
                 blends.append(scheduler.next(frames[index].index, luma))
             close = self._run_close(frames[start:stop], blends)
-            masks += self._side.blend(start, blends, close)
+            masks += self._planes.blend(start, blends, close)
         self._last = masks[-1]
         return masks
 
@@ -241,55 +260,57 @@ class ZoomedSegmenter(Segmenter):
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
     ) -> list[tuple[int, int, Array]]:
-        """Index of the frame, slot and mask of each look that is kept."""
-        taken: list[tuple[int, int, Array]] = []
+        """Index of the frame, slot and mask of each pass that is kept."""
+        kept: list[tuple[int, int, Array]] = []
         if not indices:
-            return taken
-        with self._side.apart() if network == GENERAL else nullcontext():
+            return kept
+        with self._planes.apart() if network == GENERAL else nullcontext():
             masks = self._run(
                 self._whole[network], [frames[i] for i in indices], [reduced[i] for i in indices]
             )
             for index, mask in zip(indices, masks, strict=True):
                 slot = self._next_slot[network]
-                self._next_slot[network] = (slot + 1) % self._side.slots
-                taken.append((index, slot, self._side.keep(network, slot, index, mask)))
-        return taken
+                self._next_slot[network] = (slot + 1) % self._planes.slots
+                kept.append((index, slot, self._planes.keep(network, slot, index, mask)))
+        return kept
 
     def _run_again(
         self, index: int, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], luma: Cells
     ) -> None:
         ((_, slot, mask),) = self._run_whole(GENERAL, [index], frames, reduced)
-        (person,) = self._side.read([mask])()
+        (person,) = self._planes.read([mask])()
         self._scheduler.add_pass(GENERAL, slot, luma, person)
 
     def _scan(self, index: int, start: int, frames: Sequence[Frame], luma: Cells) -> Cells:
         """What close passes over all parts of a frame show; masks from ``start`` on come later."""
-        side, scheduler = self._side, self._scheduler
-        boxes, most = tiles(scheduler.grid), len(frames) - start
+        planes, scheduler = self._planes, self._scheduler
+        boxes, most = tiles(planes.grid), len(frames) - start
         found: list[Cells] = []
         for first in range(0, len(boxes), most):
             part = boxes[first : first + most]
             shown = [frames[index]] * len(part)
-            close = self._run(self._close, shown, side.crops(shown, part))
+            close = self._run(self._close, shown, planes.crops(shown, part))
             blends = [scheduler.close_only(box, luma) for box in part]
-            found += [cells.copy() for cells in side.read(side.blend(start, blends, close))()]
+            found += [cells.copy() for cells in planes.read(planes.blend(start, blends, close))()]
         people: Cells = np.max(found, axis=0)
         return people
 
     def _run_close(
         self, frames: Sequence[Frame], blends: Sequence[BlendWeights]
     ) -> list[Array | None]:
-        boxes = [(index, weights.box) for index, weights in enumerate(blends) if weights.box]
+        boxes = [(index, blend.box) for index, blend in enumerate(blends) if blend.box]
         shown = [frames[index] for index, _ in boxes]
-        crops = self._side.crops(shown, [box for _, box in boxes])
+        crops = self._planes.crops(shown, [box for _, box in boxes])
         close: list[Array | None] = [None] * len(frames)
-        masks = self._run(self._close, shown, crops)
-        for (index, _), mask in zip(boxes, masks, strict=True):
+        for (index, _), mask in zip(boxes, self._run(self._close, shown, crops), strict=True):
             close[index] = mask
         return close
 
     def _run(
-        self, network: PassModel, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
+        self,
+        network: NetworkSegmenter,
+        frames: Sequence[Frame],
+        reduced: Sequence[AnalysisFrame],
     ) -> Sequence[Array]:
         if not frames:
             return []

@@ -10,29 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import cupy
 import numpy as np
 
-from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cuda import CudaGrids
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
-from bgsoft.segment.schedule import (
-    CELL,
-    MOVED,
-    STILL,
-    BlendWeights,
-    Box,
-    Cells,
-    cell_shape,
-    fade_widths,
-)
-from bgsoft.segment.zoomed import ZoomSide
-from bgsoft.segment.zoomed_cpu import close_weight, is_halved
+from bgsoft.segment.schedule import CELL, MOVED, STILL, BlendWeights, Box, Cells
+from bgsoft.segment.zoomed import ZoomPlanes
 
 _CELL = 4
 """``CELL`` in ``zoom.cu``."""
@@ -42,7 +32,7 @@ _NOTHING = np.uint64(0)
 """A null pointer."""
 
 
-class CudaZoomSide(ZoomSide):
+class CudaZoomPlanes(ZoomPlanes):
     """Works on the current stream.
 
     Args:
@@ -50,8 +40,8 @@ class CudaZoomSide(ZoomSide):
         model: (rows, columns) of the general model's input.
         device: Where the frames are.
         batch: Frames at a time.
-        half: See the reference.
-        stream: That the general model runs on whole frames on; None: the current one.
+        half: See the base.
+        stream: That the general model runs over whole frames on; None: the current one.
     """
 
     def __init__(
@@ -63,19 +53,14 @@ class CudaZoomSide(ZoomSide):
         half: float = 0.5,
         stream: Any = None,
     ) -> None:
+        super().__init__(format, model, batch, half)
         if CELL != _CELL:
             raise ValueError(f"the kernel's cells are {_CELL} wide, not {CELL}")
-        self._format = format
-        self._model = model
         self._device = device
-        self.slots = 2 * batch + 1
-        self._shape = shape = analysis_shape(format.width, format.height)
-        cells = cell_shape(shape)
-        self._grid, self._cell_grid = blocks(shape[1], shape[0]), blocks(cells[1], cells[0])
+        shape, cells = self.grid, self._cell_shape
+        self._blocks, self._cell_blocks = blocks(shape[1], shape[0]), blocks(cells[1], cells[0])
         self._sizes = tuple(map(np.int32, shape))
         self._cell_sizes = tuple(map(np.int32, cells))
-        self._lift = np.float32(0.5 / half)
-        self._scale = np.float32(1.0 if format.bit_depth == 8 else 1.0 / 256.0)
         self._halves = CudaGrids(format, 2, batch)
         self._kept = cupy.zeros((2, self.slots, *shape), np.float32)
         self._masks = cupy.empty((batch, *shape), np.float32)
@@ -88,17 +73,25 @@ class CudaZoomSide(ZoomSide):
         self._forked, self._joined, self._sent = (
             cupy.cuda.Event(disable_timing=True) for _ in range(3)
         )
-        self._tables: dict[tuple[int, ...], tuple[Any, ...]] = {}
         bits = 8 * format.bytes_per_sample
         self._luma_cells, self._mask_cells, self._resize, self._blend = (
             kernel("zoom", name, sample_bits=bits)
             for name in ("luma_cells", "mask_cells", "resize_mask", "blend_passes")
         )
 
+        @lru_cache(_MOST_TABLES)
+        def tables(source: tuple[int, int], target: tuple[int, int]) -> tuple[Any, ...]:
+            # Masks are averaged where they become smaller both ways, as in the reference.
+            smaller = all(s >= t for s, t in zip(source, target, strict=True))
+            return resampling(source, target, area=smaller, fixed_point=False).args
+
+        self._tables = tables
+
     def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
+        scale = self._luma_scale
         for index, grid in enumerate(reduced):
-            args = (grid.luma, *self._sizes, self._scale, self._cells[index], *self._cell_sizes)
-            self._luma_cells(self._cell_grid, BLOCK, args)
+            args = (grid.luma, *self._sizes, scale, self._cells[index], *self._cell_sizes)
+            self._luma_cells(self._cell_blocks, BLOCK, args)
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -113,9 +106,9 @@ class CudaZoomSide(ZoomSide):
 
     def keep(self, network: int, slot: int, index: int, mask: Array) -> Array:
         kept = self._kept[network, slot]
-        tables = self._tables_for(mask.shape, self._shape)
+        tables = self._tables(mask.shape, self.grid)
         args = (mask, np.int32(mask.shape[1]), *tables, kept, *self._sizes)
-        self._resize(self._grid, BLOCK, args)
+        self._resize(self._blocks, BLOCK, args)
         luma, seen = self._cells[index], self._kept_lumas[network, slot]
         seen.data.copy_from_device_async(luma.data, luma.nbytes, cupy.cuda.get_current_stream())
         return kept
@@ -125,11 +118,10 @@ class CudaZoomSide(ZoomSide):
         stream.wait_event(self._joined)
         # What is read later does not touch the luma of the frames at hand.
         first = 0 if lumas else len(self._cells) - len(masks)
-        count = lumas + len(masks)
         for index, mask in enumerate(masks, first + lumas):
             args = (mask, *self._sizes, self._cells[index], *self._cell_sizes)
-            self._mask_cells(self._cell_grid, BLOCK, args)
-        part = slice(first, first + count)
+            self._mask_cells(self._cell_blocks, BLOCK, args)
+        part = slice(first, first + lumas + len(masks))
         host = self._cells_host[part]
         self._cells[part].get(out=host, stream=stream, blocking=False)
         self._device.copies.add_d2h(host.nbytes)
@@ -141,34 +133,25 @@ class CudaZoomSide(ZoomSide):
 
         return wait
 
-    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[AnalysisFrame]:
-        each = zip(frames, boxes, strict=True)
-        return [self._crop(index, frame, box) for index, (frame, box) in enumerate(each)]
-
-    def _crop(self, index: int, frame: Frame, box: Box) -> AnalysisFrame:
-        left, top, right, bottom = box.in_pixels(self._format)
-        halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
-        chroma = frame.chroma[halved]
-        if is_halved((bottom - top, right - left), self._model):
-            return AnalysisFrame(2, self._halves.reduce(frame, index).luma[halved], chroma)
-        return AnalysisFrame(1, frame.luma[top:bottom, left:right], chroma)
+    def _halved(self, index: int, frame: Frame, luma: Array, place: tuple[slice, slice]) -> Array:
+        return self._halves.reduce(frame, index).luma[place]
 
     def blend(
         self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]
     ) -> list[Array]:
-        for index, (weights, mask) in enumerate(zip(blends, close, strict=True), first):
-            slots = [(network, each.slot) for network, each in enumerate(weights.passes)]
+        for index, (blend, mask) in enumerate(zip(blends, close, strict=True), first):
+            slots = [(network, each.slot) for network, each in enumerate(blend.passes)]
             args = (
                 *(self._kept[slot] for slot in slots),
                 self._cells[index],
                 *(self._kept_lumas[slot] for slot in slots),
                 *self._cell_sizes,
-                *(np.float32(limit) for limits in weights.limits for limit in limits),
+                *(np.float32(limit) for limits in blend.limits for limit in limits),
                 *(np.float32(MOVED), np.float32(MOVED - STILL)),
-                *self._close_args(weights.box, mask),
-                *(self._lift, self._masks[index], *self._sizes),
+                *self._close_args(blend.box, mask),
+                *(np.float32(self._lift), self._masks[index], *self._sizes),
             )
-            self._blend(self._grid, BLOCK, args)
+            self._blend(self._blocks, BLOCK, args)
         return list(self._masks[first : first + len(blends)])
 
     def _close_args(self, box: Box | None, mask: Array | None) -> tuple[Any, ...]:
@@ -177,19 +160,8 @@ class CudaZoomSide(ZoomSide):
             tables = (_NOTHING, zero, _NOTHING, zero, zero)
             return (_NOTHING, zero, *tables, *(zero,) * 4, *(none,) * 5)
         return (
-            *(mask, np.int32(mask.shape[1]), *self._tables_for(mask.shape, box.shape)),
+            *(mask, np.int32(mask.shape[1]), *self._tables(mask.shape, box.shape)),
             *map(np.int32, (box.left, box.top, box.right, box.bottom)),
-            *map(np.float32, fade_widths(box, self._shape)),
-            np.float32(close_weight(box, self._shape)),
+            *map(np.float32, box.fade_widths(self.grid)),
+            np.float32(box.weight(self.grid)),
         )
-
-    def _tables_for(self, source: tuple[int, int], target: tuple[int, int]) -> tuple[Any, ...]:
-        """The arguments that say how masks are resized; see ``resize_mask`` of the reference."""
-        found = self._tables.get((*source, *target))
-        if found is None:
-            if len(self._tables) >= _MOST_TABLES:
-                self._tables.clear()
-            smaller = all(s >= t for s, t in zip(source, target, strict=True))
-            found = resampling(source, target, area=smaller, fixed_point=False).args
-            self._tables[*source, *target] = found
-        return found

@@ -25,7 +25,7 @@ from bgsoft.suggestions import did_you_mean
 
 DEFAULT_PRESET = "soft"
 
-_RENAMED = {"looks": "matte"}
+_RENAMED: Mapping[str, str] = {"looks": "matte"}
 """Keys that presets had once → what they are called now; for the message."""
 
 Layer: TypeAlias = Mapping[str, Mapping[str, Any]]

@@ -13,7 +13,7 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.report import Event
-from bgsoft.segment.averaged import host_average
+from bgsoft.segment.averaged import average_on_host
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
@@ -44,7 +44,8 @@ def test_planes(gpu: Any, size: tuple[int, int]) -> None:
     ours = [cupy.asarray(matte) for matte in mattes]
     CudaAverage(format)(ours, [cupy.asarray(mask) for mask in masks])
     before = [matte.copy() for matte in mattes]
-    host_average(Workers(2))(mattes, masks)
+    for matte, mask in zip(mattes, masks, strict=True):
+        average_on_host(matte, mask)
     for found, wanted in zip(ours, mattes, strict=True):
         np.testing.assert_allclose(found.get(), wanted, atol=1e-4)
     if min(size) > 50:

@@ -20,7 +20,7 @@ from bgsoft.report import Event
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.segment.preprocess import CpuPreprocessor
 from bgsoft.segment.schedule import GENERAL, LANDSCAPE, BlendWeights, Box, WholePass
-from bgsoft.segment.zoomed_cpu import CpuZoomSide
+from bgsoft.segment.zoomed_cpu import CpuZoomPlanes
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
@@ -40,15 +40,15 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     import cupy
 
     from bgsoft.segment.cuda import CudaPreprocessor
-    from bgsoft.segment.zoomed_cuda import CudaZoomSide
+    from bgsoft.segment.zoomed_cuda import CudaZoomPlanes
 
     rng = np.random.default_rng(5)
     format = frame_format(size, layout)
     frames = [random_frame(format, rng) for _ in range(2)]
     placed = [frame_on_device(frame) for frame in frames]
     reduced = CpuReducer(format, Workers(2)).reduce(frames)
-    host = CpuZoomSide(format, MODEL, Workers(2), 0.45)
-    device = CudaZoomSide(format, MODEL, gpu, 2, 0.45, gpu.new_stream())
+    host = CpuZoomPlanes(format, MODEL, Workers(2), 0.45)
+    device = CudaZoomPlanes(format, MODEL, gpu, 2, 0.45, gpu.new_stream())
     assert host.slots == device.slots
     placed_grids = [grid_on_device(grid) for grid in reduced]
     host.watch(reduced)
@@ -72,7 +72,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     rows, columns = analysis_shape(*size)
     boxes = [Box(0, rows // 4, max(1, columns // 3), rows), Box(columns // 8, 0, columns, rows)]
     spec = resolve("selfie-general").spec
-    reference, preprocessor = CpuPreprocessor(spec, format), CudaPreprocessor(spec, format, 2)
+    reference, preprocessor = CpuPreprocessor(spec, format), CudaPreprocessor(spec, format)
     crops = zip(host.crops(frames, boxes), device.crops(placed, boxes), strict=True)
     for index, (theirs, ours) in enumerate(crops):
         assert ours.factor == theirs.factor

@@ -144,7 +144,7 @@ def test_min_max_is_guarded(
 
 def test_min_max_does_not_pump() -> None:
     """From nobody to somebody, the mask grows no faster than what it is made of, by far."""
-    from bgsoft.segment.single import to_mask
+    from bgsoft.segment.cpu import to_mask
 
     spec = replace(catalog.find_spec("u2net"), output="y")
     raw = np.zeros((1, 8, 8), np.float32)

@@ -17,7 +17,9 @@ from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
-from bgsoft.segment.create import create_host_segmenter, make_host_driver
+from bgsoft.segment.cpu import HostSide
+from bgsoft.segment.create import create_host_segmenter
+from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.schedule import (
     CELL,
     GENERAL,
@@ -29,11 +31,9 @@ from bgsoft.segment.schedule import (
     WholePass,
     cell_shape,
     find_box,
-    pass_weight,
     tiles,
 )
-from bgsoft.segment.single import SingleShotSegmenter
-from bgsoft.segment.zoomed_cpu import CpuZoomSide
+from bgsoft.segment.zoomed_cpu import CpuZoomPlanes
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.pictures import frame_format, frame_of, random_frame
@@ -83,7 +83,7 @@ def test_a_look_counts_less_where_the_picture_has_moved() -> None:
     luma[0, :4] = [101, 102.25, 103.5, 90]
     weights = scheduler.next(1, luma)
     general, landscape = (
-        pass_weight(each.luma, weights.luma, limits)
+        each.weight(weights.luma, limits)
         for each, limits in zip(weights.passes, weights.limits, strict=True)
     )
     np.testing.assert_allclose(general[0, :5], [1, 0.5, 0, 0, 1])
@@ -221,7 +221,7 @@ def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(3))
     (grid,) = CpuReducer(format).reduce([frame])
-    side = CpuZoomSide(format, (256, 256), Workers())
+    side = CpuZoomPlanes(format, (256, 256), Workers())
     rows, columns = grid.luma.shape
     mask = np.random.default_rng(4).random((rows, columns), np.float32)
     side.watch([grid])
@@ -237,7 +237,7 @@ def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
 @pytest.mark.parametrize("layout", list(PixelLayout))
 def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
     format = frame_format((1281, 719), layout)
-    side = CpuZoomSide(format, (256, 256), Workers(2))
+    side = CpuZoomPlanes(format, (256, 256), Workers(2))
     frames = [random_frame(format, np.random.default_rng(seed)) for seed in (1, 2)]
     rows, columns = analysis_shape(1281, 719)
     small, large = Box(40, 20, 160, 100), Box(columns - 200, 0, columns, rows)
@@ -258,7 +258,7 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
 
 def test_the_mean_of_all_looks() -> None:
     format = frame_format((240, 160))
-    side = CpuZoomSide(format, (256, 256), Workers(2))
+    side = CpuZoomPlanes(format, (256, 256), Workers(2))
     side.keep(GENERAL, 0, 0, np.full((256, 256), 0.4, np.float32))
     side.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.8, np.float32))
     close = np.full((256, 256), 1.0, np.float32)
@@ -286,7 +286,7 @@ def test_the_mean_of_all_looks() -> None:
     once = BlendWeights(luma, (general, landscape), ((0.0, 0.0), (0.0, 1.0)), frame)
     (mask,) = side.blend(1, [once], [close])
     np.testing.assert_allclose(mask, 0.9, atol=1e-6)
-    lifting = CpuZoomSide(format, (256, 256), Workers(), half=0.4)
+    lifting = CpuZoomPlanes(format, (256, 256), Workers(), half=0.4)
     lifting.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.4, np.float32))
     for shade, lifted in ((0.4, 0.5), (0.8, 0.75), (1.0, 0.875)):
         (mask,) = lifting.blend(0, [once], [np.full((256, 256), shade, np.float32)])
@@ -340,8 +340,9 @@ def test_a_mirrored_look_sees_the_other_way_round() -> None:
     frames = [frame_of(image), frame_of(np.ascontiguousarray(image[:, ::-1]))]
     format, model = frames[0].format, resolve("selfie-general")
     workers = Workers(2)
-    driver = make_host_driver("cpu", NetworkLoader(model), format, workers)
-    segmenter = SingleShotSegmenter(model.spec, driver, format, workers)
+    side = HostSide("cpu", format, workers)
+    driver = side.driver(NetworkLoader(model))
+    segmenter = NetworkSegmenter(model.spec, driver, format, side.tensors)
     reduced = CpuReducer(format, workers).reduce(frames)
     plain = [mask.copy() for mask in segmenter.masks(frames, reduced)]
     mirrored = segmenter.masks(frames, reduced, mirrored=True)
