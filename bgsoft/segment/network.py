@@ -93,19 +93,28 @@ class NetworkSegmenter(Segmenter):
         self._driver.start()
         self._driver.reset()
 
-    def masks(
-        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], *, mirrored: bool = False
+    def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
+        """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
+        return self.run(frames, self.shown(frames, reduced))
+
+    def shown(
+        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
+    ) -> Sequence[AnalysisFrame]:
+        """What the model is shown of whole frames."""
+        if not self._whole:
+            return reduced
+        return [AnalysisFrame(1, frame.luma, frame.chroma) for frame in frames]
+
+    def run(
+        self, frames: Sequence[Frame], shown: Sequence[AnalysisFrame], *, mirrored: bool = False
     ) -> Sequence[Array]:
-        """See :meth:`bgsoft.segment.base.Segmenter.masks`.
+        """Masks of pictures, which may be parts of the frames.
 
         Args:
-            frames: For messages, and where models are shown all of them.
-            reduced: What the model is shown.
-            mirrored: Show it from left to right; masks are as without.
+            frames: For messages.
+            shown: The pictures.
+            mirrored: Show them to the model from left to right; masks are as without.
         """
-        shown = reduced
-        if self._whole:
-            shown = [AnalysisFrame(1, frame.luma, frame.chroma) for frame in frames]
 
         def write(network: Network, start: int, stop: int) -> None:
             tensor = network.inputs[self._spec.input]

@@ -265,9 +265,9 @@ class ZoomedSegmenter(Segmenter):
         if not indices:
             return kept
         with self._planes.apart() if network == GENERAL else nullcontext():
-            masks = self._run(
-                self._whole[network], [frames[i] for i in indices], [reduced[i] for i in indices]
-            )
+            model, some = self._whole[network], [frames[i] for i in indices]
+            shown = model.shown(some, [reduced[i] for i in indices])
+            masks = self._run(model, some, shown)
             for index, mask in zip(indices, masks, strict=True):
                 slot = self._next_slot[network]
                 self._next_slot[network] = (slot + 1) % self._planes.slots
@@ -310,14 +310,14 @@ class ZoomedSegmenter(Segmenter):
         self,
         network: NetworkSegmenter,
         frames: Sequence[Frame],
-        reduced: Sequence[AnalysisFrame],
+        shown: Sequence[AnalysisFrame],
     ) -> Sequence[Array]:
         if not frames:
             return []
         if not self._mirrors:
-            return network.masks(frames, reduced)
-        masks = [mask.copy() for mask in network.masks(frames, reduced)]
-        for mask, other in zip(masks, network.masks(frames, reduced, mirrored=True), strict=True):
+            return network.run(frames, shown)
+        masks = [mask.copy() for mask in network.run(frames, shown)]
+        for mask, other in zip(masks, network.run(frames, shown, mirrored=True), strict=True):
             mask += other
             mask *= 0.5
         return masks

@@ -345,7 +345,7 @@ def test_a_mirrored_look_sees_the_other_way_round() -> None:
     segmenter = NetworkSegmenter(model.spec, driver, format, side.tensors)
     reduced = CpuReducer(format, workers).reduce(frames)
     plain = [mask.copy() for mask in segmenter.masks(frames, reduced)]
-    mirrored = segmenter.masks(frames, reduced, mirrored=True)
+    mirrored = segmenter.run(frames, reduced, mirrored=True)
     for mask, other in zip(mirrored, reversed(plain), strict=True):
         np.testing.assert_array_equal(mask, other[:, ::-1])
     segmenter.close()
@@ -436,3 +436,15 @@ def test_a_render_takes_it(tmp_path: Path) -> None:
 def test_other_models_look_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"matte has no effect beside model selfie-landscape"):
         bgsoft.render(SAMPLE, tmp_path / "o.mkv", model="selfie-landscape", matte="best")
+
+
+def test_close_passes_see_parts_of_small_frames_too() -> None:
+    """Of frames with fewer rows than the model's input, it is shown all otherwise."""
+    (image,) = shown(1)
+    small = frame_of(cv2.resize(image, (426, 240), interpolation=cv2.INTER_AREA))
+    (mask,), (fast,) = (
+        segment([small], MatteQuality.STANDARD, 1),
+        segment([small], MatteQuality.FAST, 1),
+    )
+    one, other = mask > 0.5, cv2.resize(fast, mask.shape[::-1]) > 0.5
+    assert (one & other).sum() / (one | other).sum() > 0.9
