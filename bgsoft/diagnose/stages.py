@@ -24,7 +24,6 @@ from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.segment.cpu import HostSide
-from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.settings.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.workers import Workers
 
@@ -150,7 +149,7 @@ def run_model(
     side = HostSide(backend, frame.format, workers, device)
     driver = side.driver(loader)
     try:
-        segmenter = NetworkSegmenter(model.spec, driver, frame.format, side.tensors)
+        segmenter = side.segmenter(model.spec, driver)
         reduced = CpuReducer(frame.format).reduce([frame])
         segmenter.start()
         started = time.perf_counter()

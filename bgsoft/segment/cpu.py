@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.frame import AnalysisFrame, Array, FrameFormat
-from bgsoft.infer.base import Driver, Network
-from bgsoft.infer.drivers import BatchDriver, LanesDriver
+from bgsoft.infer.base import Driver
+from bgsoft.infer.drivers import LanesDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.report import Event
 from bgsoft.segment.averaged import Average, average_on_host
 from bgsoft.segment.families import FAMILIES
-from bgsoft.segment.network import STRETCHED_FROM, Tensors
+from bgsoft.segment.network import STRETCHED_FROM, NetworkSegmenter, batch_driver, runs_singly
 from bgsoft.segment.preprocess import CpuPreprocessor
 from bgsoft.segment.zoomed import ZoomPlanes
 from bgsoft.segment.zoomed_cpu import CpuZoomPlanes
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 _MAX_LOGIT = 60.0
 """Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
-
-
-def runs_singly(spec: ModelSpec) -> bool:
-    """Whether a frame has all threads of the CPU, and not each frame one."""
-    return FAMILIES[spec.family].in_order or spec.large
 
 
 class HostSide:
@@ -46,7 +41,7 @@ class HostSide:
         on_event: Called for retries, and where the CPU takes over.
     """
 
-    single_passes_apart = False
+    runs_single_apart = False
     """Whole passes that take turns need no network of their own."""
 
     def __init__(
@@ -64,38 +59,30 @@ class HostSide:
         self._on_event = on_event
 
     def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
-        """What runs a model; see :class:`bgsoft.segment.create.Side`."""
-        spec, format, device = loader.model.spec, self._format, self._device
-        wiring = FAMILIES[spec.family].wiring
+        """What runs a model; see :func:`bgsoft.segment.create._create_zoomed`."""
+        spec, device = loader.model.spec, self._device
         loader.check(self._backend)
         lanes, threads = (1, loader.cores) if runs_singly(spec) else (self._workers.lanes, 1)
         if device is None:
-            return LanesDriver(
-                loader.on_cpu(wiring(spec, format, 1), lanes, threads), self._workers
-            )
+            wiring = FAMILIES[spec.family].wiring(spec, self._format, 1)
+            return LanesDriver(loader.on_cpu(wiring, lanes, threads), self._workers)
         from bgsoft.infer.cuda import for_host
 
-        stream, batch = network_stream(device), spec.batch or lanes
+        gpu, batch = (device, network_stream(device)), spec.batch or lanes
+        return batch_driver(
+            loader,
+            self._format,
+            self._backend,
+            lambda network: for_host(network, *gpu),
+            self._on_event,
+            gpu=gpu,
+            batch=batch,
+            largest_batch=batch,
+        )
 
-        def make(size: int, graphs: bool) -> Network:
-            network = loader.on_gpu(
-                wiring(spec, format, size),
-                self._backend,
-                device,
-                stream,
-                graphs=graphs,
-                largest_batch=batch,
-            )
-            return for_host(network, device, stream)
-
-        def make_twin() -> Network:
-            return loader.on_cpu(wiring(spec, format, 1), threads=threads)[0]
-
-        return BatchDriver(make, make_twin, batch=batch, on_event=self._on_event)
-
-    def tensors(self, spec: ModelSpec, format: FrameFormat, shape: tuple[int, int]) -> Tensors:
-        """See :data:`bgsoft.segment.network.MakeTensors`."""
-        return HostTensors(spec, format, shape, self._workers)
+    def segmenter(self, spec: ModelSpec, driver: Driver) -> NetworkSegmenter:
+        """What makes masks by a driver of :meth:`driver`."""
+        return HostSegmenter(spec, driver, self._format, self._workers)
 
     def zoom_planes(self, model: tuple[int, int], half: float, *, turns: bool) -> ZoomPlanes:
         """See :class:`bgsoft.segment.zoomed.ZoomPlanes`."""
@@ -110,20 +97,23 @@ class HostSide:
         return average
 
 
-class HostTensors(Tensors):
-    """Preprocessing and masks in NumPy and OpenCV; the pictures of a run side by side."""
+class HostSegmenter(NetworkSegmenter):
+    """Prepares and reads in NumPy and OpenCV; the frames of a run side by side."""
 
     def __init__(
-        self, spec: ModelSpec, format: FrameFormat, shape: tuple[int, int], workers: Workers
+        self, spec: ModelSpec, driver: Driver, format: FrameFormat, workers: Workers
     ) -> None:
-        self._spec = spec
+        super().__init__(spec, driver, format)
         self._workers = workers
         at_once = 1 if runs_singly(spec) else workers.lanes
-        self._preprocessors = [CpuPreprocessor(spec, format) for _ in range(at_once)]
-        self.masks = [np.empty(shape, np.float32) for _ in range(workers.lanes)]
+        self._preprocessors = [CpuPreprocessor(self._spec, format) for _ in range(at_once)]
+        self._planes = [np.empty(self._mask_shape, np.float32) for _ in range(workers.lanes)]
 
-    def write(
-        self, pictures: Sequence[AnalysisFrame], tensor: Array, first: int, *, mirrored: bool
+    def _masks(self, count: int) -> Sequence[Array]:
+        return self._planes[:count]
+
+    def _write(
+        self, shown: Sequence[AnalysisFrame], tensor: Array, first: int, mirrored: bool
     ) -> None:
         def write(item: int, picture: AnalysisFrame) -> None:
             preprocessor = self._preprocessors[(first + item) % len(self._preprocessors)]
@@ -132,15 +122,15 @@ class HostTensors(Tensors):
                 nchw = self._spec.layout == "NCHW"
                 _mirror(tensor[item] if nchw else tensor[item].swapaxes(1, 2))
 
-        self._workers.map(write, pictures)
+        self._workers.map(write, shown)
 
-    def read(self, raw: Array, first: int, *, mirrored: bool) -> None:
+    def _read(self, raw: Array, first: int, mirrored: bool) -> None:
         def read(item: int, mask: NDArray[np.float32]) -> None:
             to_mask(raw[item], self._spec, mask)
             if mirrored:
                 _mirror(mask)
 
-        self._workers.map(read, self.masks[first : first + len(raw)])
+        self._workers.map(read, self._planes[first : first + len(raw)])
 
 
 def _mirror(array: NDArray[Any]) -> None:

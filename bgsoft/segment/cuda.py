@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import AnalysisFrame, Array, FrameFormat
-from bgsoft.infer.base import Driver, Network
+from bgsoft.infer.base import Driver
 from bgsoft.infer.cuda import for_device
-from bgsoft.infer.drivers import BatchDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
@@ -23,9 +22,7 @@ from bgsoft.models.catalog import ModelSpec
 from bgsoft.report import Event
 from bgsoft.segment.averaged import Average
 from bgsoft.segment.averaged_cuda import CudaAverage
-from bgsoft.segment.cpu import runs_singly
-from bgsoft.segment.families import FAMILIES
-from bgsoft.segment.network import STRETCHED_FROM, Tensors
+from bgsoft.segment.network import STRETCHED_FROM, NetworkSegmenter, batch_driver, runs_singly
 from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, network_matrix
 from bgsoft.segment.zoomed import ZoomPlanes
 from bgsoft.segment.zoomed_cuda import CudaZoomPlanes
@@ -48,7 +45,7 @@ class DeviceSide:
         on_event: Called for retries, and where the CPU takes over.
     """
 
-    single_passes_apart = True
+    runs_single_apart = True
     """Where whole passes take turns, few frames of a batch have one: they are run alone, the two
     models' beside each other."""
 
@@ -70,43 +67,31 @@ class DeviceSide:
         self._on_event = on_event
 
     def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
-        """What runs a model; see :class:`bgsoft.segment.create.Side`."""
-        spec, format, device = loader.model.spec, self._format, self._device
-        stream = self._apart if apart else self._stream
-        wiring = FAMILIES[spec.family].wiring
+        """What runs a model; see :func:`bgsoft.segment.create._create_zoomed`."""
+        spec = loader.model.spec
+        loader.check(self._backend)
+        gpu = self._device, self._apart if apart else self._stream
         batch = 1 if single else self._batch
         # TensorRT's engine of the whole batch serves single frames apart, too.
         largest = self._batch if apart else batch
         if runs_singly(spec) or spec.batch:
             batch = largest = spec.batch or 1
-        threads = loader.cores if runs_singly(spec) else 1
-
-        def on_cpu(size: int) -> Network:
-            (network,) = loader.on_cpu(wiring(spec, format, size), threads=threads)
-            return for_device(network, device, stream)
-
-        def make(size: int, graphs: bool) -> Network:
-            if self._backend == "cpu":
-                return on_cpu(size)
-            # After a fault, a smaller batch goes on with the engine of the whole one.
-            network = loader.on_gpu(
-                wiring(spec, format, size),
+        with self._device.use(gpu[1]):  # maybe in a thread of its own
+            return batch_driver(
+                loader,
+                self._format,
                 self._backend,
-                device,
-                stream,
-                graphs=graphs,
+                lambda network: for_device(network, *gpu),
+                self._on_event,
+                gpu=gpu,
+                batch=batch,
                 largest_batch=largest,
             )
-            return for_device(network, device, stream)
 
-        loader.check(self._backend)
-        with device.use(stream):  # maybe in a thread of its own
-            return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
-
-    def tensors(self, spec: ModelSpec, format: FrameFormat, shape: tuple[int, int]) -> Tensors:
-        """See :data:`bgsoft.segment.network.MakeTensors`."""
+    def segmenter(self, spec: ModelSpec, driver: Driver) -> NetworkSegmenter:
+        """What makes masks by a driver of :meth:`driver`."""
         with self._device.use(self._stream):
-            return DeviceTensors(spec, format, shape, self._batch)
+            return DeviceSegmenter(spec, driver, self._format, self._batch)
 
     def zoom_planes(self, model: tuple[int, int], half: float, *, turns: bool) -> ZoomPlanes:
         """See :class:`bgsoft.segment.zoomed.ZoomPlanes`."""
@@ -120,26 +105,26 @@ class DeviceSide:
             return CudaAverage(self._format)
 
 
-class DeviceTensors(Tensors):
-    """Preprocessing and masks on the current stream."""
+class DeviceSegmenter(NetworkSegmenter):
+    """Prepares and reads on the current stream."""
 
-    def __init__(
-        self, spec: ModelSpec, format: FrameFormat, shape: tuple[int, int], batch: int
-    ) -> None:
-        self._spec = spec
-        self._preprocessor = CudaPreprocessor(spec, format)
-        self._planes = cupy.zeros((batch, *shape), np.float32)
-        self.masks = list(self._planes)
+    def __init__(self, spec: ModelSpec, driver: Driver, format: FrameFormat, batch: int) -> None:
+        super().__init__(spec, driver, format)
+        self._preprocessor = CudaPreprocessor(self._spec, format)
+        self._planes = cupy.zeros((batch, *self._mask_shape), np.float32)
 
-    def write(
-        self, pictures: Sequence[AnalysisFrame], tensor: Array, first: int, *, mirrored: bool
+    def _masks(self, count: int) -> Sequence[Array]:
+        return list(self._planes[:count])
+
+    def _write(
+        self, shown: Sequence[AnalysisFrame], tensor: Array, first: int, mirrored: bool
     ) -> None:
-        for item, picture in enumerate(pictures):
+        for item, picture in enumerate(shown):
             self._preprocessor.write(picture, tensor, item)
         if mirrored:
             _mirror(tensor if self._spec.layout == "NCHW" else tensor.swapaxes(2, 3))
 
-    def read(self, raw: Array, first: int, *, mirrored: bool) -> None:
+    def _read(self, raw: Array, first: int, mirrored: bool) -> None:
         masks = self._planes[first : first + len(raw)]
         to_masks(raw, self._spec, masks)
         if mirrored:

@@ -7,50 +7,29 @@ remember stays where they run.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from bgsoft.analysis.base import analysis_shape, detail_factor
 from bgsoft.errors import ModelError
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver, Network
+from bgsoft.infer.drivers import BatchDriver
+from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
 
 STRETCHED_FROM = (0.25, 0.5)
 """``stretch = "min-max"`` takes the least and the greatest probability of a frame to 0 and 1, as is
 done with photographs. But no more than the first and no less than the second: where nobody is to be
 seen, noise would become people; where nothing but a person is, the person would vanish."""
-
-
-class Tensors(Protocol):
-    """Pictures into a network's input, and masks from its output, on one side."""
-
-    masks: Sequence[Array]
-    """(h, w) float32 in [0, 1], one for each frame of a batch."""
-
-    def write(
-        self, pictures: Sequence[AnalysisFrame], tensor: Array, first: int, *, mirrored: bool
-    ) -> None:
-        """Write pictures into items 0, 1 … of an input.
-
-        Args:
-            pictures: What the network is shown.
-            tensor: (B, 3, H, W) or (B, H, W, 3) by the model's layout.
-            first: Place of the first picture in its batch.
-            mirrored: From left to right.
-        """
-        ...
-
-    def read(self, raw: Array, first: int, *, mirrored: bool) -> None:
-        """Write :attr:`masks` from ``first`` on from (n, C, h, w) of an output."""
-        ...
-
-
-MakeTensors = Callable[[ModelSpec, FrameFormat, tuple[int, int]], Tensors]
-"""Makes them for a model whose input has its spec's size, and for masks of (h, w)."""
 
 
 class NetworkSegmenter(Segmenter):
@@ -60,27 +39,25 @@ class NetworkSegmenter(Segmenter):
         spec: The model's contract.
         driver: Runs the network, wired as its family says; closed with the segmenter.
         format: Format of the frames.
-        make_tensors: Of the side that the frames are on.
 
     Raises:
         ModelError: The network's output is not what the contract says.
     """
 
-    def __init__(
-        self, spec: ModelSpec, driver: Driver, format: FrameFormat, make_tensors: MakeTensors
-    ) -> None:
+    def __init__(self, spec: ModelSpec, driver: Driver, format: FrameFormat) -> None:
         self.name = spec.name
-        self._spec = spec
         self._driver = driver
-        _, _, height, width = shape = channels(driver.network, spec).shape
         makes_alpha = FAMILIES[spec.family].makes_alpha
+        shape = channels(driver.network, spec).shape
+        self._mask_shape = shape[2:]
         if makes_alpha:
             spec = replace(spec, width=format.width, height=format.height)
-            if (height, width) != format.luma_shape:
+            if self._mask_shape != format.luma_shape:
                 raise ModelError(
                     f"model {spec.name}: output of shape {shape} is no alpha of the frame"
                 )
-        self._tensors = make_tensors(spec, format, (height, width))
+        self._spec = spec
+        """With the size of what the network is shown."""
         # The frame itself is shown where its reduction has less than the model takes. At 1080p the
         # masks of IS-Net, 1024×1024, are within 0.00015 of those that it makes of the frame reduced
         # with Lanczos (mean, IoU 0.9996); of 480×270, within 0.0007 (0.998).
@@ -88,6 +65,27 @@ class NetworkSegmenter(Segmenter):
             format.width, format.height, detail_factor(format.width, format.height)
         )
         self._whole = makes_alpha or rows < spec.height or columns < spec.width
+
+    @abstractmethod
+    def _masks(self, count: int) -> Sequence[Array]:
+        """The first masks of a batch, (h, w) float32 in [0, 1]."""
+
+    @abstractmethod
+    def _write(
+        self, shown: Sequence[AnalysisFrame], tensor: Array, first: int, mirrored: bool
+    ) -> None:
+        """Write pictures into items 0, 1 … of an input.
+
+        Args:
+            shown: The pictures.
+            tensor: (B, 3, H, W) or (B, H, W, 3) by the model's layout.
+            first: Place of the first picture in its batch.
+            mirrored: From left to right.
+        """
+
+    @abstractmethod
+    def _read(self, raw: Array, first: int, mirrored: bool) -> None:
+        """Make the masks from ``first`` on of (n, C, h, w) raw output."""
 
     def start(self) -> None:
         self._driver.start()
@@ -118,20 +116,68 @@ class NetworkSegmenter(Segmenter):
 
         def write(network: Network, start: int, stop: int) -> None:
             tensor = network.inputs[self._spec.input]
-            self._tensors.write(shown[start:stop], tensor, start, mirrored=mirrored)
+            self._write(shown[start:stop], tensor, start, mirrored)
 
         def read(network: Network, start: int, stop: int) -> None:
             raw = channels(network, self._spec)[: stop - start]
-            self._tensors.read(raw, start, mirrored=mirrored)
+            self._read(raw, start, mirrored)
 
         self._driver.run(frames, write, read)
-        return self._tensors.masks[: len(frames)]
+        return self._masks(len(frames))
 
     def reset(self) -> None:
         self._driver.reset()
 
     def close(self) -> None:
         self._driver.close()
+
+
+def runs_singly(spec: ModelSpec) -> bool:
+    """Whether a frame has all threads of the CPU, and not each frame one."""
+    return FAMILIES[spec.family].in_order or spec.large
+
+
+def batch_driver(
+    loader: NetworkLoader,
+    format: FrameFormat,
+    backend: str,
+    wrap: Callable[[Network], Network],
+    on_event: Callable[[Event], None],
+    *,
+    gpu: tuple[CudaDevice, Any],
+    batch: int,
+    largest_batch: int,
+) -> Driver:
+    """What runs a model on up to ``batch`` frames at once.
+
+    Args:
+        loader: Of the model.
+        format: Format of the frames.
+        backend: ``tensorrt``, ``cuda`` or ``cpu``.
+        wrap: Gives a network arrays where the frames are.
+        on_event: Called for retries, and where the CPU takes over.
+        gpu: Device and CuPy stream.
+        batch: Frames a run.
+        largest_batch: See :class:`bgsoft.infer.cuda.GpuNetwork`.
+    """
+    spec = loader.model.spec
+    wiring = FAMILIES[spec.family].wiring
+    threads = loader.cores if runs_singly(spec) else 1
+
+    def on_cpu(size: int) -> Network:
+        (network,) = loader.on_cpu(wiring(spec, format, size), threads=threads)
+        return wrap(network)
+
+    def make(size: int, graphs: bool) -> Network:
+        if backend == "cpu":
+            return on_cpu(size)
+        # After a fault, a smaller batch goes on with the engine of the whole one.
+        network = loader.on_gpu(
+            wiring(spec, format, size), backend, *gpu, graphs=graphs, largest_batch=largest_batch
+        )
+        return wrap(network)
+
+    return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=on_event)
 
 
 def channels(network: Network, spec: ModelSpec) -> Array:

@@ -240,7 +240,7 @@ class SegmentConfig:
         " that makes a matte itself has one pass; best averages it with all of these.",
         idle=("single pass",),
     )
-    """Of the embedded models; others have one pass, but matting models may have these beside them."""
+    """Of the embedded models; others have one pass; matting models may have these beside them."""
     mask_every: int = setting(
         1, "Look for people on every Nth frame only, {range}.", range=(1, 300)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from bgsoft.infer.base import Network
 from bgsoft.infer.drivers import BatchDriver
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.report import Event
-from bgsoft.segment.network import NetworkSegmenter
 from tests.gpu.device_frames import frame_on_device
 from tests.pictures import flat_frame
 
@@ -61,7 +59,7 @@ EXPECTED = [(luma - 16) / 219 for luma in LUMAS]
 @pytest.mark.parametrize("faults", [0, 1, 2, 4, 10**9])
 def test_each_frame_gets_its_own_mask(gpu: Any, faults: int) -> None:
     from bgsoft.analysis.cuda import CudaReducer
-    from bgsoft.segment.cuda import DeviceTensors
+    from bgsoft.segment.cuda import DeviceSegmenter
 
     events: list[Event] = []
     left = [faults]
@@ -71,7 +69,7 @@ def test_each_frame_gets_its_own_mask(gpu: Any, faults: int) -> None:
         batch=4,
         on_event=events.append,
     )
-    segmenter = NetworkSegmenter(SPEC, driver, FORMAT, partial(DeviceTensors, batch=4))
+    segmenter = DeviceSegmenter(SPEC, driver, FORMAT, 4)
     frames = [frame_on_device(flat_frame(FORMAT, luma, 128, 128)) for luma in LUMAS]
     reducer = CudaReducer(FORMAT, 4)
     for count in (4, 3, 1):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ from bgsoft.frame import AnalysisFrame, ColorInfo, Frame, FrameFormat, PixelLayo
 from bgsoft.infer.base import Network
 from bgsoft.infer.drivers import LanesDriver
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.segment.cpu import HostTensors
-from bgsoft.segment.network import NetworkSegmenter
+from bgsoft.segment.cpu import HostSegmenter
 from bgsoft.segment.preprocess import CpuPreprocessor, yuv_to_rgb_matrix
 from bgsoft.workers import Workers
 
@@ -116,10 +114,10 @@ class FakeNetwork(Network):
 FORMAT = FrameFormat(width=192, height=108)
 
 
-def make_segmenter(model: ModelSpec, network: Network) -> NetworkSegmenter:
+def make_segmenter(model: ModelSpec, network: Network) -> HostSegmenter:
     workers = Workers()
     driver = LanesDriver([network], workers)
-    return NetworkSegmenter(model, driver, FORMAT, partial(HostTensors, workers=workers))
+    return HostSegmenter(model, driver, FORMAT, workers)
 
 
 def segment(raw: np.ndarray, **changes: object) -> np.ndarray:

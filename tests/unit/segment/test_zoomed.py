@@ -19,7 +19,6 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
 from bgsoft.segment.cpu import HostSide
 from bgsoft.segment.create import create_host_segmenter
-from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.schedule import (
     CELL,
     GENERAL,
@@ -342,7 +341,7 @@ def test_a_mirrored_look_sees_the_other_way_round() -> None:
     workers = Workers(2)
     side = HostSide("cpu", format, workers)
     driver = side.driver(NetworkLoader(model))
-    segmenter = NetworkSegmenter(model.spec, driver, format, side.tensors)
+    segmenter = side.segmenter(model.spec, driver)
     reduced = CpuReducer(format, workers).reduce(frames)
     plain = [mask.copy() for mask in segmenter.masks(frames, reduced)]
     mirrored = segmenter.run(frames, reduced, mirrored=True)
