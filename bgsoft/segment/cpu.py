@@ -17,7 +17,7 @@ from bgsoft.models.catalog import ModelSpec
 from bgsoft.report import Event
 from bgsoft.segment.averaged import Average, average_on_host
 from bgsoft.segment.families import FAMILIES
-from bgsoft.segment.network import STRETCHED_FROM, NetworkSegmenter, batch_driver, runs_singly
+from bgsoft.segment.network import STRETCHED_FROM, NetworkSegmenter, Side, runs_singly
 from bgsoft.segment.preprocess import CpuPreprocessor
 from bgsoft.segment.zoomed import ZoomPlanes
 from bgsoft.segment.zoomed_cpu import CpuZoomPlanes
@@ -30,19 +30,16 @@ _MAX_LOGIT = 60.0
 """Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
 
 
-class HostSide:
-    """Segmentation of frames on the host, those of a batch side by side.
+class HostSide(Side):
+    """Frames on the host, those of a batch side by side.
 
     Args:
-        backend: ``tensorrt``, ``cuda`` or ``cpu``.
-        format: Format of the frames.
+        backend, format, on_event: See :class:`bgsoft.segment.network.Side`.
         workers: One for each frame of a batch.
         device: Where models run, unless on the CPU.
-        on_event: Called for retries, and where the CPU takes over.
     """
 
-    runs_single_apart = False
-    """Whole passes that take turns need no network of their own."""
+    runs_apart = False
 
     def __init__(
         self,
@@ -52,14 +49,11 @@ class HostSide:
         device: CudaDevice | None = None,
         on_event: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        self._backend = backend
-        self._format = format
+        super().__init__(backend, format, on_event)
         self._workers = workers
         self._device = device
-        self._on_event = on_event
 
     def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
-        """What runs a model; see :func:`bgsoft.segment.create._create_zoomed`."""
         spec, device = loader.model.spec, self._device
         loader.check(self._backend)
         lanes, threads = (1, loader.cores) if runs_singly(spec) else (self._workers.lanes, 1)
@@ -69,28 +63,15 @@ class HostSide:
         from bgsoft.infer.cuda import for_host
 
         gpu, batch = (device, network_stream(device)), spec.batch or lanes
-        return batch_driver(
-            loader,
-            self._format,
-            self._backend,
-            lambda network: for_host(network, *gpu),
-            self._on_event,
-            gpu=gpu,
-            batch=batch,
-            largest_batch=batch,
-        )
+        return self._batch_driver(loader, lambda each: for_host(each, *gpu), gpu, batch, batch)
 
     def segmenter(self, spec: ModelSpec, driver: Driver) -> NetworkSegmenter:
-        """What makes masks by a driver of :meth:`driver`."""
         return HostSegmenter(spec, driver, self._format, self._workers)
 
-    def zoom_planes(self, model: tuple[int, int], half: float, *, turns: bool) -> ZoomPlanes:
-        """See :class:`bgsoft.segment.zoomed.ZoomPlanes`."""
+    def zoom_planes(self, model: tuple[int, int], half: float, *, apart: bool) -> ZoomPlanes:
         return CpuZoomPlanes(self._format, model, self._workers, half)
 
     def average(self) -> Average:
-        """What averages mattes with masks."""
-
         def average(mattes: Sequence[Array], masks: Sequence[Array]) -> None:
             self._workers.map(lambda _worker, *each: average_on_host(*each), mattes, masks)
 
@@ -108,9 +89,6 @@ class HostSegmenter(NetworkSegmenter):
         at_once = 1 if runs_singly(spec) else workers.lanes
         self._preprocessors = [CpuPreprocessor(self._spec, format) for _ in range(at_once)]
         self._planes = [np.empty(self._mask_shape, np.float32) for _ in range(workers.lanes)]
-
-    def _masks(self, count: int) -> Sequence[Array]:
-        return self._planes[:count]
 
     def _write(
         self, shown: Sequence[AnalysisFrame], tensor: Array, first: int, mirrored: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.loading import NetworkLoader
@@ -14,6 +14,7 @@ from bgsoft.segment.averaged import AveragedSegmenter
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.cpu import HostSide
 from bgsoft.segment.families import averaged_with, companion
+from bgsoft.segment.network import Side
 from bgsoft.segment.zoomed import ZoomedSegmenter
 from bgsoft.settings.config import MatteQuality
 from bgsoft.startup import Parts
@@ -21,9 +22,6 @@ from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
-    from bgsoft.segment.cuda import DeviceSide
-
-    Side: TypeAlias = HostSide | DeviceSide
 
 _HALF = {MatteQuality.STANDARD: 0.5, MatteQuality.BEST: 0.45}
 """The mean of all passes that is half a person: mirrored passes do not quite fit, which makes it
@@ -86,13 +84,13 @@ def _create_zoomed(
             f"model {other_spec.name}", partial(side.driver, other, single=turns)
         )
         single = None
-        if turns and side.runs_single_apart:
+        if turns and side.runs_apart:
             single = parts.begin(
                 "model for single frames", partial(side.driver, loader, single=True, apart=True)
             )
         close = side.segmenter(spec, side.driver(loader))
         general = close if single is None else side.segmenter(spec, single.result())
         beside = side.segmenter(other_spec, landscape.result())
-    planes = side.zoom_planes((spec.height, spec.width), _HALF[quality], turns=turns)
+    planes = side.zoom_planes((spec.height, spec.width), _HALF[quality], apart=single is not None)
     mirrors = quality is MatteQuality.BEST
     return ZoomedSegmenter(general, beside, close, planes, turns=turns, mirrors=mirrors)

@@ -22,7 +22,7 @@ from bgsoft.models.catalog import ModelSpec
 from bgsoft.report import Event
 from bgsoft.segment.averaged import Average
 from bgsoft.segment.averaged_cuda import CudaAverage
-from bgsoft.segment.network import STRETCHED_FROM, NetworkSegmenter, batch_driver, runs_singly
+from bgsoft.segment.network import STRETCHED_FROM, NetworkSegmenter, Side, runs_singly
 from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, network_matrix
 from bgsoft.segment.zoomed import ZoomPlanes
 from bgsoft.segment.zoomed_cuda import CudaZoomPlanes
@@ -33,21 +33,17 @@ _MATRIX_ONE = 1024
 """Colour matrix entries are whole multiples of its reciprocal, as in ``cv2.transform``."""
 
 
-class DeviceSide:
-    """Segmentation of frames on a device, which is current, on its stream.
+class DeviceSide(Side):
+    """Frames on a device, which is current.
 
     Args:
-        backend: ``tensorrt``, ``cuda`` or ``cpu``.
-        format: Format of the frames.
+        backend, format, on_event: See :class:`bgsoft.segment.network.Side`.
         batch: Frames at a time.
         device: Where the frames are.
         stream: CuPy stream of all work.
-        on_event: Called for retries, and where the CPU takes over.
     """
 
-    runs_single_apart = True
-    """Where whole passes take turns, few frames of a batch have one: they are run alone, the two
-    models' beside each other."""
+    runs_apart = True
 
     def __init__(
         self,
@@ -58,16 +54,13 @@ class DeviceSide:
         stream: Any,
         on_event: Callable[[Event], None],
     ) -> None:
-        self._backend = backend
-        self._format = format
+        super().__init__(backend, format, on_event)
         self._batch = batch
         self._device = device
         self._stream = stream
         self._apart = network_stream(device, 1)
-        self._on_event = on_event
 
     def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
-        """What runs a model; see :func:`bgsoft.segment.create._create_zoomed`."""
         spec = loader.model.spec
         loader.check(self._backend)
         gpu = self._device, self._apart if apart else self._stream
@@ -77,30 +70,20 @@ class DeviceSide:
         if runs_singly(spec) or spec.batch:
             batch = largest = spec.batch or 1
         with self._device.use(gpu[1]):  # maybe in a thread of its own
-            return batch_driver(
-                loader,
-                self._format,
-                self._backend,
-                lambda network: for_device(network, *gpu),
-                self._on_event,
-                gpu=gpu,
-                batch=batch,
-                largest_batch=largest,
+            return self._batch_driver(
+                loader, lambda each: for_device(each, *gpu), gpu, batch, largest
             )
 
     def segmenter(self, spec: ModelSpec, driver: Driver) -> NetworkSegmenter:
-        """What makes masks by a driver of :meth:`driver`."""
         with self._device.use(self._stream):
             return DeviceSegmenter(spec, driver, self._format, self._batch)
 
-    def zoom_planes(self, model: tuple[int, int], half: float, *, turns: bool) -> ZoomPlanes:
-        """See :class:`bgsoft.segment.zoomed.ZoomPlanes`."""
-        apart = self._apart if turns else None
+    def zoom_planes(self, model: tuple[int, int], half: float, *, apart: bool) -> ZoomPlanes:
+        stream = self._apart if apart else None
         with self._device.use(self._stream):
-            return CudaZoomPlanes(self._format, model, self._device, self._batch, half, apart)
+            return CudaZoomPlanes(self._format, model, self._device, self._batch, half, stream)
 
     def average(self) -> Average:
-        """What averages mattes with masks."""
         with self._device.use(self._stream):
             return CudaAverage(self._format)
 
@@ -112,9 +95,6 @@ class DeviceSegmenter(NetworkSegmenter):
         super().__init__(spec, driver, format)
         self._preprocessor = CudaPreprocessor(self._spec, format)
         self._planes = cupy.zeros((batch, *self._mask_shape), np.float32)
-
-    def _masks(self, count: int) -> Sequence[Array]:
-        return list(self._planes[:count])
 
     def _write(
         self, shown: Sequence[AnalysisFrame], tensor: Array, first: int, mirrored: bool

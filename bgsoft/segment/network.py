@@ -7,7 +7,7 @@ remember stays where they run.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ from bgsoft.segment.families import FAMILIES
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
+    from bgsoft.segment.averaged import Average
+    from bgsoft.segment.zoomed import ZoomPlanes
 
 STRETCHED_FROM = (0.25, 0.5)
 """``stretch = "min-max"`` takes the least and the greatest probability of a frame to 0 and 1, as is
@@ -43,6 +45,9 @@ class NetworkSegmenter(Segmenter):
     Raises:
         ModelError: The network's output is not what the contract says.
     """
+
+    _planes: Any
+    """Masks of the frames of a batch, (h, w) float32 each."""
 
     def __init__(self, spec: ModelSpec, driver: Driver, format: FrameFormat) -> None:
         self.name = spec.name
@@ -65,10 +70,6 @@ class NetworkSegmenter(Segmenter):
             format.width, format.height, detail_factor(format.width, format.height)
         )
         self._whole = makes_alpha or rows < spec.height or columns < spec.width
-
-    @abstractmethod
-    def _masks(self, count: int) -> Sequence[Array]:
-        """The first masks of a batch, (h, w) float32 in [0, 1]."""
 
     @abstractmethod
     def _write(
@@ -123,7 +124,7 @@ class NetworkSegmenter(Segmenter):
             self._read(raw, start, mirrored)
 
         self._driver.run(frames, write, read)
-        return self._masks(len(frames))
+        return list(self._planes[: len(frames)])
 
     def reset(self) -> None:
         self._driver.reset()
@@ -132,52 +133,82 @@ class NetworkSegmenter(Segmenter):
         self._driver.close()
 
 
+class Side(ABC):
+    """Makes what segments frames of one format, on the side that they are on.
+
+    Args:
+        backend: ``tensorrt``, ``cuda`` or ``cpu``, for the models.
+        format: Format of the frames.
+        on_event: Called for retries, and where the CPU takes over.
+    """
+
+    runs_apart: bool
+    """Whether passes over few frames of a batch have networks of their own, beside the others."""
+
+    def __init__(
+        self, backend: str, format: FrameFormat, on_event: Callable[[Event], None]
+    ) -> None:
+        self._backend = backend
+        self._format = format
+        self._on_event = on_event
+
+    @abstractmethod
+    def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
+        """What runs a model; may be called in a thread of its own.
+
+        Args:
+            loader: Of the model.
+            single: Frames are run one at a time, where :attr:`runs_apart`.
+            apart: On a stream of its own, there.
+
+        Raises:
+            ModelError: The model does not match its contract.
+            BackendUnavailableError: It does not run there.
+        """
+
+    @abstractmethod
+    def segmenter(self, spec: ModelSpec, driver: Driver) -> NetworkSegmenter:
+        """What makes masks by a driver."""
+
+    @abstractmethod
+    def zoom_planes(self, model: tuple[int, int], half: float, *, apart: bool) -> ZoomPlanes:
+        """See :class:`bgsoft.segment.zoomed.ZoomPlanes`; ``apart``: so the general model runs."""
+
+    @abstractmethod
+    def average(self) -> Average:
+        """What averages mattes with masks."""
+
+    def _batch_driver(
+        self,
+        loader: NetworkLoader,
+        wrap: Callable[[Network], Network],
+        gpu: tuple[CudaDevice, Any],
+        batch: int,
+        largest_batch: int,
+    ) -> Driver:
+        """A driver on a device and its stream; ``wrap`` gives networks arrays where frames are."""
+        spec, format = loader.model.spec, self._format
+        wiring = FAMILIES[spec.family].wiring
+        threads = loader.cores if runs_singly(spec) else 1
+
+        def on_cpu(size: int) -> Network:
+            (network,) = loader.on_cpu(wiring(spec, format, size), threads=threads)
+            return wrap(network)
+
+        def make(size: int, graphs: bool) -> Network:
+            if self._backend == "cpu":
+                return on_cpu(size)
+            # After a fault, a smaller batch goes on with the engine of the whole one.
+            options: dict[str, Any] = {"graphs": graphs, "largest_batch": largest_batch}
+            wired = wiring(spec, format, size)
+            return wrap(loader.on_gpu(wired, self._backend, *gpu, **options))
+
+        return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
+
+
 def runs_singly(spec: ModelSpec) -> bool:
     """Whether a frame has all threads of the CPU, and not each frame one."""
     return FAMILIES[spec.family].in_order or spec.large
-
-
-def batch_driver(
-    loader: NetworkLoader,
-    format: FrameFormat,
-    backend: str,
-    wrap: Callable[[Network], Network],
-    on_event: Callable[[Event], None],
-    *,
-    gpu: tuple[CudaDevice, Any],
-    batch: int,
-    largest_batch: int,
-) -> Driver:
-    """What runs a model on up to ``batch`` frames at once.
-
-    Args:
-        loader: Of the model.
-        format: Format of the frames.
-        backend: ``tensorrt``, ``cuda`` or ``cpu``.
-        wrap: Gives a network arrays where the frames are.
-        on_event: Called for retries, and where the CPU takes over.
-        gpu: Device and CuPy stream.
-        batch: Frames a run.
-        largest_batch: See :class:`bgsoft.infer.cuda.GpuNetwork`.
-    """
-    spec = loader.model.spec
-    wiring = FAMILIES[spec.family].wiring
-    threads = loader.cores if runs_singly(spec) else 1
-
-    def on_cpu(size: int) -> Network:
-        (network,) = loader.on_cpu(wiring(spec, format, size), threads=threads)
-        return wrap(network)
-
-    def make(size: int, graphs: bool) -> Network:
-        if backend == "cpu":
-            return on_cpu(size)
-        # After a fault, a smaller batch goes on with the engine of the whole one.
-        network = loader.on_gpu(
-            wiring(spec, format, size), backend, *gpu, graphs=graphs, largest_batch=largest_batch
-        )
-        return wrap(network)
-
-    return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=on_event)
 
 
 def channels(network: Network, spec: ModelSpec) -> Array:
