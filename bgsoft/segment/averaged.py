@@ -37,13 +37,7 @@ def thin_width(grid: tuple[int, int]) -> int:
 
 
 class AveragedSegmenter(Segmenter):
-    """Mattes of one segmenter with the parts that another sees otherwise, on either side.
-
-    Args:
-        mattes: Makes mattes of the frame's size, which may be changed.
-        masks: Makes masks on the analysis frame.
-        average: Of the side that the frames are on.
-    """
+    """Mattes of one segmenter with the parts that the masks of another show otherwise."""
 
     def __init__(self, mattes: Segmenter, masks: Segmenter, average: Average) -> None:
         self.name = mattes.name

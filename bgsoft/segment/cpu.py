@@ -117,13 +117,7 @@ def _mirror(array: NDArray[Any]) -> None:
 
 
 def to_mask(channels: NDArray[Any], spec: ModelSpec, mask: NDArray[np.float32]) -> None:
-    """Write the person's probability.
-
-    Args:
-        channels: (C, h, w), a model's raw output.
-        spec: Says which channel is the person, and what its values are.
-        mask: (h, w) float32; filled with values in [0, 1].
-    """
+    """Turn (C, h, w) raw output into an (h, w) float32 mask in [0, 1]."""
     raw = channels[spec.output_channel]
     if spec.activation == "sigmoid":
         np.clip(raw, -_MAX_LOGIT, _MAX_LOGIT, out=mask, casting="unsafe")

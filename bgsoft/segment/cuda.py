@@ -10,6 +10,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import AnalysisFrame, Array, FrameFormat
@@ -20,8 +21,7 @@ from bgsoft.infer.warm import network_stream
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.report import Event
-from bgsoft.segment.averaged import Average
-from bgsoft.segment.averaged_cuda import CudaAverage
+from bgsoft.segment.averaged import HIGH, LOW, Average, thin_width
 from bgsoft.segment.network import STRETCHED_FROM, NetworkSegmenter, Side, runs_singly
 from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, network_matrix
 from bgsoft.segment.zoomed import ZoomPlanes
@@ -146,12 +146,7 @@ def to_masks(raw: Array, spec: ModelSpec, masks: Array) -> None:
 
 
 class CudaPreprocessor:
-    """Writes frames of one format, or parts of them, into a batch tensor; one launch each.
-
-    Args:
-        spec: Input size, channel order, layout and normalisation.
-        format: Format of the frames.
-    """
+    """Writes frames of one format, or parts of them, into a batch tensor; one launch each."""
 
     def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
         bits = 8 * format.bytes_per_sample
@@ -187,11 +182,10 @@ class CudaPreprocessor:
         self._tables = tables
 
     def write(self, picture: AnalysisFrame, tensor: Array, index: int = 0) -> None:
-        """Resize, convert and normalise one frame.
+        """Resize, convert and normalise a picture, whose rows may be padded.
 
         Args:
-            picture: The analysis frame, on the device; or a part of a frame: its planes' rows may
-                be padded.
+            picture: On the device.
             tensor: Items of :attr:`shape`, float32 or float16, C-contiguous.
             index: Item of the tensor that is overwritten.
 
@@ -235,3 +229,37 @@ def _fixed_matrix(spec: ModelSpec, format: FrameFormat) -> NDArray[np.int32]:
     matrix[:, 3] += 0.5
     fixed: NDArray[np.int32] = np.rint(matrix * _MATRIX_ONE).astype(np.int32)
     return fixed
+
+
+class CudaAverage:
+    """Averages mattes with masks; four launches each on the current stream.
+
+    Reference: :func:`bgsoft.segment.averaged.average_on_host`.
+    """
+
+    def __init__(self, format: FrameFormat) -> None:
+        frame, grid = format.luma_shape, analysis_shape(format.width, format.height)
+        self._sizes, self._frame_sizes = tuple(map(np.int32, grid)), tuple(map(np.int32, frame))
+        self._grid, self._frame_grid = blocks(grid[1], grid[0]), blocks(frame[1], frame[0])
+        self._reduce = resampling(frame, grid, area=True, fixed_point=False).args
+        self._enlarge = resampling(grid, frame, area=False, fixed_point=False).args
+        self._ramp = (np.float32(LOW), np.float32(1.0 / (HIGH - LOW)))
+        self._reach = np.int32(thin_width(grid) // 2)
+        self._change = cupy.empty(grid, np.float32)
+        self._eroded = cupy.empty((2, *grid), np.float32)
+        self._find, self._erode, self._dilate, self._apply = (
+            kernel("average", name)
+            for name in ("find_change", "erode_change", "dilate_change", "apply_change")
+        )
+
+    def __call__(self, mattes: Sequence[Array], masks: Sequence[Array]) -> None:
+        """Change (H, W) float32 mattes, by (gh, gw) float32 masks."""
+        window = (self._reach, *self._sizes)
+        for matte, mask in zip(mattes, masks, strict=True):
+            pitch = self._frame_sizes[1]
+            args = (matte, pitch, *self._reduce, mask, *self._ramp, self._change, *self._sizes)
+            self._find(self._grid, BLOCK, args)
+            self._erode(self._grid, BLOCK, (self._change, self._eroded, *window))
+            self._dilate(self._grid, BLOCK, (self._eroded, self._change, *window))
+            args = (self._change, self._sizes[1], *self._enlarge, matte, *self._frame_sizes)
+            self._apply(self._frame_grid, BLOCK, args)

@@ -75,13 +75,9 @@ class NetworkSegmenter(Segmenter):
     def _write(
         self, shown: Sequence[AnalysisFrame], tensor: Array, first: int, mirrored: bool
     ) -> None:
-        """Write pictures into items 0, 1 … of an input.
+        """Write pictures, the ``first`` one's place in its batch, into items 0, 1 … of an input.
 
-        Args:
-            shown: The pictures.
-            tensor: (B, 3, H, W) or (B, H, W, 3) by the model's layout.
-            first: Place of the first picture in its batch.
-            mirrored: From left to right.
+        The tensor is (B, 3, H, W) or (B, H, W, 3) by the model's layout.
         """
 
     @abstractmethod
@@ -109,10 +105,7 @@ class NetworkSegmenter(Segmenter):
     ) -> Sequence[Array]:
         """Masks of pictures, which may be parts of the frames.
 
-        Args:
-            frames: For messages.
-            shown: The pictures.
-            mirrored: Show them to the model from left to right; masks are as without.
+        Mirrored, the model sees them from right to left; masks are as without.
         """
 
         def write(network: Network, start: int, stop: int) -> None:

@@ -53,12 +53,7 @@ def network_matrix(spec: ModelSpec, format: FrameFormat) -> NDArray[np.float64]:
 
 
 class CpuPreprocessor:
-    """Writes frames of one format into a network's input buffer.
-
-    Args:
-        spec: Input size, channel order, layout and normalisation.
-        format: Format of the frames.
-    """
+    """Resizes, converts and normalises frames of one format into a network's input."""
 
     def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
         self._size = (spec.width, spec.height)
@@ -79,12 +74,7 @@ class CpuPreprocessor:
         self._bias = [np.float32(-m / s) for m, s in zip(spec.mean, spec.std, strict=True)]
 
     def write(self, reduced: AnalysisFrame, tensor: NDArray[np.float32]) -> None:
-        """Resize, convert and normalise one frame.
-
-        Args:
-            reduced: The frame on the analysis frame.
-            tensor: (3, H, W) or (H, W, 3) float32 by the model's layout; overwritten.
-        """
+        """Write one picture into a (3, H, W) or (H, W, 3) float32 tensor, by the model's layout."""
         picture = reduced.for_networks
         self._resize(picture.luma, self._luma)
         self._resize(picture.chroma, self._chroma)

@@ -20,7 +20,8 @@ from bgsoft.frame import FrameFormat
 GENERAL, LANDSCAPE = 0, 1
 """The two models' places in all sequences that have something of each."""
 CELL = 4
-"""Samples of the analysis frame, each way, in a cell: the unit in which the picture is watched."""
+"""Samples of the analysis frame, each way, in a cell: the unit in which the picture is watched.
+Also in zoom.cu."""
 Cells = NDArray[np.float32]
 """(⌈gh / 4⌉, ⌈gw / 4⌉): means of a plane of the analysis frame over its cells."""
 
@@ -96,11 +97,7 @@ class Box:
         )
 
     def fade_widths(self, grid: tuple[int, int]) -> tuple[float, float, float, float]:
-        """Samples over which the close pass fades in: left, top, right, bottom; 0 at the frame's.
-
-        Args:
-            grid: (gh, gw) of the analysis frame.
-        """
+        """Samples that the close pass fades in over: left, top, right, bottom; 0 at the frame's."""
         rows, columns = (max(1.0, _FADE * side) for side in self.shape)
         return (
             columns if self.left > 0 else 0.0,
@@ -125,10 +122,7 @@ def cell_shape(grid: tuple[int, int]) -> tuple[int, int]:
 def find_box(person: Cells, either: Cells, grid: tuple[int, int]) -> Box | None:
     """One box round all people that are no specks, with a margin; None where there is nobody.
 
-    Args:
-        person: Cells of the mean of the whole passes.
-        either: Cells of their maximum.
-        grid: (gh, gw).
+    ``person`` is the mean of the whole passes, ``either`` their maximum, ``grid`` (gh, gw).
     """
     large = _regions(either > _EXTENT, person > _PERSON)
     if not len(large):
@@ -276,9 +270,6 @@ class PassScheduler:
         """Whether somebody may have come in since the last whole pass, outside the box.
 
         Never on two frames one after the other, whatever the camera does.
-
-        Args:
-            luma: Cells of the next frame.
         """
         newest = self._passes[self._newest]
         if newest is None or self._since < 2:
@@ -318,12 +309,7 @@ class PassScheduler:
         return general, landscape
 
     def next(self, index: int, luma: Cells) -> BlendWeights:
-        """How the next frame's mask is made; all its whole passes have been taken in.
-
-        Args:
-            index: The frame's place in the video.
-            luma: Cells of the frame; part of what is returned.
-        """
+        """How the next frame's mask is made; all its whole passes have been taken in."""
         if self._since == 0:
             self._box = _steadied(find_box(*self._people(luma), self.grid), self._box)
         limits = self._limits

@@ -58,8 +58,8 @@ class ZoomPlanes(ABC):
     ) -> None:
         self.grid = analysis_shape(format.width, format.height)
         self.slots = 2 * batch + 1
-        """Masks of each model that can be kept: in turn, so that what is still used when some
-        frames come is not overwritten by as many passes over them."""
+        """Masks of each model that can be kept, in turn: what is still used when a batch comes is
+        not overwritten by its passes, be they begun a second time."""
         self._format = format
         self._model = model
         self._cell_shape = cell_shape(self.grid)
@@ -78,28 +78,18 @@ class ZoomPlanes(ABC):
 
     @abstractmethod
     def keep(self, network: int, slot: int, index: int, mask: Array) -> Array:
-        """Keep the mask of a model's whole pass, and the cells of the picture that it was of.
-
-        Args:
-            network: Whose pass.
-            slot: Where.
-            index: Of the frame among those at hand.
-            mask: (h, w) float32.
+        """Keep a model's whole pass over the frame of an index among those at hand.
 
         Returns:
-            The mask, (gh, gw) float32, until the slot is used again.
+            Its (h, w) float32 mask as (gh, gw), until the slot is used again.
         """
 
     @abstractmethod
     def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
-        """Send for what decisions are made from, on the host.
-
-        Args:
-            masks: (gh, gw) float32, for their cells.
-            lumas: Frames at hand whose luma is wanted, too.
+        """Send for the cells of (gh, gw) masks, and of the luma of so many frames at hand.
 
         Returns:
-            Waits for them: the frames' cells, then the masks'; overwritten by later calls.
+            Waits for them, on the host: the frames', then the masks'; overwritten by later calls.
         """
 
     def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[AnalysisFrame]:
@@ -118,12 +108,12 @@ class ZoomPlanes(ABC):
 
     @abstractmethod
     def _halved(self, index: int, frame: Frame, luma: Array, place: tuple[slice, slice]) -> Array:
-        """Luma of a part of a frame, averaged over 2×2 samples, or what the edges leave of them.
+        """The luma of a crop, averaged over 2×2 samples, or what the edges leave of them.
 
         Args:
             index: Of the crop; each has a buffer.
-            frame: The frame.
-            luma: The part.
+            frame: What it is cut from.
+            luma: Its samples.
             place: Its rows and columns in the halved frame.
         """
 
@@ -131,12 +121,7 @@ class ZoomPlanes(ABC):
     def blend(
         self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]
     ) -> list[Array]:
-        """The masks of some frames.
-
-        Args:
-            first: Index of the first among those at hand.
-            blends: How they are blended.
-            close: (h, w) float32, the close passes' masks.
+        """The masks of the frames at hand from ``first`` on, given (h, w) ones of close passes.
 
         Returns:
             (gh, gw) float32, each stretched over its whole frame; overwritten by the next call for
@@ -149,24 +134,20 @@ class _Begun:
     """What has been sent for before the frames are segmented."""
 
     frames: list[Frame]
-    slots: list[int]
-    """Where masks were to be kept before."""
     due: list[tuple[int, ...]]
     passes: list[tuple[int, int, int]]
     """Index of the frame, model, slot."""
     cells: Callable[[], list[Cells]]
     """Of the frames, of the passes, and of the last frame's mask where that is wanted."""
-    has_last: bool
 
 
 class ZoomedSegmenter(Segmenter):
     """Masks from whole and close passes, on the host or on a device.
 
     Args:
-        general: Runs on whole frames.
-        landscape: Runs on whole frames.
+        general, landscape: Run on whole frames.
         close: Runs on people: the general model, too.
-        planes: Where the frames are.
+        planes: Of the side that the frames are on.
         turns: The whole passes take turns.
         mirrors: Every pass is run a second time, mirrored, and counts as the mean of both.
     """
@@ -200,10 +181,8 @@ class ZoomedSegmenter(Segmenter):
         self._begun = self._begin(frames, reduced)
 
     def _begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> _Begun:
-        self._drop_begun()
         planes, scheduler = self._planes, self._scheduler
         due = scheduler.due([frame.index for frame in frames])
-        slots = self._next_slot.copy()
         passes: list[tuple[int, int, int]] = []
         kept: list[Array] = []
         planes.watch(reduced)
@@ -214,12 +193,7 @@ class ZoomedSegmenter(Segmenter):
                 kept.append(mask)
         last = [self._last] if scheduler.wants_mask(frames[0].index) else []
         cells = planes.read(kept + last, lumas=len(frames))
-        return _Begun(list(frames), slots, due, passes, cells, bool(last))
-
-    def _drop_begun(self) -> None:
-        if self._begun is not None:
-            self._next_slot = self._begun.slots
-            self._begun = None
+        return _Begun(list(frames), due, passes, cells)
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[Array]:
         """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
@@ -230,7 +204,7 @@ class ZoomedSegmenter(Segmenter):
         scheduler = self._scheduler
         cells = begun.cells()
         lumas, people = cells[: len(frames)], cells[len(frames) :]
-        if begun.has_last:
+        if len(people) > len(begun.passes):
             scheduler.add_mask(people.pop())
         masks: list[Array] = []
         for start, stop in scheduler.groups([frame.index for frame in frames]):
@@ -282,7 +256,7 @@ class ZoomedSegmenter(Segmenter):
         self._scheduler.add_pass(GENERAL, slot, luma, person)
 
     def _scan(self, index: int, start: int, frames: Sequence[Frame], luma: Cells) -> Cells:
-        """What close passes over all parts of a frame show; masks from ``start`` on come later."""
+        """Cells of what close passes over all parts of a frame show, where ``start`` is free."""
         planes, scheduler = self._planes, self._scheduler
         boxes, most = tiles(planes.grid), len(frames) - start
         found: list[Cells] = []
@@ -323,7 +297,7 @@ class ZoomedSegmenter(Segmenter):
         return masks
 
     def reset(self) -> None:
-        self._drop_begun()
+        self._begun = None
         self._scheduler.reset()
 
     def renew(self) -> None:

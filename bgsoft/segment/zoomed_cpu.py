@@ -42,14 +42,7 @@ def _close_weights(box: Box, grid: tuple[int, int]) -> Plane:
 
 
 class CpuZoomPlanes(ZoomPlanes):
-    """Works on the frames of a batch side by side.
-
-    Args:
-        format: Format of the frames.
-        model: (rows, columns) of the general model's input.
-        workers: What does it; one a frame.
-        half: See the base.
-    """
+    """Works on the frames of a batch side by side; see :class:`ZoomPlanes`."""
 
     def __init__(
         self, format: FrameFormat, model: tuple[int, int], workers: Workers, half: float = 0.5

@@ -21,11 +21,9 @@ from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
-from bgsoft.segment.schedule import CELL, MOVED, STILL, BlendWeights, Box, Cells
+from bgsoft.segment.schedule import MOVED, STILL, BlendWeights, Box, Cells
 from bgsoft.segment.zoomed import ZoomPlanes
 
-_CELL = 4
-"""``CELL`` in ``zoom.cu``."""
 _MOST_TABLES = 256
 """Pairs of sizes that tables are kept for: boxes may have any."""
 _NOTHING = np.uint64(0)
@@ -36,11 +34,8 @@ class CudaZoomPlanes(ZoomPlanes):
     """Works on the current stream.
 
     Args:
-        format: Format of the frames.
-        model: (rows, columns) of the general model's input.
+        format, model, batch, half: See :class:`bgsoft.segment.zoomed.ZoomPlanes`.
         device: Where the frames are.
-        batch: Frames at a time.
-        half: See the base.
         stream: That the general model runs over whole frames on; None: the current one.
     """
 
@@ -54,8 +49,6 @@ class CudaZoomPlanes(ZoomPlanes):
         stream: Any = None,
     ) -> None:
         super().__init__(format, model, batch, half)
-        if CELL != _CELL:
-            raise ValueError(f"the kernel's cells are {_CELL} wide, not {CELL}")
         self._device = device
         shape, cells = self.grid, self._cell_shape
         self._blocks, self._cell_blocks = blocks(shape[1], shape[0]), blocks(cells[1], cells[0])

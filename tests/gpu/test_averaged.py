@@ -31,7 +31,7 @@ pytestmark = pytest.mark.gpu
 def test_planes(gpu: Any, size: tuple[int, int]) -> None:
     import cupy
 
-    from bgsoft.segment.averaged_cuda import CudaAverage
+    from bgsoft.segment.cuda import CudaAverage
 
     rng = np.random.default_rng(2)
     format = frame_format(size)
