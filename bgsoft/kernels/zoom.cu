@@ -1,4 +1,4 @@
-// Planes of the zoomed segmenter. Counterpart: bgsoft/segment/zoomed_cpu.py; all sums in float32.
+// Planes of the zoomed segmenter. Counterpart: bgsoft/segment/cpu.py; all sums in float32.
 
 #include "resample.cuh"
 

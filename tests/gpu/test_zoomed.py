@@ -1,4 +1,4 @@
-"""Whole and close looks on the GPU: the planes, the decisions and the masks of the CPU."""
+"""Whole and close passes on the GPU: the planes, the decisions and the masks of the CPU."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
+from bgsoft.segment.cpu import CpuZoomPlanes
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.segment.preprocess import CpuPreprocessor
 from bgsoft.segment.schedule import GENERAL, LANDSCAPE, BlendWeights, Box, WholePass
-from bgsoft.segment.zoomed_cpu import CpuZoomPlanes
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
@@ -39,8 +39,7 @@ MODEL = (256, 256)
 def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     import cupy
 
-    from bgsoft.segment.cuda import CudaPreprocessor
-    from bgsoft.segment.zoomed_cuda import CudaZoomPlanes
+    from bgsoft.segment.cuda import CudaPreprocessor, CudaZoomPlanes
 
     rng = np.random.default_rng(5)
     format = frame_format(size, layout)

@@ -252,7 +252,7 @@ def test_a_model_of_others_renders(tmp_path: Path, flags: dict[str, Any]) -> Non
     assert all(event.kind != "retry" for event in report.events)
 
 
-def test_a_model_of_others_has_single_pass(tmp_path: Path) -> None:
+def test_a_model_of_others_has_a_single_pass(tmp_path: Path) -> None:
     path = write_mixed(tmp_path / "own.onnx")
     with pytest.raises(ConfigError, match="matte has no effect beside model"):
         bgsoft.render(SAMPLE, tmp_path / "out.mkv", model=str(path), matte="best")

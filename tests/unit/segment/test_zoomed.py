@@ -1,4 +1,4 @@
-"""Whole and close looks: when they are taken, how they count, and that batches change nothing."""
+"""Whole and close passes: when they run, how they count, and that batches change nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
-from bgsoft.segment.cpu import HostSide
+from bgsoft.segment.cpu import CpuZoomPlanes, HostSide
 from bgsoft.segment.create import create_host_segmenter
 from bgsoft.segment.schedule import (
     CELL,
@@ -32,7 +32,6 @@ from bgsoft.segment.schedule import (
     find_box,
     tiles,
 )
-from bgsoft.segment.zoomed_cpu import CpuZoomPlanes
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.pictures import frame_format, frame_of, random_frame
@@ -62,7 +61,7 @@ def begun(turns: bool = True, luma: float = 100.0) -> PassScheduler:
     return scheduler
 
 
-def test_whole_looks_take_turns() -> None:
+def test_whole_passes_take_turns() -> None:
     scheduler = PassScheduler(GRID, turns=True)
     both, first, second = (GENERAL, LANDSCAPE), (GENERAL,), (LANDSCAPE,)
     due = scheduler.due(range(13))
@@ -76,7 +75,7 @@ def test_whole_looks_take_turns() -> None:
     assert scheduler.due([1]) == [both]
 
 
-def test_a_look_counts_less_where_the_picture_has_moved() -> None:
+def test_a_pass_counts_less_where_the_picture_has_moved() -> None:
     scheduler = begun()
     luma = cells(100)
     luma[0, :4] = [101, 102.25, 103.5, 90]
@@ -97,7 +96,7 @@ def test_who_comes_in_is_looked_for() -> None:
     dim[:2, 50:] = 103
     for luma, wanted in ((inside, False), (dim, False), (outside, True)):
         scheduler = begun()
-        assert not scheduler.wants_pass(outside), "never right after a look"
+        assert not scheduler.wants_pass(outside), "never right after a pass"
         scheduler.next(1, cells(100))
         assert scheduler.wants_pass(luma) is wanted
     scheduler.add_pass(GENERAL, 1, outside, person(slice(0, 30), slice(20, 60)))
@@ -136,7 +135,7 @@ def test_the_box() -> None:
 
 
 def test_masks_are_fed_back() -> None:
-    """A look that misses somebody whom the mask has does not make the box smaller."""
+    """A pass that misses somebody whom the mask has does not make the box smaller."""
     scheduler = begun()
     assert not scheduler.wants_mask(7)
     assert scheduler.wants_mask(8)
@@ -154,26 +153,26 @@ def test_masks_are_fed_back() -> None:
 def test_the_frame_is_searched_where_nobody_is_seen() -> None:
     scheduler = PassScheduler(GRID, turns=True)
 
-    def look(mask: Cells) -> None:
+    def add(mask: Cells) -> None:
         for network in (GENERAL, LANDSCAPE):
             scheduler.add_pass(network, 0, cells(100), mask)
 
-    look(person())
+    add(person())
     assert not scheduler.wants_scan(0, cells(100))
-    look(cells())
+    add(cells())
     assert scheduler.wants_scan(0, cells(100))
     figure = slice(30, 34), slice(10, 13)
     scheduler.add_scan(0.6 * person(*figure))
     assert scheduler.next(0, cells(100)).box is None, "not sure enough"
     assert not scheduler.wants_scan(1, cells(100))
     assert not scheduler.wants_scan(4, cells(100))
-    look(cells())
+    add(cells())
     assert scheduler.wants_scan(8, cells(100))
     scheduler.add_scan(0.9 * person(*figure))
     box = scheduler.next(8, cells(100)).box
     assert box == box_of(person(*figure))
-    # Until the next search, looks that miss the figure change nothing.
-    look(cells())
+    # Until the next search, passes that miss the figure change nothing.
+    add(cells())
     assert scheduler.next(12, cells(100)).box == box
 
 
@@ -255,7 +254,7 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
     np.testing.assert_array_equal(far.chroma, frames[1].chroma[:, left // 2 :])
 
 
-def test_the_mean_of_all_looks() -> None:
+def test_the_mean_of_all_passes() -> None:
     format = frame_format((240, 160))
     side = CpuZoomPlanes(format, (256, 256), Workers(2))
     side.keep(GENERAL, 0, 0, np.full((256, 256), 0.4, np.float32))
@@ -334,7 +333,7 @@ def segment(
     return masks
 
 
-def test_a_mirrored_look_sees_the_other_way_round() -> None:
+def test_a_mirrored_pass_sees_the_other_way_round() -> None:
     image = cv2.resize(shown(1)[0], (256, 256))
     frames = [frame_of(image), frame_of(np.ascontiguousarray(image[:, ::-1]))]
     format, model = frames[0].format, resolve("selfie-general")
@@ -367,7 +366,7 @@ def test_masks_are_the_same_for_any_batch(quality: MatteQuality) -> None:
 
 
 @pytest.mark.parametrize("quality", [MatteQuality.STANDARD, MatteQuality.BEST])
-def test_a_figure_that_no_whole_look_shows_is_searched_for(quality: MatteQuality) -> None:
+def test_a_figure_that_no_whole_pass_shows_is_searched_for(quality: MatteQuality) -> None:
     frames = []
     for index, image in enumerate(shown(10)):
         height, width = image.shape[0] // 10, image.shape[1] // 10
@@ -432,7 +431,7 @@ def test_a_render_takes_it(tmp_path: Path) -> None:
     assert not np.array_equal(outputs[1][0], outputs[2][0])
 
 
-def test_other_models_look_once(tmp_path: Path) -> None:
+def test_other_models_have_one_pass(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"matte has no effect beside model selfie-landscape"):
         bgsoft.render(SAMPLE, tmp_path / "o.mkv", model="selfie-landscape", matte="best")
 
