@@ -88,7 +88,7 @@ def _check(plane: Array, shape: tuple[int, ...], dtype: str) -> None:
 
 
 class CudaSceneProbe:
-    """Looks for scene cuts and similar pictures; the host reads 9.2 kB a frame.
+    """Finds scene cuts and similar pictures; the host reads 9.2 kB a frame.
 
     Implements :class:`bgsoft.pipeline.picture.SceneProbe`.
     """

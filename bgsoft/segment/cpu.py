@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -251,17 +252,15 @@ class CpuZoomPlanes(ZoomPlanes):
 
 def _average(plane: Plane, cells: Cells) -> None:
     """Means over cells; those that the right and lower edges cut, over what they hold."""
-    rows, columns = plane.shape
-    down, right = rows // CELL, columns // CELL
-    for y, cell_y in (
-        (slice(CELL * down), slice(down)),
-        (slice(CELL * down, rows), slice(down, None)),
-    ):
-        for x, cell_x in (
-            (slice(CELL * right), slice(right)),
-            (slice(CELL * right, columns), slice(right, None)),
-        ):
-            target = cells[cell_y, cell_x]
-            if target.size:
-                size = target.shape[::-1]
-                cv2.resize(plane[y, x], size, dst=target, interpolation=cv2.INTER_AREA)
+
+    def parts(samples: int) -> list[tuple[slice, slice]]:
+        whole = samples // CELL
+        return [
+            (slice(CELL * whole), slice(whole)),
+            (slice(CELL * whole, None), slice(whole, None)),
+        ]
+
+    for (y, cell_y), (x, cell_x) in product(*map(parts, plane.shape)):
+        target = cells[cell_y, cell_x]
+        if target.size:
+            cv2.resize(plane[y, x], target.shape[::-1], dst=target, interpolation=cv2.INTER_AREA)
