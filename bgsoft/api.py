@@ -36,7 +36,7 @@ def render(
     strength: float | Off | None = None,
     background: FilePath | None = None,
     model: FilePath | None = None,
-    matte: config.Looks | Literal["fast", "standard", "best"] | None = None,
+    matte: config.MatteQuality | Literal["fast", "standard", "best"] | None = None,
     mask_every: int | None = None,
     similarity: float | Off | None = None,
     face: config.FaceMode | Literal["off", "guard", "main", "anonymize"] | None = None,
@@ -101,8 +101,8 @@ def render(
         model: What finds the people: a name from bgsoft models list, or your own ONNX file with a
             FILE.toml beside it. [default: selfie-general]
         matte: How thoroughly people are looked for. fast: one model, once a frame. standard: two
-            models, and a close look at the people. best: all of it on every frame, and mirrored. A
-            model that makes a matte itself looks once; best averages it with all these looks.
+            models, and a close pass over the people. best: all passes on every frame, and mirrored.
+            A model that makes a matte itself has one pass; best averages it with all of these.
             [default: standard]
         mask_every: Look for people on every Nth frame only, 1 to 300. [default: 1]
         similarity: Keep the last mask while the picture stays this similar, in dB of PSNR, 0 to

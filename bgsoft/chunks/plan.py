@@ -15,7 +15,7 @@ what changed in the 8 frames before,   the lead begins so much before the renewa
 which a scene cut stands out from
 which frames are segmented (every      by the renewal, which counts through the whole video
 Nth, or those that differ enough)
-looks in turn, box of the close look   by the renewal
+passes in turn, box of close pass      by the renewal
 smoothed mask                          fades by ``--temporal``, which says how long the lead is
 mask that is held, picture it was      by the renewal
 fitted to

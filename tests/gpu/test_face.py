@@ -33,7 +33,6 @@ from bgsoft.infer.base import GpuModel
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, find_spec
 from bgsoft.ring import FrameRing
-from bgsoft.segment.single import network_shapes
 from bgsoft.settings.config import Precision
 from tests.fakes import host_planes
 from tests.gpu.device_frames import frame_on_device, grid_on_device
@@ -54,7 +53,7 @@ class TwinNetwork:
     def __init__(self, model: ResolvedModel, batch: int) -> None:
         import cupy
 
-        self._network = CpuNetwork(model.path, network_shapes(model.spec, batch))
+        self._network = CpuNetwork(model.path, {model.spec.input: model.spec.input_shape(batch)})
         self.inputs = {name: cupy.asarray(a) for name, a in self._network.inputs.items()}
         self.outputs = {name: cupy.asarray(a) for name, a in self._network.outputs.items()}
 
@@ -325,7 +324,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
         chosen = model.for_provider(backend, Precision.FP32)
         asked = GpuModel(
             path=chosen.path,
-            shapes=network_shapes(model.spec, batch),
+            shapes={model.spec.input: model.spec.input_shape(batch)},
             backend=backend,
             device=gpu,
             sha256=chosen.sha256,
