@@ -19,12 +19,13 @@ from av.packet import Packet
 
 from bgsoft.decode import nv_session
 from bgsoft.decode.base import DecodeSettings
-from bgsoft.decode.convert import plane_view, turn_plane
+from bgsoft.decode.convert import turn_plane
 from bgsoft.decode.nv_caps import nv_codec
 from bgsoft.decode.nv_session import NvPicture, NvReader, NvSession
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.frame import Frame
 from bgsoft.media.probe import probe
+from bgsoft.media.pyav import plane_view
 from tests.synthetic import Plane
 
 NVDEC_CLIPS = [

@@ -9,21 +9,16 @@ between black bars where its shape is another, too.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 from av.video.frame import VideoFrame
-from av.video.plane import VideoPlane
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
 from bgsoft.errors import DecodeError, translated
 from bgsoft.frame import FrameFormat, PixelLayout, Planes
 from bgsoft.media.info import Orientation, VideoInfo
-from bgsoft.media.pyav import PYAV_ERRORS
-
-Plane = npt.NDArray[Any]
+from bgsoft.media.pyav import PYAV_ERRORS, Plane, plane_view
 
 _TALL_CHROMA = {
     PixelLayout.NV12: frozenset({"yuv422p", "yuvj422p", "yuva422p"}),
@@ -61,17 +56,6 @@ def turn_plane(source: Plane, target: Plane, orientation: Orientation) -> None:
         source = target
     if flip is not None:
         cv2.flip(source, flip, dst=target)
-
-
-def plane_view(plane: VideoPlane, dtype: npt.DTypeLike) -> Plane:
-    """A plane without its row padding, as (H, W) samples; not a copy.
-
-    The view is only good as long as the frame is.
-    """
-    samples: Plane = np.frombuffer(memoryview(plane), dtype)
-    rows: Plane = samples.reshape(plane.height, -1)[:, : plane.width]
-    # A negative line size means that rows are stored from the bottom up.
-    return rows[::-1] if plane.line_size < 0 else rows
 
 
 def _halve(source: Plane, target: Plane) -> Plane:

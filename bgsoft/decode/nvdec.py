@@ -19,7 +19,6 @@ import numpy as np
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.video_codec import codec_errors_as, decoder_caps
 from bgsoft.decode.base import DecodeSettings
-from bgsoft.decode.convert import plane_view
 from bgsoft.decode.nv_caps import caps_reason, nv_codec
 from bgsoft.decode.nv_session import NvPicture, NvReader, NvSession
 from bgsoft.decode.reader import FrameReader
@@ -29,6 +28,7 @@ from bgsoft.frame import Frame, Planes
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
+from bgsoft.media.pyav import plane_view
 from bgsoft.resources import Resources
 from bgsoft.startup import span
 
