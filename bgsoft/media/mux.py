@@ -35,10 +35,8 @@ from bgsoft.report import AudioReport, Event
 _INTERLEAVE_US = 1_000_000
 """How much FFmpeg's muxer holds back while a track (subtitles, say) has no packet. The tracks come
 in step anyway, and its default of ten seconds would be a gigabyte of ProRes."""
-
-
-def _ignore_event(event: Event) -> None:
-    """The default listener."""
+_HEVC_NAME = "hvc1"
+"""In MP4 and QuickTime: with its parameter sets in the header. Apple's players open no other."""
 
 
 class Muxer(Closing):
@@ -76,7 +74,7 @@ class Muxer(Closing):
         start_seconds: float = 0.0,
         duration_seconds: float | None = None,
         output_path: Path | None = None,
-        on_event: Callable[[Event], None] = _ignore_event,
+        on_event: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         self.container = container
         self.info = info
@@ -175,8 +173,7 @@ class Muxer(Closing):
         if not isinstance(stream, VideoStream):
             raise TypeError(f"{encoder} is no video encoder")
         if self.container.edit_lists and stream.codec.canonical_name == "hevc":
-            # Apple players open HEVC as hvc1 (parameter sets in the header only), not as hev1.
-            stream.codec_context.codec_tag = "hvc1"
+            stream.codec_context.codec_tag = _HEVC_NAME
         self._adopt(stream)
         return stream
 
@@ -204,27 +201,26 @@ class Muxer(Closing):
         return stream
 
     def add_copy(self, source: VideoStream) -> Stream:
-        """Add the video stream for packets of a finished file of the same kind.
-
-        Args:
-            source: What describes them, whole: codec, parameter sets, size, colour.
-
-        Returns:
-            As :meth:`add_packets`.
-        """
+        """Add the video stream for packets of a finished file of the same kind."""
         stream = self.add_packets(source.codec_context.codec.canonical_name)
+        self.describe(source)
+        return stream
+
+    def describe(self, source: VideoStream) -> None:
+        """Give :meth:`add_packets`' stream the description of another: parameter sets, colour."""
         if not self.container.edit_lists:
-            BitStreamFilterContext("null", source, stream)  # copies the description
-            return stream
-        # The pixel aspect of a codec that does not tell it is the file's, and no part of the
-        # description; PyAV adds it only for what has a codec context.
+            BitStreamFilterContext("null", source, self._video)  # copies the description
+            return
+        # Here the name and the pixel aspect are fields of the file. PyAV sets them only for what
+        # has a codec context, as it writes a header.
         with av.open(io.BytesIO(), "w", format=self.container.muxer) as scratch:
             named = scratch.add_stream_from_template(source, opaque=True)
-            named.codec_context.sample_aspect_ratio = self.info.sample_aspect_ratio
-            named.codec_context.codec_tag = source.codec_context.codec_tag
+            context = named.codec_context
+            context.sample_aspect_ratio = self.info.sample_aspect_ratio
+            hevc = context.codec.canonical_name == "hevc"
+            context.codec_tag = _HEVC_NAME if hevc else source.codec_context.codec_tag
             scratch.start_encoding()
-            BitStreamFilterContext("null", named, stream)
-        return stream
+            BitStreamFilterContext("null", named, self._video)
 
     def _cannot_hold(self, codec: str) -> UnsupportedFormatError:
         return UnsupportedFormatError(
