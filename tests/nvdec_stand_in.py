@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from av.packet import Packet
 
-from bgsoft.decode import nv_session
+from bgsoft.decode import nv_reader
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import turn_plane
 from bgsoft.decode.nv_caps import nv_codec
-from bgsoft.decode.nv_session import NvPicture, NvReader, NvSession
+from bgsoft.decode.nv_reader import NvPicture, NvReader
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.frame import Frame
 from bgsoft.media.probe import probe
@@ -143,9 +143,9 @@ class StandIn:
 def install(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """Put the stand-in where the library is looked for."""
     stand_in = StandIn()
-    monkeypatch.setattr(nv_session, "video_codec", lambda: stand_in)
+    monkeypatch.setattr(nv_reader, "video_codec", lambda: stand_in)
     errors = (StandInError, UnsupportedError, RuntimeError, ValueError)
-    monkeypatch.setattr(nv_session, "codec_errors", lambda: errors)
+    monkeypatch.setattr(nv_reader, "codec_errors", lambda: errors)
     return stand_in
 
 
@@ -156,8 +156,8 @@ class StandInDecoder(StreamDecoder[NvPicture]):
         info = probe(path)
         stream: Any = SimpleNamespace(ptr=1234, synchronize=lambda: None)
         device: Any = SimpleNamespace(number=0, context=1)
-        self.session = NvSession(nv_codec(info), device, stream)
-        super().__init__(info, settings, NvReader(info, self.session))
+        self.reader = NvReader(info, nv_codec(info), device, stream)
+        super().__init__(info, settings, self.reader)
 
     def _write(self, picture: NvPicture, frame: Frame) -> None:
         rows, columns = picture.height, picture.width

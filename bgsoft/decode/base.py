@@ -1,11 +1,11 @@
-"""What a decoder is to the rest of bgsoft."""
+"""The protocol of decoders, their settings and counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
@@ -18,9 +18,9 @@ class PtsRange:
     """Frames of a video by their exact times, in its time base."""
 
     first: int | None
-    """Of the first frame; None: from the beginning."""
+    """None: from the beginning."""
     end: int | None
-    """Frames from here on are left out; None: to the end."""
+    """Of the first frame that is left out again; None: to the end."""
     index: int
     """Of the first frame among all that are rendered."""
 
@@ -44,7 +44,6 @@ class DecodeStats:
     """Counted while decoding."""
 
     frames: int = 0
-    """Frames handed out."""
     passed_over: int = 0
     """Frames before the wanted part."""
     concealed_frames: int = 0
@@ -58,7 +57,7 @@ class DecodeStats:
     picture size changed."""
 
 
-class Decoder(Protocol):
+class Decoder(AbstractContextManager["Decoder", None], Protocol):
     """Decodes one video stream. The constructor opens it and knows :attr:`info`."""
 
     info: VideoInfo
@@ -67,7 +66,7 @@ class Decoder(Protocol):
     """What the header did not show and the user should know, appended while decoding."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        """Decode in presentation order, each frame into a slot of ``ring``.
+        """Decode in presentation order, each frame into a slot of ``ring``; each call starts anew.
 
         The caller releases each frame's slot. Timestamps rise strictly.
 
@@ -81,12 +80,3 @@ class Decoder(Protocol):
     def close(self) -> None:
         """Free the decoder; safe to call twice."""
         ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...

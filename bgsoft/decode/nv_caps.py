@@ -1,4 +1,4 @@
-"""What NVDEC can decode, as far as can be known without decoding."""
+"""Which streams NVDEC can decode, as far as can be said without decoding."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def caps_reason(caps: Mapping[str, int] | None, info: VideoInfo) -> str | None:
         return f"this GPU does not decode {label} at {depth} bits"
     width, height = info.coded_width, info.coded_height
     size = f"{width}x{height}"
+    most, least = (f"{caps[f'width_{end}']}x{caps[f'height_{end}']}" for end in ("max", "min"))
     if width > caps["width_max"] or height > caps["height_max"]:
-        return f"{size} is more than {caps['width_max']}x{caps['height_max']}, its most for {label}"
+        return f"{size} is more than {most}, its most for {label}"
     if width < caps["width_min"] or height < caps["height_min"]:
-        least = f"{caps['width_min']}x{caps['height_min']}"
         return f"{size} is less than {least}, its least for {label}"
     if -(-width // 16) * -(-height // 16) > caps["mb_num_max"]:
         return f"{size} has more than {caps['mb_num_max']} macroblocks, its most for {label}"

@@ -15,12 +15,13 @@ from typing import Any
 
 import cupy
 import numpy as np
+from av.video.frame import VideoFrame
 
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.video_codec import codec_errors_as, decoder_caps
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.nv_caps import caps_reason, nv_codec
-from bgsoft.decode.nv_session import NvPicture, NvReader, NvSession
+from bgsoft.decode.nv_reader import NvPicture, NvReader
 from bgsoft.decode.reader import FrameReader
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import BackendUnavailableError, DecodeError
@@ -47,12 +48,6 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
     that come this far, so a difference (an unusual cropping, a pixel format in disguise) means that
     the CPU should do it.
 
-    Args:
-        path: A local video file.
-        settings: What part of it; threads are not used.
-        device: Where to decode.
-        info: The file, where it has been probed already.
-
     Raises:
         BackendUnavailableError: NVDEC cannot decode this stream here; the message is the reason.
         OpenError: The file cannot be opened or has no decodable video.
@@ -71,8 +66,7 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
         codec = nv_codec(info)
         with span("NVDEC caps"):
             caps = decoder_caps(device.number, codec.name, info.format.bit_depth)
-        reason = caps_reason(caps, info)
-        if reason is not None:
+        if (reason := caps_reason(caps, info)) is not None:
             raise _unavailable(info, reason)
         self._device = device
         self.stream = device.new_stream()
@@ -82,8 +76,8 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
         self._ready: dict[int, Any] = {}
         """An event for each slot."""
         with span("NVDEC session"), _translated(info):
-            self._session = NvSession(codec, device, self.stream)
-        super().__init__(info, settings, NvReader(info, self._session))
+            self._nv_reader = NvReader(info, codec, device, self.stream)
+        super().__init__(info, settings, self._nv_reader)
         self._writer: SurfaceWriter | None = None
         try:
             with span("NVDEC's first picture"):
@@ -93,38 +87,33 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
             raise
 
     def _check_first_picture(self) -> None:
-        """Compare the first picture with the CPU decoder's.
-
-        Raises:
-            BackendUnavailableError: There is none, it is damaged, or it differs.
-        """
+        """Raise BackendUnavailableError unless the first picture is the CPU decoder's."""
         reference = next(FrameReader(self.info, threads=1).frames(), None)
         if reference is None:
             return  # nothing to compare with; decoding itself will show
         if reference.is_corrupt:
-            raise _unavailable(
-                self.info, "a damaged first picture is patched, and counted, on the CPU"
-            )
+            reason = "a damaged first picture is patched, and counted, on the CPU"
+            raise _unavailable(self.info, reason)
         with closing(self._reader.frames()) as pictures, _translated(self.info, DecodeError):
-            picture = next(pictures, None)
-            if picture is None:
-                raise _unavailable(self.info, "it shows no picture of this stream")
-            if picture.pts is None:
-                raise _unavailable(self.info, "pictures without a timestamp are left to the CPU")
-            if picture.pts != reference.pts:
-                raise _unavailable(
-                    self.info, f"its first picture is at {picture.pts}, FFmpeg's at {reference.pts}"
-                )
-            if (picture.width, picture.height) != (reference.width, reference.height):
-                raise _unavailable(
-                    self.info,
-                    f"it crops to {picture.width}x{picture.height}, not "
-                    f"{reference.width}x{reference.height}",
-                )
-            format = self.info.format
-            expected = plane_view(reference.planes[0], format.dtype)
-            if not np.array_equal(self._luma(picture), expected << format.shift):
-                raise _unavailable(self.info, "its first picture differs from the CPU decoder's")
+            reason = self._difference(next(pictures, None), reference)
+        if reason:
+            raise _unavailable(self.info, reason)
+
+    def _difference(self, picture: NvPicture | None, reference: VideoFrame) -> str:
+        """How a picture differs from the CPU decoder's; empty where it is equal."""
+        if picture is None:
+            return "it shows no picture of this stream"
+        if picture.pts is None:
+            return "pictures without a timestamp are left to the CPU"
+        if picture.pts != reference.pts:
+            return f"its first picture is at {picture.pts}, FFmpeg's at {reference.pts}"
+        width, height = reference.width, reference.height
+        if (picture.width, picture.height) != (width, height):
+            return f"it crops to {picture.width}x{picture.height}, not {width}x{height}"
+        format = self.info.format
+        expected = plane_view(reference.planes[0], format.dtype)
+        equal = np.array_equal(self._luma(picture), expected << format.shift)
+        return "" if equal else "its first picture differs from the CPU decoder's"
 
     def _luma(self, picture: NvPicture) -> np.ndarray[Any, Any]:
         """A picture's luma on the host."""
@@ -154,7 +143,7 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
 
     def close(self) -> None:
         super().close()
-        self._session.close()
+        self._nv_reader.free()
 
 
 def _unavailable(info: VideoInfo, reason: str) -> BackendUnavailableError:
@@ -193,12 +182,11 @@ class SurfaceWriter:
             DecodeError: The picture's size is not the stream's.
         """
         if (picture.width, picture.height) != self._size:
-            raise DecodeError(
-                f"NVDEC: the picture size changes from {self._size[0]}x{self._size[1]} to "
-                f"{picture.width}x{picture.height}; use --decode cpu, which fits it in",
-                stage="decode",
-                pts=picture.pts,
+            sizes = f"{self._size[0]}x{self._size[1]} to {picture.width}x{picture.height}"
+            text = (
+                f"NVDEC: the picture size changes from {sizes}; use --decode cpu, which fits it in"
             )
+            raise DecodeError(text, stage="decode", pts=picture.pts)
         if self._upright and picture.pitch == self._row_bytes:
             self._copy(picture.pointer, planes)
             return

@@ -1,4 +1,4 @@
-"""Reads one stream's decoded frames in presentation order, over damaged parts too."""
+"""One stream's decoded frames in presentation order, over damaged parts too."""
 
 from __future__ import annotations
 
@@ -34,25 +34,15 @@ class DecodedPicture(Protocol):
     """A decoded picture of any decoder, with its timestamps from the demuxer."""
 
     @property
-    def key_frame(self) -> bool:
-        """Whether it needs no other picture."""
-        ...
-
+    def key_frame(self) -> bool: ...
     @property
-    def is_corrupt(self) -> bool:
-        """Whether the decoder patched over damaged data."""
-        ...
-
+    def is_corrupt(self) -> bool: ...  # patched over damaged data
     @property
     def pts(self) -> int | None: ...
-
     @property
     def dts(self) -> int | None: ...
-
     @property
-    def duration(self) -> int:
-        """0 where unknown."""
-        ...
+    def duration(self) -> int: ...  # 0: unknown
 
 
 P = TypeVar("P", bound=DecodedPicture)
@@ -74,9 +64,7 @@ class StreamReader(ABC, Generic[P]):
         """Why reading ended before the end of the file; None where it did not."""
 
     def frames(self, from_pts: int | None = None) -> Generator[P, None, None]:
-        """Decode to the end of the file.
-
-        Damaged frames are marked (``is_corrupt``).
+        """Decode to the end of the file; counts start anew.
 
         Args:
             from_pts: Frames from here on are wanted; earlier ones may come out as well. None: all.
@@ -100,10 +88,10 @@ class StreamReader(ABC, Generic[P]):
     def _read(self, from_pts: int | None, *, threaded: bool = True) -> Iterator[P]:
         """Decode from an intact key frame at or before a pts, or from the file's beginning."""
         info, pts = self._info, from_pts
-        if pts is None:
+        if pts is None or info.container in NOT_SEEKABLE:
             return self._decode(None, threaded=threaded)
         errors = self.corrupt_packets
-        for seconds in _SEEK_BACK_SECONDS if info.container not in NOT_SEEKABLE else ():
+        for seconds in _SEEK_BACK_SECONDS:
             position = pts - round(seconds / info.time_base)
             if seconds and info.start_pts is not None and position <= info.start_pts:
                 break
@@ -120,12 +108,7 @@ class StreamReader(ABC, Generic[P]):
 
     @abstractmethod
     def _decode(self, position: int | None, *, threaded: bool) -> Iterator[P]:
-        """Decode from a pts to the end; None: from the beginning.
-
-        Args:
-            position: Where to seek to; nothing comes out where seeking fails.
-            threaded: Whether the decoder may use frame threads.
-        """
+        """Decode from a pts (None: the beginning) to the end; nothing where seeking fails."""
 
     def _open(self, position: int | None) -> VideoStream | None:
         """Open the file, at a pts; None where it cannot seek there."""
@@ -148,22 +131,20 @@ class StreamReader(ABC, Generic[P]):
         assert self._container is not None
         container = self._container
         errors_in_a_row = 0
-        while True:
+        while errors_in_a_row < _MAX_READ_ERRORS:
             try:
                 for packet in container.demux(stream):
                     # Empty packets (AVI's repeated frames, PyAV's last one) would end the decoder.
                     if packet.size:
                         errors_in_a_row = 0
                         yield packet
+                return
             except (av.FFmpegError, IndexError) as exc:
                 # IndexError is PyAV's answer where a damaged MPEG-TS shows new streams midway.
                 self.corrupt_packets += 1
                 errors_in_a_row += 1
-                if errors_in_a_row >= _MAX_READ_ERRORS:
-                    self.read_error = str(exc)
-                    return
-            else:
-                return
+                error = str(exc)
+        self.read_error = error
 
 
 class FrameReader(StreamReader[VideoFrame]):
@@ -215,21 +196,15 @@ class FrameReader(StreamReader[VideoFrame]):
         stream.codec_context.thread_count = self._threads if threaded else 1
         pending = self._pending = set()
         decoder = TimedDecoder(stream.codec_context, self._info.container)
-        for packet in self._packets(stream):
-            if packet.pts is not None and not packet.is_discard and not decoder.untimed:
-                pending.add(packet.pts)
-            for frame in self._decode_packet(decoder, packet):
+        for packet in itertools.chain(self._packets(stream), (None,)):
+            stamp = None if packet is None or packet.is_discard else packet.pts
+            if stamp is not None and not decoder.untimed:
+                pending.add(stamp)
+            try:
+                frames = decoder.decode(packet)
+            except av.FFmpegError:
+                self.corrupt_packets += 1
+                continue
+            for frame in frames:
                 pending.discard(frame.pts)
                 yield frame
-        for frame in self._decode_packet(decoder, None):
-            pending.discard(frame.pts)
-            yield frame
-
-    def _decode_packet(
-        self, decoder: TimedDecoder, packet: Packet[VideoStream] | None
-    ) -> list[VideoFrame]:
-        try:
-            return decoder.decode(packet)
-        except av.FFmpegError:
-            self.corrupt_packets += 1
-            return []

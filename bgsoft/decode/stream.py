@@ -35,9 +35,9 @@ class TimedPicture(Generic[P]):
     picture: P
     pts: int
     repaired: bool = False
-    """Whether the timestamp was replaced or moved."""
+    """The timestamp was replaced or moved."""
     jumped: bool = False
-    """Whether the clock was restarted at this picture."""
+    """The clock was restarted at this picture."""
 
 
 def rising_pts(
@@ -120,20 +120,15 @@ class StreamDecoder(Closing, Generic[P]):
         self.info = info
         self.stats = DecodeStats()
         self.events: list[Event] = []
-        self._reader: StreamReader[P] = reader
+        self._reader = reader
         self._settings = settings or DecodeSettings()
         self._restarted = False
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        """See :meth:`bgsoft.decode.base.Decoder.frames`; each call starts anew, and adds to stats.
-
-        Raises:
-            DecodeError: No frame lies in the wanted stretch of time.
-        """
-        corrupt_before = self.stats.corrupt_packets
+        """See :meth:`bgsoft.decode.base.Decoder.frames`."""
         part = self._settings.range
         for index, timed in enumerate(self._wanted(), part.index if part else 0):
-            self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
+            self.stats.corrupt_packets = self._reader.corrupt_packets
             planes = ring.acquire()
             frame = Frame(
                 planes=planes,
@@ -153,7 +148,7 @@ class StreamDecoder(Closing, Generic[P]):
             self.stats.concealed_frames += frame.concealed
             self.stats.repaired_pts += timed.repaired
             yield frame
-        self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
+        self.stats.corrupt_packets = self._reader.corrupt_packets
 
     def _pictures(self, from_pts: int | None) -> Iterator[P]:
         """Pictures in presentation order, from a pts or earlier on; None: from the beginning."""
@@ -211,10 +206,8 @@ class StreamDecoder(Closing, Generic[P]):
         if last is None or (start is not None and last.pts < start):
             path = self.info.path
             if start is not None:
-                raise ConfigError(
-                    f"{path.name}: no frame lies at or after {self._settings.start_seconds:g} s",
-                    path=path,
-                )
+                wanted = f"{self._settings.start_seconds:g} s"
+                raise ConfigError(f"{path.name}: no frame lies at or after {wanted}", path=path)
             raise DecodeError(f"{path}: no frame could be decoded", stage="decode", path=path)
         if self.info.duration_seconds is None or self._restarted:
             return  # nothing to compare with: a restarted clock makes the header's length wrong
@@ -224,12 +217,8 @@ class StreamDecoder(Closing, Generic[P]):
         missing = declared - seconds
         most = last.picture.duration > 0 and missing > declared / 2
         if most or missing > max(_SHORT_SECONDS, _SHORT_SHARE * declared):
-            self._report(
-                "notice",
-                f"the video ends after {seconds:.2f} s, its header says "
-                f"{declared:.2f} s; the file may have been cut off",
-                last.pts,
-            )
+            lengths = f"the video ends after {seconds:.2f} s, its header says {declared:.2f} s"
+            self._report("notice", f"{lengths}; the file may have been cut off", last.pts)
         elif start is None and (short := self.info.shortage(self.stats.frames)) is not None:
             self._report("notice", short, last.pts)
 

@@ -1,4 +1,4 @@
-"""NVDEC by packets: one session, packets in, pictures on device surfaces out; and its reader."""
+"""NVDEC by packets: packets in, pictures on device surfaces out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import av
 from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
-from av.video.stream import VideoStream
 
 from bgsoft.cuda.video_codec import codec_errors, vendor_text, video_codec
 from bgsoft.decode.nv_caps import NvCodec
@@ -38,8 +37,8 @@ _MAX_REMEMBERED = 512
 class NvPicture:
     """A decoded picture on the device.
 
-    It is overwritten by the next packet, in the order of the session's stream: work on it has to be
-    launched on that stream before the session is asked for more.
+    It is overwritten by the next packet, in the order of the reader's stream: work on it has to be
+    launched on that stream before the reader is asked for more.
     """
 
     pointer: int
@@ -68,11 +67,10 @@ class _Times:
 class PacketTimes:
     """Marks packets on their way in, and gives each picture the times of its packet.
 
-    NVDEC's parser passes one mark through, and expects it to be the presentation timestamp: it
-    hands the marks out in rising order, one a picture shown. So the mark is the pts, moved so far
-    up that it is never negative; where there is none, or one twice, what belongs to it is given
-    out in the packets' order. A key frame that steps back (a second edit, a joined recording) moves
-    the marks further up, so that they go on rising.
+    NVDEC's parser passes one mark through, which it takes for the presentation timestamp: it hands
+    the marks out in rising order, one a picture shown. So the mark is the pts, moved up until none
+    is negative; where there is none, or one twice, its packets' order counts. A key frame that
+    steps back (a second edit, a joined recording) moves the marks further up.
     """
 
     def __init__(self) -> None:
@@ -88,13 +86,8 @@ class PacketTimes:
             self._last = packet.pts + self._zero
         mark = self._last
         self._highest = max(self._highest, mark)
-        times = _Times(
-            packet.pts,
-            packet.dts,
-            packet.duration or 0,
-            packet.is_keyframe,
-            packet.is_discard,
-        )
+        duration, key_frame = packet.duration or 0, packet.is_keyframe
+        times = _Times(packet.pts, packet.dts, duration, key_frame, packet.is_discard)
         self._by_mark.setdefault(mark, deque()).append(times)
         self._remembered += 1
         if self._remembered > _MAX_REMEMBERED:
@@ -102,13 +95,9 @@ class PacketTimes:
         return mark
 
     def leave(self, mark: int) -> _Times | None:
-        """The times for a picture; None where it is not to be shown (cut off by an edit list).
-
-        A mark that has been used up belongs to a second picture of the same packet: it has no
-        time of its own.
-        """
+        """The times for a picture; None where it is not to be shown (cut off by an edit list)."""
         times = self._take(mark)
-        if times is None:
+        if times is None:  # a second picture of the same packet has no time of its own
             return _Times(None, None, 0, False, False)
         return None if times.discard else times
 
@@ -128,17 +117,18 @@ class PacketTimes:
         self._remembered = 0
 
 
-class NvSession:
-    """Decodes the packets of one stream, from any number of starting points.
+class NvReader(StreamReader[NvPicture]):
+    """Decodes one stream of a file on the device; opening and seeking are the CPU reader's.
+
+    A picture has to be used before the next one is asked for: see :class:`NvPicture`.
 
     Raises:
-        Exception: What PyNvVideoCodec raises; see
-            :func:`bgsoft.cuda.video_codec.codec_errors`.
+        Exception: What PyNvVideoCodec raises; see :func:`bgsoft.cuda.video_codec.codec_errors`.
     """
 
-    def __init__(self, codec: NvCodec, device: CudaDevice, stream: Any) -> None:
-        module = video_codec()
-        self._module = module
+    def __init__(self, info: VideoInfo, codec: NvCodec, device: CudaDevice, stream: Any) -> None:
+        super().__init__(info)
+        self._module = module = video_codec()
         self._filters = codec.filters
         self._stream = stream  # the decoder has only its address
         self._decoder = module.CreateDecoder(
@@ -152,61 +142,66 @@ class NvSession:
         self._errors = codec_errors()
         self._packet = module.PacketData()
         self._times = PacketTimes()
-        self._filter: BitStreamFilterContext | None = None
         self._fed = False
         self._faults = 0
-        self.corrupt_packets = 0
-        """Packets that the filters or the decoder rejected."""
 
-    def restart(self, source: VideoStream) -> None:
-        """Begin anew with packets of ``source``; pictures still inside are dropped."""
-        if self._fed:
-            with suppress(*self._errors):
-                self._drained()
-        self._times.forget()
-        self._filter = BitStreamFilterContext(self._filters, source)
-        self._faults = 0
+    def _decode(self, position: int | None, *, threaded: bool) -> Iterator[NvPicture]:
+        pictures = self._decode_stored(position)
+        start = self._info.start_pts
+        if position is not None or start is None:
+            return pictures
+        # NVDEC shows leading pictures whose references were cut away; FFmpeg does not.
+        return itertools.dropwhile(lambda p: p.pts is not None and p.pts < start, pictures)
 
-    def decode(self, packet: Packet[VideoStream]) -> Iterator[NvPicture]:
-        """Feed one packet; yields the pictures that are complete, in presentation order.
+    def _decode_stored(self, position: int | None) -> Iterator[NvPicture]:
+        """Decode all that NVDEC shows.
 
         Raises:
             DecodeError: The decoder fails packet after packet; carries the packet's pts.
         """
-        assert self._filter is not None
-        try:
-            fed = self._filter.filter(packet)
-        except av.FFmpegError:
-            self.corrupt_packets += 1
+        source = self._open(position)
+        if source is None:
             return
-        for item in fed:
-            data = self._packet
-            data.bsl_data, data.bsl = item.buffer_ptr, item.buffer_size
-            data.pts = self._times.enter(item)
-            self._fed = True
+        if self._fed:  # pictures of the part that was left are dropped
+            with suppress(*self._errors):
+                self._drained()
+        self._times.forget()
+        self._faults = 0
+        filters = BitStreamFilterContext(self._filters, source)
+        for packet in self._packets(source):
             try:
-                surfaces = self._decoder.Decode(data)
-            except self._errors as exc:
-                self._fault(exc, item.pts)
+                filtered = filters.filter(packet)
+            except av.FFmpegError:
+                self.corrupt_packets += 1
                 continue
-            self._faults = 0
-            yield from self._pictures(surfaces)
-
-    def _fault(self, exc: Exception, pts: int | None) -> None:
-        self.corrupt_packets += 1
-        self._faults += 1
-        unsupported = isinstance(exc, self._module.PyNvVCExceptionUnsupported)
-        if unsupported or self._faults >= _MAX_FAULTS:
-            raise DecodeError(f"NVDEC: {vendor_text(exc)}", stage="decode", pts=pts) from exc
-
-    def drain(self) -> Iterator[NvPicture]:
-        """The pictures that are left at the end of the stream."""
+            for item in filtered:
+                yield from self._pictures(self._feed(item))
         try:
             yield from self._pictures(self._drained())
         except self._errors:
             self.corrupt_packets += 1
 
+    def _feed(self, packet: Packet[Any]) -> list[Any]:
+        """The surfaces that a packet completes, in presentation order."""
+        data = self._packet
+        data.bsl_data, data.bsl = packet.buffer_ptr, packet.buffer_size
+        data.pts = self._times.enter(packet)
+        self._fed = True
+        try:
+            surfaces: list[Any] = self._decoder.Decode(data)
+        except self._errors as exc:
+            self.corrupt_packets += 1
+            self._faults += 1
+            unsupported = isinstance(exc, self._module.PyNvVCExceptionUnsupported)
+            if unsupported or self._faults >= _MAX_FAULTS:
+                text = f"NVDEC: {vendor_text(exc)}"
+                raise DecodeError(text, stage="decode", pts=packet.pts) from exc
+            return []
+        self._faults = 0
+        return surfaces
+
     def _drained(self) -> list[Any]:
+        """The surfaces that are left inside."""
         self._fed = False
         surfaces: list[Any] = self._decoder.Decode(self._module.PacketData())
         return surfaces
@@ -231,40 +226,8 @@ class NvSession:
                 key_frame=times.key_frame,
             )
 
-    def close(self) -> None:
+    def free(self) -> None:
         """Free the decoder and its surfaces, once its stream has done with them."""
         if self._decoder is not None:
             self._stream.synchronize()
             self._decoder = None
-
-
-class NvReader(StreamReader[NvPicture]):
-    """Decodes one stream of a file on the device; opening and seeking are the CPU reader's.
-
-    A picture has to be used before the next one is asked for: see :class:`NvPicture`.
-    """
-
-    def __init__(self, info: VideoInfo, session: NvSession) -> None:
-        super().__init__(info)
-        self._session = session
-
-    def _decode(self, position: int | None, *, threaded: bool) -> Iterator[NvPicture]:
-        pictures = self._decode_stored(position)
-        start = self._info.start_pts
-        if position is not None or start is None:
-            return pictures
-        # NVDEC shows leading pictures whose references were cut away; FFmpeg does not.
-        return itertools.dropwhile(lambda p: p.pts is not None and p.pts < start, pictures)
-
-    def _decode_stored(self, position: int | None) -> Iterator[NvPicture]:
-        """Decode all that NVDEC shows."""
-        stream = self._open(position)
-        if stream is None:
-            return
-        session = self._session
-        session.restart(stream)
-        counted = session.corrupt_packets
-        for packet in itertools.chain(self._packets(stream), (None,)):
-            yield from session.drain() if packet is None else session.decode(packet)
-            self.corrupt_packets += session.corrupt_packets - counted
-            counted = session.corrupt_packets
