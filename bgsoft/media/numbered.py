@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
+import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -22,7 +22,6 @@ from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
 from bgsoft.media.timeline import Timeline
-from bgsoft.media.track import Track
 
 _ROUNDING_SECONDS = Fraction(2, 1000)
 """How far a regular frame may lie off its place: clocks of 1 ms round by half of that."""
@@ -77,32 +76,25 @@ class FrameGrid:
             self.check(pts - shown[0])
 
 
-class SteadyTrack(Track):
-    """Sound that begins at zero and has no gaps.
-
-    What lies before zero is left out.
+class SteadySound:
+    """Watches that sound begins at zero and has no gaps; what lies before zero is left out.
 
     Args:
-        inner: Makes the packets.
-        source: Their codec parameters: the input stream of copied sound, or the new one.
+        source: The packets' codec parameters: the input stream of copied sound, or the new one.
         container: The output, for messages.
     """
 
-    def __init__(self, inner: Track, source: AudioStream, container: Container) -> None:
-        super().__init__()
-        self._inner = inner
+    def __init__(self, source: AudioStream, container: Container) -> None:
         self._source = source
         self._container = container
         self._written = Fraction(0)
 
-    def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
-        yield from self._steady(self._inner.feed(packet))
-        self.done, self.damaged_packets = self._inner.done, self._inner.damaged_packets
+    def check(self, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
+        """The packets that are kept.
 
-    def flush(self) -> Iterable[Packet[Any]]:
-        return self._steady(self._inner.flush())
-
-    def _steady(self, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
+        Raises:
+            UnsupportedFormatError: There is a gap.
+        """
         for packet in packets:
             if packet.pts is None or not packet.time_base:
                 continue
@@ -127,12 +119,7 @@ class SteadyTrack(Track):
         if context.frame_size > 1:
             return Fraction(context.frame_size, rate)
         if context.name.startswith("pcm_") and context.format.bytes:
-            bytes_per_sample = _pcm_bytes(context.name) * context.channels
-            return Fraction(packet.size // bytes_per_sample, rate)
+            bits = re.search(r"\d+", context.name)  # of a stored sample: pcm_s24le; pcm_alaw has 8
+            stored_bytes = int(bits[0]) // 8 if bits else 1
+            return Fraction(packet.size // (stored_bytes * context.channels), rate)
         return (packet.duration or 0) * (packet.time_base or Fraction(0))
-
-
-def _pcm_bytes(codec: str) -> int:
-    """Bytes of one stored sample: ``pcm_s24le`` has 3, ``pcm_alaw`` 1."""
-    digits = "".join(character for character in codec if character.isdigit())
-    return math.ceil(int(digits) / 8) if digits else 1

@@ -14,7 +14,6 @@ from av.subtitles.codeccontext import SubtitleCodecContext
 from av.subtitles.stream import SubtitleStream
 from av.subtitles.subtitle import AssSubtitle, SubtitleSet
 
-from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import Track
 
@@ -51,13 +50,9 @@ class TextTrack(Track):
     """Converts the packets of one text subtitle track."""
 
     def __init__(self, source: SubtitleStream, output: SubtitleStream, timeline: Timeline) -> None:
-        super().__init__()
-        self._tick = exact(source.time_base) or _TIME_BASE
+        super().__init__(source, output, timeline)
         self._decoder = source.codec_context
-        self._output = output
-        # FFmpeg's encoder of WebVTT leaves "<" and "&" as they are.
-        self._escapes = output.codec_context.name == "webvtt"
-        self._timeline = timeline
+        self._encoder = output.codec_context
 
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         if packet.pts is None:
@@ -89,7 +84,6 @@ class TextTrack(Track):
 
     def _encode(self, text: bytes) -> Packet[Any]:
         words = text[:_MAX_BYTES].decode(errors="ignore")
-        if self._escapes:
+        if self._encoder.name == "webvtt":  # which leaves "<" and "&" as they are
             words = html.escape(words, quote=False)
-        event = SubtitleSet.create(words.encode()[:_MAX_BYTES], 0, 0)
-        return self._output.codec_context.encode_subtitle(event)
+        return self._encoder.encode_subtitle(SubtitleSet.create(words.encode()[:_MAX_BYTES], 0, 0))

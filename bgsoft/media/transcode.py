@@ -14,7 +14,6 @@ from av.filter import Graph
 from av.packet import Packet
 
 from bgsoft.media.containers import Container
-from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import Track
 
@@ -22,7 +21,7 @@ _BITS_PER_CHANNEL = 96_000
 """Transparent for the lossy encoders used here: 192 kbit/s in stereo."""
 _LOSSLESS = frozenset({"flac", "alac"})
 _LOSSLESS_SOURCES = _LOSSLESS | {"tta", "wavpack", "truehd", "mlp", "ape"}
-_DEEP_PCM = {"pcm_s16le": "pcm_s24le"}
+_PCM, _DEEP_PCM = "pcm_s16le", "pcm_s24le"
 _SAME = {"mp3": "libmp3lame", "ac3": "ac3", "mp2": "mp2", "pcm_s16le": "pcm_s16le"}
 _RATES = {
     "libopus": (48_000,),
@@ -37,30 +36,24 @@ _HARD_GAP_SECONDS = 0.02
 def fallback_encoders(container: Container, source: AudioStream) -> tuple[str, ...]:
     """The container's encoders to try for a track, best first.
 
-    A lossless track stays lossless where it can, with all its bits.
+    A lossless track stays lossless where it can, with all its bits; one that is encoded anew for
+    its times alone keeps its codec where it can.
     """
     encoders = list(container.audio_fallback)
     context = source.codec_context
-    if context is None or "pcm_s16le" not in encoders:
-        return tuple(encoders)
     codec = context.codec.canonical_name
-    if codec in _LOSSLESS_SOURCES or codec.startswith("pcm_"):
-        encoders.sort(key=lambda encoder: encoder != "pcm_s16le")
+    lossless = codec in _LOSSLESS_SOURCES or codec.startswith("pcm_")
+    if lossless and _PCM in encoders:
+        encoders.sort(key=lambda encoder: encoder != _PCM)
         if context.format.name.startswith("s32"):
-            encoders = [_DEEP_PCM.get(encoder, encoder) for encoder in encoders]
+            encoders = [_DEEP_PCM if encoder == _PCM else encoder for encoder in encoders]
+    if container.numbers_frames and codec in _SAME:
+        encoders.insert(0, _SAME[codec])
     return tuple(encoders)
-
-
-def same_encoder(codec: str) -> tuple[str, ...]:
-    """The encoder that keeps a codec, if there is one."""
-    return (_SAME[codec],) if codec in _SAME else ()
 
 
 def add_audio_stream(output: OutputContainer, encoder: str, source: AudioStream) -> AudioStream:
     """Add an output stream that encodes a track, in its own rate and layout where possible.
-
-    Returns:
-        The stream, its encoder open.
 
     Raises:
         ValueError: The container does not hold the codec.
@@ -100,60 +93,52 @@ class TranscodedTrack(Track):
         *,
         from_zero: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(source, output, timeline)
         self._pad = ":first_pts=0" if from_zero else ""
         self._decoder = source.codec_context
-        self._tick = exact(source.time_base) or Fraction(1, av.time_base)
-        self._output = output
-        self._timeline = timeline
+        self._encoder = output.codec_context
         self._graph: Graph | None = None
         self._input_format: tuple[str, str, int] | None = None
 
     def feed(self, packet: Packet[Any]) -> Iterator[Packet[Any]]:
-        pts = packet.pts
-        if pts is not None:
-            time = pts * self._tick
-            timeline = self._timeline
+        if packet.pts is not None:
+            time, timeline = packet.pts * self._tick, self._timeline
             if timeline.end is not None and time >= timeline.end:
                 self.done = True
                 return
-            if timeline.begin is not None and (
-                (pts + (packet.duration or 0)) * self._tick <= timeline.begin
-            ):
+            length = (packet.duration or 0) * self._tick
+            if timeline.begin is not None and time + length <= timeline.begin:
                 return
+        yield from self._decode(packet)
+
+    def flush(self) -> Iterator[Packet[Any]]:
+        yield from self._decode(None)
+        if self._graph is not None:
+            yield from self._pull(self._graph, None)
+            yield from self._packets(None)
+
+    def _decode(self, packet: Packet[Any] | None) -> Iterator[Packet[Any]]:
         try:
             frames = self._decoder.decode(packet)
         except av.FFmpegError:
-            self.damaged_packets += 1
+            self.damaged_packets += packet is not None
             return
         for frame in frames:
             yield from self._encode(frame)
-
-    def flush(self) -> Iterator[Packet[Any]]:
-        try:
-            frames = self._decoder.decode(None)
-        except av.FFmpegError:
-            frames = []
-        for frame in frames:
-            yield from self._encode(frame)
-        if self._graph is not None:
-            yield from self._drain(self._graph)
-            yield from self._packets(None)
 
     def _encode(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
         wanted = (frame.format.name, frame.layout.name, frame.sample_rate)
         if self._graph is None or wanted != self._input_format:
             if self._graph is not None:
                 # The format changes mid-stream (broadcasts do): a fresh filter for the new one.
-                yield from self._drain(self._graph)
+                yield from self._pull(self._graph, None)
             self._graph, self._input_format = self._build(frame), wanted
         if frame.pts is not None:
             frame.pts -= self._timeline.ticks(frame.time_base or self._tick)
-        self._graph.push(frame)
-        yield from self._pull(self._graph)
+        yield from self._pull(self._graph, frame)
 
     def _build(self, frame: AudioFrame) -> Graph:
-        context = self._output.codec_context
+        context = self._encoder
         graph = Graph()
         source = graph.add_abuffer(
             sample_rate=frame.sample_rate,
@@ -177,21 +162,18 @@ class TranscodedTrack(Track):
             graph.set_audio_frame_size(context.frame_size)
         return graph
 
-    def _drain(self, graph: Graph) -> Iterator[Packet[Any]]:
-        """End a filter; the packets of what it holds."""
-        graph.push(None)
-        yield from self._pull(graph)
-
-    def _pull(self, graph: Graph) -> Iterator[Packet[Any]]:
+    def _pull(self, graph: Graph, frame: AudioFrame | None) -> Iterator[Packet[Any]]:
+        """The packets of what a frame drives out of a filter; None ends it."""
+        graph.push(frame)
         while True:
             try:
-                frame = graph.pull()
+                filtered = graph.pull()
             except (av.error.BlockingIOError, av.error.EOFError):
                 return
-            if isinstance(frame, AudioFrame):
-                yield from self._packets(frame)
+            if isinstance(filtered, AudioFrame):
+                yield from self._packets(filtered)
 
     def _packets(self, frame: AudioFrame | None) -> Iterable[Packet[Any]]:
-        for packet in self._output.codec_context.encode(frame):
+        for packet in self._encoder.encode(frame):
             packet.stream = self._output
             yield packet
