@@ -17,9 +17,9 @@ from av.video.stream import VideoStream
 
 from bgsoft.errors import OpenError
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.probe import TimedDecoder
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import RAW_STREAMS, open_input
-from bgsoft.media.untimed import TimedDecoder
 
 _MAX_READ_ERRORS = 64
 """Read errors in a row, without a packet between them, after which a file is given up."""

@@ -25,15 +25,20 @@ from av.video.stream import VideoStream
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.numbered import SteadySound
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import read_packets
 from bgsoft.media.splice import SplicedClock
-from bgsoft.media.subtitles import READABLE, TextTrack, add_text_stream
 from bgsoft.media.tags import chapters_in, stream_tags
-from bgsoft.media.timeline import Timeline
+from bgsoft.media.timeline import SteadySound, Timeline
 from bgsoft.media.track import CopiedTrack, CoverTrack, Track
-from bgsoft.media.transcode import TranscodedTrack, add_audio_stream, fallback_encoders
+from bgsoft.media.transcode import (
+    READABLE,
+    TextTrack,
+    TranscodedTrack,
+    add_audio_stream,
+    add_text_stream,
+    fallback_encoders,
+)
 from bgsoft.report import AudioReport, Event
 
 _SEEK_MARGIN_SECONDS = 15
