@@ -20,10 +20,9 @@ from av.video.frame import VideoFrame
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.video_codec import codec_errors_as, decoder_caps
 from bgsoft.decode.base import DecodeSettings
+from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.decode.nv_caps import caps_reason, nv_codec
-from bgsoft.decode.nv_reader import NvPicture, NvReader
-from bgsoft.decode.reader import FrameReader
-from bgsoft.decode.stream import StreamDecoder
+from bgsoft.decode.nv_stream import NvPicture, NvStreamDecoder
 from bgsoft.errors import BackendUnavailableError, DecodeError
 from bgsoft.frame import Frame, Planes
 from bgsoft.kernels.loader import BLOCK, blocks, kernel
@@ -36,7 +35,7 @@ from bgsoft.startup import span
 _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 2, 3  # cudaMemcpyKind
 
 
-class NvdecDecoder(StreamDecoder[NvPicture]):
+class NvdecDecoder(NvStreamDecoder):
     """Decodes a file's video stream into ring slots on a CUDA device.
 
     See :class:`bgsoft.decode.base.Decoder`. The slots come from
@@ -69,15 +68,12 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
         if (reason := caps_reason(caps, info)) is not None:
             raise _unavailable(info, reason)
         self._device = device
-        self.stream = device.new_stream()
-        """CuPy stream of all copies into slots."""
         self._last: dict[int, Frame] = {}
         """The frame that was last in each slot; its event may have been replaced since."""
         self._ready: dict[int, Any] = {}
         """An event for each slot."""
         with span("NVDEC session"), _translated(info):
-            self._nv_reader = NvReader(info, codec, device, self.stream)
-        super().__init__(info, settings, self._nv_reader)
+            super().__init__(info, settings, codec, device, device.new_stream())
         self._writer: SurfaceWriter | None = None
         try:
             with span("NVDEC's first picture"):
@@ -88,13 +84,15 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
 
     def _check_first_picture(self) -> None:
         """Raise BackendUnavailableError unless the first picture is the CPU decoder's."""
-        reference = next(FrameReader(self.info, threads=1).frames(), None)
+        path = self.info.path
+        with CpuDecoder(path, DecodeSettings(threads=1), info=self.info) as decoder:
+            reference = next(decoder.pictures(), None)
         if reference is None:
             return  # nothing to compare with; decoding itself will show
         if reference.is_corrupt:
             reason = "a damaged first picture is patched, and counted, on the CPU"
             raise _unavailable(self.info, reason)
-        with closing(self._reader.frames()) as pictures, _translated(self.info, DecodeError):
+        with closing(self.pictures()) as pictures, _translated(self.info, DecodeError):
             reason = self._difference(next(pictures, None), reference)
         if reason:
             raise _unavailable(self.info, reason)
@@ -123,10 +121,10 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
         cupy.cuda.runtime.memcpy(host.ctypes.data, picture.pointer, host.nbytes, _DEVICE_TO_HOST)
         return host[:, : picture.width]
 
-    def _pictures(self, from_pts: int | None) -> Iterator[NvPicture]:
+    def _shown(self, from_pts: int | None) -> Iterator[NvPicture]:
         self._device.make_current()
         self._writer = SurfaceWriter(self.info, self.stream)
-        return super()._pictures(from_pts)
+        return super()._shown(from_pts)
 
     def _write(self, picture: NvPicture, frame: Frame) -> None:
         assert self._writer is not None
@@ -140,10 +138,6 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
         frame.ready = self._ready[slot]
         frame.ready.record(self.stream)
         self._last[slot] = frame
-
-    def close(self) -> None:
-        super().close()
-        self._nv_reader.free()
 
 
 def _unavailable(info: VideoInfo, reason: str) -> BackendUnavailableError:

@@ -12,7 +12,7 @@ from av.video.frame import VideoFrame
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
-from bgsoft.encode.pictures import picture_source
+from bgsoft.encode.pictures import picture_maker
 from bgsoft.errors import EncodeError
 from bgsoft.frame import ColorInfo, Frame
 from bgsoft.media.info import VideoInfo
@@ -54,7 +54,7 @@ class CpuEncoder:
         self._color = format.color if choice.kind is not PictureKind.MATTE else ColorInfo()
         # FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full.
         self._range = 1 + format.color.full_range if format.color.range_specified else 0
-        self._pictures = picture_source(choice, format)
+        self._picture = picture_maker(choice, format)
         self._stream = muxer.add_encoder(
             choice.encoder,
             width=format.width,
@@ -78,7 +78,7 @@ class CpuEncoder:
 
     def encode(self, frame: Frame) -> None:
         pts = self._muxer.timestamp(frame.pts)
-        picture = self._pictures.picture(frame)
+        picture = self._picture(frame)
         self._describe(picture)  # ProRes and FFV1 take it from here, not from the stream
         picture.pts = pts
         picture.time_base = self._time_base
@@ -113,7 +113,7 @@ class CpuEncoder:
         self._muxer.write_video(packets)
 
     def close(self) -> None:
-        self._pictures.close()
+        """Nothing to free: the muxer owns the stream, and no slot is referenced."""
 
 
 def open_encoder(

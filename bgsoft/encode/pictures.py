@@ -6,7 +6,7 @@ written into one picture that is used again and again.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import cv2
 import numpy as np
@@ -18,35 +18,20 @@ from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.media.pyav import Plane, plane_view
 
 
-def picture_source(choice: EncoderChoice, format: FrameFormat) -> SharedPictures | CopiedPictures:
+def picture_maker(choice: EncoderChoice, format: FrameFormat) -> Callable[[Frame], VideoFrame]:
     """The cheapest way from a frame layout to an encoder's pixel format.
 
-    Its ``picture(frame)`` is valid until the next call, and only while the frame's slot is.
+    A picture is valid until the next one is made, and only while the frame's slot is.
     """
     own = choice.pixel_format == "nv12" and format.layout is PixelLayout.NV12
     if own and choice.kind is PictureKind.COLOR:
-        return SharedPictures()
-    return CopiedPictures(choice, format)
+        return shared_picture
+    return CopiedPictures(choice, format).picture
 
 
-class SharedPictures:
-    """NV12 without a copy: each ring slot has one picture whose planes are the slot's own."""
-
-    def __init__(self) -> None:
-        self._by_slot: dict[int, tuple[Any, VideoFrame]] = {}
-
-    def picture(self, frame: Frame) -> VideoFrame:
-        planes = frame.planes
-        known = self._by_slot.get(planes.slot)
-        if known is not None and known[0] is planes.luma:
-            return known[1]
-        picture = VideoFrame.from_dlpack((planes.luma, planes.chroma), format="nv12")
-        self._by_slot[planes.slot] = (planes.luma, picture)
-        return picture
-
-    def close(self) -> None:
-        """Drop all references to frame slots."""
-        self._by_slot.clear()
+def shared_picture(frame: Frame) -> VideoFrame:
+    """An NV12 frame without a copy: a picture whose planes are the slot's own."""
+    return VideoFrame.from_dlpack((frame.planes.luma, frame.planes.chroma), format="nv12")
 
 
 class CopiedPictures:
@@ -121,9 +106,6 @@ class CopiedPictures:
             cv2.convertScaleAbs(source, target, alpha=1 / 256)  # to nearest
         else:
             np.right_shift(source, 6, out=target)  # P010 to plain values
-
-    def close(self) -> None:
-        """Nothing to drop: no slot is referenced."""
 
 
 def _depth_table(full_range: bool) -> Plane:

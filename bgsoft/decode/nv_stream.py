@@ -14,8 +14,9 @@ from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 
 from bgsoft.cuda.video_codec import codec_errors, vendor_text, video_codec
+from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.nv_caps import NvCodec
-from bgsoft.decode.reader import StreamReader
+from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import DecodeError
 from bgsoft.media.info import VideoInfo
 
@@ -117,8 +118,8 @@ class PacketTimes:
         self._remembered = 0
 
 
-class NvReader(StreamReader[NvPicture]):
-    """Decodes one stream of a file on the device; opening and seeking are the CPU reader's.
+class NvStreamDecoder(StreamDecoder[NvPicture]):
+    """Decodes one stream of a file on the device; opening and seeking are the CPU decoder's.
 
     A picture has to be used before the next one is asked for: see :class:`NvPicture`.
 
@@ -126,11 +127,18 @@ class NvReader(StreamReader[NvPicture]):
         Exception: What PyNvVideoCodec raises; see :func:`bgsoft.cuda.video_codec.codec_errors`.
     """
 
-    def __init__(self, info: VideoInfo, codec: NvCodec, device: CudaDevice, stream: Any) -> None:
-        super().__init__(info)
+    def __init__(
+        self,
+        info: VideoInfo,
+        settings: DecodeSettings | None,
+        codec: NvCodec,
+        device: CudaDevice,
+        stream: Any,
+    ) -> None:
+        super().__init__(info, settings)
         self._module = module = video_codec()
         self._filters = codec.filters
-        self._stream = stream  # the decoder has only its address
+        self.stream = stream  # the decoder has only its address
         self._decoder = module.CreateDecoder(
             gpuid=device.number,
             codec=getattr(module.cudaVideoCodec, codec.name),
@@ -147,7 +155,7 @@ class NvReader(StreamReader[NvPicture]):
 
     def _decode(self, position: int | None, *, threaded: bool) -> Iterator[NvPicture]:
         pictures = self._decode_stored(position)
-        start = self._info.start_pts
+        start = self.info.start_pts
         if position is not None or start is None:
             return pictures
         # NVDEC shows leading pictures whose references were cut away; FFmpeg does not.
@@ -172,14 +180,14 @@ class NvReader(StreamReader[NvPicture]):
             try:
                 filtered = filters.filter(packet)
             except av.FFmpegError:
-                self.corrupt_packets += 1
+                self.stats.corrupt_packets += 1
                 continue
             for item in filtered:
                 yield from self._pictures(self._feed(item))
         try:
             yield from self._pictures(self._drained())
         except self._errors:
-            self.corrupt_packets += 1
+            self.stats.corrupt_packets += 1
 
     def _feed(self, packet: Packet[Any]) -> list[Any]:
         """The surfaces that a packet completes, in presentation order."""
@@ -190,7 +198,7 @@ class NvReader(StreamReader[NvPicture]):
         try:
             surfaces: list[Any] = self._decoder.Decode(data)
         except self._errors as exc:
-            self.corrupt_packets += 1
+            self.stats.corrupt_packets += 1
             self._faults += 1
             unsupported = isinstance(exc, self._module.PyNvVCExceptionUnsupported)
             if unsupported or self._faults >= _MAX_FAULTS:
@@ -226,8 +234,9 @@ class NvReader(StreamReader[NvPicture]):
                 key_frame=times.key_frame,
             )
 
-    def free(self) -> None:
+    def close(self) -> None:
         """Free the decoder and its surfaces, once its stream has done with them."""
+        super().close()
         if self._decoder is not None:
-            self._stream.synchronize()
+            self.stream.synchronize()
             self._decoder = None
