@@ -6,7 +6,7 @@ import io
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -90,42 +90,24 @@ class Muxer(Closing):
         self._grid: FrameGrid | None = None
         self._side: SideTracks | None = None
         self._video_tags: dict[str, str] = {}
-        source = open_input(info.path) if copy_tracks else None
-        try:
+        with ExitStack() as stack:
+            source = stack.enter_context(open_input(info.path)) if copy_tracks else None
             self.timeline = Timeline.plan(
-                info,
-                container,
-                earliest=_earliest_start(source),
-                start_seconds=start_seconds,
-                duration_seconds=duration_seconds,
+                info, container, _earliest_start(source), start_seconds, duration_seconds
             )
-            self._output = self._open(_muxer_options(container, info, source))
-        except BaseException:
-            if source is not None:
-                source.close()
-            raise
+            with self._writing():
+                # FFmpeg reads "name:" as a protocol; an explicit one keeps odd file names whole.
+                self._output: OutputContainer = av.open(
+                    f"file:{path}",
+                    "w",
+                    format=container.muxer,
+                    container_options=_muxer_options(container, info, source),
+                    **TAG_OPTIONS,
+                )
+            stack.pop_all()
         if source is not None:
             self._copy_tags(source)
-            self._side = SideTracks(
-                source,
-                info,
-                container,
-                self.timeline,
-                copy_pictures=copy_pictures,
-                on_event=on_event,
-            )
-
-    def _open(self, options: dict[str, str]) -> OutputContainer:
-        with self._writing():
-            # FFmpeg reads "name:" as a protocol; an explicit one keeps odd file names whole.
-            output: OutputContainer = av.open(
-                f"file:{self._file}",
-                "w",
-                format=self.container.muxer,
-                container_options=options,
-                **TAG_OPTIONS,
-            )
-        return output
+            self._side = SideTracks(source, info, container, self.timeline, copy_pictures, on_event)
 
     def _writing(self) -> AbstractContextManager[None]:
         return writing(self._path, None, av.FFmpegError)

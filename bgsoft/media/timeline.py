@@ -44,10 +44,9 @@ class Timeline:
         cls,
         info: VideoInfo,
         container: Container,
-        *,
-        earliest: Fraction | None = None,
-        start_seconds: float = 0.0,
-        duration_seconds: float | None = None,
+        earliest: Fraction | None,
+        start_seconds: float,
+        duration_seconds: float | None,
     ) -> Self:
         """Choose the shift.
 
@@ -98,11 +97,10 @@ class Timeline:
 
     def clip(self, start: Fraction, end: Fraction) -> tuple[Fraction, Fraction]:
         """What of a stretch of input time is kept; nothing where the end is not after the start."""
-        if self.begin is not None:
-            start = max(start, self.begin)
-        if self.end is not None:
-            end = min(end, self.end)
-        return start, end
+        return (
+            start if self.begin is None else max(start, self.begin),
+            end if self.end is None else min(end, self.end),
+        )
 
     @property
     def is_part(self) -> bool:

@@ -73,7 +73,6 @@ class SideTracks:
         info: VideoInfo,
         container: Container,
         timeline: Timeline,
-        *,
         copy_pictures: bool,
         on_event: Callable[[Event], None],
     ) -> None:
@@ -121,10 +120,10 @@ class SideTracks:
             return self._add_audio(output, stream)
         if isinstance(stream, SubtitleStream):
             return self._add_subtitle(output, stream)
+        if isinstance(stream, VideoStream):
+            return self._add_picture(output, stream)
         if isinstance(stream, AttachmentStream):
             self._add_attachment(output, stream)
-        elif isinstance(stream, VideoStream):
-            return self._add_picture(output, stream)
         elif stream.type == "data" and not self._is_rewritten(stream):
             if self._container.copies is None and _holds(self._container, stream):
                 return self._copy(output, stream)
@@ -165,9 +164,7 @@ class SideTracks:
         A video begins with the end of a codec's priming, or with what a cut left of a packet.
         """
         waiting, origin = self._cut_at_zero, self._timeline.origin
-        if not waiting:
-            return
-        for packet in read_packets(self._info.path, *waiting):
+        for packet in read_packets(self._info.path, *waiting) if waiting else ():
             tick = exact(packet.time_base)
             if packet.pts is None or tick is None:
                 continue
@@ -411,9 +408,7 @@ def _holds(container: Container, stream: Stream) -> bool:
     """Whether the container takes a stream as it is."""
     if container.copies is not None and _codec_name(stream) not in container.copies:
         return False
-    return _accepts(
-        container, lambda scratch: scratch.add_stream_from_template(stream, opaque=True)
-    )
+    return _accepts(container, lambda file: file.add_stream_from_template(stream, opaque=True))
 
 
 def _priming(stream: Stream) -> Fraction:
@@ -426,7 +421,7 @@ def _priming(stream: Stream) -> Fraction:
 
 def _encodes(container: Container, encoder: str, source: AudioStream) -> bool:
     """Whether the container takes a track encoded anew, and the encoder its format."""
-    return _accepts(container, lambda scratch: add_audio_stream(scratch, encoder, source))
+    return _accepts(container, lambda file: add_audio_stream(file, encoder, source))
 
 
 def _accepts(container: Container, add: Callable[[OutputContainer], Stream]) -> bool:
