@@ -88,20 +88,11 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         for frame in super()._read(from_pts, threaded=threaded):
             last = frame.pts
             yield frame
-        if (
-            last is not None
-            and self._settings.threads != 1
-            and max(self._pending, default=last) > last
-        ):
-            yield from self._tail(last)
-
-    def _tail(self, last: int) -> Iterator[VideoFrame]:
-        """The frames after ``last`` that the decoder kept back.
-
-        With frame threads, an error while the decoder is drained hides the frames behind it: PyAV
-        cannot go on reading then. Without threads an error belongs to its packet, and draining
-        has none.
-        """
+        if last is None or self._settings.threads == 1 or not any(p > last for p in self._pending):
+            return
+        # With frame threads, an error while the decoder is drained hides the frames behind it: PyAV
+        # cannot go on reading then. Without threads an error belongs to its packet, and draining
+        # has none.
         counted = self.stats.corrupt_packets
         for frame in super()._read(last, threaded=False):
             if frame.pts is None or frame.pts <= last:

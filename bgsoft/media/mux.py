@@ -145,8 +145,7 @@ class Muxer(Closing):
             stream = self._output.add_stream(
                 encoder, rate=self.info.nominal_rate, time_base=self.info.time_base, **settings
             )
-        if not isinstance(stream, VideoStream):
-            raise TypeError(f"{encoder} is no video encoder")
+        assert isinstance(stream, VideoStream)
         if self.container.edit_lists and stream.codec.canonical_name == "hevc":
             stream.codec_context.codec_tag = _HEVC_NAME
         self._adopt(stream)

@@ -40,8 +40,7 @@ _FRAMES_LOOKED_AT = 3
 """The first frame may be progressive where the rest is not."""
 _TOLERANCE_DEGREES = 1.0
 """How far a rotation may lie off a quarter turn without a notice."""
-_FULL_RANGE = 2  # AVCOL_RANGE_JPEG
-_LIMITED_RANGE = 1  # AVCOL_RANGE_MPEG
+_LIMITED_RANGE, _FULL_RANGE = 1, 2  # AVCOL_RANGE_MPEG, AVCOL_RANGE_JPEG
 
 # Codecs whose specification says limited range where nothing is signalled. For grey pictures of
 # others (FFV1, raw video) FFmpeg takes full range.
@@ -50,7 +49,6 @@ _LIMITED_BY_DEFAULT = frozenset(
 )
 _CENTRED_CHROMA = frozenset({"mjpeg", "mpeg1video"})
 _SUBSAMPLING = {
-    (32, 32): "4:2:0",
     (32, 64): "4:2:2",
     (64, 64): "4:4:4",
     (64, 32): "4:4:0",
@@ -240,14 +238,13 @@ def _color(frame: VideoFrame, stream: VideoStream, codec: str) -> ColorInfo:
 def _conversion_notices(pixel_format: VideoFormat) -> list[str]:
     """What the pipeline's own pixel layouts cannot keep of a format."""
     notices = []
+    sampling = (pixel_format.chroma_width(64), pixel_format.chroma_height(64))
     if is_rgb(pixel_format):
         notices.append("RGB converted to 4:2:0 YCbCr, limited range")
     elif is_gray(pixel_format):
         notices.append("grey picture given neutral colour")
-    else:
-        sampling = (pixel_format.chroma_width(64), pixel_format.chroma_height(64))
-        if sampling != (32, 32):
-            notices.append(f"{_SUBSAMPLING.get(sampling, 'chroma')} converted to 4:2:0")
+    elif sampling != (32, 32):
+        notices.append(f"{_SUBSAMPLING.get(sampling, 'chroma')} converted to 4:2:0")
     alpha = any(component.is_alpha for component in pixel_format.components)
     if alpha and not pixel_format.has_palette:
         notices.append("alpha channel dropped")

@@ -120,9 +120,8 @@ class FrameGrid:
         self._container = container
         self._rate = frame_rate
         self._tick = time_base
-        self._tolerance = min(
-            max(_ROUNDING_SECONDS, time_base * 3 / 2) * frame_rate, Fraction(9, 20)
-        )
+        rounding = max(_ROUNDING_SECONDS, time_base * 3 / 2)
+        self._tolerance = min(rounding * frame_rate, Fraction(9, 20))
 
     def check(self, pts: int) -> None:
         """Raise UnsupportedFormatError unless a picture can be shown at a pts from the first."""
@@ -149,9 +148,8 @@ class FrameGrid:
         clock = [dts for dts, _ in stamps if dts is not None]
         if any(later < earlier for earlier, later in itertools.pairwise(clock)):
             return  # a clock that restarts is mended while decoding
-        shown = sorted(
-            pts for _, pts in stamps if pts is not None and timeline.keeps(pts * info.time_base)
-        )
+        tick = info.time_base
+        shown = sorted(pts for _, pts in stamps if pts is not None and timeline.keeps(pts * tick))
         for pts in shown:
             self.check(pts - shown[0])
 

@@ -70,23 +70,18 @@ def add_audio_stream(output: OutputContainer, encoder: str, source: AudioStream)
         av.FFmpegError: The encoder refuses the track's format.
     """
     decoder = source.codec_context
-    rates = _RATES.get(encoder)
     rate = decoder.sample_rate
-    if rates and rate not in rates:
-        rate = rates[0] if rate > rates[0] else min(r for r in rates if r >= rate)
-    channels = max(1, min(8, decoder.channels))
-    if encoder == "ac3":
-        channels = min(6, channels)
-    lossy = encoder not in _LOSSLESS and not encoder.startswith("pcm_")
+    rates = _RATES.get(encoder, (rate,))
+    rate = min((r for r in rates if r >= rate), default=rates[0])
+    channels = max(1, min(6 if encoder == "ac3" else 8, decoder.channels))
     stream = output.add_stream(encoder, rate=rate)
-    if not isinstance(stream, AudioStream):
-        raise TypeError(f"{encoder} is no audio encoder")
+    assert isinstance(stream, AudioStream)
     context = stream.codec_context
     context.layout = _LAYOUTS[channels]
     context.time_base = Fraction(1, rate)
     if encoder == "flac" and decoder.format.bits > 16:
         context.format = "s32"
-    if lossy:
+    if encoder not in _LOSSLESS and not encoder.startswith("pcm_"):
         context.bit_rate = _BITS_PER_CHANNEL * channels
     context.open()
     return stream
@@ -96,12 +91,7 @@ class TranscodedTrack(Track):
     """Decodes, resamples and encodes one audio track; timestamps stay exact to the sample."""
 
     def __init__(
-        self,
-        source: AudioStream,
-        output: AudioStream,
-        timeline: Timeline,
-        *,
-        from_zero: bool = False,
+        self, source: AudioStream, output: AudioStream, timeline: Timeline, *, from_zero: bool
     ) -> None:
         super().__init__(source, output, timeline)
         self._pad = ":first_pts=0" if from_zero else ""
@@ -156,18 +146,12 @@ class TranscodedTrack(Track):
             layout=frame.layout.name,
             time_base=frame.time_base or self._tick,
         )
-        resample = graph.add(
-            "aresample",
-            f"{context.sample_rate}:async=1:min_hard_comp={_HARD_GAP_SECONDS}{self._pad}",
-        )
+        rate, layout = context.sample_rate, context.layout.name
+        resampling = f"{rate}:async=1:min_hard_comp={_HARD_GAP_SECONDS}{self._pad}"
         self._pad = ""  # a filter made later starts where this one ended
-        shape = graph.add(
-            "aformat",
-            f"sample_fmts={context.format.name}:channel_layouts={context.layout.name}"
-            f":sample_rates={context.sample_rate}",
-        )
-        sink = graph.add("abuffersink")
-        graph.link_nodes(source, resample, shape, sink).configure()
+        wanted = f"sample_fmts={context.format.name}:channel_layouts={layout}:sample_rates={rate}"
+        resample, shape = graph.add("aresample", resampling), graph.add("aformat", wanted)
+        graph.link_nodes(source, resample, shape, graph.add("abuffersink")).configure()
         if context.frame_size:
             graph.set_audio_frame_size(context.frame_size)
         return graph
@@ -196,8 +180,7 @@ def add_text_stream(output: OutputContainer, codec: str, source: SubtitleStream)
         ValueError: The container does not hold the codec.
     """
     stream = output.add_stream(codec)
-    if not isinstance(stream, SubtitleStream):
-        raise TypeError(f"{codec} is no subtitle encoder")
+    assert isinstance(stream, SubtitleStream)
     header = _styles(source.codec_context) or _styles(SubtitleCodecContext.create("subrip", "r"))
     stream.codec_context.subtitle_header = header
     stream.codec_context.time_base = _TEXT_TICK
@@ -232,14 +215,13 @@ class TextTrack(Track):
         except av.FFmpegError:
             self.damaged_packets += 1
             return
-        for cue in cues:
-            if cue.size:
-                cue.time_base = _TEXT_TICK
-                cue.pts = cue.dts = max(0, round((start - timeline.origin) / _TEXT_TICK))
-                cue.duration = max(1, round((end - start) / _TEXT_TICK))
-                cue.is_keyframe = True
-                cue.stream = self._output
-                yield cue
+        for cue in filter(lambda cue: cue.size, cues):
+            cue.time_base = _TEXT_TICK
+            cue.pts = cue.dts = max(0, round((start - timeline.origin) / _TEXT_TICK))
+            cue.duration = max(1, round((end - start) / _TEXT_TICK))
+            cue.is_keyframe = True
+            cue.stream = self._output
+            yield cue
 
     def _texts(self, packet: Packet[Any]) -> list[bytes]:
         """The packet's text as events of Advanced SubStation Alpha: FFmpeg's between codecs."""
