@@ -20,8 +20,7 @@ from av.packet import Packet
 from bgsoft.decode import nv_stream
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import turn_plane
-from bgsoft.decode.nv_caps import nv_codec
-from bgsoft.decode.nv_stream import NvPicture, NvStreamDecoder
+from bgsoft.decode.nv_stream import NvPicture, NvStreamDecoder, nv_codec
 from bgsoft.frame import Frame
 from bgsoft.media.probe import probe
 from bgsoft.media.pyav import plane_view

@@ -21,8 +21,7 @@ from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.video_codec import codec_errors_as, decoder_caps
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.decode.nv_caps import caps_reason, nv_codec
-from bgsoft.decode.nv_stream import NvPicture, NvStreamDecoder
+from bgsoft.decode.nv_stream import NvPicture, NvStreamDecoder, caps_reason, nv_codec
 from bgsoft.errors import BackendUnavailableError, DecodeError
 from bgsoft.frame import Frame, Planes
 from bgsoft.kernels.loader import BLOCK, blocks, kernel

@@ -14,8 +14,7 @@ import pytest
 
 from bgsoft.cuda import video_codec
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.decode.nv_caps import caps_reason, nv_codec
-from bgsoft.decode.nv_stream import PacketTimes
+from bgsoft.decode.nv_stream import PacketTimes, caps_reason, nv_codec
 from bgsoft.errors import BackendUnavailableError, DecodeError
 from bgsoft.media.probe import probe
 from tests.assets import CLIPS
