@@ -20,14 +20,14 @@ class PtsRange:
     first: int | None
     """None: from the beginning."""
     end: int | None
-    """Of the first frame that is left out again; None: to the end."""
+    """Exclusive; None: to the end."""
     index: int
-    """Of the first frame among all that are rendered."""
+    """Index of the first frame among all that are rendered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSettings:
-    """What part of the input to decode, and with how many threads."""
+    """The part of the input to decode, and the decoder's threads."""
 
     start_seconds: float = 0.0
     """Frames shown before this time, counted from the stream's first frame, are left out."""
@@ -63,7 +63,7 @@ class Decoder(AbstractContextManager["Decoder", None], Protocol):
     info: VideoInfo
     stats: DecodeStats
     events: list[Event]
-    """What the header did not show and the user should know, appended while decoding."""
+    """Notices and faults found while decoding."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
         """Decode in presentation order, each frame into a slot of ``ring``; each call starts anew.

@@ -44,7 +44,7 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         self._pending: set[int] = set()
         self._codec: VideoCodecContext | None = None
         self._pixel_aspects: dict[tuple[int, int], Fraction] = {}
-        """Of picture sizes that differ from the first: how much wider pixels are shown."""
+        """Pixel aspect, relative to the first, of picture sizes that differ from the first."""
 
     def _write(self, picture: VideoFrame, frame: Frame) -> None:
         aspect = self._pixel_aspects.get((picture.width, picture.height))

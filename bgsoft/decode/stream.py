@@ -1,4 +1,4 @@
-"""What all decoders share: reading over damaged parts; which pictures are shown, and when."""
+"""Base of all decoders: reading over damaged parts, selection of pictures, repair of timestamps."""
 
 from __future__ import annotations
 

@@ -153,12 +153,12 @@ class EncoderChoice:
     pixel_format: str
     """The library's name of the format that the encoder is fed."""
     bit_depth: int
-    """Of the coded samples: 8 or 10."""
+    """Bits per coded sample: 8 or 10."""
     kind: PictureKind = PictureKind.COLOR
     options: dict[str, str] = field(default_factory=dict)
     """The library's options of the encoder."""
     notices: tuple[str, ...] = ()
-    """What the user should know."""
+    """Messages for the user."""
 
 
 def choose_codec(
@@ -303,7 +303,7 @@ def _own_options(
 
 
 def _x264_assembly(width: int) -> str:
-    """What x264 must be told to make the same pictures every time; may be empty.
+    """x264 parameters for reproducible pictures; may be empty.
 
     Its AVX-512 code for the macroblock tree counts in what happens to lie in memory behind a row
     of macroblocks, unless their number is a multiple of eight: the pictures depended on what the

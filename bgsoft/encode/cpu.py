@@ -91,7 +91,7 @@ class CpuEncoder:
         self._write(packets)
 
     def _describe(self, target: VideoCodecContext | VideoFrame) -> None:
-        """Say what the samples' colour means."""
+        """Set the colour description."""
         target.color_primaries = self._color.primaries
         target.color_trc = self._color.transfer
         target.colorspace = self._color.matrix

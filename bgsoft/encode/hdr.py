@@ -21,7 +21,7 @@ _KEYS = {
     Codec.H264: ("mastering-display", "cll"),
     Codec.AV1: ("mastering-display", "content-light"),
 }
-"""What x265, x264 and SVT-AV1 call the two."""
+"""Names of the two parameters in x265, x264 and SVT-AV1."""
 
 
 def hdr_parameters(codec: Codec, info: VideoInfo) -> str:

@@ -45,7 +45,7 @@ _OPTIONAL = (
     ("lookahead", "look-ahead", "support_lookahead"),
     ("temporalaq", "temporal AQ", "support_temporal_aq"),
 )
-"""(option, name, capability) of what not all GPUs have."""
+"""(option, name, capability) of features that not all GPUs have."""
 _B_FRAMES_WITH_REFERENCE = 3
 """PyNvVideoCodec makes the middle one of three a reference, and only of three."""
 _REFERENCE_MIDDLE = 2
@@ -167,7 +167,7 @@ def _preset(asked: str | None) -> str:
 def fit_to_caps(
     choice: NvencChoice, caps: Mapping[str, int], width: int, height: int
 ) -> NvencChoice:
-    """The settings without what this GPU's NVENC lacks.
+    """The settings without the features that this GPU's NVENC lacks.
 
     Raises:
         BackendUnavailableError: The picture's size or depth is beyond it.

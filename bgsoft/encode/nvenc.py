@@ -90,7 +90,7 @@ class NvencEncoder:
         choice = fit_to_caps(choice, caps, format.width, format.height)
         self.name = choice.encoder
         self.notices = choice.notices
-        """What this GPU's NVENC goes without."""
+        """Features that this GPU's NVENC lacks."""
         self.frames = 0
         self._muxer = muxer
         self._device = device

@@ -1,4 +1,4 @@
-"""The output containers, as data: what each can hold, and how it keeps timestamps."""
+"""Output containers as data: codecs, timestamps, muxer options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Container:
     extensions: tuple[str, ...]
     """Lower case, with the dot; the first is the usual one."""
     codecs: frozenset[Codec]
-    """Of its video."""
+    """Video codecs it can hold."""
     alpha_codec: Codec | None = None
     """Video codec that carries an alpha channel here; None: it cannot."""
     edit_lists: bool = False
@@ -36,11 +36,11 @@ class Container:
     audio_fallback: tuple[str, ...] = ()
     """Encoders to try, in order, for audio that the container cannot hold."""
     copies: frozenset[str] | None = None
-    """The only sound and subtitle codecs it can hold; None: what the muxer accepts, it can."""
+    """The only sound and subtitle codecs it can hold; None: all that the muxer accepts."""
     recode_audio: frozenset[str] = frozenset()
     """Codecs the muxer accepts, but hardly any player does: encoded anew all the same."""
     options: dict[str, str] = field(default_factory=dict)
-    """Of the muxer."""
+    """Muxer options."""
 
     @property
     def is_matroska(self) -> bool:

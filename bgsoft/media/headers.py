@@ -56,7 +56,7 @@ def _boxes(data: bytes, parent: tuple[int, int]) -> Iterator[tuple[bytes, tuple[
 
 
 ROOM = " " * 32
-"""What the name of the first track must end with."""
+"""Required end of the first track's name."""
 
 _SEGMENT = b"\x18\x53\x80\x67"
 _TRACKS = b"\x16\x54\xae\x6b"

@@ -15,7 +15,7 @@ _FALLBACK_RATE = Fraction(25)
 """Nominal frame rate where the header gives none; timestamps don't depend on it."""
 _MAX_RATE = Fraction(1000)
 _SHORTAGE, _SHORTAGE_FRAMES = 0.1, 10
-"""Of the frames that the header says as many may be missing before the user is told: some count
+"""Share and number of the header's frames that may be missing without a notice: some headers count
 frames that begin before the first key frame, or come after the last that is shown."""
 
 
@@ -104,7 +104,7 @@ class VideoInfo:
         return (self.start_pts or 0) + math.ceil(seconds / self.time_base)
 
     def shortage(self, frames: int) -> str | None:
-        """What to report where far fewer frames came out of the whole video than its header says.
+        """A notice where far fewer frames came out of the whole video than its header says.
 
         A header counts frames, too, that an edit list hides: no more are expected than fill the
         time that is shown, unless the file has no place for most of those that are counted.

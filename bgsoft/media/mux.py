@@ -114,7 +114,7 @@ class Muxer(Closing):
 
     @property
     def audio(self) -> list[AudioReport]:
-        """What became of each audio track."""
+        """Outcome of each audio track."""
         return self._side.audio if self._side is not None else []
 
     def _copy_tags(self, source: InputContainer) -> None:

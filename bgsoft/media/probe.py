@@ -85,10 +85,10 @@ class TimedDecoder:
     def __init__(self, codec: VideoCodecContext, container: str) -> None:
         self._codec = codec
         self.untimed = container == UNTIMED
-        """Whether the times that packets come with are made up."""
+        """The packets' presentation times are made up."""
         self._times = array("q")
         self._place = -1
-        """Of the packet whose time the last frame has."""
+        """Index of the packet whose time the last frame has."""
 
     def decode(self, packet: Packet[VideoStream] | None) -> list[VideoFrame]:
         """The frames that a packet drives out; None ends the stream."""
@@ -236,7 +236,7 @@ def _color(frame: VideoFrame, stream: VideoStream, codec: str) -> ColorInfo:
 
 
 def _conversion_notices(pixel_format: VideoFormat) -> list[str]:
-    """What the pipeline's own pixel layouts cannot keep of a format."""
+    """Notices of the properties of a format that the pipeline's own layouts lack."""
     notices = []
     sampling = (pixel_format.chroma_width(64), pixel_format.chroma_height(64))
     if is_rgb(pixel_format):

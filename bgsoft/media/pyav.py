@@ -1,4 +1,4 @@
-"""PyAV: its errors as ours, its planes as arrays, and what its versions answer differently."""
+"""PyAV: its errors as ours, its planes as arrays, and differences between its versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if int(av.__version__.split(".", 1)[0]) < 19:
     TAG_OPTIONS["metadata_errors"] = "surrogateescape"
 
 PYAV_ERRORS = (av.FFmpegError, OSError, ValueError)
-"""What PyAV raises: FFmpeg's errors, the system's, and refusals of its own."""
+"""PyAV's exceptions: FFmpeg's errors, the system's, and refusals of its own."""
 pyav_errors_as = partial(errors_as, PYAV_ERRORS)
 
 

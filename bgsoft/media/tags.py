@@ -1,4 +1,4 @@
-"""Tags, flags, chapters and pictures beside the video: what travels, and what an output has kept.
+"""Tags, flags, chapters and pictures beside the video: those copied, and those an output lost.
 
 FFmpeg's muxers pass over in silence what their container has no place for; reading the finished
 header back tells, whatever the container.
@@ -64,7 +64,7 @@ def stream_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def said_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags for comparison: keys in lower case, without what stands for «nothing said»."""
+    """Tags for comparison: keys in lower case, without values that mean «unspecified»."""
     said = {key.lower(): value for key, value in tags.items()}
     if said.get("language") == "und":
         del said["language"]
@@ -87,7 +87,7 @@ def chapters_in(chapters: Iterable[Chapter], timeline: Timeline) -> list[Chapter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """What a file says of itself and its tracks."""
+    """Tags, flags and number of pictures of a file."""
 
     tags: Mapping[str, str]
     tracks: Mapping[str, tuple[Mapping[str, str], Disposition]]
@@ -108,7 +108,7 @@ class Labels:
         return cls(tags=said_tags(file_tags(container.metadata)), tracks=tracks, pictures=pictures)
 
     def lost_in(self, kept: Labels) -> list[str]:
-        """What a file lacks of these, in words for a message."""
+        """Labels that a file lacks, in words for a message."""
         keys = [key for key in self.tags if key not in kept.tags]
         lost = [f"the tag{'s' if len(keys) > 1 else ''} {', '.join(keys)}"] if keys else []
         for name, (tags, flags) in self.tracks.items():

@@ -96,7 +96,7 @@ class Timeline:
         return after and (self.end is None or seconds < self.end)
 
     def clip(self, start: Fraction, end: Fraction) -> tuple[Fraction, Fraction]:
-        """What of a stretch of input time is kept; nothing where the end is not after the start."""
+        """The kept part of an interval of input time; empty where it ends before it starts."""
         return (
             start if self.begin is None else max(start, self.begin),
             end if self.end is None else min(end, self.end),
@@ -155,7 +155,7 @@ class FrameGrid:
 
 
 class SteadySound:
-    """Watches that sound begins at zero and has no gaps; what lies before zero is left out.
+    """Checks that sound begins at zero and has no gaps; packets before zero are left out.
 
     Args:
         source: The packets' codec parameters: the input stream of copied sound, or the new one.

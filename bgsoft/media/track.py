@@ -1,4 +1,4 @@
-"""Output tracks: what all of them can do, and those whose packets are copied as they are."""
+"""Output tracks: the common base, and tracks whose packets are copied."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Track(ABC):
         """Packets for the output, on its clock; perhaps none."""
 
     def flush(self) -> Iterable[Packet[Any]]:
-        """What is left when the input has ended."""
+        """Remaining packets at the end of the input."""
         return ()
 
 

@@ -77,7 +77,7 @@ class SideTracks:
         on_event: Callable[[Event], None],
     ) -> None:
         self.audio: list[AudioReport] = []
-        """What became of each audio track."""
+        """Outcome of each audio track."""
         self._source = source
         self._info = info
         self._container = container
@@ -338,7 +338,7 @@ class SideTracks:
                 yield from self._feed(settled)
 
     def drain(self) -> Iterator[Packet[Any]]:
-        """All remaining packets, and what encoders still hold."""
+        """All remaining packets, the encoders' included."""
         yield from self.pull(float("inf"))
         for packet in () if self._splices is None else self._splices.flush():
             yield from self._feed(packet)

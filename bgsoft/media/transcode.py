@@ -40,7 +40,7 @@ READABLE = frozenset({"mov_text", "subrip", "srt", "webvtt", "ass", "ssa", "text
 """Codecs whose payload can be read; FFmpeg calls SubRip ``subrip`` or ``srt``."""
 _TEXT_TICK = Fraction(1, 1000)
 _MAX_BYTES = 0xFFFF
-"""Of a cue in MP4, whose length has 16 bits (3GPP TS 26.245, 5.17)."""
+"""Most of a cue in MP4, whose length has 16 bits (3GPP TS 26.245, 5.17)."""
 
 
 def fallback_encoders(container: Container, source: AudioStream) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class TranscodedTrack(Track):
         return graph
 
     def _pull(self, graph: Graph, frame: AudioFrame | None) -> Iterator[Packet[Any]]:
-        """The packets of what a frame drives out of a filter; None ends it."""
+        """Push a frame into a filter (None ends it), and encode the frames that come out."""
         graph.push(frame)
         while True:
             try:
