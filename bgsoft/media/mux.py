@@ -95,14 +95,11 @@ class Muxer(Closing):
             self.timeline = Timeline.plan(
                 info, container, _earliest_start(source), start_seconds, duration_seconds
             )
+            options = _muxer_options(container, info, source)
+            url = f"file:{path}"  # FFmpeg would read the "name:" of an odd file name as a protocol
             with self._writing():
-                # FFmpeg reads "name:" as a protocol; an explicit one keeps odd file names whole.
                 self._output: OutputContainer = av.open(
-                    f"file:{path}",
-                    "w",
-                    format=container.muxer,
-                    container_options=_muxer_options(container, info, source),
-                    **TAG_OPTIONS,
+                    url, "w", format=container.muxer, container_options=options, **TAG_OPTIONS
                 )
             stack.pop_all()
         if source is not None:

@@ -140,7 +140,7 @@ class SideTracks:
         # A codec's priming lies before zero. MP4 hides it with an edit list. Matroska has a field
         # for its length, and players skip as much of whatever comes first; up to FFmpeg 8 it is
         # filled from Matroska and from Opus headers only.
-        # Numbered packets are fitted to the picture by SteadyTrack.
+        # Numbered packets are fitted to the picture by SteadySound.
         keep = self._container.edit_lists or self._container.numbers_frames
         skipped = Fraction(0)
         if self._container.is_matroska:
