@@ -149,12 +149,7 @@ def _translated(info: VideoInfo, *also: type[Exception]) -> AbstractContextManag
 
 
 class SurfaceWriter:
-    """Fills device slots from the surfaces of one stream: one launch a frame.
-
-    Args:
-        info: The stream; its surfaces must have its stored size.
-        stream: CuPy stream that the surfaces are complete on.
-    """
+    """Fills device slots from the surfaces of one stream, which are complete on a CuPy stream."""
 
     def __init__(self, info: VideoInfo, stream: Any) -> None:
         format = info.format
@@ -175,13 +170,20 @@ class SurfaceWriter:
             DecodeError: The picture's size is not the stream's.
         """
         if (picture.width, picture.height) != self._size:
-            sizes = f"{self._size[0]}x{self._size[1]} to {picture.width}x{picture.height}"
-            text = (
-                f"NVDEC: the picture size changes from {sizes}; use --decode cpu, which fits it in"
+            width, height = self._size
+            raise DecodeError(
+                f"NVDEC: the picture size changes from {width}x{height} to {picture.width}x"
+                f"{picture.height}; use --decode cpu, which fits it in",
+                stage="decode",
+                pts=picture.pts,
             )
-            raise DecodeError(text, stage="decode", pts=picture.pts)
         if self._upright and picture.pitch == self._row_bytes:
-            self._copy(picture.pointer, planes)
+            pointer = picture.pointer
+            for plane in (planes.luma, planes.chroma):
+                cupy.cuda.runtime.memcpyAsync(
+                    plane.data.ptr, pointer, plane.nbytes, _DEVICE_TO_DEVICE, self._stream.ptr
+                )
+                pointer += plane.nbytes
             return
         args = (
             np.uintp(picture.pointer),
@@ -195,18 +197,6 @@ class SurfaceWriter:
         )
         with self._stream:
             self._kernel(self._blocks, BLOCK, args)
-
-    def _copy(self, pointer: int, planes: Planes) -> None:
-        """Copy without turning: both planes at once where the slot has them end to end."""
-        luma, chroma = planes.luma, planes.chroma
-        copy = cupy.cuda.runtime.memcpyAsync
-        at, stream = luma.data.ptr, self._stream.ptr
-        if chroma.data.ptr == at + luma.nbytes:
-            copy(at, pointer, luma.nbytes + chroma.nbytes, _DEVICE_TO_DEVICE, stream)
-            return
-        copy(at, pointer, luma.nbytes, _DEVICE_TO_DEVICE, stream)
-        after = pointer + luma.nbytes
-        copy(chroma.data.ptr, after, chroma.nbytes, _DEVICE_TO_DEVICE, stream)
 
 
 def open_decoder(

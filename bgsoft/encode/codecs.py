@@ -218,12 +218,7 @@ def choose_encoder(
 ) -> EncoderChoice:
     """The CPU encoder for a render, with all its settings.
 
-    Args:
-        settings: Codec, quality and speed.
-        container: The output.
-        info: The source.
-        kind: Which planes are encoded.
-        threads: Encoder threads; 0: the encoder's choice. x264's go by the picture's height.
+    With 0 threads their number is the encoder's choice; x264's goes by the picture's height.
 
     Raises:
         UnsupportedFormatError: No encoder fits container and alpha together.
@@ -250,19 +245,10 @@ def choose_encoder(
     options |= _own_options(codec, picture, container, pixel_format)
     if spec.least_threads:
         threads = max(spec.least_threads, threads or usable_cores())
-    option, fixed = spec.parameters
-    parameters = [fixed]
-    if kind is not PictureKind.MATTE:
-        parameters.append(hdr_parameters(codec, info))
-    if codec is Codec.H264:
-        parameters.append(_x264_assembly(picture.width))
-    if threads and spec.thread_key:
-        parameters.append(f"{spec.thread_key}={threads}")
-    elif threads:
+    if threads and not spec.thread_key:
         options.setdefault("threads", str(threads))
-    joined = ":".join(filter(None, parameters))
-    if joined:
-        options[option] = joined
+    if parameters := _parameters(codec, info, kind, threads):
+        options[spec.parameters[0]] = parameters
     return EncoderChoice(
         codec=codec,
         encoder=spec.encoder,
@@ -272,6 +258,19 @@ def choose_encoder(
         options=options,
         notices=tuple(notices),
     )
+
+
+def _parameters(codec: Codec, info: VideoInfo, kind: PictureKind, threads: int) -> str:
+    """The encoder's own ``key=value:…`` parameters; may be empty."""
+    spec = _SPECS[codec]
+    parts = [spec.parameters[1]]
+    if kind is not PictureKind.MATTE:
+        parts.append(hdr_parameters(codec, info))
+    if codec is Codec.H264:
+        parts.append(_x264_assembly(info.format.width))
+    if threads and spec.thread_key:
+        parts.append(f"{spec.thread_key}={threads}")
+    return ":".join(filter(None, parts))
 
 
 def _own_options(
