@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import av
 from av.bitstream import BitStreamFilterContext
@@ -121,13 +121,12 @@ class NvPicture:
     """Always False: PyNvVideoCodec keeps NVDEC's decode status to itself."""
 
 
-@dataclass(slots=True)
-class _Times:
-    pts: int | None
-    dts: int | None
-    duration: int
-    key_frame: bool
-    discard: bool
+class _Times(NamedTuple):
+    pts: int | None = None
+    dts: int | None = None
+    duration: int = 0
+    key_frame: bool = False
+    discard: bool = False
 
 
 class PacketTimes:
@@ -164,7 +163,7 @@ class PacketTimes:
         """The times for a picture; None where it is not to be shown (cut off by an edit list)."""
         times = self._take(mark)
         if times is None:  # a second picture of the same packet has no time of its own
-            return _Times(None, None, 0, False, False)
+            return _Times()
         return None if times.discard else times
 
     def _take(self, mark: int) -> _Times | None:
@@ -287,17 +286,9 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
             times = self._times.leave(surface.getPTS())
             if times is None:
                 continue
-            wide = surface.format == self._module.Pixel_Format.P016
-            yield NvPicture(
-                pointer=surface.GetPtrToPlane(0),
-                pitch=width * (2 if wide else 1),
-                width=width,
-                height=height,
-                pts=times.pts,
-                dts=times.dts,
-                duration=times.duration,
-                key_frame=times.key_frame,
-            )
+            pitch = width * (2 if surface.format == self._module.Pixel_Format.P016 else 1)
+            at = times.pts, times.dts, times.duration, times.key_frame
+            yield NvPicture(surface.GetPtrToPlane(0), pitch, width, height, *at)
 
     def close(self) -> None:
         """Free the decoder and its surfaces, once its stream has done with them."""
