@@ -40,9 +40,7 @@ class CodedPackets:
         self._codec = codec
         self._delay = delay
         self._frame_ticks = muxer.info.nominal_ticks
-        self._filter: BitStreamFilterContext | None = None
-        if tag_filter != "null":
-            self._filter = BitStreamFilterContext(tag_filter, codec)
+        self._filter = BitStreamFilterContext(tag_filter, codec)
         self._stream: Stream = muxer.add_packets(codec)
         self._described = False
         self._times: dict[int, tuple[int, int]] = {}
@@ -52,11 +50,7 @@ class CodedPackets:
         """Decoding times for the packets to come."""
 
     def enter(self, pts: int, duration: int) -> int:
-        """Note a frame that goes into the encoder, in presentation order.
-
-        Returns:
-            Its number, from 0 on, which comes back with its coded picture.
-        """
+        """The number, from 0 on, of a frame that goes into the encoder, in presentation order."""
         number = self._entered
         self._entered += 1
         if number == 0:
@@ -92,11 +86,7 @@ class CodedPackets:
         self._muxer.write_video([packet])
 
     def finish(self) -> None:
-        """Check that every frame has come out.
-
-        Raises:
-            EncodeError: The encoder kept some.
-        """
+        """Raise EncodeError unless every frame has come out."""
         if self._times:
             lost = len(self._times)
             pts, _ = min(self._times.values())
@@ -104,8 +94,6 @@ class CodedPackets:
 
     def _tagged(self, data: bytes) -> bytes:
         """A key frame with the colour description in its parameter sets."""
-        if self._filter is None:
-            return data
         problem = f"the encoder's {self._codec} headers cannot be read"
         with pyav_errors_as(EncodeError, problem, stage="encode", reason=str):
             filtered = self._filter.filter(Packet(data))

@@ -72,7 +72,7 @@ class _Surface:
 
 
 class NvencEncoder:
-    """Encodes frames that live on a CUDA device. See :class:`bgsoft.encode.base.Encoder`.
+    """Encodes frames that live on a CUDA device; see :class:`bgsoft.encode.base.Encoder`.
 
     A frame is copied, on the device, to a surface of our own, from which PyNvVideoCodec copies it
     to NVENC's in its turn: so its slot is free before the engine has come to it.
