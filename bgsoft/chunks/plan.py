@@ -44,8 +44,7 @@ from pathlib import Path
 from bgsoft.analysis.scenes import REACH
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
-from bgsoft.decode.reader import NOT_SEEKABLE
-from bgsoft.decode.stream import wanted_pts
+from bgsoft.decode.stream import NOT_SEEKABLE, wanted_pts
 from bgsoft.errors import RenderCancelledError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
