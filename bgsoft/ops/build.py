@@ -1,7 +1,8 @@
 """Compiles the host's side of the operations into shared libraries, when the package is built.
 
-Run as a script, ``build.py [ARCHITECTURE [FOLDER]]`` compiles in place, for a checkout that is not
-installed, or for another machine. It imports nothing of bgsoft: the build has only a C++ compiler, that of Zig, whose package brings one to any machine.
+Run as a script, ``build.py [ARCHITECTURE [FOLDER]]``, it compiles in place, for a checkout that is
+not installed, or for another machine. It imports nothing of bgsoft: the build has only a C++
+compiler, that of Zig, whose package brings one to any machine.
 """
 
 from __future__ import annotations
