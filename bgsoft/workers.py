@@ -72,7 +72,7 @@ class _Lane:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def begin(self, work: Callable[[], R]) -> Job[R]:
+    def submit(self, work: Callable[[], R]) -> Job[R]:
         job = Job(work)
         self._jobs.put(job)
         return job
@@ -112,7 +112,7 @@ class Workers(Closing):
             Exception: Of the first item whose work failed; all have ended by then.
         """
         jobs = list(enumerate(zip(*items, strict=True)))
-        others = [self._begin(lane, partial(work, lane, *item)) for lane, item in jobs[1:]]
+        others = [self.submit(partial(work, lane, *item), lane) for lane, item in jobs[1:]]
         try:
             results = [work(lane, *item) for lane, item in jobs[:1]]
         finally:
@@ -120,14 +120,11 @@ class Workers(Closing):
                 other.wait()
         return results + [other.result() for other in others]
 
-    def beside(self, work: Callable[[], R]) -> Job[R]:
+    def submit(self, work: Callable[[], R], lane: int = 0) -> Job[R]:
         """Start something that goes on beside what follows; its result is waited for there."""
-        return self._begin(0, work)
-
-    def _begin(self, lane: int, work: Callable[[], R]) -> Job[R]:
         if lane not in self._threads:
             self._threads[lane] = _Lane(lane)
-        return self._threads[lane].begin(work)
+        return self._threads[lane].submit(work)
 
     def close(self) -> None:
         """End the threads; safe to call twice."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from bgsoft.batch.job import BatchJob
 from bgsoft.encode.base import PictureKind
@@ -76,12 +75,14 @@ def _check_backends(config: RenderConfig) -> str:
     wanted = config.backends
     gpu = backends.chosen_gpu(wanted.gpu)
     chosen = ""
+
+    def check(name: str) -> None:
+        if name == "nvenc" and (wanted.require_gpu or wanted.encode == "nvenc"):
+            _ask_nvenc(gpu, config.encode.codec)
+
     for stage in STAGES:
-        makers = dict.fromkeys(backends.names(stage), lambda: None)
-        if stage == "encode" and (wanted.require_gpu or wanted.encode == "nvenc"):
-            makers["nvenc"] = partial(_ask_nvenc, gpu, config.encode.codec)
         name = getattr(wanted, stage)
-        choice, _ = backends.create(stage, name, makers, gpu=gpu, require_gpu=wanted.require_gpu)
+        choice, _ = backends.create(stage, name, check, gpu=gpu, require_gpu=wanted.require_gpu)
         chosen = choice.backend if stage == "infer" else chosen
     return chosen
 

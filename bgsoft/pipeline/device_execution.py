@@ -133,7 +133,7 @@ class DeviceExecution:
         yield
         self._timer.mark(clock)
 
-    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
+    def submit(self, work: Callable[[], R]) -> Callable[[], R]:
         """Launches come one after another: it is done when its result is wanted."""
         return work
 

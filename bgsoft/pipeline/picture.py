@@ -50,8 +50,8 @@ class Execution(Protocol):
         """Around the work of one stage: its time is that stage's."""
         ...
 
-    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
-        """Something that needs nothing of what follows; calling the answer waits for its result."""
+    def submit(self, work: Callable[[], R]) -> Callable[[], R]:
+        """Start what needs nothing of what follows; calling the answer waits for its result."""
         ...
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
@@ -84,8 +84,8 @@ class HostExecution:
     def measure(self, clock: StageClock) -> AbstractContextManager[None]:
         return clock.measure()
 
-    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
-        return self._workers.beside(work).result
+    def submit(self, work: Callable[[], R]) -> Callable[[], R]:
+        return self._workers.submit(work).result
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
         """On the host what is done is done."""
@@ -273,7 +273,7 @@ class PictureStages:
         """The same for frames of one scene."""
         measure, faces = self._measure, self.faces
         if faces is not None:
-            found = self.execution.beside(partial(self._find, faces, frames, reduced))
+            found = self.execution.submit(partial(self._find, faces, frames, reduced))
         with measure("segment"):
             masks = self._masks(frames, reduced)
         with measure("matte"):

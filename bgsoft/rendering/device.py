@@ -104,9 +104,6 @@ class DeviceStages:
             looks,
         )
 
-    def face_backend(self, infer: str) -> str:
-        return infer
-
     def faces(
         self,
         config: RenderConfig,

@@ -103,10 +103,6 @@ class HostStages:
             backend, loader, format, self._workers, device, resources.on_event, looks
         )
 
-    def face_backend(self, infer: str) -> str:
-        """What finds faces, where masks are made by ``infer``."""
-        return "cpu"
-
     def faces(
         self,
         config: RenderConfig,
@@ -115,7 +111,7 @@ class HostStages:
         make_loader: LoaderMaker,
         data: FaceDataWriter | None,
     ) -> FaceStep | None:
-        """What is done for faces; None: nothing."""
+        """What is done for faces, on the CPU whatever runs the segmenter; None: nothing."""
         return create_host_faces(config, format, self._resources.on_event, data)
 
     def matte_stage(

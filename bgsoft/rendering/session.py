@@ -14,32 +14,32 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bgsoft.cuda.driver import cuda_number
-from bgsoft.cuda.monitor import watched
+from bgsoft.cuda.monitor import Watch, watched
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.errors import RenderCancelledError
-from bgsoft.face.data import FaceDataWriter
 from bgsoft.infer.providers import require_runtime
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import ResolvedModel, resolve
-from bgsoft.pipeline.metrics import Metrics, ProgressMeter
-from bgsoft.pipeline.runner import Pipeline, check_pts
-from bgsoft.pipeline.trace import TraceRecorder
+from bgsoft.outputs import made_folders
+from bgsoft.pipeline.metrics import ProgressMeter
+from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.part import Part, PartResult
-from bgsoft.rendering.report import Built, EventLog, Ran, render_report, skipped_report
-from bgsoft.rendering.target import Sink, Target, all_folders, check_outputs, open_faces
+from bgsoft.rendering.report import RenderLog, skipped_report
+from bgsoft.rendering.target import Sink, Target, check_outputs, open_faces, open_targets
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
-from bgsoft.startup import Parts, Span, logged, process_start_ns, span
+from bgsoft.startup import StartupPool, logged, span
 
 if TYPE_CHECKING:
+    from bgsoft.face.data import FaceDataWriter
     from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
 
 
 _abandoned: list[ExitStack] = []
-"""What a stage that never came back may still be using: kept until the process ends."""
+"""Resources that a stage which never came back may still be using, until the process ends."""
 
 
 def render_config(
@@ -58,7 +58,7 @@ def render_config(
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
             never from two at a time.
         cancel: Set it, from any thread, to stop the render.
-        events: What is known beforehand; reported first.
+        events: Reported first.
 
     Returns:
         What was done.
@@ -79,11 +79,7 @@ def render_config(
     """
     if not check_outputs(config):
         return skipped_report(config)
-    require_runtime()
-    session = _Session(config, on_event)
-    for event in events:
-        session.log.report(event)
-    return session.run(on_progress, cancel).report
+    return _Session(config, on_event).run(on_progress, cancel, events).report
 
 
 def render_part(
@@ -96,18 +92,36 @@ def render_part(
 ) -> PartResult:
     """Render a part of a video, without the tracks that are copied.
 
-    Args:
-        config: Its output is the part's; start and duration count no more.
-        part: Which frames.
-        on_progress: As :func:`render_config`.
-        on_event: Likewise; what concerns frames outside the part is not reported.
-        cancel: Likewise.
-
-    Raises:
-        BgsoftError: As :func:`render_config`.
+    Args and errors as :func:`render_config`; of the settings, the output is the part's, start and
+    duration count no more, and events of frames outside the part are not reported.
     """
-    require_runtime()
     return _Session(config, on_event, part).run(on_progress, cancel)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """The stages that frames go through, and what they were built for."""
+
+    info: VideoInfo
+    model: ResolvedModel
+    builder: StageBuilder
+    decoder: Decoder
+    stages: PictureStages
+    targets: list[Target]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How the frames went through."""
+
+    result: PipelineResult
+    sink: Sink
+    meter: ProgressMeter
+    ring_slots: int
+    watch: Watch
+    """Over the GPU while frames went through."""
+    setup_seconds: float
+    """From the beginning of the render to that of the pipeline."""
 
 
 class _Session:
@@ -122,23 +136,23 @@ class _Session:
         self._config = config
         self._part = part
         self._kept_from = None if part is None else part.kept_from
-        self._recorder = None if config.trace is None else TraceRecorder()
-        self.log = EventLog(on_event, part, self._recorder)
-        self._metrics = Metrics(self._recorder)
+        self._log = RenderLog(config, on_event, part)
         self._files = ExitStack()
-        """What is written; closed in any case."""
+        """The files that are written; closed in any case."""
         self._stack = ExitStack()
         """Everything else; a stage that does not come back keeps it open."""
         self._face_data: FaceDataWriter | None = None
-        self._spans: list[Span] = []
-        """What took how long while it was set up."""
-        self._started = time.perf_counter()
-        self._process_seconds = self._started - process_start_ns() / 1e9
 
     def run(
-        self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
+        self,
+        on_progress: Callable[[Progress], None] | None,
+        cancel: threading.Event | None,
+        events: Sequence[Event] = (),
     ) -> PartResult:
         """Render; nothing stays open, and nothing is left behind where it fails."""
+        require_runtime()
+        for event in events:
+            self._log.report(event)
         try:
             with self._files, self._stack:
                 return self._render(on_progress, cancel)
@@ -157,7 +171,6 @@ class _Session:
     ) -> PartResult:
         # Apart from run: what lives on a device has to be gone when that gives its memory back.
         built = self._build()
-        self.log.fallbacks(built.builder.choices)
         if cancel is not None and cancel.is_set():
             raise RenderCancelledError("interrupted")
         ran = self._run_pipeline(built, on_progress, cancel)
@@ -168,26 +181,48 @@ class _Session:
 
     def _build(self) -> Built:
         """Probe the input, open what is written, and make the stages, beside each other."""
-        config, stack = self._config, self._stack
-        self._spans = stack.enter_context(logged())
-        with Parts() as parts:
-            building = parts.begin("backends", partial(self._make_builder, parts))
+        config, part, log, stack = self._config, self._part, self._log, self._stack
+        spans = stack.enter_context(logged())
+        with StartupPool() as pool:
+            building = pool.submit("backends", partial(self._make_builder, pool))
             with span("probe"):
                 info = probe(config.input)
+            model = resolve(config.segment.model)
             builder = building.result()
             stack.callback(builder.close)
-            model = resolve(config.segment.model)
             self._open_side_files()
             for notice in info.notices:
-                self.log.tell("notice", notice, stage="decode")
+                log.tell("notice", notice, stage="decode")
             # Decoder and picture stages are made beside each other, and beside what follows.
-            decoding = parts.begin("decoder", partial(self._open_decoder, builder, info))
-            making = parts.begin("picture stages", partial(self._make_stages, builder, info, model))
+            settings = DecodeSettings(
+                start_seconds=config.start_seconds,
+                duration_seconds=config.duration_seconds,
+                range=None if part is None else part.frames,
+            )
+            open_decoder = partial(builder.open_decoder, config.input, settings, info)
+            decoding = pool.submit("decoder", open_decoder)
+            make_stages = partial(
+                builder.make_picture_stages,
+                config,
+                info,
+                model,
+                log.metrics,
+                log.scene_cut,
+                self._face_data,
+                kept_from=self._kept_from,
+                began=None if part is None else part.began * info.time_base,
+            )
+            making = pool.submit("picture stages", make_stages)
             with span("output"):
-                targets = self._open_targets(builder, info)
+                targets = open_targets(
+                    config, info, builder, self._files, stack, log.report, copy_tracks=part is None
+                )
         decoder, stages = decoding.result(), making.result()
         stack.callback(decoder.close)
         stack.callback(stages.close)
+        log.fallbacks(builder.choices)
+        if log.recorder is not None:
+            log.recorder.add_start(spans)
         return Built(
             info=info,
             model=model,
@@ -197,7 +232,7 @@ class _Session:
             targets=targets,
         )
 
-    def _make_builder(self, parts: Parts) -> StageBuilder:
+    def _make_builder(self, pool: StartupPool) -> StageBuilder:
         # Imported here, while the input is looked at: most of a short start is imports.
         with span("imports for the stages"):
             import cv2
@@ -210,57 +245,19 @@ class _Session:
         if config.infer != "cpu" and may_use_gpu(config):
             from bgsoft.infer.sessions import open_provider
 
-            parts.begin("CUDA provider", partial(open_provider, cuda_number(config.gpu or 0)))
-        return StageBuilder(config, self.log.report)
+            pool.submit("CUDA provider", partial(open_provider, cuda_number(config.gpu or 0)))
+        return StageBuilder(config, self._log.report)
 
     def _open_side_files(self) -> None:
-        """Begin what is written beside the videos, and make the folders of all."""
+        """Begin the file of faces, and make the folders of all files."""
         config, part = self._config, self._part
         if part is not None and config.face_data is None:
             return
         self._face_data = open_faces(config, exact=part is not None)
-        self._files.enter_context(all_folders(config, partial(self.log.tell, "notice")))
+        paths = [*config.videos, *filter(None, (config.face_data, config.trace, config.report))]
+        self._files.enter_context(made_folders(paths, partial(self._log.tell, "notice")))
         if self._face_data is not None:
             self._files.enter_context(self._face_data)
-
-    def _open_targets(self, builder: StageBuilder, info: VideoInfo) -> list[Target]:
-        return [
-            Target(
-                path,
-                self._config,
-                info,
-                builder,
-                self._files,
-                self._stack,
-                self.log.report,
-                copy_tracks=self._part is None,
-            )
-            for path in self._config.videos
-        ]
-
-    def _open_decoder(self, builder: StageBuilder, info: VideoInfo) -> Decoder:
-        config = self._config
-        settings = DecodeSettings(
-            start_seconds=config.start_seconds,
-            duration_seconds=config.duration_seconds,
-            range=None if self._part is None else self._part.frames,
-        )
-        return builder.open_decoder(config.input, settings, info)
-
-    def _make_stages(
-        self, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
-    ) -> PictureStages:
-        part = self._part
-        return builder.make_picture_stages(
-            self._config,
-            info,
-            model,
-            self._metrics,
-            self.log.scene_cut,
-            self._face_data,
-            kept_from=self._kept_from,
-            began=None if part is None else part.began * info.time_base,
-        )
 
     def _run_pipeline(
         self,
@@ -269,29 +266,26 @@ class _Session:
         cancel: threading.Event | None,
     ) -> Ran:
         """Let all frames through."""
-        config, part, recorder = self._config, self._part, self._recorder
+        config, part, log = self._config, self._part, self._log
         meter = ProgressMeter(
             _expected_frames(built.info, config) if part is None else part.length,
-            self._metrics,
+            log.metrics,
             on_progress or (lambda _progress: None),
         )
-        with span("ring"):
-            ring = built.builder.make_ring(built.info.format, built.stages.held)
-        if recorder is not None:
-            recorder.add_start(self._spans)
-        setup_seconds = time.perf_counter() - self._started
+        ring = built.builder.make_ring(built.info.format, built.stages.held)
+        setup_seconds = time.perf_counter() - log.started
         sink = Sink(built.targets, built.decoder.stats, self._kept_from)
         pipeline = Pipeline(
             decoder=built.decoder,
             stage=built.stages,
             sink=sink,
             ring=ring,
-            metrics=self._metrics,
+            metrics=log.metrics,
             on_tick=lambda _frames: meter.tick(sink.frames),
             cancel=cancel,
             stall_seconds=config.backends.stall_seconds,
         )
-        on_value = None if recorder is None else recorder.counter
+        on_value = None if log.recorder is None else log.recorder.counter
         with watched(built.builder.used_device, on_value) as watch:
             try:
                 result = pipeline.run()
@@ -315,9 +309,9 @@ class _Session:
             pts of the frames that only led up to the part, and of those that were kept.
         """
         for event in built.decoder.events:
-            self.log.report(event)
+            self._log.report(event)
         if self._part is None:
-            self.log.damage(ran.sink.concealed, built.decoder.stats)
+            self._log.damage(ran.sink.concealed, built.decoder.stats)
         lead, kept = array("q"), ran.result.decoded_pts
         if self._kept_from is not None:
             first = bisect_left(kept, self._kept_from)
@@ -337,22 +331,12 @@ class _Session:
 
     def _report(self, built: Built, ran: Ran, lead: array[int], kept: array[int]) -> PartResult:
         """Say what was done, also in the files that were asked for."""
-        config, stats, faces = self._config, built.decoder.stats, built.builder.faces
-        report = render_report(
-            config,
-            built,
-            ran,
-            kept,
-            self._metrics,
-            self.log.events,
-            self._started,
-            self._process_seconds,
-        )
-        seam = None if faces is None else faces.seam()
-        if self._recorder is not None and config.trace is not None:
-            stages_run = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
-            self._recorder.write(
-                config.trace, ring_slots=ran.ring_slots, stages=stages_run, versions=report.versions
+        config, stats, faces = self._config, built.decoder.stats, built.stages.faces
+        report = self._log.render_report(built, ran, kept)
+        if self._log.recorder is not None and config.trace is not None:
+            stages = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
+            self._log.recorder.write(
+                config.trace, ring_slots=ran.ring_slots, stages=stages, versions=report.versions
             )
         if config.report is not None:
             report.write_json(config.report)
@@ -368,7 +352,7 @@ class _Session:
             packets=[(t.muxer.video_pts, t.muxer.video_durations) for t in built.targets],
             corrupt_packets=stats.corrupt_packets,
             irregular=irregular,
-            faces=seam,
+            faces=None if faces is None else faces.seam(),
         )
 
 

@@ -1,11 +1,11 @@
-"""What a render writes: its files, checked before any work, and the end of its pipeline."""
+"""The files that a render writes: checked before any work, and the end of its pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bgsoft.decode.base import DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
@@ -15,7 +15,7 @@ from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.outputs import AtomicOutput, check_target, made_folders
+from bgsoft.outputs import AtomicOutput, check_target
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
 
@@ -72,14 +72,6 @@ def open_faces(config: RenderConfig, *, exact: bool = False) -> FaceDataWriter |
     )
 
 
-@contextmanager
-def all_folders(config: RenderConfig, on_notice: Callable[[str], None]) -> Iterator[None]:
-    """:func:`bgsoft.outputs.made_folders` for all that a render writes."""
-    others = filter(None, (config.face_data, config.trace, config.report))
-    with made_folders([*config.videos, *others], on_notice):
-        yield
-
-
 def open_target(
     path: Path,
     config: RenderConfig,
@@ -111,33 +103,40 @@ def open_target(
     return file, muxer
 
 
-class Target:
-    """One video being written: temporary file, muxer and encoder; arguments as
-    :func:`open_target`."""
+class Target(NamedTuple):
+    """One video being written."""
 
-    def __init__(
-        self,
-        path: Path,
-        config: RenderConfig,
-        info: VideoInfo,
-        builder: StageBuilder,
-        files: ExitStack,
-        stack: ExitStack,
-        on_event: Callable[[Event], None],
-        *,
-        copy_tracks: bool,
-    ) -> None:
+    file: AtomicOutput
+    muxer: Muxer
+    encoder: Encoder
+
+
+def open_targets(
+    config: RenderConfig,
+    info: VideoInfo,
+    builder: StageBuilder,
+    files: ExitStack,
+    stack: ExitStack,
+    on_event: Callable[[Event], None],
+    *,
+    copy_tracks: bool,
+) -> list[Target]:
+    """Begin all videos: the output and, where it is asked for, the matte's; arguments as
+    :func:`open_target`."""
+    targets = []
+    for path in config.videos:
         main = path is config.output
-        self.file, self.muxer = open_target(
+        file, muxer = open_target(
             path, config, info, files, stack, on_event, copy_tracks=main and copy_tracks
         )
-        self.encoder: Encoder
         if main:
             kind = _PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
-            self.encoder = builder.open_encoder(self.muxer, config.encode, info, kind)
+            encoder = builder.open_encoder(muxer, config.encode, info, kind)
         else:
-            self.encoder = builder.open_matte_encoder(self.muxer, info)
-        stack.callback(self.encoder.close)
+            encoder = builder.open_matte_encoder(muxer, info)
+        stack.callback(encoder.close)
+        targets.append(Target(file, muxer, encoder))
+    return targets
 
 
 class Sink:

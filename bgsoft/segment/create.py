@@ -22,7 +22,7 @@ from bgsoft.segment.single import SingleShotSegmenter
 from bgsoft.segment.zoomed import Looker, ZoomedSegmenter, ZoomSide
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
 from bgsoft.settings.config import Looks
-from bgsoft.startup import Parts
+from bgsoft.startup import StartupPool
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def create_host_segmenter(
             device=device,
             on_event=on_event,
         )
-        with Parts() as parts:
-            masks = parts.begin(
+        with StartupPool() as pool:
+            masks = pool.submit(
                 "models for masks",
                 partial(again, backend, loader.beside(resolve(masker)), looks=looks),
             )
@@ -72,8 +72,8 @@ def create_host_segmenter(
     if beside is None:
         return FAMILIES[spec.family].on_host(spec, format, make(loader), workers)
     other = loader.beside(resolve(beside))
-    with Parts() as parts:
-        making = parts.begin(f"model {beside}", partial(make, other))
+    with StartupPool() as pool:
+        making = pool.submit(f"model {beside}", partial(make, other))
         driver = make(loader)
     general = SingleShotSegmenter(spec, driver, format, workers)
     return _zoomed(
@@ -196,8 +196,8 @@ def create_device_segmenter(
             with device.use(stream):
                 return again(backend, loader.beside(resolve(masker)), looks=looks)
 
-        with Parts() as parts:
-            masks = parts.begin("models for masks", make_masks)
+        with StartupPool() as pool:
+            masks = pool.submit("models for masks", make_masks)
             mattes = again(backend, loader)
         return AveragedSegmenter(mattes, masks.result(), CudaAverage(format))
     beside = companion(spec, looks)
@@ -211,13 +211,13 @@ def create_device_segmenter(
     # Where looks take turns, few frames of a batch have a whole one: they are run alone, the two
     # models' beside each other.
     size, apart = (1, network_stream(device, 1)) if turns else (batch, None)
-    with Parts() as parts:
-        making = parts.begin(f"model {beside}", partial(make, other, size, size))
+    with StartupPool() as pool:
+        making = pool.submit(f"model {beside}", partial(make, other, size, size))
         making_whole = None
         if turns:
             # TensorRT's engine serves both.
             alone = partial(make, loader, size, batch, apart)
-            making_whole = parts.begin("model for single frames", alone)
+            making_whole = pool.submit("model for single frames", alone)
         close = BatchedSegmenter(spec, make(loader, batch, batch), format, batch)
         landscape = BatchedSegmenter(other.model.spec, making.result(), format, batch)
         general = close
