@@ -11,7 +11,6 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -183,7 +182,7 @@ def _hidden_parts(target: Path, suffix: str = "") -> tuple[str, str]:
 
 
 def _with_token(target: Path, prefix: str, ending: str) -> Path:
-    return target.with_name(f"{prefix}{secrets.token_hex(_TOKEN_CHARS // 2)}{ending}")
+    return target.with_name(f"{prefix}{os.urandom(_TOKEN_CHARS // 2).hex()}{ending}")
 
 
 def partial_beside(target: Path) -> Path:

@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from bgsoft.analysis.base import Reducer
 from bgsoft.clock import StageClock, observed
 from bgsoft.composite.base import Compositor
-from bgsoft.face.step import FaceStep, FoundFaces
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
+
+if TYPE_CHECKING:
+    from bgsoft.face.step import FaceStep, FoundFaces
 
 R = TypeVar("R")
 

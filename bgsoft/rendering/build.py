@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, TypeVar
 from bgsoft.composite.foreground import REPLACING
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.encode.base import Encoder, PictureKind
-from bgsoft.face.data import FaceDataWriter
-from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.info import VideoInfo
@@ -37,6 +35,8 @@ from bgsoft.startup import StartupPool, span
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
+    from bgsoft.face.data import FaceDataWriter
+    from bgsoft.face.step import FaceStep
     from bgsoft.rendering.device import DeviceStages
     from bgsoft.rendering.host import HostStages
 

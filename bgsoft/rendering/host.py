@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +14,6 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.cpu import CpuCompositor
-from bgsoft.face.create import create_host_faces
-from bgsoft.face.data import FaceDataWriter
-from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat, Planes
 from bgsoft.hide.cpu import CpuHider
 from bgsoft.hide.regions import HiddenRegions, create_regions
@@ -32,6 +30,10 @@ from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_host_segmenter
 from bgsoft.settings.config import EffectConfig, Looks, MatteConfig, Precision, RenderConfig
 from bgsoft.workers import Workers
+
+if TYPE_CHECKING:
+    from bgsoft.face.data import FaceDataWriter
+    from bgsoft.face.step import FaceStep
 
 LoaderMaker = Callable[[ResolvedModel, Precision | None], NetworkLoader]
 """Makes the loader of a model; in the render's own precision where None is given."""
@@ -112,6 +114,8 @@ class HostStages:
         data: FaceDataWriter | None,
     ) -> FaceStep | None:
         """What is done for faces, on the CPU whatever runs the segmenter; None: nothing."""
+        from bgsoft.face.create import create_host_faces  # on its thread, beside other imports
+
         return create_host_faces(config, format, self._resources.on_event, data)
 
     def matte_stage(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from bgsoft.decode.base import DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError
-from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
@@ -20,6 +19,7 @@ from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
 
 if TYPE_CHECKING:
+    from bgsoft.face.data import FaceDataWriter
     from bgsoft.rendering.build import StageBuilder
 
 
@@ -63,6 +63,8 @@ def open_faces(config: RenderConfig, *, exact: bool = False) -> FaceDataWriter |
     """
     if config.face_data is None:
         return None
+    from bgsoft.face.data import open_face_data
+
     return open_face_data(
         config.face_data,
         overwrite=config.overwrite,
