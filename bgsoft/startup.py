@@ -34,7 +34,7 @@ _log: ContextVar[list[Span] | None] = ContextVar("start", default=None)
 
 
 def process_start_ns() -> int:
-    """When this process began, on the clock of :func:`time.perf_counter_ns`; to 10 ms."""
+    """Start of this process on the clock of :func:`time.perf_counter_ns`, to 10 ms."""
     try:
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # starttime of proc_pid_stat(5)

@@ -46,13 +46,8 @@ class Metrics:
 
 
 class RecentFrames:
-    """How far a count of frames has come lately.
-
-    Args:
-        now: Seconds, of any clock.
-        seconds: How long *lately* is, or longer, until it holds several frames.
-        noted: What is noted beside the count.
-    """
+    """How far a count of frames has come lately: in so many seconds of any clock, or longer, until
+    that holds several frames. Other counts are noted beside it."""
 
     def __init__(self, now: float, seconds: float, noted: Mapping[str, int] | None = None) -> None:
         self._seconds = seconds
@@ -75,12 +70,9 @@ class RecentFrames:
 
 
 class ProgressMeter:
-    """Calls back with a :class:`Progress` about ten times a second.
+    """Calls back with a :class:`Progress` about ten times a second, in the thread that ticks.
 
-    Args:
-        total: Frames expected; None where unknown.
-        metrics: Clocks of the pipeline.
-        callback: Takes the snapshots, in the thread that calls :meth:`tick`.
+    ``total`` is the frames to expect; None where unknown.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from bgsoft.analysis.base import Reducer
 from bgsoft.clock import StageClock, observed
 from bgsoft.composite.base import Compositor
-from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
+from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
@@ -49,7 +49,7 @@ class Execution(Protocol):
         ...
 
     def measure(self, clock: StageClock) -> AbstractContextManager[None]:
-        """Around the work of one stage: its time is that stage's."""
+        """Around the work of one stage, whose clock it is."""
         ...
 
     def submit(self, work: Callable[[], R]) -> Callable[[], R]:
@@ -70,11 +70,7 @@ class Execution(Protocol):
 
 
 class HostExecution:
-    """Works at once, the frames of a batch side by side.
-
-    Args:
-        workers: Closed with it.
-    """
+    """Works at once, the frames of a batch side by side; closes its workers."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -163,27 +159,18 @@ class PictureStages:
     """
 
     execution: Execution
-    """Carries the work out; closed with the stages."""
+    """Closed with the stages."""
     reducer: Reducer
-    """Makes the analysis frames."""
     scenes: SceneProbe
-    """Sees scene cuts."""
     schedule: MaskSchedule
-    """Says which frames are segmented."""
     segmenter: Segmenter
-    """Makes the masks."""
     matte: MatteStage
-    """Makes the mattes."""
     compositor: Compositor
-    """Replaces the background."""
     metrics: Metrics
-    """Has the clocks."""
     on_cut: Callable[[Frame], None]
     """Called for each frame that begins a new scene."""
     faces: FaceStep | None = None
-    """What is done for faces; None: nothing."""
     regions: HiddenRegions | None = None
-    """What else is hidden; None: nothing."""
     kept_from: int | None = None
     """Frames with an earlier pts only lead up to those that are kept, and are not composited; None:
     all are kept."""
@@ -215,20 +202,6 @@ class PictureStages:
                     self.faces.start()
             self.execution.wait()
 
-    def process(self, frame: Frame) -> Matte:
-        """Finish one frame in place, without the next ones; its alpha plane gets its matte.
-
-        For single frames: faces are hidden by what is known of this frame and those before it.
-
-        Raises:
-            InferenceError: The model failed on this frame.
-        """
-        with self.execution.working([frame]):
-            _, (matte,) = self._composite_batch([frame])
-            if self.faces is not None:
-                self.faces.flush()
-        return matte
-
     def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
         """Composite up to :attr:`batch` frames; see :class:`bgsoft.pipeline.runner.FrameStage`.
 
@@ -236,12 +209,15 @@ class PictureStages:
             InferenceError: The model failed on a frame.
         """
         with self.execution.working(frames):
-            finished, _ = self._composite_batch(frames)
+            finished = self._composite_batch(frames)
             self.execution.hand_out(finished)
         return finished
 
     def flush(self) -> list[Frame]:
-        """Finish what is kept back; see :class:`bgsoft.pipeline.runner.FrameStage`."""
+        """Finish what is kept back; see :class:`bgsoft.pipeline.runner.FrameStage`.
+
+        Between batches: hide faces by what is known so far.
+        """
         if self.faces is None:
             return []
         with self.execution.working(()):
@@ -250,8 +226,8 @@ class PictureStages:
             self.execution.hand_out(finished)
         return finished
 
-    def _composite_batch(self, frames: Sequence[Frame]) -> tuple[list[Frame], list[Matte]]:
-        """Frames that are finished now, and the mattes of those that were given."""
+    def _composite_batch(self, frames: Sequence[Frame]) -> list[Frame]:
+        """Composite frames; returns those that are finished now."""
         with self._measure("segment"):
             reduced = self.reducer.reduce(frames)
             if self.schedule.takes_all:
@@ -259,19 +235,16 @@ class PictureStages:
                 self.segmenter.begin(frames, reduced)
             cuts = self.scenes.cuts(reduced)
         finished: list[Frame] = []
-        mattes: list[Matte] = []
         for start, stop in _stretches(frames, cuts):
             if cuts[start]:
                 self._reset(frames[start])
             self._renew(frames[start])
-            done, made = self._composite_scene(frames[start:stop], reduced[start:stop])
-            finished += done
-            mattes += made
-        return finished, mattes
+            finished += self._composite_scene(frames[start:stop], reduced[start:stop])
+        return finished
 
     def _composite_scene(
         self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
-    ) -> tuple[list[Frame], list[Matte]]:
+    ) -> list[Frame]:
         """The same for frames of one scene."""
         measure, faces = self._measure, self.faces
         if faces is not None:
@@ -286,15 +259,17 @@ class PictureStages:
             with measure("face"):
                 faces.edit_mattes(frames, mattes, faces_of)
         with measure("composite"):
-            lead = self._lead(frames)
+            lead = 0
+            if self.kept_from is not None:
+                lead = sum(frame.pts < self.kept_from for frame in frames)
             if lead < len(frames):
                 self.compositor.apply(frames[lead:], mattes[lead:], reduced[lead:])
                 if self.regions is not None:
                     self.regions.apply(frames[lead:])
         if faces is None:
-            return list(frames), mattes
+            return list(frames)
         with measure("face"):
-            return faces.finish(frames, faces_of), mattes
+            return faces.finish(frames, faces_of)
 
     def _masks(
         self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
@@ -333,12 +308,6 @@ class PictureStages:
                 self.faces.renew()
         elif since == BACKGROUND_RENEWAL:
             self.compositor.renew()
-
-    def _lead(self, frames: Sequence[Frame]) -> int:
-        """How many of some frames come before those that are kept."""
-        if self.kept_from is None:
-            return 0
-        return sum(frame.pts < self.kept_from for frame in frames)
 
     def close(self) -> None:
         """Free the stages; safe to call twice."""

@@ -122,13 +122,14 @@ def _render_frame(
                 luma, chroma = frame.luma.copy(), frame.chroma.copy()
                 if finder is not None:
                     (faces,) = finder.find([frame], reducer.reduce([frame]))
-                matte = stages.process(frame)
+                stages.process_batch([frame])
+                stages.flush()
             if last is None:
                 raise DecodeError(f"no frame at {at_seconds:g} s", path=config.input)
             source = frame_to_bgr(luma, chroma, info.format)
             draw_faces(source, faces)
-            gray: _Picture = np.repeat(matte.alpha[..., None], 3, axis=-1)
-            result = _result(config.effect.kind, last, matte.alpha, gray)
+            gray: _Picture = np.repeat(last.planes.alpha[..., None], 3, axis=-1)
+            result = _result(config.effect.kind, last, gray)
             return source, gray, result, last.time_seconds
     except (ConfigError, DecodeError) as exc:
         end = info.duration_seconds
@@ -143,23 +144,18 @@ def _render_frame(
             finder.close()
 
 
-def _result(kind: EffectKind, frame: Frame, alpha: _Picture, gray: _Picture) -> _Picture:
-    """What the encoder would be given, as (H, W, 3) BGR."""
+def _result(kind: EffectKind, frame: Frame, gray: _Picture) -> _Picture:
+    """The encoder's input as (H, W, 3) BGR, transparency as a checkerboard; ``gray``: the matte."""
     if kind is EffectKind.MATTE:
         return gray
     picture = frame_to_bgr(frame.luma, frame.chroma, frame.format)
     if kind is not EffectKind.ALPHA:
         return picture
-    opacity = alpha[..., None].astype(np.float32) / 255
-    blended = picture * opacity + _checkerboard(*alpha.shape)[..., None] * (1 - opacity)
-    return _to_bytes(blended)
-
-
-def _checkerboard(height: int, width: int) -> NDArray[np.float32]:
-    """(height, width): what stands for transparency in pictures."""
-    rows, columns = np.ogrid[:height, :width]
+    opacity = gray.astype(np.float32) / 255
+    rows, columns = np.ogrid[: gray.shape[0], : gray.shape[1]]
     odd = (rows // _CHECKER_PX + columns // _CHECKER_PX) % 2
-    return np.where(odd == 1, np.float32(153), np.float32(204))
+    checkerboard = np.where(odd == 1, np.float32(153), np.float32(204))[..., None]
+    return _to_bytes(picture * opacity + checkerboard * (1 - opacity))
 
 
 def frame_to_bgr(luma: NDArray[Any], chroma: NDArray[Any], format: FrameFormat) -> _Picture:
