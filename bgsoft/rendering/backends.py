@@ -45,11 +45,10 @@ class Candidate:
         return ": ".join(part for part in (self.reason, self.fix) if part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The backend chosen for one stage."""
 
-    stage: str
     backend: str
     rejected: tuple[Candidate, ...] = ()
     """Better candidates that are unavailable; empty where the first or the named one runs."""
@@ -110,10 +109,7 @@ here, and its name among the settings."""
 
 
 def chosen_gpu(named: int | None) -> int:
-    """CUDA's number of the GPU to use where there is one.
-
-    Args:
-        named: The GPU as the user counts; None: any will do.
+    """CUDA's number of the GPU to use; ``named`` is the user's, None: the first, if there is one.
 
     Raises:
         BackendUnavailableError: The GPU that was named is not there.
@@ -133,7 +129,7 @@ _GPU_EXTRA = "pip install '.[gpu]' (CUDA 12) or '.[gpu-cu13]' (CUDA 13)"
 
 
 def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
-    """Whether a backend can run here in general; what more it needs shows when it is made."""
+    """Whether a backend can run here in general; making it may still fail."""
     needs = REGISTRY[stage][name].needs
     reason, fix, blocks = driver_problem(gpu) if needs else None, None, False
     if reason is None and stage == "infer":
@@ -163,9 +159,9 @@ def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
 
 def _module_problem(*modules: str) -> str | None:
     """Which Python module is missing, or does not load."""
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            return f"{module} is missing"
+    missing = next((each for each in modules if importlib.util.find_spec(each) is None), None)
+    if missing is not None:
+        return f"{missing} is missing"
     try:
         with span("import cupy"):
             importlib.import_module("cupy")
@@ -245,9 +241,8 @@ def create(
         if wanted not in ("auto", name):
             continue
         if require_gpu and name == "cpu":
-            # What was passed over before it, named as for a fallback.
-            fallback = Choice(stage=stage, backend="cpu", rejected=tuple(rejected))
-            why = fallback.fallback_reason or f"--{stage} cpu was asked for"
+            passed_over = Choice("cpu", tuple(rejected)).fallback_reason
+            why = passed_over or f"--{stage} cpu was asked for"
             raise BackendUnavailableError(
                 f"--require-gpu: {stage} would run on the CPU: {why}", stage=stage
             )
@@ -260,11 +255,11 @@ def create(
             except BackendUnavailableError as exc:
                 candidate = replace(candidate, available=False, reason=exc.message, fix=None)
             else:
-                return Choice(stage=stage, backend=name, rejected=tuple(rejected)), made
+                return Choice(name, tuple(rejected)), made
         rejected.append(candidate)
     if wanted == "auto":
-        none = Choice(stage=stage, backend="", rejected=tuple(rejected))
-        raise BackendUnavailableError(f"{stage}: {none.fallback_reason}", stage=stage)
+        reason = Choice("", tuple(rejected)).fallback_reason
+        raise BackendUnavailableError(f"{stage}: {reason}", stage=stage)
     if not rejected:
         raise BackendUnavailableError(f"--{stage}: there is no backend {wanted!r}", stage=stage)
     raise BackendUnavailableError(

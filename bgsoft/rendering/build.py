@@ -125,15 +125,25 @@ class StageBuilder:
 
         Args:
             path: The input.
-            settings: What part of it; threads are chosen here.
+            settings: The part of it to decode; threads are chosen here.
             info: The input, where it has been probed already.
 
         Raises:
             OpenError, UnsupportedFormatError: The input cannot be read.
             BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
-        decoder = self._choose("decode", lambda name: self.make_decoder(name, path, settings, info))
-        decodes_on_device = backends.on_gpu("decode", self.choices["decode"].backend)
+        return self._choose("decode", lambda name: self.make_decoder(name, path, settings, info))
+
+    def make_decoder(
+        self, backend: str, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
+    ) -> Decoder:
+        """:meth:`open_decoder` on a named backend.
+
+        Raises:
+            BackendUnavailableError: It cannot decode this; the message is the reason.
+        """
+        decoder: Decoder = backends.maker("decode", backend)(path, settings, info, self._resources)
+        decodes_on_device = backends.on_gpu("decode", backend)
         if decodes_on_device == self.on_device:
             return decoder
         from bgsoft.pipeline.crossing import DownloadingDecoder, UploadingDecoder
@@ -141,44 +151,25 @@ class StageBuilder:
         adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
         return adapter(decoder, self._resources.device)
 
-    def make_decoder(
-        self, backend: str, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
-    ) -> Decoder:
-        """One backend's decoder alone, its frames where it works; errors as :meth:`open_decoder`'s,
-        BackendUnavailableError with the reason why it cannot decode this."""
-        decoder: Decoder = backends.maker("decode", backend)(path, settings, info, self._resources)
-        return decoder
-
     def open_encoder(
-        self,
-        muxer: Muxer,
-        config: EncodeConfig,
-        info: VideoInfo,
-        kind: PictureKind = PictureKind.COLOR,
+        self, muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind
     ) -> Encoder:
         """The encoder of the output, on the device if it can be encoded there.
 
         Args:
             muxer: Takes its packets.
-            config: What it is to make.
-            info: What is decoded.
-            kind: Which planes it reads.
+            config: The codec and its settings.
+            info: The input.
+            kind: The planes to encode.
 
         Raises:
             ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
             EncodeError: The encoder refuses its settings.
             BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
-        encoder = self._choose(
+        return self._choose(
             "encode", lambda name: self.make_encoder(name, muxer, config, info, kind)
         )
-        return self._joined(self.choices["encode"].backend, encoder, info, kind)
-
-    def open_matte_encoder(self, muxer: Muxer, info: VideoInfo) -> Encoder:
-        """An encoder of the matte alone, with its default settings."""
-        backend, kind = backends.matte_out_encoder(), PictureKind.MATTE
-        encoder = self.make_encoder(backend, muxer, EncodeConfig(), info, kind)
-        return self._joined(backend, encoder, info, kind)
 
     def make_encoder(
         self,
@@ -188,16 +179,13 @@ class StageBuilder:
         info: VideoInfo,
         kind: PictureKind = PictureKind.COLOR,
     ) -> Encoder:
-        """One backend's encoder alone, for frames where it works; errors as :meth:`open_encoder`'s,
-        BackendUnavailableError with the reason why it cannot encode this."""
+        """:meth:`open_encoder` on a named backend.
+
+        Raises:
+            BackendUnavailableError: It cannot encode this; the message is the reason.
+        """
         open_encoder = backends.maker("encode", backend)
         encoder: Encoder = open_encoder(muxer, config, info, kind, self._resources)
-        return encoder
-
-    def _joined(
-        self, backend: str, encoder: Encoder, info: VideoInfo, kind: PictureKind
-    ) -> Encoder:
-        """The encoder for frames where they live."""
         encodes_on_device = backends.on_gpu("encode", backend)
         if encodes_on_device == self.on_device:
             return encoder
@@ -234,8 +222,8 @@ class StageBuilder:
 
         Args:
             config: What to do.
-            info: What is decoded.
-            model: Makes the masks.
+            info: The input.
+            model: The segmentation model.
             metrics: Gets the clocks of the stages.
             on_cut: Called for the first frame of each new scene.
             face_data: Where faces are written; None: nowhere. The caller closes it.

@@ -79,11 +79,11 @@ class HostStages:
         return _RING_SLOTS
 
     def current(self) -> AbstractContextManager[None]:
-        """Around what is made: here nothing has to be current."""
+        """Around what is made, in each thread."""
         return nullcontext()
 
     def singly(self) -> HostStages:
-        """Those to use where each frame has to be known before the next is looked at."""
+        """The makers where each frame has to be known before the next is looked at."""
         return self
 
     def execution(self, observer: TraceRecorder | None) -> Execution:
@@ -98,7 +98,7 @@ class HostStages:
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, looks: Looks
     ) -> Segmenter:
-        """What makes masks by a model that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
+        """The segmenter of a model that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
         resources = self._resources
         device = resources.device if backends.on_gpu("infer", backend) else None
         return create_host_segmenter(
@@ -113,7 +113,7 @@ class HostStages:
         make_loader: LoaderMaker,
         data: FaceDataWriter | None,
     ) -> FaceStep | None:
-        """What is done for faces, on the CPU whatever runs the segmenter; None: nothing."""
+        """The step for faces, on the CPU whatever runs the segmenter; None: there is none."""
         from bgsoft.face.create import create_host_faces  # on its thread, beside other imports
 
         return create_host_faces(config, format, self._resources.on_event, data)
@@ -134,5 +134,5 @@ class HostStages:
         return CpuCompositor(config, format, self._workers, began)
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
-        """What hides parts of the frame; None: nothing."""
+        """The step that hides places of the frame; None: there is none."""
         return create_regions(config, info, CpuHider, self._workers, self._resources.on_event)

@@ -1,4 +1,4 @@
-"""A part of a video, and what is known of it once it is rendered."""
+"""A part of a video, and its result once it is rendered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartResult:
-    """What is known of a rendered part."""
+    """A rendered part."""
 
     report: RenderReport
     lead: array[int]

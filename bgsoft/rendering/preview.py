@@ -1,4 +1,4 @@
-"""One frame of a render as a picture: source, matte and result side by side."""
+"""A frame of a render as a picture: source, matte and result side by side."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _Picture = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewResult:
-    """What was written."""
+    """The picture that was written."""
 
     time_seconds: float
     """Time of the frame, as the container counts."""

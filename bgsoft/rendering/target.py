@@ -15,8 +15,9 @@ from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.outputs import AtomicOutput, check_target
+from bgsoft.rendering.backends import matte_out_encoder
 from bgsoft.report import Event
-from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.config import EffectKind, EncodeConfig, RenderConfig
 
 if TYPE_CHECKING:
     from bgsoft.face.data import FaceDataWriter
@@ -135,7 +136,8 @@ def open_targets(
             kind = _PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
             encoder = builder.open_encoder(muxer, config.encode, info, kind)
         else:
-            encoder = builder.open_matte_encoder(muxer, info)
+            backend, kind = matte_out_encoder(), PictureKind.MATTE
+            encoder = builder.make_encoder(backend, muxer, EncodeConfig(), info, kind)
         stack.callback(encoder.close)
         targets.append(Target(file, muxer, encoder))
     return targets
