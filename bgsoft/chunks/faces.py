@@ -1,4 +1,4 @@
-"""The faces of a video's parts as those of the whole."""
+"""The faces of a video's chunks as those of the whole."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from pathlib import Path
 
 from bgsoft.face.base import Box, RecordedFrame, box_overlap
 from bgsoft.face.data import read_faces
-from bgsoft.rendering.part import PartResult
+from bgsoft.rendering.chunk import ChunkResult
 
 _SAME_FACE = 0.5
 """Faces of one frame, found on the way from two places, are the same from this overlap on."""
 
 
-def joined_faces(parts: Sequence[PartResult], files: Sequence[Path]) -> Iterator[RecordedFrame]:
+def joined_faces(chunks: Sequence[ChunkResult], files: Sequence[Path]) -> Iterator[RecordedFrame]:
     """The faces of all frames, in order.
 
     Args:
-        parts: What is known of the parts in which they were found.
-        files: The faces of each part's frames, as ``.npz``.
+        chunks: What is known of the chunks in which they were found.
+        files: The faces of each chunk's frames, as ``.npz``.
     """
-    for numbers, file in zip(joined_ids(parts), files, strict=True):
+    for numbers, file in zip(joined_ids(chunks), files, strict=True):
         for frame in read_faces(file):
             for face in frame.faces:
                 face.id = numbers[face.id]
             yield frame
 
 
-def joined_ids(parts: Sequence[PartResult]) -> list[dict[int, int]]:
-    """For each part, the ids in the whole video of the ids in the part.
+def joined_ids(chunks: Sequence[ChunkResult]) -> list[dict[int, int]]:
+    """For each chunk, the ids in the whole video of the ids in the chunk.
 
-    Tracks go on from part to part by place.
+    Tracks go on from chunk to chunk by place.
     """
     known = 0
     last: dict[int, Box] = {}
     tables = []
-    for part in parts:
-        assert part.faces is not None
-        numbers = _same_faces(_boxes(part.faces["before"]), last)
-        for id in part.faces["ids"]:
+    for chunk in chunks:
+        assert chunk.faces is not None
+        numbers = _same_faces(_boxes(chunk.faces["before"]), last)
+        for id in chunk.faces["ids"]:
             if id not in numbers:
                 numbers[id] = known
                 known += 1
-        last = {numbers[id]: box for id, box in _boxes(part.faces["last"]).items()}
+        last = {numbers[id]: box for id, box in _boxes(chunk.faces["last"]).items()}
         tables.append(numbers)
     return tables
 

@@ -1,4 +1,4 @@
-"""Finished parts become one file: their packets are copied, and everything else is as ever.
+"""Finished chunks become one file: their packets are copied, and everything else is as ever.
 
 Packets stream through; of the whole video only its times are held.
 """
@@ -28,7 +28,7 @@ from bgsoft.media.probe import probe
 from bgsoft.media.source import open_input, read_packets
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.runner import check_pts
-from bgsoft.rendering.part import PartResult, UnfitError
+from bgsoft.rendering.chunk import ChunkResult, JoinError
 from bgsoft.rendering.target import open_faces, open_target
 from bgsoft.report import AudioReport, Event, RenderReport
 from bgsoft.settings.config import RenderConfig
@@ -43,12 +43,12 @@ def join(
     cancel: threading.Event,
     elapsed: Callable[[], float],
 ) -> RenderReport:
-    """Write the videos of a render from its parts.
+    """Write the videos of a render from its chunks.
 
     Args:
         config: The render's settings.
-        folder: Has all parts.
-        reused: For each part, whether an earlier run had finished it.
+        folder: Has all chunks.
+        reused: For each chunk, whether an earlier run had finished it.
         on_event: Called for what is found while tracks are copied.
         cancel: Set it to stop.
         elapsed: Seconds since the render began.
@@ -57,18 +57,18 @@ def join(
         The report; it is written where the settings ask for it.
 
     Raises:
-        UnfitError: The parts do not make one video; nothing was written.
+        JoinError: The chunks do not make one video; nothing was written.
         OutputError: The output cannot be written.
         RenderCancelledError: ``cancel`` was set.
     """
     info = probe(config.input)
-    parts = []
+    chunks = []
     for number in range(len(reused)):
-        part = folder.finished(number)
-        if part is None:
-            raise VerificationError(f"part {number + 1} of {config.output.name} is gone")
-        parts.append(part)
-    pts = check_parts(parts)
+        chunk = folder.finished(number)
+        if chunk is None:
+            raise VerificationError(f"chunk {number + 1} of {config.output.name} is gone")
+        chunks.append(chunk)
+    pts = check_chunks(chunks)
     events: list[Event] = []
 
     def note(event: Event) -> None:
@@ -83,9 +83,9 @@ def join(
         ]
         for index, (_, muxer) in enumerate(targets):
             sources = [
-                folder.video(number, config.videos[index], index) for number in range(len(parts))
+                folder.video(number, config.videos[index], index) for number in range(len(chunks))
             ]
-            _copy(muxer, info, sources, [part.packets[index] for part in parts], pts, cancel)
+            _copy(muxer, info, sources, [chunk.packets[index] for chunk in chunks], pts, cancel)
             muxer.finish()
             check_pts(pts, sorted(muxer.video_pts), "written", "was written as")
             audio += muxer.audio
@@ -94,8 +94,8 @@ def join(
         data = open_faces(config)
         if data is not None:
             stack.enter_context(data)
-            files = [folder.faces(number) for number in range(len(parts))]
-            for frame in joined_faces(parts, files):
+            files = [folder.faces(number) for number in range(len(chunks))]
+            for frame in joined_faces(chunks, files):
                 data.write(frame, frame.faces)
             data.finish()
         for file, _ in targets:
@@ -106,33 +106,37 @@ def join(
         short = info.shortage(len(pts))
         if short is not None:
             note(Event(kind="notice", message=short, stage="decode"))
-    length = (min(parts[-1].packets[0][0]) - pts[0]) * info.time_base
-    report = joined_report(config, parts, reused, events, length, elapsed())
+    length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base
+    report = joined_report(config, chunks, reused, events, length, elapsed())
     report = replace(report, audio=audio)
     if config.report is not None:
         report.write_json(config.report)
     return report
 
 
-def check_parts(parts: Sequence[PartResult]) -> array[int]:
+def check_chunks(chunks: Sequence[ChunkResult]) -> array[int]:
     """The times of all frames, in order.
 
-    What led up to a part is the end of the parts before it, frame for frame: so none is missing or
-    there twice where they meet.
+    A chunk's pre-roll is the end of the chunks before it, frame for frame: so none is missing or
+    there twice at a boundary.
 
     Raises:
-        UnfitError: It is not, or a part says that it may differ.
+        JoinError: It is not, or a chunk says that it may differ.
     """
     pts = array("q")
-    for part in parts:
-        if part.irregular is not None:
-            raise UnfitError(part.irregular)
-        lead = part.lead
-        if len(lead) > len(pts) or pts[len(pts) - len(lead) :] != lead or bool(pts) != bool(lead):
-            raise UnfitError("its frames differ with where decoding begins")
-        pts.extend(part.kept)
+    for chunk in chunks:
+        if chunk.irregular is not None:
+            raise JoinError(chunk.irregular)
+        pre_roll = chunk.pre_roll
+        if (
+            len(pre_roll) > len(pts)
+            or pts[len(pts) - len(pre_roll) :] != pre_roll
+            or bool(pts) != bool(pre_roll)
+        ):
+            raise JoinError("its frames differ with where decoding begins")
+        pts.extend(chunk.kept)
     if any(after <= before for before, after in pairwise(pts)):
-        raise UnfitError("the times of its frames fall")
+        raise JoinError("the times of its frames fall")
     return pts
 
 
@@ -167,12 +171,12 @@ def _copy(
                 stream, extradata = muxer.add_copy(video), own
                 shift = pts[0] - muxer.timestamp(pts[0])
             elif own != extradata:
-                raise UnfitError("its encoder describes parts differently")
+                raise JoinError("its encoder describes chunks differently")
         packets: Iterator[Packet[Any]] = read_packets(path, number)
         for time, length in zip(times, lengths, strict=True):
             packet = next(packets, None)
             if packet is None:
-                raise UnfitError(f"{path.name} lacks packets")
+                raise JoinError(f"{path.name} lacks packets")
             packet.pts, packet.dts = muxer.timestamp(time), next(decoding) - shift
             packet.duration, packet.time_base = length, info.time_base
             packet.stream = stream
@@ -180,11 +184,11 @@ def _copy(
             if cancel.is_set():
                 raise RenderCancelledError("interrupted")
         if next(packets, None) is not None:
-            raise UnfitError(f"{path.name} has packets too many")
+            raise JoinError(f"{path.name} has packets too many")
 
 
 def _delay(times: array[int]) -> int:
-    """By how many packets decoding has to be ahead for a part's packets to come in time."""
+    """By how many packets decoding has to be ahead for a chunk's packets to come in time."""
     shown = sorted(times)
     return max(place - bisect_left(shown, time) for place, time in enumerate(times))
 

@@ -1,4 +1,4 @@
-"""Whether a video is rendered in parts, and in which."""
+"""Whether a video is rendered in chunks, and in which."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.tasks import RenderPart
+from bgsoft.chunks.tasks import RenderChunk
 from bgsoft.errors import (
     BgsoftError,
     OutputError,
@@ -22,10 +22,10 @@ from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
-    from bgsoft.rendering.part import Part
+    from bgsoft.rendering.chunk import Chunk
 
 _LEAST_CORES = 4
-"""From which on videos are rendered in parts without being asked for."""
+"""From which on videos are rendered in chunks without being asked for."""
 _PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)
 """What another run of the same command may not meet again."""
 
@@ -40,30 +40,30 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a video is rendered in parts; its working folder is there."""
+    """How a video is rendered in chunks; its working folder is there."""
 
     config: RenderConfig
-    parts: tuple[Part, ...]
+    chunks: tuple[Chunk, ...]
     workers: int
     threads: int
     """Cores that each of them plans for."""
     gpus: Sequence[int]
-    """GPUs to deal the parts over; none: they use the one that the settings name."""
+    """GPUs to deal the chunks over; none: they use the one that the settings name."""
     started: float
 
-    def tasks(self) -> list[RenderPart]:
-        """One for each part."""
-        return [RenderPart(self.config, *each) for each in enumerate(self.parts)]
+    def tasks(self) -> list[RenderChunk]:
+        """One for each chunk."""
+        return [RenderChunk(self.config, *each) for each in enumerate(self.chunks)]
 
 
 def plan_render(
     config: RenderConfig, workers: int | None = None, cancel: threading.Event | None = None
 ) -> Plan | Whole:
-    """Decide whether a video is rendered in parts, and in which.
+    """Decide whether a video is rendered in chunks, and in which.
 
     Args:
         config: The render.
-        workers: How many parts may be rendered side by side; None: as many as fit this machine.
+        workers: How many chunks may be rendered side by side; None: as many as fit this machine.
         cancel: Set it, from any thread, to stop.
 
     Raises:
@@ -89,21 +89,21 @@ def plan_render(
     if count is None and not begun and not plan.pays(config, info, workers):
         return Whole()
     against = plan.reason_against(config, info)
-    parts: list[Part] | str = []
+    chunks: list[Chunk] | str = []
     if against is None:
         frames = plan.read_frames(config, info, cancel or threading.Event())
         if isinstance(frames, str):
-            parts = frames
+            chunks = frames
         else:
-            wanted = max(plan.parts_for(config, len(frames.pts), workers), 1 + begun)
-            parts = plan.divide(frames, wanted, plan.lead_frames(config) or 0)
-        against = parts if isinstance(parts, str) else None
+            wanted = max(plan.chunk_count(config, len(frames.pts), workers), 1 + begun)
+            chunks = plan.divide(frames, wanted, plan.pre_roll_frames(config) or 0)
+        against = chunks if isinstance(chunks, str) else None
     if against is not None:
         if count is None:
             return Whole()
-        text = f"rendered whole, not in {count} parts: {against}"
+        text = f"rendered whole, not in {count} chunks: {against}"
         return Whole((Event(kind="notice", message=text),))
-    assert not isinstance(parts, str)
+    assert not isinstance(chunks, str)
     from bgsoft.outputs import AtomicOutput, made_folders
 
     folder = WorkFolder(config.output)
@@ -113,14 +113,14 @@ def plan_render(
         faces = open_faces(config)
         if faces is not None:
             faces.close()
-        parts = folder.prepare(config, parts)
-    workers = min(workers, len(parts))
+        chunks = folder.prepare(config, chunks)
+    workers = min(workers, len(chunks))
     threads = plan.threads_for(config, workers)
-    return Plan(config, tuple(parts), workers, threads, plan.gpus_for(config), started)
+    return Plan(config, tuple(chunks), workers, threads, plan.gpus_for(config), started)
 
 
 def after_failure(config: RenderConfig, exc: BaseException) -> str | None:
-    """Keep finished parts where another run of the same command may get further, else remove them.
+    """Keep finished chunks where another run of the same command may get further, else remove them.
 
     Returns:
         What to tell the user, where some are kept.
@@ -130,4 +130,4 @@ def after_failure(config: RenderConfig, exc: BaseException) -> str | None:
     if not done or (isinstance(exc, BgsoftError) and not isinstance(exc, _PASSING)):
         folder.remove()
         return None
-    return f"finished parts are kept in {folder.path}: the same command goes on from there"
+    return f"finished chunks are kept in {folder.path}: the same command goes on from there"

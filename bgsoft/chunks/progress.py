@@ -1,4 +1,4 @@
-"""How far a render is whose parts are rendered side by side."""
+"""How far a render is whose chunks are rendered side by side."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bgsoft.pipeline.metrics import RecentFrames
 from bgsoft.report import Progress
 
 _WINDOW_SECONDS = 10.0
-"""Frame rates are means over this long: parts begin and end."""
+"""Frame rates are means over this long: chunks begin and end."""
 
 
-class PartsProgress:
-    """Makes one progress of the parts'.
+class ChunksProgress:
+    """Makes one progress of the chunks'.
 
     Args:
-        lengths: Frames of each part.
+        lengths: Frames of each chunk.
         callback: Takes it.
     """
 
@@ -25,15 +25,15 @@ class PartsProgress:
         self._callback = callback
         self._latest: dict[int, Progress] = {}
         self._known = 0
-        """Frames of parts that were finished before."""
+        """Frames of chunks that were finished before."""
         self._started = time.perf_counter()
         self._recent = RecentFrames(self._started, _WINDOW_SECONDS)
 
-    def update(self, part: int, progress: Progress) -> None:
-        """Take in what a part says."""
-        if part not in self._latest and progress.frames == progress.total:
+    def update(self, chunk: int, progress: Progress) -> None:
+        """Take in what a chunk says."""
+        if chunk not in self._latest and progress.frames == progress.total:
             self._known += progress.frames
-        self._latest[part] = progress
+        self._latest[chunk] = progress
         now = time.perf_counter()
         frames, total = sum(p.frames for p in self._latest.values()), self._total
         since, before, _ = self._recent.since(now, frames - self._known)

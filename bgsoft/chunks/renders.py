@@ -1,4 +1,4 @@
-"""Renders of files on a driver: each by one task, or in parts that are planned and joined here."""
+"""Renders of files on a driver: each by one task, or in chunks that are planned and joined here."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.prepare import Plan, Whole, plan_render
-from bgsoft.chunks.progress import PartsProgress
+from bgsoft.chunks.progress import ChunksProgress
 from bgsoft.chunks.tasks import RenderWhole
 from bgsoft.closing import Closing
 from bgsoft.jobs.driver import Driver
-from bgsoft.jobs.task import Finished, Retrying, Started, Told, Update
-from bgsoft.rendering.part import UnfitError
+from bgsoft.jobs.task import Finished, Message, Retrying, Started, Update
+from bgsoft.rendering.chunk import JoinError
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import usable_cores
@@ -38,13 +38,13 @@ class _Render:
     """Cores to plan for where it is rendered whole; None: the worker's."""
     plan: Plan | None = None
     """None: it is rendered whole, as far as is known."""
-    progress: PartsProgress | None = None
+    progress: ChunksProgress | None = None
     has_started: bool = False
     told: set[Event] = field(default_factory=set)
 
 
 class Renders(Closing):
-    """Renders files: plans them, has a driver do the work, and joins what it made in parts.
+    """Renders files: plans them, has a driver do the work, and joins what it made in chunks.
 
     Used from one thread. What is read and written here takes a while, so other threads do it.
 
@@ -72,7 +72,7 @@ class Renders(Closing):
     def submit(self, config: RenderConfig, plan: Plan | None = None) -> int:
         """Take a file, perhaps with its plan; its id. Finished comes once for it, with its report.
 
-        It is rendered whole, unless the settings name a number of parts, or some are there already.
+        It is rendered whole unless the settings name a number of chunks, or some are there already.
         Where its plan is given, it is the only file.
         """
         render = _Render(next(self._ids), config, usable_cores() if plan is not None else None)
@@ -105,7 +105,7 @@ class Renders(Closing):
     def _divide(self, render: _Render, plan: Plan) -> None:
         render.plan = plan
         tell = partial(self._tell, render)
-        render.progress = PartsProgress([part.length for part in plan.parts], tell)
+        render.progress = ChunksProgress([chunk.length for chunk in plan.chunks], tell)
         self._running[self._driver.submit(plan.tasks())] = render
 
     def _run_whole(self, render: _Render, *notices: Event) -> None:
@@ -114,7 +114,7 @@ class Renders(Closing):
         self._running[self._driver.submit([task])] = render
 
     def _tell(self, render: _Render, message: object) -> None:
-        self._updates.append(Told(render.id, message))
+        self._updates.append(Message(render.id, message))
 
     def _hear(self, render: _Render, update: Update) -> None:
         if isinstance(update, Started):
@@ -123,20 +123,20 @@ class Renders(Closing):
             render.has_started = True
         elif isinstance(update, Retrying):
             self._updates.append(Retrying(render.id, update.error))
-        elif isinstance(update, Told):
-            self._pass_on(render, update.part, update.message)
+        elif isinstance(update, Message):
+            self._pass_on(render, update.index, update.content)
         else:
             del self._running[update.task_id]
             self._take_end(render, update)
 
-    def _pass_on(self, render: _Render, part: int, message: object) -> None:
-        """Report an event unless another part has, and the parts' progress as one."""
+    def _pass_on(self, render: _Render, chunk: int, message: object) -> None:
+        """Report an event unless another chunk has, and the chunks' progress as one."""
         if isinstance(message, Event) and message in render.told:
             return
         if isinstance(message, Event):
             render.told.add(message)
         if isinstance(message, Progress) and render.progress is not None:
-            render.progress.update(part, message)
+            render.progress.update(chunk, message)
         else:
             self._tell(render, message)
 
@@ -155,9 +155,9 @@ class Renders(Closing):
         """Go on with files that are planned or joined by now."""
         for work in [each for each in self._beside if each.done()]:
             render, error = self._beside.pop(work), work.exception()
-            if isinstance(error, UnfitError):
+            if isinstance(error, JoinError):
                 WorkFolder(render.config.output).remove()
-                text = f"rendered whole, in one part: {error}"
+                text = f"rendered whole: {error}"
                 self._run_whole(render, Event(kind="notice", message=text))
             elif error is not None:
                 trace = "".join(format_exception(error))

@@ -1,4 +1,4 @@
-"""One report of many parts'."""
+"""One report of many chunks'."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import Any
 
 from bgsoft.chunks.faces import joined_ids
 from bgsoft.face.step import MAX_LISTED
-from bgsoft.rendering.part import PartResult
+from bgsoft.rendering.chunk import ChunkResult
 from bgsoft.rendering.report import damage_text, plain_settings
-from bgsoft.report import Event, PartReport, RenderReport
+from bgsoft.report import ChunkReport, Event, RenderReport
 from bgsoft.settings.config import RenderConfig
 
 
 def joined_report(
     config: RenderConfig,
-    parts: Sequence[PartResult],
+    chunks: Sequence[ChunkResult],
     reused: Sequence[bool],
     events: Sequence[Event],
     length: Fraction,
     wall_seconds: float,
 ) -> RenderReport:
-    """The report of a render whose parts were joined.
+    """The report of a render whose chunks were joined.
 
     Args:
         config: The render's settings.
-        parts: What is known of each.
+        chunks: What is known of each.
         reused: Which had been finished before this run.
         events: What was reported while they were joined.
-        length: From the first part's first frame to the last part's, seconds.
+        length: From the first chunk's first frame to the last chunk's, seconds.
         wall_seconds: How long this run took.
     """
-    reports = [part.report for part in parts]
+    reports = [chunk.report for chunk in chunks]
     first = reports[0]
     frames = sum(report.frames_encoded for report in reports)
 
     def mean(values: Iterable[float]) -> float:
-        """Over all frames, of means over the frames of each part."""
+        """Over all frames, of means over the frames of each chunk."""
         pairs = zip(values, reports, strict=True)
         return sum(value * report.frames_encoded for value, report in pairs) / frames
 
@@ -64,41 +64,41 @@ def joined_report(
         stages=stages,
         h2d_bytes=mean(report.h2d_bytes for report in reports),
         d2h_bytes=mean(report.d2h_bytes for report in reports),
-        faces=_joined_faces(parts),
-        events=_joined_events(parts, events),
+        faces=_joined_faces(chunks),
+        events=_joined_events(chunks, events),
         peak_rss_bytes=max(report.peak_rss_bytes for report in reports),
         peak_vram_bytes=max(vram, default=None),
         parts=[
-            PartReport(
-                frames=part.report.frames_encoded,
-                lead_frames=len(part.lead),
-                wall_s=part.report.wall_s,
-                device=part.report.stages["composite"].device,
+            ChunkReport(
+                frames=chunk.report.frames_encoded,
+                lead_frames=len(chunk.pre_roll),
+                wall_s=chunk.report.wall_s,
+                device=chunk.report.stages["composite"].device,
                 reused=done,
             )
-            for part, done in zip(parts, reused, strict=True)
+            for chunk, done in zip(chunks, reused, strict=True)
         ],
     )
 
 
-def _joined_events(parts: Sequence[PartResult], last: Sequence[Event]) -> list[Event]:
-    """Each event once; what belongs to no frame is reported by every part."""
+def _joined_events(chunks: Sequence[ChunkResult], last: Sequence[Event]) -> list[Event]:
+    """Each event once; what belongs to no frame is reported by every chunk."""
     damage = damage_text(
-        sum(part.report.concealed_frames for part in parts),
-        sum(part.corrupt_packets for part in parts),
+        sum(chunk.report.concealed_frames for chunk in chunks),
+        sum(chunk.corrupt_packets for chunk in chunks),
     )
-    every = [event for part in parts for event in part.report.events]
+    every = [event for chunk in chunks for event in chunk.report.events]
     if damage is not None:
         every.append(Event(kind="repair", message=damage, stage="decode"))
     return list(dict.fromkeys([*every, *last]))
 
 
-def _joined_faces(parts: Sequence[PartResult]) -> dict[str, Any] | None:
-    """The parts' face summaries as one."""
-    summaries = [part.report.faces for part in parts]
+def _joined_faces(chunks: Sequence[ChunkResult]) -> dict[str, Any] | None:
+    """The chunks' face summaries as one."""
+    summaries = [chunk.report.faces for chunk in chunks]
     if None in summaries:
         return None
-    tables = joined_ids(parts)
+    tables = joined_ids(chunks)
     missed: list[dict[str, Any]] = []
     contested: list[dict[str, Any]] = []
     for numbers, summary in zip(tables, summaries, strict=True):

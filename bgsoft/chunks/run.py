@@ -1,4 +1,4 @@
-"""One render on this machine, in parts side by side where that pays."""
+"""One render on this machine, in chunks side by side where that pays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bgsoft.errors import BgsoftError, RenderCancelledError
 from bgsoft.jobs.driver import Driver, stall_limit
 from bgsoft.jobs.environment import worker_environment
 from bgsoft.jobs.pool import Pool
-from bgsoft.jobs.task import Finished, Retrying, Told
+from bgsoft.jobs.task import Finished, Message, Retrying
 from bgsoft.jobs.worker import TaskError
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
@@ -29,9 +29,9 @@ def render_config(
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> RenderReport:
-    """Render one video by settings that are already made, in parts where that pays.
+    """Render one video by settings that are already made, in chunks where that pays.
 
-    Finished parts are kept where it is stopped: the same call goes on from there.
+    Finished chunks are kept where it is stopped: the same call goes on from there.
 
     Args:
         config: What to do.
@@ -45,7 +45,7 @@ def render_config(
 
     Raises:
         BgsoftError: As :func:`bgsoft.rendering.session.render_config`; or WorkerDiedError, where
-            a process that renders a part was killed twice.
+            a process that renders a chunk was killed twice.
     """
     from bgsoft.rendering.session import render_config as render_whole
 
@@ -70,7 +70,7 @@ def render_config(
     folder = WorkFolder(config.output)
     with folder.used():
         try:
-            return _render_parts(plan, on_progress, on_event, cancel or threading.Event())
+            return _render_chunks(plan, on_progress, on_event, cancel or threading.Event())
         except BaseException as exc:
             kept = after_failure(config, exc)
             if kept is not None:
@@ -78,13 +78,13 @@ def render_config(
             raise
 
 
-def _render_parts(
+def _render_chunks(
     plan: Plan,
     on_progress: Callable[[Progress], None] | None,
     on_event: Callable[[Event], None] | None,
     cancel: threading.Event,
 ) -> RenderReport:
-    """Render a video in parts that are planned."""
+    """Render a video in chunks that are planned."""
 
     def tell(kind: str, message: str) -> None:
         hear(Event(kind=kind, message=message))
@@ -108,10 +108,10 @@ def _render_parts(
             if cancel.is_set():
                 raise RenderCancelledError("interrupted")
             for update in renders.poll(_POLL_SECONDS):
-                if isinstance(update, Told):
-                    hear(update.message)
+                if isinstance(update, Message):
+                    hear(update.content)
                 elif isinstance(update, Retrying):
-                    tell("retry", f"a part is rendered again: {update.error}")
+                    tell("retry", f"a chunk is rendered again: {update.error}")
                 elif isinstance(update, Finished):
                     return _outcome(update)
 

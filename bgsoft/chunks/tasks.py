@@ -13,7 +13,7 @@ from bgsoft.report import Event, Progress
 from bgsoft.settings.config import RenderConfig
 
 if TYPE_CHECKING:
-    from bgsoft.rendering.part import Part
+    from bgsoft.rendering.chunk import Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class RenderWhole:
 
 
 @dataclass(frozen=True, slots=True)
-class RenderPart:
-    """One part, into the working folder; nothing to do where it is there already.
+class RenderChunk:
+    """One chunk, into the working folder; nothing to do where it is there already.
 
     Its result says whether that was so.
     """
@@ -53,16 +53,16 @@ class RenderPart:
     config: RenderConfig
     number: int
     """From 0."""
-    part: Part
+    chunk: Chunk
 
     def run(self, context: TaskContext) -> object:
-        from bgsoft.rendering.session import render_part
+        from bgsoft.rendering.session import render_chunk
 
         config = self.config
         folder = WorkFolder(config.output)
         with folder.used():
             if folder.finished(self.number) is not None:
-                length = self.part.length
+                length = self.chunk.length
                 context.tell(
                     Progress(
                         frames=length,
@@ -89,9 +89,9 @@ class RenderPart:
                 receipt=None,
             )
             try:
-                result = render_part(
+                result = render_chunk(
                     own,
-                    self.part,
+                    self.chunk,
                     on_progress=context.tell,
                     on_event=context.tell,
                     cancel=context.cancel,

@@ -24,7 +24,7 @@ from bgsoft.closing import Closing
 from bgsoft.cuda.driver import shown_gpu
 from bgsoft.errors import WorkerDiedError
 from bgsoft.jobs.task import Finished, Started, Task, Update
-from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving, WorkerSettings
+from bgsoft.jobs.worker import GRACE_SECONDS, Exiting, WorkerSettings
 from bgsoft.workers import usable_cores
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from bgsoft.jobs.worker import main; main({fd})"
@@ -96,7 +96,7 @@ class Pool(Closing):
         self._workers = [None] * len(self._workers)
         for worker in workers:
             worker.connection.close()
-        until = time.monotonic() + LEAVE_SECONDS
+        until = time.monotonic() + GRACE_SECONDS
         for worker in workers:
             worker.wait(max(0.0, until - time.monotonic()))
 
@@ -122,9 +122,9 @@ class Pool(Closing):
                 message = worker.connection.recv()
             except (EOFError, OSError):
                 self._workers[self._workers.index(worker)] = None
-                self._bury(worker)
+                self._reap(worker)
                 continue
-            if isinstance(message, Leaving):
+            if isinstance(message, Exiting):
                 worker.end(worker.reason)
             elif worker.reason:
                 continue  # it is being ended: the reason is what counts
@@ -133,9 +133,9 @@ class Pool(Closing):
                 if isinstance(message, Finished):
                     worker.task_id = None
 
-    def _bury(self, worker: _Worker) -> None:
+    def _reap(self, worker: _Worker) -> None:
         worker.connection.close()
-        code = worker.wait(LEAVE_SECONDS)
+        code = worker.wait(GRACE_SECONDS)
         if worker.task_id is not None:
             reason = worker.reason or f"its worker process {_ending(code)}"
             self._updates.append(Finished(worker.task_id, error=WorkerDiedError(reason)))
@@ -181,7 +181,7 @@ class _Worker:
     def end(self, reason: str) -> None:
         """Have it end, in a moment."""
         self.reason = reason
-        self.deadline = time.monotonic() + LEAVE_SECONDS
+        self.deadline = time.monotonic() + GRACE_SECONDS
         self._send(None)
 
     def wait(self, seconds: float) -> int:

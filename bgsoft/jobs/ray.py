@@ -21,7 +21,7 @@ from bgsoft.jobs.ray_cluster import connected
 from bgsoft.jobs.ray_nodes import Nodes, choose_share, last_line, selector
 from bgsoft.jobs.ray_worker import Actor, Worker
 from bgsoft.jobs.task import Finished, Task, Update
-from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving
+from bgsoft.jobs.worker import GRACE_SECONDS, Exiting
 
 _FAILING_SECONDS = 60.0
 """For so long workers may fail to start before that is an error: Ray takes a while to know that a
@@ -110,7 +110,7 @@ class RayExecutor(Closing):
         for actor in self._actors:
             if actor.task_id == task_id and not actor.reason:
                 actor.reason = reason
-                actor.deadline = time.monotonic() + LEAVE_SECONDS
+                actor.deadline = time.monotonic() + GRACE_SECONDS
                 actor.call = actor.handle.cancel.remote()
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class RayExecutor(Closing):
         with suppress(ConnectionError, self._ray.exceptions.RayError):  # the cluster is lost
             leaving = [each.handle.cancel.remote() for each in actors if each.task_id is not None]
             if leaving:
-                self._ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
+                self._ray.wait(leaving, num_returns=len(leaving), timeout=GRACE_SECONDS)
             for actor in actors:
                 self._ray.kill(actor.handle)
         self._stack.close()
@@ -182,12 +182,12 @@ class RayExecutor(Closing):
         for news in said:
             if isinstance(news, str):
                 actor.worker, self._failing_since = news, None
-            elif isinstance(news, Leaving):
-                actor.is_leaving = True
+            elif isinstance(news, Exiting):
+                actor.is_exiting = True
             else:
                 self._updates.append(news)
                 actor.task_id = None if isinstance(news, Finished) else actor.task_id
-        if actor.is_leaving and actor.task_id is None:
+        if actor.is_exiting and actor.task_id is None:
             self._drop(actor, "")
         else:
             actor.call = actor.handle.news.remote()

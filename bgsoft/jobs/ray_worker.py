@@ -13,10 +13,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from bgsoft.infer.warm import keep_warm
-from bgsoft.jobs.task import Started, TaskContext, Told, Update
-from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving, leaves, perform, thinned
+from bgsoft.jobs.task import Message, Started, TaskContext, Update
+from bgsoft.jobs.worker import GRACE_SECONDS, Exiting, must_restart, perform, throttled
 
-News = str | Update | Leaving
+News = str | Update | Exiting
 
 
 class Worker:
@@ -54,18 +54,18 @@ class Worker:
         """Have the task end; returns when it has, or has had the time."""
         self._cancel.set()
         if self._thread is not None:
-            self._thread.join(LEAVE_SECONDS)
+            self._thread.join(GRACE_SECONDS)
 
     def _perform(self, task_id: int, pickled: bytes) -> None:
         context = TaskContext(
-            tell=thinned(lambda message: self._news.put(Told(task_id, message))),
+            tell=throttled(lambda message: self._news.put(Message(task_id, message))),
             cancel=self._cancel,
             threads=self._threads,
             gpu=self._gpu,
         )
         finished = perform(task_id, pickled, context)
-        if leaves(finished.error):
-            self._news.put(Leaving())
+        if must_restart(finished.error):
+            self._news.put(Exiting())
         self._news.put(finished)
 
 
@@ -82,7 +82,7 @@ class Actor:
     """None: it is free."""
     worker: str = ""
     """Its node and process; empty: it has not started yet."""
-    is_leaving: bool = False
+    is_exiting: bool = False
     """Of no more use after its task."""
     reason: str = ""
     """Why it is being ended."""

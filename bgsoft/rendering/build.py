@@ -185,7 +185,7 @@ class StageBuilder:
         on_cut: Callable[[Frame], None],
         face_data: FaceDataWriter | None = None,
         *,
-        kept_from: int | None = None,
+        trim_start: int | None = None,
         began: Fraction | None = None,
     ) -> PictureStages:
         """The stages between decoder and encoder.
@@ -197,7 +197,7 @@ class StageBuilder:
             metrics: Gets the clocks of the stages.
             on_cut: Called for the first frame of each new scene.
             face_data: Where faces are written; None: nowhere. The caller closes it.
-            kept_from: Frames with an earlier pts only lead up to those that are rendered; None: all
+            trim_start: Frames with an earlier pts are a pre-roll, which is not kept; None: all
                 are rendered.
             began: When a background video starts, seconds of the frames' time; None: with the first
                 frame.
@@ -215,7 +215,7 @@ class StageBuilder:
         with Parts() as parts, stages.current():
             choose = partial(self._choose_segmenter, config, info, model)
             choosing = parts.begin("segmenter", choose)
-            make_faces = partial(self._make_faces, config, info, face_data, kept_from)
+            make_faces = partial(self._make_faces, config, info, face_data, trim_start)
             faces = self._begin_faces(parts, make_faces)
             with span("picture kernels"):
                 reducer, scenes = loop.reducer(format), loop.scenes(format)
@@ -234,7 +234,7 @@ class StageBuilder:
                 schedule=MaskSchedule(segment.mask_every, segment.similarity_db),
                 metrics=metrics,
                 on_cut=on_cut,
-                kept_from=kept_from,
+                trim_start=trim_start,
             )
 
     def _begin_faces(
@@ -276,13 +276,13 @@ class StageBuilder:
         config: RenderConfig,
         info: VideoInfo,
         data: FaceDataWriter | None,
-        kept_from: int | None,
+        trim_start: int | None,
         backend: str,
     ) -> FaceStep | None:
         with self._stages.current():
             faces = self._stages.faces(config, info.format, backend, self._loader, data)
         if faces is not None:
-            faces.kept_from = kept_from
+            faces.trim_start = trim_start
         return faces
 
     @property

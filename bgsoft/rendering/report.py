@@ -19,7 +19,7 @@ from bgsoft.pipeline.metrics import Metrics, ProgressMeter, peak_rss_bytes
 from bgsoft.pipeline.runner import PipelineResult
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering.backends import STAGES, Choice
-from bgsoft.rendering.part import Part
+from bgsoft.rendering.chunk import Chunk
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.versions import library_versions
@@ -36,28 +36,28 @@ class EventLog:
 
     Args:
         listener: Called for each.
-        part: Events of frames outside it are left out; None: the whole video is rendered.
+        chunk: Events of frames outside it are left out; None: the whole video is rendered.
         recorder: Gets them, too.
     """
 
     def __init__(
         self,
         listener: Callable[[Event], None] | None,
-        part: Part | None,
+        chunk: Chunk | None,
         recorder: TraceRecorder | None,
     ) -> None:
         self.events: list[Event] = []
         self._listener = listener
-        self._part = part
+        self._chunk = chunk
         self._recorder = recorder
         self._lock = threading.Lock()
 
     def report(self, event: Event) -> None:
         """Keep an event, and pass it on."""
-        part = self._part
-        if part is not None and event.pts is not None:
-            end = part.frames.end
-            if event.pts < part.kept_from or (end is not None and event.pts >= end):
+        chunk = self._chunk
+        if chunk is not None and event.pts is not None:
+            end = chunk.frames.end
+            if event.pts < chunk.trim_start or (end is not None and event.pts >= end):
                 return
         with self._lock:
             self.events.append(event)

@@ -26,7 +26,7 @@ from bgsoft.pipeline.metrics import Metrics, ProgressMeter
 from bgsoft.pipeline.runner import Pipeline, check_pts
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering.backends import may_use_gpu
-from bgsoft.rendering.part import Part, PartResult
+from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.rendering.report import Built, EventLog, Ran, render_report, skipped_report
 from bgsoft.rendering.target import Sink, Target, all_folders, check_outputs, open_faces
 from bgsoft.report import Event, Progress, RenderReport
@@ -86,28 +86,28 @@ def render_config(
     return session.run(on_progress, cancel).report
 
 
-def render_part(
+def render_chunk(
     config: RenderConfig,
-    part: Part,
+    chunk: Chunk,
     *,
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
-) -> PartResult:
-    """Render a part of a video, without the tracks that are copied.
+) -> ChunkResult:
+    """Render one chunk of a video, without the tracks that are copied.
 
     Args:
-        config: Its output is the part's; start and duration count no more.
-        part: Which frames.
+        config: Its output is the chunk's; start and duration count no more.
+        chunk: Which frames.
         on_progress: As :func:`render_config`.
-        on_event: Likewise; what concerns frames outside the part is not reported.
+        on_event: Likewise; what concerns frames outside the chunk is not reported.
         cancel: Likewise.
 
     Raises:
         BgsoftError: As :func:`render_config`.
     """
     require_runtime()
-    return _Session(config, on_event, part).run(on_progress, cancel)
+    return _Session(config, on_event, chunk).run(on_progress, cancel)
 
 
 class _Session:
@@ -117,13 +117,13 @@ class _Session:
         self,
         config: RenderConfig,
         on_event: Callable[[Event], None] | None,
-        part: Part | None = None,
+        chunk: Chunk | None = None,
     ) -> None:
         self._config = config
-        self._part = part
-        self._kept_from = None if part is None else part.kept_from
+        self._chunk = chunk
+        self._trim_start = None if chunk is None else chunk.trim_start
         self._recorder = None if config.trace is None else TraceRecorder()
-        self.log = EventLog(on_event, part, self._recorder)
+        self.log = EventLog(on_event, chunk, self._recorder)
         self._metrics = Metrics(self._recorder)
         self._files = ExitStack()
         """What is written; closed in any case."""
@@ -137,14 +137,14 @@ class _Session:
 
     def run(
         self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
-    ) -> PartResult:
+    ) -> ChunkResult:
         """Render; nothing stays open, and nothing is left behind where it fails."""
         try:
             with self._files, self._stack:
                 return self._render(on_progress, cancel)
         except BaseException as exc:
             data = self._face_data
-            if data is not None and data.kept is not None and self._part is None:
+            if data is not None and data.kept is not None and self._chunk is None:
                 exc.add_note(f"the faces of the first {data.frames} frames are in {data.kept}")
             raise
         finally:
@@ -154,17 +154,17 @@ class _Session:
 
     def _render(
         self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
-    ) -> PartResult:
+    ) -> ChunkResult:
         # Apart from run: what lives on a device has to be gone when that gives its memory back.
         built = self._build()
         self.log.fallbacks(built.builder.choices)
         if cancel is not None and cancel.is_set():
             raise RenderCancelledError("interrupted")
         ran = self._run_pipeline(built, on_progress, cancel)
-        lead, kept = self._verify(built, ran)
+        pre_roll, kept = self._verify(built, ran)
         self._publish(built)
         ran.meter.finish(len(kept))
-        return self._report(built, ran, lead, kept)
+        return self._report(built, ran, pre_roll, kept)
 
     def _build(self) -> Built:
         """Probe the input, open what is written, and make the stages, beside each other."""
@@ -215,10 +215,10 @@ class _Session:
 
     def _open_side_files(self) -> None:
         """Begin what is written beside the videos, and make the folders of all."""
-        config, part = self._config, self._part
-        if part is not None and config.face_data is None:
+        config, chunk = self._config, self._chunk
+        if chunk is not None and config.face_data is None:
             return
-        self._face_data = open_faces(config, exact=part is not None)
+        self._face_data = open_faces(config, exact=chunk is not None)
         self._files.enter_context(all_folders(config, partial(self.log.tell, "notice")))
         if self._face_data is not None:
             self._files.enter_context(self._face_data)
@@ -233,7 +233,7 @@ class _Session:
                 self._files,
                 self._stack,
                 self.log.report,
-                copy_tracks=self._part is None,
+                copy_tracks=self._chunk is None,
             )
             for path in self._config.videos
         ]
@@ -243,14 +243,14 @@ class _Session:
         settings = DecodeSettings(
             start_seconds=config.start_seconds,
             duration_seconds=config.duration_seconds,
-            range=None if self._part is None else self._part.frames,
+            range=None if self._chunk is None else self._chunk.frames,
         )
         return builder.open_decoder(config.input, settings, info)
 
     def _make_stages(
         self, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
     ) -> PictureStages:
-        part = self._part
+        chunk = self._chunk
         return builder.make_picture_stages(
             self._config,
             info,
@@ -258,8 +258,8 @@ class _Session:
             self._metrics,
             self.log.scene_cut,
             self._face_data,
-            kept_from=self._kept_from,
-            began=None if part is None else part.began * info.time_base,
+            trim_start=self._trim_start,
+            began=None if chunk is None else chunk.began * info.time_base,
         )
 
     def _run_pipeline(
@@ -269,9 +269,9 @@ class _Session:
         cancel: threading.Event | None,
     ) -> Ran:
         """Let all frames through."""
-        config, part, recorder = self._config, self._part, self._recorder
+        config, chunk, recorder = self._config, self._chunk, self._recorder
         meter = ProgressMeter(
-            _expected_frames(built.info, config) if part is None else part.length,
+            _expected_frames(built.info, config) if chunk is None else chunk.length,
             self._metrics,
             on_progress or (lambda _progress: None),
         )
@@ -280,7 +280,7 @@ class _Session:
         if recorder is not None:
             recorder.add_start(self._spans)
         setup_seconds = time.perf_counter() - self._started
-        sink = Sink(built.targets, built.decoder.stats, self._kept_from)
+        sink = Sink(built.targets, built.decoder.stats, self._trim_start)
         pipeline = Pipeline(
             decoder=built.decoder,
             stage=built.stages,
@@ -312,19 +312,19 @@ class _Session:
         """Compare what was written with what was decoded, frame for frame.
 
         Returns:
-            pts of the frames that only led up to the part, and of those that were kept.
+            pts of the frames of the pre-roll, and of those that were kept.
         """
         for event in built.decoder.events:
             self.log.report(event)
-        if self._part is None:
+        if self._chunk is None:
             self.log.damage(ran.sink.concealed, built.decoder.stats)
-        lead, kept = array("q"), ran.result.decoded_pts
-        if self._kept_from is not None:
-            first = bisect_left(kept, self._kept_from)
-            lead, kept = kept[:first], kept[first:]
+        pre_roll, kept = array("q"), ran.result.decoded_pts
+        if self._trim_start is not None:
+            first = bisect_left(kept, self._trim_start)
+            pre_roll, kept = kept[:first], kept[first:]
         for target in built.targets:
             check_pts(kept, sorted(target.muxer.video_pts), "written", "was written as")
-        return lead, kept
+        return pre_roll, kept
 
     def _publish(self, built: Built) -> None:
         """Let what was written take its names."""
@@ -335,7 +335,9 @@ class _Session:
         if self._face_data is not None:
             self._face_data.publish()
 
-    def _report(self, built: Built, ran: Ran, lead: array[int], kept: array[int]) -> PartResult:
+    def _report(
+        self, built: Built, ran: Ran, pre_roll: array[int], kept: array[int]
+    ) -> ChunkResult:
         """Say what was done, also in the files that were asked for."""
         config, stats, faces = self._config, built.decoder.stats, built.builder.faces
         report = render_report(
@@ -348,7 +350,7 @@ class _Session:
             self._started,
             self._process_seconds,
         )
-        seam = None if faces is None else faces.seam()
+        boundary = None if faces is None else faces.boundary()
         if self._recorder is not None and config.trace is not None:
             stages_run = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
             self._recorder.write(
@@ -360,20 +362,20 @@ class _Session:
         if stats.repaired_pts:
             irregular = "timestamps had to be repaired"
         if ran.sink.damage_before:
-            irregular = "it is damaged where parts meet"
-        return PartResult(
+            irregular = "it is damaged where chunks meet"
+        return ChunkResult(
             report=report,
-            lead=lead,
+            pre_roll=pre_roll,
             kept=kept,
             packets=[(t.muxer.video_pts, t.muxer.video_durations) for t in built.targets],
             corrupt_packets=stats.corrupt_packets,
             irregular=irregular,
-            faces=seam,
+            faces=boundary,
         )
 
 
 def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:
-    """Frames to expect for the part that is rendered; for display only."""
+    """Frames to expect of the part that is rendered; for display only."""
     total, rate = info.estimated_frames, info.frame_rate
     if total is None or (config.start_seconds == 0 and config.duration_seconds is None):
         return total

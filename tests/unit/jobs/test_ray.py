@@ -22,12 +22,12 @@ import pytest
 from bgsoft.batch.state import STATE_NAME
 from bgsoft.errors import BackendUnavailableError, OutputError
 from bgsoft.jobs.ray import RayExecutor
-from bgsoft.jobs.task import Told
+from bgsoft.jobs.task import Message
 from bgsoft.outputs import write_whole
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.unit.jobs.conftest import Nodes
 from tests.unit.jobs.tasks import Here
-from tests.unit.jobs.test_pool import SECONDS, begin, first_told, wait_until_gone
+from tests.unit.jobs.test_pool import SECONDS, begin, first_message, wait_until_gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 SAMPLE = Path(__file__).parents[3] / "samples/person.mp4"
@@ -63,12 +63,12 @@ def test_shares_of_gpus_are_dealt_out(nodes: Nodes, tmp_path: Path) -> None:
         until = time.monotonic() + SECONDS
         while len(seen) < 3:
             assert time.monotonic() < until
-            seen += [u.message for u in executor.poll(1.0) if isinstance(u, Told)]
+            seen += [u.content for u in executor.poll(1.0) if isinstance(u, Message)]
         assert executor.idle == 0
     assert sorted(seen) in ([(0, gpu, 2) for gpu in gpus] for gpus in ("001", "011"))
     with RayExecutor(nodes.address, folder=tmp_path, most=1, gpu_share=0.0) as executor:
         begin(executor, Here())
-        assert first_told(executor).message == (None, "", 8)
+        assert first_message(executor).content == (None, "", 8)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_cores_are_dealt_out(
     with RayExecutor(nodes.address, folder=tmp_path, **options) as executor:
         poll_until(executor, idle=idle)
         executor.submit(Here())
-        assert first_told(executor).message == (None, "", threads)
+        assert first_message(executor).content == (None, "", threads)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ import signal, sys
 from pathlib import Path
 from bgsoft.jobs.ray import RayExecutor
 from bgsoft.jobs.ray_cluster import LOCAL
-from bgsoft.jobs.task import Told
+from bgsoft.jobs.task import Message
 from tests.unit.jobs.tasks import Wait
 from tests.unit.jobs.test_pool import begin
 handler = signal.getsignal(signal.SIGTERM)
@@ -183,8 +183,8 @@ with RayExecutor(LOCAL, folder=Path(sys.argv[1]), most=1) as executor:
     told = 0
     while not told:
         for update in executor.poll(1.0):
-            if isinstance(update, Told):
-                told = update.message
+            if isinstance(update, Message):
+                told = update.content
     print(told, flush=True)
     sys.stdin.readline()
 """
