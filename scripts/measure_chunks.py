@@ -35,8 +35,7 @@ from bgsoft.bench.floor import render_part
 from bgsoft.chunks.plan import divide, pre_roll_frames, read_frames
 from bgsoft.decode.base import PtsRange
 from bgsoft.jobs.driver import Driver
-from bgsoft.jobs.environment import worker_environment
-from bgsoft.jobs.pool import Pool
+from bgsoft.jobs.pool import Pool, worker_environment
 from bgsoft.jobs.task import Finished, TaskContext
 from bgsoft.media.probe import probe
 from bgsoft.rendering.configure import build_config

@@ -6,6 +6,7 @@ Packets stream through; of the whole video only its times are held.
 from __future__ import annotations
 
 import threading
+import time
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +19,13 @@ from typing import Any
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from bgsoft.chunks.faces import joined_faces
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.report import joined_report
+from bgsoft.chunks.prepare import Plan
+from bgsoft.chunks.report import joined_ids, joined_report
 from bgsoft.errors import RenderCancelledError, VerificationError
+from bgsoft.face.data import FaceDataWriter, read_faces
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.media.probe import probe
 from bgsoft.media.source import open_input, read_packets
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.runner import check_pts
@@ -35,23 +36,19 @@ from bgsoft.settings.config import RenderConfig
 
 
 def join(
-    config: RenderConfig,
-    folder: WorkFolder,
+    plan: Plan,
     reused: Sequence[bool],
     *,
     on_event: Callable[[Event], None],
     cancel: threading.Event,
-    elapsed: Callable[[], float],
 ) -> RenderReport:
     """Write the videos of a render from its chunks.
 
     Args:
-        config: The render's settings.
-        folder: Has all chunks.
+        plan: All of its chunks are in the working folder.
         reused: For each chunk, whether an earlier run had finished it.
         on_event: Called for what is found while tracks are copied.
         cancel: Set it to stop.
-        elapsed: Seconds since the render began.
 
     Returns:
         The report; it is written where the settings ask for it.
@@ -61,13 +58,8 @@ def join(
         OutputError: The output cannot be written.
         RenderCancelledError: ``cancel`` was set.
     """
-    info = probe(config.input)
-    chunks = []
-    for number in range(len(reused)):
-        chunk = folder.finished(number)
-        if chunk is None:
-            raise VerificationError(f"chunk {number + 1} of {config.output.name} is gone")
-        chunks.append(chunk)
+    config, info, folder = plan.config, plan.info, WorkFolder(plan.config.output)
+    chunks = _load(folder, len(plan.chunks), config)
     pts = check_chunks(chunks)
     events: list[Event] = []
 
@@ -81,23 +73,13 @@ def join(
             open_target(path, config, info, stack, stack, note, copy_tracks=path is config.output)
             for path in config.videos
         ]
-        for index, (_, muxer) in enumerate(targets):
-            sources = [
-                folder.video(number, config.videos[index], index) for number in range(len(chunks))
-            ]
+        for index, (path, (_, muxer)) in enumerate(zip(config.videos, targets, strict=True)):
+            sources = [folder.video(number, path, index) for number in range(len(chunks))]
             _copy(muxer, info, sources, [chunk.packets[index] for chunk in chunks], pts, cancel)
             muxer.finish()
             check_pts(pts, sorted(muxer.video_pts), "written", "was written as")
             audio += muxer.audio
-        if config.face_data is not None:
-            stack.enter_context(made_folders([config.face_data], lambda _text: None))
-        data = open_faces(config)
-        if data is not None:
-            stack.enter_context(data)
-            files = [folder.faces(number) for number in range(len(chunks))]
-            for frame in joined_faces(chunks, files):
-                data.write(frame, frame.faces)
-            data.finish()
+        data = _write_faces(config, folder, chunks, stack)
         for file, _ in targets:
             file.commit()
         if data is not None:
@@ -107,11 +89,22 @@ def join(
         if short is not None:
             note(Event(kind="notice", message=short, stage="decode"))
     length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base
-    report = joined_report(config, chunks, reused, events, length, elapsed())
+    seconds = time.time() - plan.started
+    report = joined_report(config, chunks, reused, events, length, seconds)
     report = replace(report, audio=audio)
     if config.report is not None:
         report.write_json(config.report)
     return report
+
+
+def _load(folder: WorkFolder, count: int, config: RenderConfig) -> list[ChunkResult]:
+    chunks = []
+    for number in range(count):
+        chunk = folder.finished(number)
+        if chunk is None:
+            raise VerificationError(f"chunk {number + 1} of {config.output.name} is gone")
+        chunks.append(chunk)
+    return chunks
 
 
 def check_chunks(chunks: Sequence[ChunkResult]) -> array[int]:
@@ -127,17 +120,32 @@ def check_chunks(chunks: Sequence[ChunkResult]) -> array[int]:
     for chunk in chunks:
         if chunk.irregular is not None:
             raise JoinError(chunk.irregular)
-        pre_roll = chunk.pre_roll
-        if (
-            len(pre_roll) > len(pts)
-            or pts[len(pts) - len(pre_roll) :] != pre_roll
-            or bool(pts) != bool(pre_roll)
-        ):
+        before = pts[max(0, len(pts) - len(chunk.pre_roll)) :]
+        if before != chunk.pre_roll or bool(pts) != bool(chunk.pre_roll):
             raise JoinError("its frames differ with where decoding begins")
         pts.extend(chunk.kept)
     if any(after <= before for before, after in pairwise(pts)):
         raise JoinError("the times of its frames fall")
     return pts
+
+
+def _write_faces(
+    config: RenderConfig, folder: WorkFolder, chunks: Sequence[ChunkResult], stack: ExitStack
+) -> FaceDataWriter | None:
+    """Write the faces of all frames to a temporary file; None where nobody asks for them."""
+    if config.face_data is None:
+        return None
+    stack.enter_context(made_folders([config.face_data], lambda _text: None))
+    data = open_faces(config)
+    assert data is not None
+    stack.enter_context(data)
+    for chunk, numbers in enumerate(joined_ids(chunks)):
+        for frame in read_faces(folder.faces(chunk)):
+            for face in frame.faces:
+                face.id = numbers[face.id]
+            data.write(frame, frame.faces)
+    data.finish()
+    return data
 
 
 def _copy(
@@ -173,11 +181,11 @@ def _copy(
             elif own != extradata:
                 raise JoinError("its encoder describes chunks differently")
         packets: Iterator[Packet[Any]] = read_packets(path, number)
-        for time, length in zip(times, lengths, strict=True):
+        for pts_of_packet, length in zip(times, lengths, strict=True):
             packet = next(packets, None)
             if packet is None:
                 raise JoinError(f"{path.name} lacks packets")
-            packet.pts, packet.dts = muxer.timestamp(time), next(decoding) - shift
+            packet.pts, packet.dts = muxer.timestamp(pts_of_packet), next(decoding) - shift
             packet.duration, packet.time_base = length, info.time_base
             packet.stream = stream
             muxer.write_video([packet])

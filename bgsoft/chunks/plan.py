@@ -139,7 +139,32 @@ def _free_bytes() -> float:
         return math.inf
 
 
-def reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
+def divide_video(
+    config: RenderConfig, info: VideoInfo, workers: int, begun: bool, cancel: threading.Event
+) -> list[Chunk] | str:
+    """Divide a video into chunks; or why it is not to be divided.
+
+    Args:
+        config: The render.
+        info: Its input.
+        workers: How many chunks are rendered side by side.
+        begun: Whether it was divided before, so that there are two chunks at least.
+        cancel: Set it to stop.
+
+    Raises:
+        RenderCancelledError: ``cancel`` was set.
+    """
+    against = _reason_against(config, info)
+    if against is not None:
+        return against
+    frames = read_frames(config, info, cancel)
+    if isinstance(frames, str):
+        return frames
+    count = max(_chunk_count(config, len(frames.pts), workers), 1 + begun)
+    return divide(frames, count, pre_roll_frames(config) or 0)
+
+
+def _reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
     """Why a video is not to be divided, as far as that shows before its packets are read."""
     if info.container in NOT_SEEKABLE or info.is_untimed:
         return f"a file of kind {info.container} cannot be read from the middle"
@@ -217,7 +242,7 @@ def read_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) 
     return Frames(first, end, pts, keys)
 
 
-def chunk_count(config: RenderConfig, total: int, workers: int) -> int:
+def _chunk_count(config: RenderConfig, total: int, workers: int) -> int:
     """Into how many chunks to divide so many frames for so many workers."""
     if config.chunks is not None:
         return config.chunks

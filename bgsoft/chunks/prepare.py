@@ -22,6 +22,7 @@ from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
+    from bgsoft.media.info import VideoInfo
     from bgsoft.rendering.chunk import Chunk
 
 _LEAST_CORES = 4
@@ -34,6 +35,8 @@ _PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, Memo
 class Whole:
     """A video is rendered in one go."""
 
+    info: VideoInfo | None = None
+    """The input, where it was probed for the decision."""
     notices: tuple[Event, ...] = ()
     """Why, where the user wanted it otherwise."""
 
@@ -43,6 +46,7 @@ class Plan:
     """How a video is rendered in chunks; its working folder is there."""
 
     config: RenderConfig
+    info: VideoInfo
     chunks: tuple[Chunk, ...]
     workers: int
     threads: int
@@ -50,10 +54,11 @@ class Plan:
     gpus: Sequence[int]
     """GPUs to deal the chunks over; none: they use the one that the settings name."""
     started: float
+    """Seconds since 1970."""
 
     def tasks(self) -> list[RenderChunk]:
         """One for each chunk."""
-        return [RenderChunk(self.config, *each) for each in enumerate(self.chunks)]
+        return [RenderChunk(self.config, self.info, *each) for each in enumerate(self.chunks)]
 
 
 def plan_render(
@@ -71,52 +76,47 @@ def plan_render(
             rendering.
     """
     started = time.time()
-    count = config.chunks
-    if count == 1 or (config.skip_existing and config.output.exists()):
+    if config.chunks == 1 or (config.skip_existing and config.output.exists()):
         return Whole()
     cores = config.backends.threads or usable_cores()
     begun = WorkFolder(config.output).path.exists()
-    if count is None and not begun and (workers == 1 or cores < _LEAST_CORES):
+    is_open = config.chunks is None and not begun
+    if is_open and (workers == 1 or cores < _LEAST_CORES):
         return Whole()
     from bgsoft.chunks import plan
     from bgsoft.media.probe import probe
-    from bgsoft.rendering.target import check_outputs, open_faces
+    from bgsoft.rendering.target import check_outputs
 
     check_outputs(config)
     info = probe(config.input)
     if workers is None:
         workers = plan.workers_for(config, info)
-    if count is None and not begun and not plan.pays(config, info, workers):
-        return Whole()
-    against = plan.reason_against(config, info)
-    chunks: list[Chunk] | str = []
-    if against is None:
-        frames = plan.read_frames(config, info, cancel or threading.Event())
-        if isinstance(frames, str):
-            chunks = frames
-        else:
-            wanted = max(plan.chunk_count(config, len(frames.pts), workers), 1 + begun)
-            chunks = plan.divide(frames, wanted, plan.pre_roll_frames(config) or 0)
-        against = chunks if isinstance(chunks, str) else None
-    if against is not None:
-        if count is None:
-            return Whole()
-        text = f"rendered whole, not in {count} chunks: {against}"
-        return Whole((Event(kind="notice", message=text),))
-    assert not isinstance(chunks, str)
-    from bgsoft.outputs import AtomicOutput, made_folders
+    if is_open and not plan.pays(config, info, workers):
+        return Whole(info)
+    chunks = plan.divide_video(config, info, workers, begun, cancel or threading.Event())
+    if isinstance(chunks, str):
+        text = f"rendered whole, not in {config.chunks} chunks: {chunks}"
+        notices = () if config.chunks is None else (Event(kind="notice", message=text),)
+        return Whole(info, notices)
+    chunks = _prepare_folder(config, chunks)
+    workers = min(workers, len(chunks))
+    threads = plan.threads_for(config, workers)
+    gpus = plan.gpus_for(config)
+    return Plan(config, info, tuple(chunks), workers, threads, gpus, started)
 
-    folder = WorkFolder(config.output)
+
+def _prepare_folder(config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
+    """Check what will be written, and make the working folder; the chunks as they are there."""
+    from bgsoft.outputs import AtomicOutput, made_folders
+    from bgsoft.rendering.target import open_faces
+
     with made_folders(config.videos, lambda _text: None):
         for path in config.videos:
             AtomicOutput(path, overwrite=config.overwrite, inputs=config.inputs).close()
         faces = open_faces(config)
         if faces is not None:
             faces.close()
-        chunks = folder.prepare(config, chunks)
-    workers = min(workers, len(chunks))
-    threads = plan.threads_for(config, workers)
-    return Plan(config, tuple(chunks), workers, threads, plan.gpus_for(config), started)
+        return WorkFolder(config.output).prepare(config, chunks)
 
 
 def after_failure(config: RenderConfig, exc: BaseException) -> str | None:

@@ -13,22 +13,44 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from types import MappingProxyType
 
 from bgsoft.closing import Closing
-from bgsoft.cuda.driver import shown_gpu
+from bgsoft.cuda.driver import driver_problem, shown_gpu
+from bgsoft.cuda.mps import shared_gpus
 from bgsoft.errors import WorkerDiedError
 from bgsoft.jobs.task import Finished, Started, Task, Update
 from bgsoft.jobs.worker import GRACE_SECONDS, Exiting, WorkerSettings
+from bgsoft.rendering.backends import may_use_gpu
+from bgsoft.settings.config import BackendConfig
 from bgsoft.workers import usable_cores
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from bgsoft.jobs.worker import main; main({fd})"
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
+
+
+@contextmanager
+def worker_environment(
+    config: BackendConfig, workers: int, gpus: int, on_notice: Callable[[str], None]
+) -> Iterator[dict[str, str]]:
+    """Variables for the environment of workers, as long as the block takes.
+
+    Args:
+        config: Where their stages may run.
+        workers: How many there are.
+        gpus: How many GPUs they are dealt over; 0: the settings name one.
+        on_notice: Called with the reason where several workers have to take turns on a GPU.
+    """
+    if workers <= max(1, gpus) or not may_use_gpu(config) or driver_problem(0) is not None:
+        yield {}
+        return
+    with shared_gpus(on_notice) as variables:
+        yield variables
 
 
 class Pool(Closing):

@@ -48,6 +48,7 @@ def render_config(
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
+    info: VideoInfo | None = None,
     events: Sequence[Event] = (),
 ) -> RenderReport:
     """Render one video by settings that are already made; :func:`bgsoft.render` makes them.
@@ -58,6 +59,7 @@ def render_config(
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
             never from two at a time.
         cancel: Set it, from any thread, to stop the render.
+        info: The input, where it has been probed.
         events: What is known beforehand; reported first.
 
     Returns:
@@ -80,7 +82,7 @@ def render_config(
     if not check_outputs(config):
         return skipped_report(config)
     require_runtime()
-    session = _Session(config, on_event)
+    session = _Session(config, on_event, info)
     for event in events:
         session.log.report(event)
     return session.run(on_progress, cancel).report
@@ -88,6 +90,7 @@ def render_config(
 
 def render_chunk(
     config: RenderConfig,
+    info: VideoInfo,
     chunk: Chunk,
     *,
     on_progress: Callable[[Progress], None] | None = None,
@@ -98,6 +101,7 @@ def render_chunk(
 
     Args:
         config: Its output is the chunk's; start and duration count no more.
+        info: The input.
         chunk: Which frames.
         on_progress: As :func:`render_config`.
         on_event: Likewise; what concerns frames outside the chunk is not reported.
@@ -107,7 +111,7 @@ def render_chunk(
         BgsoftError: As :func:`render_config`.
     """
     require_runtime()
-    return _Session(config, on_event, chunk).run(on_progress, cancel)
+    return _Session(config, on_event, info, chunk).run(on_progress, cancel)
 
 
 class _Session:
@@ -117,9 +121,11 @@ class _Session:
         self,
         config: RenderConfig,
         on_event: Callable[[Event], None] | None,
+        info: VideoInfo | None,
         chunk: Chunk | None = None,
     ) -> None:
         self._config = config
+        self._info = info
         self._chunk = chunk
         self._trim_start = None if chunk is None else chunk.trim_start
         self._recorder = None if config.trace is None else TraceRecorder()
@@ -173,7 +179,7 @@ class _Session:
         with Parts() as parts:
             building = parts.begin("backends", partial(self._make_builder, parts))
             with span("probe"):
-                info = probe(config.input)
+                info = self._info or probe(config.input)
             builder = building.result()
             stack.callback(builder.close)
             model = resolve(config.segment.model)

@@ -14,8 +14,7 @@ import bgsoft
 from bgsoft.analysis.scenes import REACH
 from bgsoft.chunks import plan
 from bgsoft.chunks.prepare import Whole, plan_render
-from bgsoft.chunks.progress import ChunksProgress
-from bgsoft.chunks.renders import Renders
+from bgsoft.chunks.renders import ChunksProgress, Renders
 from bgsoft.errors import ConfigError, OpenError, OutputError, RenderCancelledError
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished
@@ -109,7 +108,7 @@ def test_a_file_whose_planning_was_cancelled_leaves_nothing(clip: Path, tmp_path
 
 def test_a_short_video_is_not_divided_by_itself(clip: Path, tmp_path: Path) -> None:
     config = settings(clip, tmp_path / "out.mp4", threads=16, **LOOK)
-    assert plan_render(config) == Whole()
+    assert isinstance(plan_render(config), Whole)
 
 
 def test_a_batch_divides_its_files_where_that_is_asked_for(clip: Path, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_node_that_sees_another_folder_is_named(ray_address: str, tmp_path: Pa
         write_whole(marker, what, "of another folder")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bgsoft.jobs.ray_nodes.write_whole", blind)
+        patch.setattr("bgsoft.jobs.ray_cluster.write_whole", blind)
         with (
             pytest.raises(BackendUnavailableError, match="does not see the folder"),
             RayExecutor(ray_address, folder=tmp_path, notice=said.append) as executor,
@@ -143,18 +143,18 @@ def test_a_node_with_another_input_or_version_is_named(
         return str(caught.value)
 
     assert re.search(rf"no node .* can be used: .* does not see {video}", refused())
-    monkeypatch.setattr("bgsoft.jobs.ray_nodes.__version__", "99.0")
+    monkeypatch.setattr("bgsoft.jobs.ray_cluster.__version__", "99.0")
     assert re.search(r"has bgsoft .*, not 99\.0", refused())
 
 
-def fails_to_import(wanted: object) -> str | None:
+def fails_to_import(*wanted: object) -> str | None:
     raise ModuleNotFoundError("No module named 'bgsoft'")
 
 
 def test_a_node_that_cannot_start_a_worker_is_named(
     ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bgsoft.jobs.ray_nodes.problem_here", fails_to_import)
+    monkeypatch.setattr("bgsoft.jobs.ray_cluster.node_problem", fails_to_import)
     problem = "cannot start a worker: ModuleNotFoundError: No module named 'bgsoft'"
     with (
         pytest.raises(BackendUnavailableError, match=problem),
@@ -226,9 +226,9 @@ def test_nothing_outlives_a_local_cluster(tmp_path: Path, is_killed: bool) -> No
 
 
 PROGRAM = """
-import bgsoft.jobs.ray_nodes
+import bgsoft.jobs.ray_cluster
 from bgsoft.cli.main import run
-bgsoft.jobs.ray_nodes.PATIENCE_SECONDS = 1.0
+bgsoft.jobs.ray_cluster.PATIENCE_SECONDS = 1.0
 run()
 """
 COMMAND = [sys.executable, "-c", PROGRAM, "batch", "--progress", "json", "--threads", "1"]
