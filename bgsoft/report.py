@@ -77,8 +77,8 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartReport:
-    """One part of a render in parts."""
+class ChunkReport:
+    """One chunk of a render in chunks."""
 
     frames: int
     lead_frames: int
@@ -124,8 +124,8 @@ class RenderReport:
     """See :meth:`bgsoft.face.step.FaceJournal.summary`; None where no faces were looked for."""
     events: list[Event] = field(default_factory=list)
     audio: list[AudioReport] = field(default_factory=list)
-    parts: list[PartReport] = field(default_factory=list)
-    """Of a render in parts, in order; stages' times are means over all of them. Empty where it was
+    parts: list[ChunkReport] = field(default_factory=list)
+    """Of a render in chunks, in order; stages' times are means over all of them. Empty where it was
     done in one go."""
     peak_rss_bytes: int
     peak_vram_bytes: int | None = None

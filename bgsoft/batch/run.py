@@ -27,7 +27,7 @@ from bgsoft.errors import (
     RenderCancelledError,
     VerificationError,
 )
-from bgsoft.jobs.task import Finished, Retrying, Started, Told
+from bgsoft.jobs.task import Finished, Message, Retrying, Started
 from bgsoft.outputs import made_folders, remove_leftovers, stamp, write_whole
 from bgsoft.report import Event, Progress, RenderReport
 
@@ -252,16 +252,16 @@ class Batch:
         job = replace(job, config=config)
         self._running[self._renders.submit(config)] = _Running(job, entry)
 
-    def _take(self, update: Started | Told | Retrying | Finished) -> None:
+    def _take(self, update: Started | Message | Retrying | Finished) -> None:
         running = self._running[update.task_id]
         job, entry = running.job, running.entry
         if isinstance(update, Started):
             self._view.started(job, update.worker)
-        elif isinstance(update, Told):
-            if isinstance(update.message, Progress):
-                self._view.progress(job, update.message)
-            elif isinstance(update.message, Event):
-                self._view.event(job, update.message)
+        elif isinstance(update, Message):
+            if isinstance(update.content, Progress):
+                self._view.progress(job, update.content)
+            elif isinstance(update.content, Event):
+                self._view.event(job, update.content)
         elif isinstance(update, Retrying):
             entry.attempts += 1
             self._save(entry)
@@ -284,7 +284,7 @@ class Batch:
         entry.report = json.dumps(report.to_dict(), default=str)
         self._summary.rendered += not report.skipped
         self._summary.frames += report.frames_encoded
-        WorkFolder(job.config.output).remove_unused()  # begun in parts, then rendered whole
+        WorkFolder(job.config.output).remove_unused()  # begun in chunks, then rendered whole
         if report.skipped:
             entry.state, entry.made_from = FileState.SKIPPED, {}
         else:

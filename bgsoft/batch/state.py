@@ -19,7 +19,7 @@ from typing import Any
 from bgsoft.batch.made import Made, describe
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, os_errors_as, translated
-from bgsoft.jobs.worker import LEAVE_SECONDS
+from bgsoft.jobs.worker import GRACE_SECONDS
 from bgsoft.outputs import read_receipt, remove_leftovers
 
 STATE_NAME = ".bgsoft-batch.sqlite"
@@ -111,7 +111,7 @@ class State(Closing):
         with os_errors_as(OutputError, f"cannot open the folder {folder}"):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # The workers of a batch that was killed hold it for a moment longer.
-        until = time.monotonic() + LEAVE_SECONDS + 1
+        until = time.monotonic() + GRACE_SECONDS + 1
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

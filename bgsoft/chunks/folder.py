@@ -1,4 +1,4 @@
-"""The working folder of a render in parts: finished parts, and what is known of them.
+"""The working folder of a render in chunks: finished chunks, and what is known of them.
 
 It lies beside the output, hidden, for as long as the output is not whole, so that the same command
 goes on where another was stopped. Whoever uses it holds a lock, which the system frees when the
@@ -26,7 +26,7 @@ from bgsoft.decode.base import PtsRange
 from bgsoft.errors import OutputError, translated
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import resolved, write_whole, writing
-from bgsoft.rendering.part import Part, PartResult
+from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
 
@@ -35,16 +35,18 @@ _ENDING = ".chunks"
 _NOT_IN_PICTURES = (
     *("output", "matte_out", "overwrite", "skip_existing", "report", "preset", "receipt"),
 )
-"""Settings that change nothing of a part."""
+"""Settings that change nothing of a chunk."""
 _NOT_IN_BACKENDS = ("threads", "gpu")
 PATIENCE_SECONDS = 6.0
 """How long to wait for another render's lock: the workers of one that was killed end in half that
 time."""
 _WHAT = "working folder"
+_FORMAT = 2
+"""Of plans and manifests: what has another is begun anew."""
 
 
 class WorkFolder:
-    """Where the parts of one output are kept."""
+    """Where the chunks of one output are kept."""
 
     def __init__(self, output: Path) -> None:
         target = resolved(output)
@@ -53,11 +55,11 @@ class WorkFolder:
         self.path = target.with_name(f".{name}{_ENDING}")
         self._output = output
 
-    def prepare(self, config: RenderConfig, parts: list[Part]) -> list[Part]:
-        """Make the folder ready for some parts; keeps what is finished of the same render.
+    def prepare(self, config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
+        """Make the folder ready for some chunks; keeps what is finished of the same render.
 
         Returns:
-            The parts; those of the render that was stopped, where it had the same settings and
+            The chunks; those of the render that was stopped, where it had the same settings and
             their number is left open.
 
         Raises:
@@ -66,22 +68,22 @@ class WorkFolder:
         with writing(self.path, _WHAT):
             self.path.mkdir(exist_ok=True)
             with self._lock(fcntl.LOCK_EX):
-                return self._prepare(config, parts)
+                return self._prepare(config, chunks)
 
-    def _prepare(self, config: RenderConfig, parts: list[Part]) -> list[Part]:
+    def _prepare(self, config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
         plan = self.path / "plan.json"
         fingerprint = _fingerprint(config)
         before = _read_json(plan)
         if before is not None and before["render"] == fingerprint:
-            planned = [_part_from(entry) for entry in before["parts"]]
-            if config.chunks is None or planned == parts:
+            planned = [_chunk_from(entry) for entry in before["chunks"]]
+            if config.chunks is None or planned == chunks:
                 return planned
         for entry in self.path.iterdir():
             if entry.name != "lock":
                 entry.unlink()
-        known = [dataclasses.asdict(part) for part in parts]
-        write_whole(plan, _WHAT, json.dumps({"render": fingerprint, "parts": known}))
-        return parts
+        known = [dataclasses.asdict(chunk) for chunk in chunks]
+        write_whole(plan, _WHAT, json.dumps({"render": fingerprint, "chunks": known}))
+        return chunks
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -111,26 +113,26 @@ class WorkFolder:
             os.close(descriptor)
 
     def video(self, number: int, target: Path, index: int) -> Path:
-        """A part's file for one of the videos that are written, by its index."""
+        """A chunk's file for one of the videos that are written, by its index."""
         return self.path / f"{number:05}-{index}{target.suffix}"
 
     def faces(self, number: int) -> Path:
-        """The faces of a part's frames."""
+        """The faces of a chunk's frames."""
         return self.path / f"{number:05}-faces.npz"
 
     def manifest(self, number: int) -> Path:
-        """The file that says that a part is finished."""
+        """The file that says that a chunk is finished."""
         return self.path / f"{number:05}.json"
 
-    def finish(self, number: int, result: PartResult) -> None:
-        """Note that a part is whole: all its videos are.
+    def finish(self, number: int, result: ChunkResult) -> None:
+        """Note that a chunk is whole: all its videos are.
 
         Raises:
             OutputError: That cannot be written.
         """
         known = {
             "report": result.report.to_dict(),
-            "lead": result.lead.tolist(),
+            "pre_roll": result.pre_roll.tolist(),
             "kept": result.kept.tolist(),
             "packets": [[pts.tolist(), lengths.tolist()] for pts, lengths in result.packets],
             "corrupt_packets": result.corrupt_packets,
@@ -139,14 +141,14 @@ class WorkFolder:
         }
         write_whole(self.manifest(number), _WHAT, json.dumps(known, default=str))
 
-    def finished(self, number: int) -> PartResult | None:
-        """What is known of a part; None where it is not whole."""
+    def finished(self, number: int) -> ChunkResult | None:
+        """What is known of a chunk; None where it is not whole."""
         known = _read_json(self.manifest(number))
         if known is None:
             return None
-        return PartResult(
+        return ChunkResult(
             report=_report_from(known["report"]),
-            lead=array("q", known["lead"]),
+            pre_roll=array("q", known["pre_roll"]),
             kept=array("q", known["kept"]),
             packets=[(array("q", pts), array("q", n)) for pts, n in known["packets"]],
             corrupt_packets=known["corrupt_packets"],
@@ -155,7 +157,7 @@ class WorkFolder:
         )
 
     def count(self) -> int:
-        """How many parts are whole."""
+        """How many chunks are whole."""
         with suppress(OSError):
             return sum(path.name[0].isdigit() for path in self.path.glob("*.json"))
         return 0
@@ -172,7 +174,7 @@ class WorkFolder:
 
 
 def leftovers(outputs: Iterable[Path]) -> list[str]:
-    """What to say of parts that stopped renders left in the folders of some outputs.
+    """What to say of chunks that stopped renders left in the folders of some outputs.
 
     Not of those of the outputs themselves, which are gone on with, nor of renders that still run.
 
@@ -184,7 +186,7 @@ def leftovers(outputs: Iterable[Path]) -> list[str]:
         path for folder in {path.parent for path in own} for path in folder.glob(f".*{_ENDING}")
     )
     return [
-        f"parts of a render that was stopped lie in {path}: the same command goes on from there;"
+        f"chunks of a render that was stopped lie in {path}: the same command goes on from there;"
         f" rm -r {shlex.quote(str(path))} removes them"
         for path in sorted(set(found) - own)
         if _is_abandoned(path)
@@ -221,8 +223,8 @@ def _read_json(path: Path) -> Any:
         return None
 
 
-def _part_from(known: dict[str, Any]) -> Part:
-    return Part(**{**known, "frames": PtsRange(**known["frames"])})
+def _chunk_from(known: dict[str, Any]) -> Chunk:
+    return Chunk(**{**known, "frames": PtsRange(**known["frames"])})
 
 
 def _report_from(known: dict[str, Any]) -> RenderReport:
@@ -233,7 +235,7 @@ def _report_from(known: dict[str, Any]) -> RenderReport:
 
 
 def _fingerprint(config: RenderConfig) -> str:
-    """What all parts of one render have in common; changes with the files that are read."""
+    """What all chunks of one render have in common; changes with the files that are read."""
     settings = dataclasses.asdict(config)
     for name in (*_NOT_IN_PICTURES, "chunks", "trace"):
         del settings[name]
@@ -246,7 +248,7 @@ def _fingerprint(config: RenderConfig) -> str:
     outputs = [path.suffix for path in config.videos]
     model = resolve(config.segment.model)
     read_so = [model.sha256, dataclasses.asdict(model.spec)]  # its sidecar may have changed
-    text = json.dumps([__version__, settings, stamps, outputs, read_so], default=str)
+    text = json.dumps([_FORMAT, __version__, settings, stamps, outputs, read_so], default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

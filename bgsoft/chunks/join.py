@@ -1,4 +1,4 @@
-"""Finished parts become one file: their packets are copied, and everything else is as ever.
+"""Finished chunks become one file: their packets are copied, and everything else is as ever.
 
 Packets stream through; of the whole video only its times are held.
 """
@@ -6,6 +6,7 @@ Packets stream through; of the whole video only its times are held.
 from __future__ import annotations
 
 import threading
+import time
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -18,57 +19,48 @@ from typing import Any
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from bgsoft.chunks.faces import joined_faces
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.report import joined_report
+from bgsoft.chunks.prepare import Plan
+from bgsoft.chunks.report import joined_ids, joined_report
 from bgsoft.errors import RenderCancelledError, VerificationError
+from bgsoft.face.data import FaceDataWriter, read_faces
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.media.probe import probe
 from bgsoft.media.source import open_input, read_packets
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.runner import check_pts
-from bgsoft.rendering.part import PartResult, UnfitError
+from bgsoft.rendering.chunk import ChunkResult, JoinError
 from bgsoft.rendering.target import open_faces, open_target
 from bgsoft.report import AudioReport, Event, RenderReport
 from bgsoft.settings.config import RenderConfig
 
 
 def join(
-    config: RenderConfig,
-    folder: WorkFolder,
+    plan: Plan,
     reused: Sequence[bool],
     *,
     on_event: Callable[[Event], None],
     cancel: threading.Event,
-    elapsed: Callable[[], float],
 ) -> RenderReport:
-    """Write the videos of a render from its parts.
+    """Write the videos of a render from its chunks.
 
     Args:
-        config: The render's settings.
-        folder: Has all parts.
-        reused: For each part, whether an earlier run had finished it.
+        plan: All of its chunks are in the working folder.
+        reused: For each chunk, whether an earlier run had finished it.
         on_event: Called for what is found while tracks are copied.
         cancel: Set it to stop.
-        elapsed: Seconds since the render began.
 
     Returns:
         The report; it is written where the settings ask for it.
 
     Raises:
-        UnfitError: The parts do not make one video; nothing was written.
+        JoinError: The chunks do not make one video; nothing was written.
         OutputError: The output cannot be written.
         RenderCancelledError: ``cancel`` was set.
     """
-    info = probe(config.input)
-    parts = []
-    for number in range(len(reused)):
-        part = folder.finished(number)
-        if part is None:
-            raise VerificationError(f"part {number + 1} of {config.output.name} is gone")
-        parts.append(part)
-    pts = check_parts(parts)
+    config, info, folder = plan.config, plan.info, WorkFolder(plan.config.output)
+    chunks = _load(folder, len(plan.chunks), config)
+    pts = check_chunks(chunks)
     events: list[Event] = []
 
     def note(event: Event) -> None:
@@ -81,23 +73,13 @@ def join(
             open_target(path, config, info, stack, stack, note, copy_tracks=path is config.output)
             for path in config.videos
         ]
-        for index, (_, muxer) in enumerate(targets):
-            sources = [
-                folder.video(number, config.videos[index], index) for number in range(len(parts))
-            ]
-            _copy(muxer, info, sources, [part.packets[index] for part in parts], pts, cancel)
+        for index, (path, (_, muxer)) in enumerate(zip(config.videos, targets, strict=True)):
+            sources = [folder.video(number, path, index) for number in range(len(chunks))]
+            _copy(muxer, info, sources, [chunk.packets[index] for chunk in chunks], pts, cancel)
             muxer.finish()
             check_pts(pts, sorted(muxer.video_pts), "written", "was written as")
             audio += muxer.audio
-        if config.face_data is not None:
-            stack.enter_context(made_folders([config.face_data], lambda _text: None))
-        data = open_faces(config)
-        if data is not None:
-            stack.enter_context(data)
-            files = [folder.faces(number) for number in range(len(parts))]
-            for frame in joined_faces(parts, files):
-                data.write(frame, frame.faces)
-            data.finish()
+        data = _write_faces(config, folder, chunks, stack)
         for file, _ in targets:
             file.commit()
         if data is not None:
@@ -106,34 +88,64 @@ def join(
         short = info.shortage(len(pts))
         if short is not None:
             note(Event(kind="notice", message=short, stage="decode"))
-    length = (min(parts[-1].packets[0][0]) - pts[0]) * info.time_base
-    report = joined_report(config, parts, reused, events, length, elapsed())
+    length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base
+    seconds = time.time() - plan.started
+    report = joined_report(config, chunks, reused, events, length, seconds)
     report = replace(report, audio=audio)
     if config.report is not None:
         report.write_json(config.report)
     return report
 
 
-def check_parts(parts: Sequence[PartResult]) -> array[int]:
+def _load(folder: WorkFolder, count: int, config: RenderConfig) -> list[ChunkResult]:
+    chunks = []
+    for number in range(count):
+        chunk = folder.finished(number)
+        if chunk is None:
+            raise VerificationError(f"chunk {number + 1} of {config.output.name} is gone")
+        chunks.append(chunk)
+    return chunks
+
+
+def check_chunks(chunks: Sequence[ChunkResult]) -> array[int]:
     """The times of all frames, in order.
 
-    What led up to a part is the end of the parts before it, frame for frame: so none is missing or
-    there twice where they meet.
+    A chunk's pre-roll is the end of the chunks before it, frame for frame: so none is missing or
+    there twice at a boundary.
 
     Raises:
-        UnfitError: It is not, or a part says that it may differ.
+        JoinError: It is not, or a chunk says that it may differ.
     """
     pts = array("q")
-    for part in parts:
-        if part.irregular is not None:
-            raise UnfitError(part.irregular)
-        lead = part.lead
-        if len(lead) > len(pts) or pts[len(pts) - len(lead) :] != lead or bool(pts) != bool(lead):
-            raise UnfitError("its frames differ with where decoding begins")
-        pts.extend(part.kept)
+    for chunk in chunks:
+        if chunk.irregular is not None:
+            raise JoinError(chunk.irregular)
+        before = pts[max(0, len(pts) - len(chunk.pre_roll)) :]
+        if before != chunk.pre_roll or bool(pts) != bool(chunk.pre_roll):
+            raise JoinError("its frames differ with where decoding begins")
+        pts.extend(chunk.kept)
     if any(after <= before for before, after in pairwise(pts)):
-        raise UnfitError("the times of its frames fall")
+        raise JoinError("the times of its frames fall")
     return pts
+
+
+def _write_faces(
+    config: RenderConfig, folder: WorkFolder, chunks: Sequence[ChunkResult], stack: ExitStack
+) -> FaceDataWriter | None:
+    """Write the faces of all frames to a temporary file; None where nobody asks for them."""
+    if config.face_data is None:
+        return None
+    stack.enter_context(made_folders([config.face_data], lambda _text: None))
+    data = open_faces(config)
+    assert data is not None
+    stack.enter_context(data)
+    for chunk, numbers in enumerate(joined_ids(chunks)):
+        for frame in read_faces(folder.faces(chunk)):
+            for face in frame.faces:
+                face.id = numbers[face.id]
+            data.write(frame, frame.faces)
+    data.finish()
+    return data
 
 
 def _copy(
@@ -167,24 +179,24 @@ def _copy(
                 stream, extradata = muxer.add_copy(video), own
                 shift = pts[0] - muxer.timestamp(pts[0])
             elif own != extradata:
-                raise UnfitError("its encoder describes parts differently")
+                raise JoinError("its encoder describes chunks differently")
         packets: Iterator[Packet[Any]] = read_packets(path, number)
-        for time, length in zip(times, lengths, strict=True):
+        for pts_of_packet, length in zip(times, lengths, strict=True):
             packet = next(packets, None)
             if packet is None:
-                raise UnfitError(f"{path.name} lacks packets")
-            packet.pts, packet.dts = muxer.timestamp(time), next(decoding) - shift
+                raise JoinError(f"{path.name} lacks packets")
+            packet.pts, packet.dts = muxer.timestamp(pts_of_packet), next(decoding) - shift
             packet.duration, packet.time_base = length, info.time_base
             packet.stream = stream
             muxer.write_video([packet])
             if cancel.is_set():
                 raise RenderCancelledError("interrupted")
         if next(packets, None) is not None:
-            raise UnfitError(f"{path.name} has packets too many")
+            raise JoinError(f"{path.name} has packets too many")
 
 
 def _delay(times: array[int]) -> int:
-    """By how many packets decoding has to be ahead for a part's packets to come in time."""
+    """By how many packets decoding has to be ahead for a chunk's packets to come in time."""
     shown = sorted(times)
     return max(place - bisect_left(shown, time) for place, time in enumerate(times))
 

@@ -343,8 +343,7 @@ def _executor(
         notice: Takes a line about the workers.
     """
     from bgsoft.batch.workers import default_workers
-    from bgsoft.jobs.environment import worker_environment
-    from bgsoft.jobs.pool import Pool
+    from bgsoft.jobs.pool import Pool, worker_environment
     from bgsoft.jobs.ray import RayExecutor
     from bgsoft.rendering.backends import STAGES
 

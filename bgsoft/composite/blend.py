@@ -43,8 +43,8 @@ class Background:
             DecodeError: A background video can no longer be read.
         """
 
-    def renew(self) -> None:
-        """See :meth:`bgsoft.composite.base.Compositor.renew`."""
+    def refresh(self) -> None:
+        """See :meth:`bgsoft.composite.base.Compositor.refresh`."""
 
     def planes(self) -> tuple[Samples, Samples]:
         """Luma and chroma of the frame that was begun; only read."""

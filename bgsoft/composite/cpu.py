@@ -77,9 +77,9 @@ class CpuCompositor:
             self._foregrounds[lane].restore(frame, matte, chroma_alpha, reduced)
         self._blenders[lane].blend(frame, matte.alpha, chroma_alpha, self._backgrounds[lane])
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         for background in self._backgrounds:
-            background.renew()
+            background.refresh()
 
     def close(self) -> None:
         for background in self._backgrounds:

@@ -96,9 +96,9 @@ class CudaCompositor:
         arguments = (luma, chroma, alpha, *self._size, np.int32(whole))
         self._kernel(self._blocks, BLOCK, (*arguments, *background.blend_arguments))
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         if self._background is not None:
-            self._background.renew()
+            self._background.refresh()
 
     def close(self) -> None:
         if self._background is not None:

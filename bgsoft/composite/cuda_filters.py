@@ -61,7 +61,7 @@ class CudaCells(CudaBackground):
         pattern = cupy.asarray(dither_pattern(plan.format).astype(np.uint8))
         super().__init__("blend_grid", numbers, self._shown, pattern)
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         self._fresh = True
 
     def hold(self) -> None:

@@ -43,8 +43,8 @@ class CudaBackground:
             DecodeError: A background video can no longer be read.
         """
 
-    def renew(self) -> None:
-        """See :meth:`bgsoft.composite.base.Compositor.renew`."""
+    def refresh(self) -> None:
+        """See :meth:`bgsoft.composite.base.Compositor.refresh`."""
 
     def close(self) -> None:
         """Free what it holds on the host; safe to call twice."""

@@ -93,7 +93,7 @@ class GridBackground(Background):
                 self._versions[index] = version
                 self._stale[index] = True
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         self._held.fresh = True
 
     def planes(self) -> tuple[Samples, Samples]:

@@ -10,7 +10,7 @@ from itertools import count
 
 from bgsoft.closing import Closing
 from bgsoft.errors import StallError, WorkerDiedError
-from bgsoft.jobs.task import Executor, Finished, Retrying, Started, Task, Told, Update
+from bgsoft.jobs.task import Executor, Finished, Message, Retrying, Started, Task, Update
 from bgsoft.report import Progress
 
 STALL_SECONDS = 900.0
@@ -37,7 +37,7 @@ class _Run:
 
     task: Task
     job: _Job
-    part: int
+    index: int
     tries_left: int
     news_at: float | None = None
     """None: it has not begun; on a cluster others may be at work."""
@@ -98,7 +98,9 @@ class Driver(Closing):
         failed: the others are then given up.
         """
         job = _Job(next(self._ids), [None] * len(tasks), len(tasks))
-        self._queue.extend(_Run(task, job, part, self._retries) for part, task in enumerate(tasks))
+        self._queue.extend(
+            _Run(task, job, index, self._retries) for index, task in enumerate(tasks)
+        )
         self._feed()
         return job.id
 
@@ -110,8 +112,8 @@ class Driver(Closing):
                 continue  # it was given up
             if isinstance(update, Started):
                 self._start(run, update)
-            elif isinstance(update, Told):
-                self._listen(run, update.message)
+            elif isinstance(update, Message):
+                self._listen(run, update.content)
             elif isinstance(update, Finished):
                 del self._running[update.task_id]
                 self._finish(run, update)
@@ -144,12 +146,12 @@ class Driver(Closing):
             run.news_at = self._now
         if isinstance(message, Progress):
             run.frames = message.frames
-        self._updates.append(Told(run.job.id, message, run.part))
+        self._updates.append(Message(run.job.id, message, run.index))
 
     def _finish(self, run: _Run, update: Finished) -> None:
         job, error = run.job, update.error
         if error is None:
-            job.results[run.part] = update.result
+            job.results[run.index] = update.result
             job.missing -= 1
             if job.missing == 0:
                 self._updates.append(Finished(job.id, job.results))
@@ -163,7 +165,7 @@ class Driver(Closing):
     def _give_up(self, job: _Job, error: BaseException, traceback: str | None = None) -> None:
         for task_id in [id for id, run in self._running.items() if run.job is job]:
             del self._running[task_id]
-            self._executor.kill(task_id, "another part of it failed")
+            self._executor.kill(task_id, "another task of the same job failed")
         self._queue = deque(run for run in self._queue if run.job is not job)
         self._updates.append(Finished(job.id, error=error, traceback=traceback))
 

@@ -13,22 +13,44 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from types import MappingProxyType
 
 from bgsoft.closing import Closing
-from bgsoft.cuda.driver import shown_gpu
+from bgsoft.cuda.driver import driver_problem, shown_gpu
+from bgsoft.cuda.mps import shared_gpus
 from bgsoft.errors import WorkerDiedError
 from bgsoft.jobs.task import Finished, Started, Task, Update
-from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving, WorkerSettings
+from bgsoft.jobs.worker import GRACE_SECONDS, Exiting, WorkerSettings
+from bgsoft.rendering.backends import may_use_gpu
+from bgsoft.settings.config import BackendConfig
 from bgsoft.workers import usable_cores
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from bgsoft.jobs.worker import main; main({fd})"
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
+
+
+@contextmanager
+def worker_environment(
+    config: BackendConfig, workers: int, gpus: int, on_notice: Callable[[str], None]
+) -> Iterator[dict[str, str]]:
+    """Variables for the environment of workers, as long as the block takes.
+
+    Args:
+        config: Where their stages may run.
+        workers: How many there are.
+        gpus: How many GPUs they are dealt over; 0: the settings name one.
+        on_notice: Called with the reason where several workers have to take turns on a GPU.
+    """
+    if workers <= max(1, gpus) or not may_use_gpu(config) or driver_problem(0) is not None:
+        yield {}
+        return
+    with shared_gpus(on_notice) as variables:
+        yield variables
 
 
 class Pool(Closing):
@@ -96,7 +118,7 @@ class Pool(Closing):
         self._workers = [None] * len(self._workers)
         for worker in workers:
             worker.connection.close()
-        until = time.monotonic() + LEAVE_SECONDS
+        until = time.monotonic() + GRACE_SECONDS
         for worker in workers:
             worker.wait(max(0.0, until - time.monotonic()))
 
@@ -122,9 +144,9 @@ class Pool(Closing):
                 message = worker.connection.recv()
             except (EOFError, OSError):
                 self._workers[self._workers.index(worker)] = None
-                self._bury(worker)
+                self._reap(worker)
                 continue
-            if isinstance(message, Leaving):
+            if isinstance(message, Exiting):
                 worker.end(worker.reason)
             elif worker.reason:
                 continue  # it is being ended: the reason is what counts
@@ -133,9 +155,9 @@ class Pool(Closing):
                 if isinstance(message, Finished):
                     worker.task_id = None
 
-    def _bury(self, worker: _Worker) -> None:
+    def _reap(self, worker: _Worker) -> None:
         worker.connection.close()
-        code = worker.wait(LEAVE_SECONDS)
+        code = worker.wait(GRACE_SECONDS)
         if worker.task_id is not None:
             reason = worker.reason or f"its worker process {_ending(code)}"
             self._updates.append(Finished(worker.task_id, error=WorkerDiedError(reason)))
@@ -181,7 +203,7 @@ class _Worker:
     def end(self, reason: str) -> None:
         """Have it end, in a moment."""
         self.reason = reason
-        self.deadline = time.monotonic() + LEAVE_SECONDS
+        self.deadline = time.monotonic() + GRACE_SECONDS
         self._send(None)
 
     def wait(self, seconds: float) -> int:

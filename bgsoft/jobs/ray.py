@@ -1,7 +1,7 @@
 """Workers on the nodes of a Ray cluster, where Ray puts them as CPUs and GPUs become free.
 
-A task whose worker is lost finishes with WorkerDiedError, as everywhere; trying again is the
-driver's part, so that there is one count of tries.
+A task whose worker is lost finishes with WorkerDiedError, as everywhere; trying again is left to
+the driver, so that there is one count of tries.
 """
 
 from __future__ import annotations
@@ -12,22 +12,42 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, WorkerDiedError, errors_as
-from bgsoft.jobs.ray_cluster import connected
-from bgsoft.jobs.ray_nodes import Nodes, choose_share, last_line, selector
-from bgsoft.jobs.ray_worker import Actor, Worker
+from bgsoft.jobs.ray_cluster import Nodes, choose_share, connected, last_line, on_nodes
+from bgsoft.jobs.ray_worker import Worker
 from bgsoft.jobs.task import Finished, Task, Update
-from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving
+from bgsoft.jobs.worker import GRACE_SECONDS, Exiting
 
 _FAILING_SECONDS = 60.0
 """For so long workers may fail to start before that is an error: Ray takes a while to know that a
 node is gone, and places them there until then."""
 _PAUSE_SECONDS = 0.5
 """After one that has failed, before the next."""
+
+
+@dataclass(eq=False, slots=True)
+class _Actor:
+    """A worker as the executor sees it."""
+
+    handle: Any
+    nodes: frozenset[str]
+    """Where Ray may put it."""
+    call: Any
+    """Answered when it has news."""
+    task_id: int | None = None
+    name: str = ""
+    """Its node and process; empty: it has not started yet."""
+    is_exiting: bool = False
+    """It takes no task after this one."""
+    reason: str = ""
+    """Why it is being ended."""
+    deadline: float = float("inf")
 
 
 class RayExecutor(Closing):
@@ -60,7 +80,7 @@ class RayExecutor(Closing):
         notice: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._most = most or sys.maxsize
-        self._actors: list[Actor] = []
+        self._actors: list[_Actor] = []
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._failing_since: float | None = None
         """When a worker first did not start, since the last that did."""
@@ -69,10 +89,9 @@ class RayExecutor(Closing):
         self._updates: list[Update] = []
         with ExitStack() as stack:
             self._ray = stack.enter_context(connected(address))
-            share = self._share = choose_share(self._ray, most, threads, gpu_share)
-            self._nodes = Nodes(self._ray, folder, inputs, share, notice)
-            stack.callback(self._nodes.close)
-            self._nodes.look()
+            self._share = choose_share(self._ray, most, threads, gpu_share)
+            self._nodes = Nodes(self._ray, folder, inputs, self._share, notice)
+            stack.enter_context(self._nodes).look()
             self._stack = stack.pop_all()
 
     @property
@@ -110,15 +129,15 @@ class RayExecutor(Closing):
         for actor in self._actors:
             if actor.task_id == task_id and not actor.reason:
                 actor.reason = reason
-                actor.deadline = time.monotonic() + LEAVE_SECONDS
+                actor.deadline = time.monotonic() + GRACE_SECONDS
                 actor.call = actor.handle.cancel.remote()
 
     def close(self) -> None:
         actors, self._actors = self._actors, []
         with suppress(ConnectionError, self._ray.exceptions.RayError):  # the cluster is lost
-            leaving = [each.handle.cancel.remote() for each in actors if each.task_id is not None]
-            if leaving:
-                self._ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
+            exiting = [each.handle.cancel.remote() for each in actors if each.task_id is not None]
+            if exiting:
+                self._ray.wait(exiting, num_returns=len(exiting), timeout=GRACE_SECONDS)
             for actor in actors:
                 self._ray.kill(actor.handle)
         self._stack.close()
@@ -126,33 +145,30 @@ class RayExecutor(Closing):
     def _deal(self) -> None:
         """Give tasks to workers, and have Ray start those that are missing."""
         usable = self._nodes.usable
-        for actor in [each for each in self._actors if not (each.worker or each.nodes & usable)]:
+        for actor in [each for each in self._actors if not (each.name or each.nodes & usable)]:
             self._drop(actor, "")  # it waits for nodes that have gone
         for actor in self._actors:
-            if self._waiting and actor.worker and actor.task_id is None:
+            if self._waiting and actor.name and actor.task_id is None:
                 actor.task_id, pickled = self._waiting.popleft()
                 actor.handle.begin.remote(actor.task_id, pickled)
         if time.monotonic() - self._failed_at < _PAUSE_SECONDS:
             return
         while len(self._actors) < min(self._room, self._wanted):
-            self._start(usable)
-
-    def _start(self, usable: frozenset[str]) -> None:
-        actor = self._ray.remote(Worker).options(
-            num_cpus=self._share.threads,
-            num_gpus=self._share.gpu,
-            max_concurrency=2,  # it listens while it works
-            scheduling_strategy="SPREAD",
-            label_selector=selector(usable),
-        )
-        handle = actor.remote(self._share.threads, Path.cwd())
-        self._actors.append(Actor(handle, usable, handle.news.remote()))
+            worker = self._ray.remote(Worker).options(
+                num_cpus=self._share.threads,
+                num_gpus=self._share.gpu,
+                max_concurrency=2,  # it listens while it works
+                scheduling_strategy="SPREAD",
+                label_selector=on_nodes(usable),
+            )
+            handle = worker.remote(self._share.threads, Path.cwd())
+            self._actors.append(_Actor(handle, usable, handle.news.remote()))
 
     def _listen(self, timeout: float) -> None:
         """Take what workers say, and notice deaths."""
         now = time.monotonic()
-        calls = {actor.call: actor for actor in self._actors}
         until = min([now + timeout, *(actor.deadline for actor in self._actors)])
+        calls = {actor.call: actor for actor in self._actors}
         if calls:
             ready, _ = self._ray.wait(list(calls), timeout=max(0.0, until - now))
             for call in ready:
@@ -162,38 +178,38 @@ class RayExecutor(Closing):
         for actor in [each for each in self._actors if each.deadline <= time.monotonic()]:
             self._drop(actor, actor.reason)
 
-    def _hear(self, actor: Actor) -> None:
-        """Take in what a worker says; hear more of it, or part with it."""
+    def _hear(self, actor: _Actor) -> None:
+        """Take in what a worker says; go on listening, or drop it."""
         try:
             said = self._ray.get(actor.call)
         except self._ray.exceptions.RayError as exc:
-            if not actor.worker:
-                self._failed_at = now = time.monotonic()
-                self._failing_since = self._failing_since or now
-                if now - self._failing_since > _FAILING_SECONDS:
-                    text = f"no worker starts on the Ray cluster: {last_line(exc)}"
-                    raise BackendUnavailableError(text) from exc
-            lost = f"its worker on {actor.worker} was lost: a crash, a kill, or its node is gone"
+            if not actor.name:
+                self._note_failed_start(exc)
+            lost = f"its worker on {actor.name} was lost: a crash, a kill, or its node is gone"
             self._drop(actor, actor.reason or lost)
             return
-        if actor.reason:
-            self._drop(actor, actor.reason)
-            return
-        for news in said:
+        for news in () if actor.reason else said:
             if isinstance(news, str):
-                actor.worker, self._failing_since = news, None
-            elif isinstance(news, Leaving):
-                actor.is_leaving = True
+                actor.name, self._failing_since = news, None
+            elif isinstance(news, Exiting):
+                actor.is_exiting = True
             else:
                 self._updates.append(news)
                 actor.task_id = None if isinstance(news, Finished) else actor.task_id
-        if actor.is_leaving and actor.task_id is None:
-            self._drop(actor, "")
+        if actor.reason or (actor.is_exiting and actor.task_id is None):
+            self._drop(actor, actor.reason)
         else:
             actor.call = actor.handle.news.remote()
 
-    def _drop(self, actor: Actor, reason: str) -> None:
-        """Part with a worker."""
+    def _note_failed_start(self, exc: Exception) -> None:
+        self._failed_at = now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        if now - self._failing_since > _FAILING_SECONDS:
+            text = f"no worker starts on the Ray cluster: {last_line(exc)}"
+            raise BackendUnavailableError(text) from exc
+
+    def _drop(self, actor: _Actor, reason: str) -> None:
+        """End a worker; a task that it has finishes with this reason."""
         self._actors.remove(actor)
         self._ray.kill(actor.handle)
         if actor.task_id is not None:

@@ -50,12 +50,12 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Message:
     """A task sent a message."""
 
     task_id: int
-    message: object
-    part: int = 0
+    content: object
+    index: int = 0
     """Which of the tasks that were submitted together sent it
     (:meth:`bgsoft.jobs.driver.Driver.submit`)."""
 
@@ -80,7 +80,7 @@ class Finished:
     """Where that was raised, as text."""
 
 
-Update = Started | Told | Retrying | Finished
+Update = Started | Message | Retrying | Finished
 
 
 class Executor(Protocol):

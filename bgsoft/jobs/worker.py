@@ -23,10 +23,10 @@ from typing import NoReturn
 
 from bgsoft.cuda.driver import context_fault, show_only, shown_by_parent
 from bgsoft.errors import RenderCancelledError, WorkerDiedError
-from bgsoft.jobs.task import Finished, Task, TaskContext, Told
+from bgsoft.jobs.task import Finished, Message, Task, TaskContext
 from bgsoft.report import Progress
 
-LEAVE_SECONDS = 3.0
+GRACE_SECONDS = 3.0
 """How long a task may take to clean up once its process is to end."""
 _STAGE_THREADS = {"bgsoft-decode", "bgsoft-picture", "bgsoft-encode"}
 """Of :class:`bgsoft.pipeline.runner.Pipeline`: they end with it, unless one is stuck."""
@@ -45,7 +45,7 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class Exiting:
     """Sent by a worker before the end of its last task: its process ends after that."""
 
 
@@ -88,14 +88,14 @@ class _Worker:
         while (given := self._tasks.get()) is not None:
             task_id, pickled = given
             context = TaskContext(
-                tell=thinned(partial(self._tell, task_id)),
+                tell=throttled(partial(self._tell, task_id)),
                 cancel=self._cancel,
                 threads=settings.threads,
                 gpu=settings.gpu,
             )
             finished = perform(task_id, pickled, context)
-            if leaves(finished.error):
-                self._send(Leaving())
+            if must_restart(finished.error):
+                self._send(Exiting())
                 self._tasks.put(None)
             self._send(finished)
         os._exit(0)
@@ -108,11 +108,11 @@ class _Worker:
             pass  # the parent has ended
         self._cancel.set()
         self._tasks.put(None)
-        time.sleep(LEAVE_SECONDS)
+        time.sleep(GRACE_SECONDS)
         os._exit(1)
 
     def _tell(self, task_id: int, message: object) -> None:
-        self._send(Told(task_id, message))
+        self._send(Message(task_id, message))
 
     def _send(self, message: object) -> None:
         with self._sending:
@@ -122,7 +122,7 @@ class _Worker:
                 self._cancel.set()
 
 
-def thinned(tell: Callable[[object], None]) -> Callable[[object], None]:
+def throttled(tell: Callable[[object], None]) -> Callable[[object], None]:
     """``tell`` with most progress messages left out: a few a second are enough to read."""
     last = 0.0
 
@@ -156,15 +156,15 @@ def _give_back_memory() -> None:
 
     Its objects refer to one another, and to the frames: Python would free some of them many small
     videos later (160 of them: 305 MB at most, 467 without this). What is freed glibc keeps, much of
-    it for threads that have ended: a worker grew by 15 MB with each part of a long video.
+    it for threads that have ended: a worker grew by 15 MB with each chunk of a long video.
     """
     gc.collect()
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def leaves(error: BaseException | None) -> bool:
-    """Whether a process is of no more use after a task that raised this, or nothing.
+def must_restart(error: BaseException | None) -> bool:
+    """Whether a process is of no more use after a task that raised this; None: it raised nothing.
 
     A render that failed may have left a thread in a stage that does not come back.
     """

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-RENEWAL = 128
+REFRESH_INTERVAL = 128
 """Every so many frames, counted through the video, what would else be kept for as long as it holds
 is decided anew: which frames are segmented, where the segmenter looks closely, where faces are. So
-no frame depends on what happened long ago, and a video can be rendered in parts
+no frame depends on what happened long ago, and a video can be rendered in chunks
 (:mod:`bgsoft.chunks`) that come out as they do in one go."""
-BACKGROUND_RENEWAL = 32
-"""So many frames after each renewal the background is, too. A part begins there: by then what fades
-over time (the temporal filter, new faces) has settled."""
+BACKGROUND_REFRESH_OFFSET = 32
+"""So many frames after each refresh the background is refreshed, too. A chunk begins there: by then
+what fades over time (the temporal filter, new faces) has settled."""
 
 
 class Execution(Protocol):
@@ -147,7 +147,7 @@ class MaskSchedule:
         return True
 
     def reset(self) -> None:
-        """Make the next frame due (scene cut, renewal)."""
+        """Make the next frame due (scene cut, refresh)."""
         self._since = None
 
 
@@ -171,9 +171,9 @@ class PictureStages:
     """Called for each frame that begins a new scene."""
     faces: FaceStep | None = None
     regions: HiddenRegions | None = None
-    kept_from: int | None = None
-    """Frames with an earlier pts only lead up to those that are kept, and are not composited; None:
-    all are kept."""
+    trim_start: int | None = None
+    """Frames with an earlier pts are a pre-roll: they are not kept, and not composited; None: all
+    are kept."""
 
     def __post_init__(self) -> None:
         for stage in ("segment", "matte", "composite", "face"):
@@ -259,13 +259,13 @@ class PictureStages:
             with measure("face"):
                 faces.edit_mattes(frames, mattes, faces_of)
         with measure("composite"):
-            lead = 0
-            if self.kept_from is not None:
-                lead = sum(frame.pts < self.kept_from for frame in frames)
-            if lead < len(frames):
-                self.compositor.apply(frames[lead:], mattes[lead:], reduced[lead:])
+            pre_roll = 0
+            if self.trim_start is not None:
+                pre_roll = sum(frame.pts < self.trim_start for frame in frames)
+            if pre_roll < len(frames):
+                self.compositor.apply(frames[pre_roll:], mattes[pre_roll:], reduced[pre_roll:])
                 if self.regions is not None:
-                    self.regions.apply(frames[lead:])
+                    self.regions.apply(frames[pre_roll:])
         if faces is None:
             return list(frames)
         with measure("face"):
@@ -300,14 +300,14 @@ class PictureStages:
 
     def _renew(self, frame: Frame) -> None:
         """Decide anew what is due for it at this frame."""
-        since = frame.index % RENEWAL
+        since = frame.index % REFRESH_INTERVAL
         if since == 0:
             self.schedule.reset()
-            self.segmenter.renew()
+            self.segmenter.refresh()
             if self.faces is not None:
-                self.faces.renew()
-        elif since == BACKGROUND_RENEWAL:
-            self.compositor.renew()
+                self.faces.refresh()
+        elif since == BACKGROUND_REFRESH_OFFSET:
+            self.compositor.refresh()
 
     def close(self) -> None:
         """Free the stages; safe to call twice."""
@@ -321,10 +321,10 @@ class PictureStages:
 
 
 def _stretches(frames: Sequence[Frame], cuts: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Where the parts of a batch start and stop that cuts and renewals divide."""
+    """Where the parts of a batch start and stop that cuts and refreshes divide."""
     starts = [
         at
         for at, (frame, cut) in enumerate(zip(frames, cuts, strict=True))
-        if cut or at == 0 or frame.index % RENEWAL in (0, BACKGROUND_RENEWAL)
+        if cut or at == 0 or frame.index % REFRESH_INTERVAL in (0, BACKGROUND_REFRESH_OFFSET)
     ]
     yield from zip(starts, [*starts[1:], len(cuts)], strict=True)

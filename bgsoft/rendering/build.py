@@ -215,7 +215,7 @@ class StageBuilder:
         on_cut: Callable[[Frame], None],
         face_data: FaceDataWriter | None = None,
         *,
-        kept_from: int | None = None,
+        trim_start: int | None = None,
         began: Fraction | None = None,
     ) -> PictureStages:
         """The stages between decoder and encoder.
@@ -227,7 +227,7 @@ class StageBuilder:
             metrics: Gets the clocks of the stages.
             on_cut: Called for the first frame of each new scene.
             face_data: Where faces are written; None: nowhere. The caller closes it.
-            kept_from: Frames with an earlier pts only lead up to those that are rendered; None: all
+            trim_start: Frames with an earlier pts are a pre-roll, which is not kept; None: all
                 are rendered.
             began: When a background video starts, seconds of the frames' time; None: with the first
                 frame.
@@ -252,7 +252,7 @@ class StageBuilder:
                 regions = stages.regions(config, info)
             segmenter, faces = making.result()
             if faces is not None:
-                faces.kept_from = kept_from
+                faces.trim_start = trim_start
             return PictureStages(
                 execution=loop.execution(metrics.observer),
                 reducer=reducer,
@@ -265,7 +265,7 @@ class StageBuilder:
                 schedule=MaskSchedule(segment.mask_every, segment.similarity_db),
                 metrics=metrics,
                 on_cut=on_cut,
-                kept_from=kept_from,
+                trim_start=trim_start,
             )
 
     def _make_networks(

@@ -17,7 +17,7 @@ from bgsoft.outputs import made_folders
 from bgsoft.pipeline.metrics import Metrics, peak_rss_bytes
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering.backends import STAGES, Choice
-from bgsoft.rendering.part import Part
+from bgsoft.rendering.chunk import Chunk
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import process_start_ns
@@ -35,11 +35,11 @@ class RenderLog:
     Args:
         config: What is rendered.
         listener: Called for each event.
-        part: Events of frames outside it are left out; None: the whole video is rendered.
+        chunk: Events of frames outside it are left out; None: the whole video is rendered.
     """
 
     def __init__(
-        self, config: RenderConfig, listener: Callable[[Event], None] | None, part: Part | None
+        self, config: RenderConfig, listener: Callable[[Event], None] | None, chunk: Chunk | None
     ) -> None:
         self.recorder = None if config.trace is None else TraceRecorder()
         self.metrics = Metrics(self.recorder)
@@ -47,15 +47,15 @@ class RenderLog:
         self._config = config
         self._events: list[Event] = []
         self._listener = listener
-        self._part = part
+        self._chunk = chunk
         self._lock = threading.Lock()
 
     def report(self, event: Event) -> None:
         """Keep an event, and pass it on."""
-        part = self._part
-        if part is not None and event.pts is not None:
-            end = part.frames.end
-            if event.pts < part.kept_from or (end is not None and event.pts >= end):
+        chunk = self._chunk
+        if chunk is not None and event.pts is not None:
+            end = chunk.frames.end
+            if event.pts < chunk.trim_start or (end is not None and event.pts >= end):
                 return
         with self._lock:
             self._events.append(event)

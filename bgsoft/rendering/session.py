@@ -25,7 +25,7 @@ from bgsoft.outputs import made_folders
 from bgsoft.pipeline.metrics import ProgressMeter
 from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
 from bgsoft.rendering.backends import may_use_gpu
-from bgsoft.rendering.part import Part, PartResult
+from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.rendering.report import RenderLog, skipped_report
 from bgsoft.rendering.target import Sink, Target, check_outputs, open_faces, open_targets
 from bgsoft.report import Event, Progress, RenderReport
@@ -48,6 +48,7 @@ def render_config(
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
+    info: VideoInfo | None = None,
     events: Sequence[Event] = (),
 ) -> RenderReport:
     """Render one video by settings that are already made; :func:`bgsoft.render` makes them.
@@ -58,6 +59,7 @@ def render_config(
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
             never from two at a time.
         cancel: Set it, from any thread, to stop the render.
+        info: The input, where it has been probed.
         events: Reported first.
 
     Returns:
@@ -79,23 +81,24 @@ def render_config(
     """
     if not check_outputs(config):
         return skipped_report(config)
-    return _Session(config, on_event).run(on_progress, cancel, events).report
+    return _Session(config, info, None, on_event).run(on_progress, cancel, events).report
 
 
-def render_part(
+def render_chunk(
     config: RenderConfig,
-    part: Part,
+    info: VideoInfo,
+    chunk: Chunk,
     *,
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
-) -> PartResult:
-    """Render a part of a video, without the tracks that are copied.
+) -> ChunkResult:
+    """Render one chunk of a video, without the tracks that are copied.
 
-    Args and errors as :func:`render_config`; of the settings, the output is the part's, start and
-    duration count no more, and events of frames outside the part are not reported.
+    Args and errors as :func:`render_config`; of the settings, the output is the chunk's, start and
+    duration count no more, and events of frames outside the chunk are not reported.
     """
-    return _Session(config, on_event, part).run(on_progress, cancel)
+    return _Session(config, info, chunk, on_event).run(on_progress, cancel)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,13 +133,15 @@ class _Session:
     def __init__(
         self,
         config: RenderConfig,
+        info: VideoInfo | None,
+        chunk: Chunk | None,
         on_event: Callable[[Event], None] | None,
-        part: Part | None = None,
     ) -> None:
         self._config = config
-        self._part = part
-        self._kept_from = None if part is None else part.kept_from
-        self._log = RenderLog(config, on_event, part)
+        self._info = info
+        self._chunk = chunk
+        self._trim_start = None if chunk is None else chunk.trim_start
+        self._log = RenderLog(config, on_event, chunk)
         self._files = ExitStack()
         """The files that are written; closed in any case."""
         self._stack = ExitStack()
@@ -148,7 +153,7 @@ class _Session:
         on_progress: Callable[[Progress], None] | None,
         cancel: threading.Event | None,
         events: Sequence[Event] = (),
-    ) -> PartResult:
+    ) -> ChunkResult:
         """Render; nothing stays open, and nothing is left behind where it fails."""
         require_runtime()
         for event in events:
@@ -158,7 +163,7 @@ class _Session:
                 return self._render(on_progress, cancel)
         except BaseException as exc:
             data = self._face_data
-            if data is not None and data.kept is not None and self._part is None:
+            if data is not None and data.kept is not None and self._chunk is None:
                 exc.add_note(f"the faces of the first {data.frames} frames are in {data.kept}")
             raise
         finally:
@@ -168,25 +173,25 @@ class _Session:
 
     def _render(
         self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
-    ) -> PartResult:
+    ) -> ChunkResult:
         # Apart from run: what lives on a device has to be gone when that gives its memory back.
         built = self._build()
         if cancel is not None and cancel.is_set():
             raise RenderCancelledError("interrupted")
         ran = self._run_pipeline(built, on_progress, cancel)
-        lead, kept = self._verify(built, ran)
+        pre_roll, kept = self._verify(built, ran)
         self._publish(built)
         ran.meter.finish(len(kept))
-        return self._report(built, ran, lead, kept)
+        return self._report(built, ran, pre_roll, kept)
 
     def _build(self) -> Built:
         """Probe the input, open what is written, and make the stages, beside each other."""
-        config, part, log, stack = self._config, self._part, self._log, self._stack
+        config, chunk, log, stack = self._config, self._chunk, self._log, self._stack
         spans = stack.enter_context(logged())
         with StartupPool() as pool:
             building = pool.submit("backends", partial(self._make_builder, pool))
             with span("probe"):
-                info = probe(config.input)
+                info = self._info or probe(config.input)
             model = resolve(config.segment.model)
             builder = building.result()
             stack.callback(builder.close)
@@ -197,7 +202,7 @@ class _Session:
             settings = DecodeSettings(
                 start_seconds=config.start_seconds,
                 duration_seconds=config.duration_seconds,
-                range=None if part is None else part.frames,
+                range=None if chunk is None else chunk.frames,
             )
             open_decoder = partial(builder.open_decoder, config.input, settings, info)
             decoding = pool.submit("decoder", open_decoder)
@@ -209,13 +214,13 @@ class _Session:
                 log.metrics,
                 log.scene_cut,
                 self._face_data,
-                kept_from=self._kept_from,
-                began=None if part is None else part.began * info.time_base,
+                trim_start=self._trim_start,
+                began=None if chunk is None else chunk.began * info.time_base,
             )
             making = pool.submit("picture stages", make_stages)
             with span("output"):
                 targets = open_targets(
-                    config, info, builder, self._files, stack, log.report, copy_tracks=part is None
+                    config, info, builder, self._files, stack, log.report, copy_tracks=chunk is None
                 )
         decoder, stages = decoding.result(), making.result()
         stack.callback(decoder.close)
@@ -250,10 +255,10 @@ class _Session:
 
     def _open_side_files(self) -> None:
         """Begin the file of faces, and make the folders of all files."""
-        config, part = self._config, self._part
-        if part is not None and config.face_data is None:
+        config, chunk = self._config, self._chunk
+        if chunk is not None and config.face_data is None:
             return
-        self._face_data = open_faces(config, exact=part is not None)
+        self._face_data = open_faces(config, exact=chunk is not None)
         paths = [*config.videos, *filter(None, (config.face_data, config.trace, config.report))]
         self._files.enter_context(made_folders(paths, partial(self._log.tell, "notice")))
         if self._face_data is not None:
@@ -266,15 +271,15 @@ class _Session:
         cancel: threading.Event | None,
     ) -> Ran:
         """Let all frames through."""
-        config, part, log = self._config, self._part, self._log
+        config, chunk, log = self._config, self._chunk, self._log
         meter = ProgressMeter(
-            _expected_frames(built.info, config) if part is None else part.length,
+            _expected_frames(built.info, config) if chunk is None else chunk.length,
             log.metrics,
             on_progress or (lambda _progress: None),
         )
         ring = built.builder.make_ring(built.info.format, built.stages.held)
         setup_seconds = time.perf_counter() - log.started
-        sink = Sink(built.targets, built.decoder.stats, self._kept_from)
+        sink = Sink(built.targets, built.decoder.stats, self._trim_start)
         pipeline = Pipeline(
             decoder=built.decoder,
             stage=built.stages,
@@ -306,19 +311,19 @@ class _Session:
         """Compare what was written with what was decoded, frame for frame.
 
         Returns:
-            pts of the frames that only led up to the part, and of those that were kept.
+            pts of the frames of the pre-roll, and of those that were kept.
         """
         for event in built.decoder.events:
             self._log.report(event)
-        if self._part is None:
+        if self._chunk is None:
             self._log.damage(ran.sink.concealed, built.decoder.stats)
-        lead, kept = array("q"), ran.result.decoded_pts
-        if self._kept_from is not None:
-            first = bisect_left(kept, self._kept_from)
-            lead, kept = kept[:first], kept[first:]
+        pre_roll, kept = array("q"), ran.result.decoded_pts
+        if self._trim_start is not None:
+            first = bisect_left(kept, self._trim_start)
+            pre_roll, kept = kept[:first], kept[first:]
         for target in built.targets:
             check_pts(kept, sorted(target.muxer.video_pts), "written", "was written as")
-        return lead, kept
+        return pre_roll, kept
 
     def _publish(self, built: Built) -> None:
         """Let what was written take its names."""
@@ -329,7 +334,9 @@ class _Session:
         if self._face_data is not None:
             self._face_data.publish()
 
-    def _report(self, built: Built, ran: Ran, lead: array[int], kept: array[int]) -> PartResult:
+    def _report(
+        self, built: Built, ran: Ran, pre_roll: array[int], kept: array[int]
+    ) -> ChunkResult:
         """Say what was done, also in the files that were asked for."""
         config, stats, faces = self._config, built.decoder.stats, built.stages.faces
         report = self._log.render_report(built, ran, kept)
@@ -344,15 +351,15 @@ class _Session:
         if stats.repaired_pts:
             irregular = "timestamps had to be repaired"
         if ran.sink.damage_before:
-            irregular = "it is damaged where parts meet"
-        return PartResult(
+            irregular = "it is damaged where chunks meet"
+        return ChunkResult(
             report=report,
-            lead=lead,
+            pre_roll=pre_roll,
             kept=kept,
             packets=[(t.muxer.video_pts, t.muxer.video_durations) for t in built.targets],
             corrupt_packets=stats.corrupt_packets,
             irregular=irregular,
-            faces=None if faces is None else faces.seam(),
+            faces=None if faces is None else faces.boundary(),
         )
 
 

@@ -146,10 +146,10 @@ def open_targets(
 class Sink:
     """Gives every finished frame to each target, but those before a pts."""
 
-    def __init__(self, targets: list[Target], stats: DecodeStats, kept_from: int | None) -> None:
+    def __init__(self, targets: list[Target], stats: DecodeStats, trim_start: int | None) -> None:
         self._targets = targets
         self._stats = stats
-        self._kept_from = kept_from
+        self._trim_start = trim_start
         self.frames = 0
         """Those that were taken."""
         self.concealed = 0
@@ -158,7 +158,7 @@ class Sink:
         """Packets that were unreadable by the time of the first frame that was taken."""
 
     def encode(self, frame: Frame) -> None:
-        if self._kept_from is not None and frame.pts < self._kept_from:
+        if self._trim_start is not None and frame.pts < self._trim_start:
             self.damage_before = self._stats.corrupt_packets
             return
         self.frames += 1

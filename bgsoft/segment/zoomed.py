@@ -297,7 +297,7 @@ class ZoomedSegmenter(Segmenter):
         self._drop_begun()
         self._rotation.reset()
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         self.reset()
 
     def close(self) -> None:

@@ -313,7 +313,7 @@ def test_it_is_sqlite_that_others_can_read(world: World) -> None:
 
 
 def test_one_batch_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_module, "LEAVE_SECONDS", -1.0)
+    monkeypatch.setattr(state_module, "GRACE_SECONDS", -1.0)
     with State(world.folder), pytest.raises(ConfigError, match="another batch is at work"):
         State(world.folder)
     State(world.folder).close()

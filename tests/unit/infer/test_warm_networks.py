@@ -10,7 +10,7 @@ import pytest
 from bgsoft.errors import DecodeError, InferenceError
 from bgsoft.infer.base import Network
 from bgsoft.infer.warm import LastingThread, WarmNetworks
-from bgsoft.jobs.worker import leaves
+from bgsoft.jobs.worker import must_restart
 
 
 class _Loaded(Network):
@@ -87,7 +87,7 @@ def test_a_process_is_of_use_after_an_error_unless_a_call_is_stuck() -> None:
     call = LastingThread(lambda: (going.set(), ended.wait(60)), "bgsoft-picture")
     call.start()
     assert going.wait(10)
-    assert leaves(DecodeError("broken"))
+    assert must_restart(DecodeError("broken"))
     ended.set()
     call.join(10)
-    assert not leaves(DecodeError("broken"))
+    assert not must_restart(DecodeError("broken"))

@@ -12,7 +12,7 @@ import pytest
 from bgsoft.errors import DecodeError, StallError, WorkerDiedError
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.pool import Pool
-from bgsoft.jobs.task import Finished, Retrying, Started, Task, Told, Update
+from bgsoft.jobs.task import Finished, Message, Retrying, Started, Task, Update
 from tests.unit.jobs.tasks import Crawl, Die, Echo, Fail, Square, Wait
 
 Make = Callable[..., Driver]
@@ -55,7 +55,7 @@ def test_tasks_run_together_and_their_results_come_in_order(make: Make) -> None:
     task_id = driver.submit([Square(i) for i in range(6)])
     updates = collect(driver)
     assert end(updates, task_id).result == [i**2 for i in range(6)]
-    told = {(u.part, u.message) for u in updates if isinstance(u, Told)}
+    told = {(u.index, u.content) for u in updates if isinstance(u, Message)}
     assert told == {(i, f"squaring {i}") for i in range(6)}
     assert sum(isinstance(u, Started) for u in updates) == 1
 
@@ -78,7 +78,7 @@ def test_when_one_task_fails_the_others_are_given_up(make: Make, tmp_path: Path)
     assert isinstance(error, DecodeError)
     assert error.stage == "decode"
     assert end(updates, other).error is None
-    assert not any(isinstance(u, Told) and "squaring" in str(u.message) for u in updates)
+    assert not any(isinstance(u, Message) and "squaring" in str(u.content) for u in updates)
     driver.close()
     assert mark.exists()
 
