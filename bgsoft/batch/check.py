@@ -23,9 +23,7 @@ _FORMAT = FrameFormat(width=64, height=64)
 def check_settings(config: RenderConfig, *, here: bool) -> None:
     """Check what all files have in common.
 
-    Args:
-        config: The settings.
-        here: Files are rendered on this machine; otherwise its models and GPUs do not matter.
+    Models and GPUs of this machine only matter where files are rendered ``here``.
 
     Raises:
         ConfigError: A setting is wrong, or the background cannot be read.

@@ -46,13 +46,11 @@ class BatchJob:
 
     def made_from(self, folder: Path) -> dict[str, str]:
         """What the result depends on, as it is now: the input and other files that are read, and
-        every setting that is not the default.
+        every setting that is not the default, so that a later version's new settings change
+        nothing.
 
-        So a later version's new settings change nothing. Where it runs (``backends``, ``chunks``)
-        does not count, nor does the version.
-
-        Args:
-            folder: The output folder, from which names count that are written to.
+        Where it runs (``backends``, ``chunks``) does not count, nor does the version. Files that
+        are written count by their name inside ``folder``.
         """
         config = self.config
         found: dict[str, object] = {}
@@ -99,12 +97,7 @@ def _hash(path: Path, _stamp: str) -> str:
 class Planner:
     """Makes jobs of what was found.
 
-    Args:
-        folder: Where the outputs go.
-        name: Template of their names.
-        preset: Name or file of the preset.
-        flags: As for :func:`bgsoft.rendering.configure.build_config`; those that name a file
-            beside the output are templates.
+    ``name`` and those ``flags`` that name a file beside the output are templates (:func:`expand`).
 
     Raises:
         ConfigError: A setting is wrong.

@@ -139,7 +139,7 @@ class Batch:
     """Renders files until none is left.
 
     Args:
-        jobs: What is left to do, in order.
+        jobs: In order.
         renders: Where it is done; closed at the end.
         state: Holds an entry for every job.
         view: Shows what happens.

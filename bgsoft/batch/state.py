@@ -77,10 +77,7 @@ _COLUMNS = [entry.name for entry in fields(Entry)]
 class State(Closing):
     """The state file of an output folder, which is one batch's alone while it is open.
 
-    Args:
-        folder: Has to exist, but for a look.
-        anew: Where the file that is there cannot be used, begin another instead.
-        look_only: Nothing is written.
+    With ``anew``, a file that cannot be used is replaced; with ``look_only``, nothing is written.
 
     Raises:
         ConfigError: Another batch is at work in the folder.
