@@ -11,8 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from bgsoft.batch.job import BatchJob
-from bgsoft.batch.made import Look, look
-from bgsoft.batch.state import Entry, FileState, State
+from bgsoft.batch.state import Entry, FileState, Look, State, look
 from bgsoft.errors import ConfigError, OutputError
 
 READ_FILES = {
