@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -14,19 +15,35 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
-from bgsoft.batch.made import Made, describe
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, os_errors_as, translated
 from bgsoft.jobs.worker import GRACE_SECONDS
-from bgsoft.outputs import read_receipt, remove_leftovers
+from bgsoft.outputs import read_receipt, remove_leftovers, stamp
 
 STATE_NAME = ".bgsoft-batch.sqlite"
 _VERSION = 2
 _LOCK_POLL_SECONDS = 0.1
 _DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 """SQLite's codes where it is the file's contents that are at fault; ERROR: no such table."""
+_LENGTHS = [1 << power for power in range(21)]
+"""Bytes, up to 1 MiB: so much tells one video from another."""
+_DIGITS = 8
+
+
+class Made(NamedTuple):
+    """A file as the batch has left it."""
+
+    stamp: str
+    """See :func:`bgsoft.outputs.stamp`."""
+    beginnings: str
+    """Eight hex digits of the SHA-256 of its first 1, 2, 4, … bytes, one after the other."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return int(self.stamp.partition(":")[0] or 0)
 
 
 class FileState(StrEnum):
@@ -77,10 +94,7 @@ _COLUMNS = [entry.name for entry in fields(Entry)]
 class State(Closing):
     """The state file of an output folder, which is one batch's alone while it is open.
 
-    Args:
-        folder: Has to exist, but for a look.
-        anew: Where the file that is there cannot be used, begin another instead.
-        look_only: Nothing is written.
+    With ``anew``, a file that cannot be used is replaced; with ``look_only``, nothing is written.
 
     Raises:
         ConfigError: Another batch is at work in the folder.
@@ -319,3 +333,50 @@ def _entry(row: dict[str, Any]) -> Entry:
     row["files"] = {name: Made(*made) for name, made in json.loads(row["files"]).items()}
     row["is_current"] = bool(row["is_current"])
     return Entry(**row)
+
+
+class Look(StrEnum):
+    """What is at the place of a file."""
+
+    MISSING = "missing"
+    OWN = "own"
+    """What the batch has made."""
+    CUT = "cut"
+    """The beginning of that."""
+    FOREIGN = "foreign"
+    """Something that somebody else has made, or changed."""
+
+
+def describe(path: Path) -> Made:
+    """A file as it is now; of one that cannot be read, nothing."""
+    try:
+        with path.open("rb") as file:
+            return Made(stamp(file.fileno()), _beginnings(file))
+    except OSError:
+        return Made("", "")
+
+
+def look(path: Path, made: Made | None) -> Look:
+    """Compare what is at a path with what the batch has made there; None: it has made nothing."""
+    now = stamp(path)
+    if not now:
+        return Look.MISSING
+    if made is None:
+        return Look.FOREIGN
+    if now == made.stamp:
+        return Look.OWN
+    found = describe(path) if path.is_file() else Made("", "")  # a pipe would block
+    is_cut = found.size < made.size and made.beginnings.startswith(found.beginnings)
+    return Look.CUT if found.stamp and is_cut else Look.FOREIGN
+
+
+def _beginnings(file: BinaryIO) -> str:
+    digest, done, found = hashlib.sha256(), 0, ""
+    for length in _LENGTHS:
+        data = file.read(length - done)
+        if done + len(data) < length:
+            break
+        digest.update(data)
+        done = length
+        found += digest.hexdigest()[:_DIGITS]
+    return found

@@ -56,11 +56,10 @@ class WorkFolder:
         self._output = output
 
     def prepare(self, config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
-        """Make the folder ready for some chunks; keeps what is finished of the same render.
+        """Make the folder ready, and keep what is finished of the same render.
 
         Returns:
-            The chunks; those of the render that was stopped, where it had the same settings and
-            their number is left open.
+            The chunks; those of the render that was stopped, where their number is left open.
 
         Raises:
             OutputError: It cannot be written, or another render uses it.
@@ -176,10 +175,8 @@ class WorkFolder:
 def leftovers(outputs: Iterable[Path]) -> list[str]:
     """What to say of chunks that stopped renders left in the folders of some outputs.
 
-    Not of those of the outputs themselves, which are gone on with, nor of renders that still run.
-
-    Args:
-        outputs: Videos that are about to be rendered.
+    Not of those of outputs that are about to be rendered, which are gone on with, nor of renders
+    that still run.
     """
     own = {WorkFolder(output).path for output in outputs}
     found = (

@@ -42,16 +42,10 @@ def join(
     on_event: Callable[[Event], None],
     cancel: threading.Event,
 ) -> RenderReport:
-    """Write the videos of a render from its chunks.
+    """Write the videos of a render from its chunks, which are in the working folder.
 
-    Args:
-        plan: All of its chunks are in the working folder.
-        reused: For each chunk, whether an earlier run had finished it.
-        on_event: Called for what is found while tracks are copied.
-        cancel: Set it to stop.
-
-    Returns:
-        The report; it is written where the settings ask for it.
+    ``reused`` says of each chunk whether an earlier run had finished it. The report is written
+    where the settings ask for it.
 
     Raises:
         JoinError: The chunks do not make one video; nothing was written.
@@ -158,13 +152,8 @@ def _copy(
 ) -> None:
     """Copy the packets of finished files, one after the other.
 
-    Args:
-        muxer: Takes them.
-        info: What was rendered.
-        sources: The files.
-        known: For each pts and duration of its packets, in decoding order.
-        pts: All pts, in order.
-        cancel: Set it to stop.
+    ``known`` has pts and duration of each file's packets, in decoding order; ``pts`` are all, in
+    order.
     """
     stream: Any = None
     extradata: bytes | None = None

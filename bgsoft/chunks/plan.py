@@ -142,14 +142,9 @@ def _free_bytes() -> float:
 def divide_video(
     config: RenderConfig, info: VideoInfo, workers: int, begun: bool, cancel: threading.Event
 ) -> list[Chunk] | str:
-    """Divide a video into chunks; or why it is not to be divided.
+    """Divide a video for so many workers; or why it is not to be divided.
 
-    Args:
-        config: The render.
-        info: Its input.
-        workers: How many chunks are rendered side by side.
-        begun: Whether it was divided before, so that there are two chunks at least.
-        cancel: Set it to stop.
+    It comes to two chunks at least where it has ``begun``: was divided before.
 
     Raises:
         RenderCancelledError: ``cancel`` was set.
@@ -254,15 +249,9 @@ def _chunk_count(config: RenderConfig, total: int, workers: int) -> int:
 
 
 def divide(frames: Frames, count: int, pre_roll: int) -> list[Chunk] | str:
-    """Divide a render into chunks.
+    """Divide frames into ``count`` chunks at most; or why there are not two.
 
-    Args:
-        frames: What is rendered.
-        count: How many chunks, at most.
-        pre_roll: Frames before a chunk that are rendered and dropped.
-
-    Returns:
-        Two chunks or more; or why there are not as many.
+    ``pre_roll`` is how many frames before a chunk are rendered and dropped.
     """
     total = len(frames.pts)
     begins = [0, *_beginnings(frames, count, pre_roll)]

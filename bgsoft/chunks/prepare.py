@@ -66,10 +66,7 @@ def plan_render(
 ) -> Plan | Whole:
     """Decide whether a video is rendered in chunks, and in which.
 
-    Args:
-        config: The render.
-        workers: How many chunks may be rendered side by side; None: as many as fit this machine.
-        cancel: Set it, from any thread, to stop.
+    ``workers`` says how many may be rendered side by side, None: as many as fit this machine.
 
     Raises:
         BgsoftError: As :func:`bgsoft.rendering.session.render_config`, as far as that shows without

@@ -32,12 +32,7 @@ _WINDOW_SECONDS = 10.0
 
 
 class ChunksProgress:
-    """Makes one progress of that of chunks, which are rendered side by side.
-
-    Args:
-        lengths: Frames of each chunk.
-        callback: Takes it.
-    """
+    """Makes one progress of that of chunks, which are rendered side by side, for ``callback``."""
 
     def __init__(self, lengths: Sequence[int], callback: Callable[[Progress], None]) -> None:
         self._total = sum(lengths)

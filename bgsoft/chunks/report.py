@@ -28,13 +28,9 @@ def joined_report(
 ) -> RenderReport:
     """The report of a render whose chunks were joined.
 
-    Args:
-        config: The render's settings.
-        chunks: In order.
-        reused: Which of them had been finished before this run.
-        events: What was reported while they were joined.
-        length: From the first chunk's first frame to the last chunk's, seconds.
-        wall_seconds: How long this run took.
+    ``reused`` says which chunks had been finished before this run, ``events`` what was reported
+    while they were joined, ``length`` the seconds from the first chunk's first frame to the last
+    chunk's.
     """
     reports = [chunk.report for chunk in chunks]
     first = reports[0]

@@ -40,11 +40,8 @@ def worker_environment(
 ) -> Iterator[dict[str, str]]:
     """Variables for the environment of workers, as long as the block takes.
 
-    Args:
-        config: Where their stages may run.
-        workers: How many there are.
-        gpus: How many GPUs they are dealt over; 0: the settings name one.
-        on_notice: Called with the reason where several workers have to take turns on a GPU.
+    ``gpus`` says over how many the workers are dealt, 0: the settings name one. ``on_notice`` takes
+    the reason where several have to take turns on a GPU.
     """
     if workers <= max(1, gpus) or not may_use_gpu(config) or driver_problem(0) is not None:
         yield {}
@@ -54,19 +51,18 @@ def worker_environment(
 
 
 class Pool(Closing):
-    """An executor (:class:`bgsoft.jobs.task.Executor`) of processes, started as they are needed.
+    """An executor of processes, started as they are needed.
 
-    A worker that dies is replaced, and its task finishes with WorkerDiedError. Workers end by
-    themselves when this process does, however it ends.
+    A worker that dies is replaced, and its task finishes with WorkerDiedError. Workers end when
+    this process does, however it ends.
 
     Args:
         workers: Most tasks at a time, 1 or more.
         threads: Cores that each task plans for; None: their share of this machine's.
-        gpus: GPUs, as the user counts them, that are dealt out to the workers; each sees no other.
-            None: the tasks' settings decide.
+        gpus: Dealt out to the workers, as the user counts them; each sees no other. None: the
+            tasks' settings decide.
         environment: Further variables for the workers.
-        shared: Descriptors that the workers hold open, too: of locks that last as long as any of
-            them lives.
+        shared: Descriptors that the workers hold open, of locks that last as long as any lives.
     """
 
     def __init__(
@@ -92,8 +88,7 @@ class Pool(Closing):
 
     def submit(self, task: Task) -> int:
         task_id, pickled = next(self._ids), pickle.dumps(task)
-        free = (at for at, worker in enumerate(self._workers) if worker is None or worker.is_free)
-        slot = next(free)
+        slot = next(at for at, each in enumerate(self._workers) if each is None or each.is_free)
         worker = self._workers[slot] = self._workers[slot] or self._start(slot)
         worker.run(task_id, pickled)
         self._updates.append(Started(task_id, f"pid {worker.process.pid}"))
@@ -143,19 +138,17 @@ class Pool(Closing):
             try:
                 message = worker.connection.recv()
             except (EOFError, OSError):
-                self._workers[self._workers.index(worker)] = None
                 self._reap(worker)
                 continue
             if isinstance(message, Exiting):
                 worker.end(worker.reason)
-            elif worker.reason:
-                continue  # it is being ended: the reason is what counts
-            else:
+            elif not worker.reason:  # of one that is being ended only the reason counts
                 self._updates.append(message)
                 if isinstance(message, Finished):
                     worker.task_id = None
 
     def _reap(self, worker: _Worker) -> None:
+        self._workers[self._workers.index(worker)] = None
         worker.connection.close()
         code = worker.wait(GRACE_SECONDS)
         if worker.task_id is not None:

@@ -6,6 +6,7 @@ the driver, so that there is one count of tries.
 
 from __future__ import annotations
 
+import math
 import pickle
 import sys
 import time
@@ -37,7 +38,7 @@ class _Actor:
 
     handle: Any
     nodes: frozenset[str]
-    """Where Ray may put it."""
+    """Ids of those that Ray may put it on."""
     call: Any
     """Answered when it has news."""
     task_id: int | None = None
@@ -47,11 +48,11 @@ class _Actor:
     """It takes no task after this one."""
     reason: str = ""
     """Why it is being ended."""
-    deadline: float = float("inf")
+    deadline: float = math.inf
 
 
 class RayExecutor(Closing):
-    """An executor (:class:`bgsoft.jobs.task.Executor`) of workers on a Ray cluster.
+    """An executor of workers on a Ray cluster.
 
     Args:
         address: As for :func:`bgsoft.jobs.ray_cluster.connected`.
@@ -61,7 +62,7 @@ class RayExecutor(Closing):
         threads: Cores that a task reserves and plans for; None: as many as that leaves.
         gpu_share: The part of a GPU that a task reserves, up to 1; 0: it sees no GPU. None: a half,
             where the cluster has GPUs.
-        notice: Called with a line about each node that cannot be used.
+        notice: Takes a line about each node that cannot be used.
 
     Raises:
         BackendUnavailableError: No cluster answers, or no node has room for a task.
@@ -84,7 +85,7 @@ class RayExecutor(Closing):
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._failing_since: float | None = None
         """When a worker first did not start, since the last that did."""
-        self._failed_at = -float("inf")
+        self._failed_at = -math.inf
         self._ids = count()
         self._updates: list[Update] = []
         with ExitStack() as stack:
@@ -96,11 +97,7 @@ class RayExecutor(Closing):
 
     @property
     def idle(self) -> int:
-        return max(0, self._room - self._wanted)
-
-    @property
-    def _room(self) -> int:
-        return min(self._most, self._nodes.slots)
+        return max(0, min(self._most, self._nodes.slots) - self._wanted)
 
     @property
     def _wanted(self) -> int:
@@ -113,8 +110,8 @@ class RayExecutor(Closing):
 
     def poll(self, timeout: float) -> list[Update]:
         """As declared; raises BackendUnavailableError where no node is left that can be used."""
-        theirs, text = (ConnectionError, self._ray.exceptions.RayError), "the Ray cluster is lost"
-        with errors_as(theirs, BackendUnavailableError, text, reason=last_line):
+        lost, text = (ConnectionError, self._ray.exceptions.RayError), "the Ray cluster is lost"
+        with errors_as(lost, BackendUnavailableError, text, reason=last_line):
             self._nodes.look()
             self._deal()
             self._listen(0.0 if self._updates else timeout)
@@ -153,7 +150,7 @@ class RayExecutor(Closing):
                 actor.handle.begin.remote(actor.task_id, pickled)
         if time.monotonic() - self._failed_at < _PAUSE_SECONDS:
             return
-        while len(self._actors) < min(self._room, self._wanted):
+        while len(self._actors) < min(self._most, self._nodes.slots, self._wanted):
             worker = self._ray.remote(Worker).options(
                 num_cpus=self._share.threads,
                 num_gpus=self._share.gpu,
@@ -169,12 +166,12 @@ class RayExecutor(Closing):
         now = time.monotonic()
         until = min([now + timeout, *(actor.deadline for actor in self._actors)])
         calls = {actor.call: actor for actor in self._actors}
-        if calls:
-            ready, _ = self._ray.wait(list(calls), timeout=max(0.0, until - now))
-            for call in ready:
-                self._hear(calls[call])
-        else:
-            time.sleep(max(0.0, min(until - now, 0.1)))
+        if not calls:
+            time.sleep(min(timeout, 0.1))
+            return
+        ready, _ = self._ray.wait(list(calls), timeout=max(0.0, until - now))
+        for call in ready:
+            self._hear(calls[call])
         for actor in [each for each in self._actors if each.deadline <= time.monotonic()]:
             self._drop(actor, actor.reason)
 
@@ -184,7 +181,7 @@ class RayExecutor(Closing):
             said = self._ray.get(actor.call)
         except self._ray.exceptions.RayError as exc:
             if not actor.name:
-                self._note_failed_start(exc)
+                self._fail_start(exc)
             lost = f"its worker on {actor.name} was lost: a crash, a kill, or its node is gone"
             self._drop(actor, actor.reason or lost)
             return
@@ -201,7 +198,7 @@ class RayExecutor(Closing):
         else:
             actor.call = actor.handle.news.remote()
 
-    def _note_failed_start(self, exc: Exception) -> None:
+    def _fail_start(self, exc: Exception) -> None:
         self._failed_at = now = time.monotonic()
         self._failing_since = self._failing_since or now
         if now - self._failing_since > _FAILING_SECONDS:

@@ -63,13 +63,12 @@ def check_address(address: str) -> None:
 def connected(address: str) -> Iterator[Any]:
     """Ray's module, connected to a cluster for as long as the block takes.
 
-    Args:
-        address: ``HOST:PORT``, where this machine is part of the cluster; ``ray://HOST:PORT``, from
-            outside; ``local``: a cluster on this machine, which ends with the block.
+    The address is ``HOST:PORT``, where this machine is part of the cluster; ``ray://HOST:PORT``,
+    from outside; or ``local``: a cluster on this machine, which ends with the block.
 
     Raises:
-        ConfigError: The address is none.
-        BackendUnavailableError: Ray is missing; no cluster answers, or lets us in.
+        ConfigError, BackendUnavailableError: As :func:`check_address`; or the cluster lets nobody
+            in.
     """
     check_address(address)
     # Older ones warn of what they will no longer do, and what is not needed here.
@@ -127,14 +126,7 @@ class Share:
 
 
 def choose_share(ray: Any, most: int | None, threads: int | None, gpu: float | None) -> Share:
-    """What tasks reserve where the user has not said it; see :class:`bgsoft.jobs.ray.RayExecutor`.
-
-    Args:
-        ray: Ray's module, connected.
-        most: Most tasks at a time; None: as many as have two cores each.
-        threads: None: as many as that leaves.
-        gpu: None: a half, where the cluster has GPUs.
-    """
+    """What tasks reserve; :class:`bgsoft.jobs.ray.RayExecutor` says what None means."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     if gpu is None:
         has_gpus = any(node["Resources"].get("GPU", 0) >= 1 for node in nodes)
@@ -149,12 +141,8 @@ def choose_share(ray: Any, most: int | None, threads: int | None, gpu: float | N
 class Nodes(Closing):
     """Which nodes can be used now. Each is asked once, when it is first seen.
 
-    Args:
-        ray: Ray's module, connected.
-        folder: They have to see it, and may write to it.
-        inputs: Files and folders that they have to see.
-        share: What a task reserves.
-        notice: Called with a line about each node that cannot be used.
+    They have to see ``inputs`` and see and write to ``folder``. ``notice`` takes a line about each
+    that cannot be used.
 
     Raises:
         OutputError: The folder cannot be written to.

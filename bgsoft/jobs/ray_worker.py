@@ -24,11 +24,8 @@ def node_problem(
 ) -> str | None:
     """Why the node that this runs on cannot be used; None: it can.
 
-    Args:
-        version: bgsoft's, as the driver has it.
-        marker: A file in the folder that is written to.
-        token: The marker's contents.
-        inputs: Files and folders to read; of files the size in bytes.
+    ``marker`` is a file in the folder that is written to, with ``token`` in it. ``inputs`` are
+    files and folders to read; of files with the size in bytes.
     """
     if version != __version__:
         return f"has bgsoft {__version__}, not {version}"

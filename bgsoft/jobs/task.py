@@ -1,4 +1,4 @@
-"""What is sent to a worker process, and what comes back. Nothing heavy is imported here."""
+"""Tasks for worker processes, and the messages that come back. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class TaskContext:
     """What a worker gives to the task that it runs."""
 
     tell: Callable[[object], None]
-    """Sends a picklable message to the parent: a :class:`bgsoft.report.Progress`, an
-    :class:`bgsoft.report.Event`, or one of the task's own. May be called from any thread."""
+    """Sends a picklable message to the parent: Progress, Event or one of the task's own. May be
+    called from any thread."""
     cancel: threading.Event
     """Set where the task is to stop."""
     threads: int
@@ -56,8 +56,7 @@ class Message:
     task_id: int
     content: object
     index: int = 0
-    """Which of the tasks that were submitted together sent it
-    (:meth:`bgsoft.jobs.driver.Driver.submit`)."""
+    """Which of the tasks that were submitted together (:class:`bgsoft.jobs.driver.Driver`)."""
 
 
 @dataclass(frozen=True, slots=True)

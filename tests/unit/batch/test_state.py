@@ -15,8 +15,7 @@ from bgsoft.batch import state as state_module
 from bgsoft.batch.decide import Act, Decision, agree, decide
 from bgsoft.batch.find import Found
 from bgsoft.batch.job import BatchJob, Planner
-from bgsoft.batch.made import describe
-from bgsoft.batch.state import STATE_NAME, FileState, State
+from bgsoft.batch.state import STATE_NAME, FileState, State, describe
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.outputs import note_receipt
 from bgsoft.settings.config import EffectKind
