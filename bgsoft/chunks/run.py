@@ -41,7 +41,7 @@ def render_config(
         BgsoftError: As :func:`bgsoft.rendering.session.render_config`; or WorkerDiedError, where
             a process that renders a chunk was killed twice.
     """
-    from bgsoft.rendering import session
+    from bgsoft.rendering.session import render_config as render_whole
 
     try:
         plan = plan_render(config, cancel=cancel)
@@ -52,7 +52,7 @@ def render_config(
     notices = [Event(kind="notice", message=text) for text in leftovers([config.output])]
     folder = WorkFolder(config.output)
     if isinstance(plan, Whole):
-        report = session.render_config(
+        report = render_whole(
             config,
             on_progress=on_progress,
             on_event=on_event,

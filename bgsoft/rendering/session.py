@@ -190,22 +190,19 @@ class _Session:
         spans = stack.enter_context(logged())
         with StartupPool() as pool:
             building = pool.submit("backends", partial(self._make_builder, pool))
-            with span("probe"):
-                info = self._info or probe(config.input)
+            probing = pool.submit("probe", lambda: self._info or probe(config.input))
             model = resolve(config.segment.model)
-            builder = building.result()
+            info, builder = probing.result(), building.result()
             stack.callback(builder.close)
             self._open_side_files()
             for notice in info.notices:
                 log.tell("notice", notice, stage="decode")
-            # Decoder and picture stages are made beside each other, and beside what follows.
             settings = DecodeSettings(
                 start_seconds=config.start_seconds,
                 duration_seconds=config.duration_seconds,
                 range=None if chunk is None else chunk.frames,
             )
             open_decoder = partial(builder.open_decoder, config.input, settings, info)
-            decoding = pool.submit("decoder", open_decoder)
             make_stages = partial(
                 builder.make_picture_stages,
                 config,
@@ -217,12 +214,20 @@ class _Session:
                 trim_start=self._trim_start,
                 began=None if chunk is None else chunk.began * info.time_base,
             )
+            open_outputs = partial(
+                open_targets,
+                config,
+                info,
+                builder,
+                self._files,
+                stack,
+                log.report,
+                copy_tracks=chunk is None,
+            )
+            decoding = pool.submit("decoder", open_decoder)
             making = pool.submit("picture stages", make_stages)
-            with span("output"):
-                targets = open_targets(
-                    config, info, builder, self._files, stack, log.report, copy_tracks=chunk is None
-                )
-        decoder, stages = decoding.result(), making.result()
+            opening = pool.submit("output", open_outputs)
+        decoder, stages, targets = decoding.result(), making.result(), opening.result()
         stack.callback(decoder.close)
         stack.callback(stages.close)
         log.fallbacks(builder.choices)
