@@ -89,15 +89,14 @@ class Pipeline:
     returns or raises, but for one that does not come back: then :attr:`stuck` is set.
 
     Args:
-        decoder: Where frames come from.
-        stage: What is done to them.
-        sink: Where they go.
+        decoder: The source of frames.
+        stage: The work on them.
+        sink: Takes them.
         ring: Slots for the frames; bounds how many are under way.
         metrics: Clocks ``decode`` and ``encode`` are kept here; the stage keeps its own.
-        on_tick: Called from the calling thread about every 50 ms with the frames encoded so far.
+        on_tick: Called from the calling thread about every 50 ms.
         cancel: Set it to stop the run.
-        stall_seconds: The run fails once no frame has passed any stage for so long; None: it
-            waits.
+        stall_seconds: The run fails once no frame has passed any stage for so long; None: never.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Pipeline:
         sink: FrameSink,
         ring: FrameRing,
         metrics: Metrics,
-        on_tick: Callable[[int], None] | None = None,
+        on_tick: Callable[[], None] | None = None,
         cancel: threading.Event | None = None,
         stall_seconds: float | None = None,
     ) -> None:
@@ -188,7 +187,7 @@ class Pipeline:
             if self._started_stage.is_set():  # the models' first run may take its time
                 stall.look(self._passed())
             if self._on_tick is not None:
-                self._on_tick(len(self._result.encoded_pts))
+                self._on_tick()
 
     def _passed(self) -> tuple[int, ...]:
         """What has passed each stage so far."""

@@ -57,8 +57,8 @@ def write_preview(
 
     Args:
         config: As for a render; ``output`` is the PNG file.
-        at_seconds: The frame shown at this time after the first one is taken; None: one second
-            in, or the middle of a shorter video.
+        at_seconds: The time of the frame after the first one; None: one second, or the middle of a
+            shorter video.
         faces: Draw the faces that are found into the source picture.
 
     Raises:
@@ -155,20 +155,20 @@ def _result(kind: EffectKind, frame: Frame, gray: _Picture) -> _Picture:
     rows, columns = np.ogrid[: gray.shape[0], : gray.shape[1]]
     odd = (rows // _CHECKER_PX + columns // _CHECKER_PX) % 2
     checkerboard = np.where(odd == 1, np.float32(153), np.float32(204))[..., None]
-    return _to_bytes(picture * opacity + checkerboard * (1 - opacity))
+    blended: _Picture = np.rint(picture * opacity + checkerboard * (1 - opacity)).astype(np.uint8)
+    return blended
 
 
 def frame_to_bgr(luma: NDArray[Any], chroma: NDArray[Any], format: FrameFormat) -> _Picture:
-    """Convert a frame to 8-bit R'G'B', in the matrix and range of its stream.
+    """Convert a frame to R'G'B', in the matrix and range of its stream (ITU-T H.273, 8.3).
 
     Args:
         luma: (H, W) samples.
         chroma: (⌈H/2⌉, ⌈W/2⌉, 2) samples, Cb before Cr.
-        format: What the samples mean.
+        format: Their layout.
 
     Returns:
-        (H, W, 3) uint8, blue first. The equations are those of ITU-T H.273, 8.3; no transfer
-        function is applied.
+        (H, W, 3) uint8, blue first; no transfer function is applied.
     """
     kr, kb = format.color.kr_kb(format.height)
     black, white = format.luma_range
@@ -183,9 +183,5 @@ def frame_to_bgr(luma: NDArray[Any], chroma: NDArray[Any], format: FrameFormat) 
     blue = y + 2 * (1 - kb) * cb
     green = (y - kr * red - kb * blue) / (1 - kr - kb)
     bgr = np.stack([blue, green, red], axis=-1)
-    return _to_bytes(np.clip(bgr, 0, 1) * 255)
-
-
-def _to_bytes(values: NDArray[np.floating[Any]]) -> _Picture:
-    rounded: _Picture = np.rint(values).astype(np.uint8)
-    return rounded
+    picture: _Picture = np.rint(np.clip(bgr, 0, 1) * 255).astype(np.uint8)
+    return picture

@@ -51,19 +51,14 @@ def render_config(
     info: VideoInfo | None = None,
     events: Sequence[Event] = (),
 ) -> RenderReport:
-    """Render one video by settings that are already made; :func:`bgsoft.render` makes them.
+    """Render one video, in one go; what is not said here is as in
+    :func:`bgsoft.chunks.run.render_config`.
 
     Args:
-        config: What to do.
-        on_progress: Called about ten times a second, from the calling thread.
-        on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
-            never from two at a time.
-        cancel: Set it, from any thread, to stop the render.
+        config: The settings.
+        on_progress, on_event, cancel: As there.
         info: The input, where it has been probed.
         events: Reported first.
-
-    Returns:
-        What was done.
 
     Raises:
         ConfigError: A setting fits neither input nor output.
@@ -291,7 +286,7 @@ class _Session:
             sink=sink,
             ring=ring,
             metrics=log.metrics,
-            on_tick=lambda _frames: meter.tick(sink.frames),
+            on_tick=lambda: meter.tick(sink.frames),
             cancel=cancel,
             stall_seconds=config.backends.stall_seconds,
         )

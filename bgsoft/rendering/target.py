@@ -31,7 +31,7 @@ _PICTURE_KINDS = {
 
 
 def check_outputs(config: RenderConfig) -> bool:
-    """Check what can be checked before the input is looked at: containers, trace and report.
+    """Check what can be checked before the input is opened: containers, trace and report.
 
     Returns:
         Whether there is anything to do; not where the output is there and may be skipped.

@@ -246,7 +246,7 @@ def test_cancelling_stops_the_run(held: int) -> None:
 
 
 def test_an_error_in_the_progress_callback_stops_the_run() -> None:
-    def tick(_frames: int) -> None:
+    def tick() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
