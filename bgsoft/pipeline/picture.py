@@ -175,10 +175,6 @@ class PictureStages:
     """Frames with an earlier pts are a pre-roll: they are not kept, and not composited; None: all
     are kept."""
 
-    def __post_init__(self) -> None:
-        for stage in ("segment", "matte", "composite", "face"):
-            self.metrics.stage(stage)  # others read the clocks while frames run
-
     @property
     def batch(self) -> int:
         """Frames at a time, for :class:`bgsoft.pipeline.runner.Pipeline`."""
