@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from bgsoft.analysis.base import Reducer
-from bgsoft.clock import StageClock, observed
+from bgsoft.clock import StageClock
 from bgsoft.composite.base import Compositor
 from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.hide.regions import HiddenRegions
@@ -191,10 +191,10 @@ class PictureStages:
     def start(self) -> None:
         """Run the models once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
         with self.execution.working(()):
-            with observed(self.metrics.observer, "first run of the model"):
+            with StageClock("first run of the model", self.metrics.observer).measure():
                 self.segmenter.start()
             if self.faces is not None:
-                with observed(self.metrics.observer, "first run of the face models"):
+                with StageClock("first run of the face models", self.metrics.observer).measure():
                     self.faces.start()
             self.execution.wait()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from bgsoft.clock import observed
+from bgsoft.clock import StageClock
 from bgsoft.decode.base import Decoder
 from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
 from bgsoft.frame import Frame
@@ -251,7 +251,7 @@ class Pipeline:
 
     def _pass_on(self, work: Callable[[], Sequence[Frame]], call: int) -> None:
         """Let the stage work, and hand on what it has finished."""
-        with observed(self._metrics.observer, "picture", call):
+        with StageClock("picture", self._metrics.observer, calls=call).measure():
             finished = work()
         self._calls = call + 1
         for frame in finished:

@@ -104,8 +104,8 @@ REGISTRY: dict[str, dict[str, Backend]] = {
         "cpu": Backend("bgsoft.encode.cpu:open_encoder", encodes_matte_out=True),
     },
 }
-"""The backends of each stage by name, best first. A new one: a file that has its maker, a line
-here, and its name among the settings."""
+"""The backends of each stage by name, best first. A new one: its maker, a line here, and its name
+among the settings."""
 
 
 def chosen_gpu(named: int | None) -> int:
