@@ -9,14 +9,14 @@ import os
 import shutil
 import sqlite3
 import tempfile
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from bgsoft.chunks.folder import take_lock
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, os_errors_as, translated
 from bgsoft.jobs.worker import GRACE_SECONDS
@@ -24,7 +24,6 @@ from bgsoft.outputs import read_receipt, remove_leftovers, stamp
 
 STATE_NAME = ".bgsoft-batch.sqlite"
 _VERSION = 2
-_LOCK_POLL_SECONDS = 0.1
 _DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 """SQLite's codes where it is the file's contents that are at fault; ERROR: no such table."""
 _LENGTHS = [1 << power for power in range(21)]
@@ -124,20 +123,12 @@ class State(Closing):
     def _locked(self, folder: Path) -> int:
         with os_errors_as(OutputError, f"cannot open the folder {folder}"):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # The workers of a batch that was killed hold it for a moment longer.
-        until = time.monotonic() + GRACE_SECONDS + 1
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as exc:
-                if time.monotonic() > until:
-                    os.close(lock)
-                    raise ConfigError(f"another batch is at work in {folder}") from exc
-                time.sleep(_LOCK_POLL_SECONDS)
-            except OSError:
-                return lock  # a file system without locks
-            else:
-                return lock
+        with suppress(OSError):  # a file system without locks
+            # The workers of a batch that was killed hold it for a moment longer.
+            if not take_lock(lock, fcntl.LOCK_EX, GRACE_SECONDS + 1):
+                os.close(lock)
+                raise ConfigError(f"another batch is at work in {folder}")
+        return lock
 
     def _read(self, anew: bool) -> None:
         """Take over what earlier runs have left."""
@@ -223,43 +214,33 @@ class State(Closing):
         return {entry.input: entry.number for entry in entries}
 
     def begin(self, entries: Iterable[Entry]) -> None:
-        """Make these entries the batch's; what is known of others is kept.
-
-        Raises:
-            OutputError: They cannot be written.
-        """
+        """Make these entries the batch's; what is known of others is kept."""
         with translated(sqlite3.Error, to=self._error):
             if self._database is None:
                 self._create()
-            database = self._open
-            database.execute("BEGIN")
-            database.execute("UPDATE files SET is_current = 0")
+            self._execute("BEGIN")
+            self._execute("UPDATE files SET is_current = 0")
             for entry in self.entries.values():
                 entry.is_current = False
             for entry in entries:
                 self._put(entry)
-            database.execute("COMMIT")
+            self._execute("COMMIT")
 
     def put(self, entry: Entry) -> None:
-        """Write an entry; it is on the disk when this returns.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Write an entry; it is on the disk when this returns. OutputError where that fails."""
         with translated(sqlite3.Error, to=self._error):
             self._put(entry)
-
-    @property
-    def _open(self) -> sqlite3.Connection:
-        assert self._database is not None
-        return self._database
 
     def _put(self, entry: Entry) -> None:
         entry.is_current = True
         self.entries[entry.output] = entry
         values = [_value(getattr(entry, name)) for name in _COLUMNS]
         marks = ", ".join("?" * len(values))
-        self._open.execute(f"INSERT OR REPLACE INTO files VALUES ({marks})", values)
+        self._execute(f"INSERT OR REPLACE INTO files VALUES ({marks})", values)
+
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> None:
+        assert self._database is not None
+        self._database.execute(statement, values)
 
     def receipt(self, entry: Entry) -> Path:
         """Where a worker notes what it is about to give its name."""

@@ -34,12 +34,13 @@ _MAX_NAME_BYTES = 255
 _ENDING = ".chunks"
 _NOT_IN_PICTURES = (
     *("output", "matte_out", "overwrite", "skip_existing", "report", "preset", "receipt"),
+    *("chunks", "trace"),
 )
 """Settings that change nothing of a chunk."""
-_NOT_IN_BACKENDS = ("threads", "gpu")
 PATIENCE_SECONDS = 6.0
 """How long to wait for another render's lock: the workers of one that was killed end in half that
 time."""
+_POLL_SECONDS = 0.1
 _WHAT = "working folder"
 _FORMAT = 2
 """Of plans and manifests: what has another is begun anew."""
@@ -64,49 +65,38 @@ class WorkFolder:
         Raises:
             OutputError: It cannot be written, or another render uses it.
         """
+        plan, fingerprint = self.path / "plan.json", _fingerprint(config)
         with writing(self.path, _WHAT):
             self.path.mkdir(exist_ok=True)
             with self._lock(fcntl.LOCK_EX):
-                return self._prepare(config, chunks)
-
-    def _prepare(self, config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
-        plan = self.path / "plan.json"
-        fingerprint = _fingerprint(config)
-        before = _read_json(plan)
-        if before is not None and before["render"] == fingerprint:
-            planned = [_chunk_from(entry) for entry in before["chunks"]]
-            if config.chunks is None or planned == chunks:
-                return planned
-        for entry in self.path.iterdir():
-            if entry.name != "lock":
-                entry.unlink()
-        known = [dataclasses.asdict(chunk) for chunk in chunks]
-        write_whole(plan, _WHAT, json.dumps({"render": fingerprint, "chunks": known}))
+                before = _read_json(plan)
+                if before is not None and before["render"] == fingerprint:
+                    planned = [_chunk_from(entry) for entry in before["chunks"]]
+                    if config.chunks is None or planned == chunks:
+                        return planned
+                for entry in self.path.iterdir():
+                    if entry.name != "lock":
+                        entry.unlink()
+                known = [dataclasses.asdict(chunk) for chunk in chunks]
+                write_whole(plan, _WHAT, json.dumps({"render": fingerprint, "chunks": known}))
         return chunks
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Keep others from using it for another render.
-
-        Raises:
-            OutputError: One is doing that now, or it is gone.
-        """
+        """Keep others from using it for another render; OutputError: one does, or it is gone."""
         gone = OutputError(f"the {_WHAT} {self.path} is gone", path=self._output)
         with translated(FileNotFoundError, to=lambda _: gone), self._lock(fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
-        until = time.monotonic() + PATIENCE_SECONDS
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self.path / "lock", flags, 0o666)
         try:
             with suppress(OSError):  # a file system without locks
-                while not _locked(descriptor, kind):
-                    if time.monotonic() > until:
-                        text = f"another render is writing {self._output}: it uses {self.path}"
-                        raise OutputError(text, path=self._output)
-                    time.sleep(0.1)
+                if not take_lock(descriptor, kind, PATIENCE_SECONDS):
+                    text = f"another render is writing {self._output}: it uses {self.path}"
+                    raise OutputError(text, path=self._output)
             yield
         finally:
             os.close(descriptor)
@@ -124,11 +114,7 @@ class WorkFolder:
         return self.path / f"{number:05}.json"
 
     def finish(self, number: int, result: ChunkResult) -> None:
-        """Note that a chunk is whole: all its videos are.
-
-        Raises:
-            OutputError: That cannot be written.
-        """
+        """Note that a chunk is whole: all its videos are."""
         known = {
             "report": result.report.to_dict(),
             "pre_roll": result.pre_roll.tolist(),
@@ -196,20 +182,23 @@ def _is_abandoned(path: Path) -> bool:
     except OSError:  # somebody else's, or not a working folder
         return False
     try:
-        return (path / "plan.json").is_file() and _locked(descriptor, fcntl.LOCK_EX)
+        return (path / "plan.json").is_file() and take_lock(descriptor, fcntl.LOCK_EX, 0.0)
     except OSError:  # a file system without locks: nobody knows
         return False
     finally:
         os.close(descriptor)
 
 
-def _locked(descriptor: int, kind: int) -> bool:
-    """Take a lock, unless another process has it."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def take_lock(descriptor: int, kind: int, seconds: float) -> bool:
+    """Take a lock, unless another process keeps it for so long; OSError where there are none."""
+    until = time.monotonic() + seconds
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_POLL_SECONDS)
 
 
 def _read_json(path: Path) -> Any:
@@ -234,9 +223,9 @@ def _report_from(known: dict[str, Any]) -> RenderReport:
 def _fingerprint(config: RenderConfig) -> str:
     """What all chunks of one render have in common; changes with the files that are read."""
     settings = dataclasses.asdict(config)
-    for name in (*_NOT_IN_PICTURES, "chunks", "trace"):
+    for name in _NOT_IN_PICTURES:
         del settings[name]
-    for name in _NOT_IN_BACKENDS:
+    for name in ("threads", "gpu"):
         del settings["backends"][name]
     read = [config.input]
     if config.effect.background:

@@ -25,16 +25,14 @@ from bgsoft.jobs.ray_worker import Worker
 from bgsoft.jobs.task import Finished, Task, Update
 from bgsoft.jobs.worker import GRACE_SECONDS, Exiting
 
-_FAILING_SECONDS = 60.0
-"""For so long workers may fail to start before that is an error: Ray takes a while to know that a
-node is gone, and places them there until then."""
-_PAUSE_SECONDS = 0.5
-"""After one that has failed, before the next."""
+_FAILING_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
+"""How long workers may fail to start before that is an error, and the pause after each: Ray takes a
+while to know that a node is gone, and places them there until then."""
 
 
 @dataclass(eq=False, slots=True)
 class _Actor:
-    """A worker as the executor sees it."""
+    """A worker as the executor sees it; without a name it has not started yet."""
 
     handle: Any
     nodes: frozenset[str]
@@ -43,7 +41,6 @@ class _Actor:
     """Answered when it has news."""
     task_id: int | None = None
     name: str = ""
-    """Its node and process; empty: it has not started yet."""
     is_exiting: bool = False
     """It takes no task after this one."""
     reason: str = ""
@@ -56,12 +53,11 @@ class RayExecutor(Closing):
 
     Args:
         address: As for :func:`bgsoft.jobs.ray_cluster.connected`.
-        folder: Where tasks write to; a node that does not see it, or ``inputs``, is left alone.
-        inputs: Files and folders that they read.
+        folder: Where tasks write to; nodes that do not see it, or ``inputs``, are not used.
+        inputs: Files and folders that tasks read.
         most: Most tasks at a time; None: as many as have two cores each.
         threads: Cores that a task reserves and plans for; None: as many as that leaves.
-        gpu_share: The part of a GPU that a task reserves, up to 1; 0: it sees no GPU. None: a half,
-            where the cluster has GPUs.
+        gpu_share: What a task reserves of a GPU, up to 1; None: a half, where there are GPUs.
         notice: Takes a line about each node that cannot be used.
 
     Raises:

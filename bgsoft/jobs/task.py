@@ -37,7 +37,6 @@ class Task(Protocol):
         Raises:
             BgsoftError: It failed, and would fail again.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +87,15 @@ class Executor(Protocol):
     @property
     def idle(self) -> int:
         """How many tasks it would start at once now."""
-        ...
 
     def submit(self, task: Task) -> int:
         """Begin a task, while :attr:`idle` is more than 0; its id."""
-        ...
 
     def poll(self, timeout: float) -> list[Update]:
         """What has happened since the last call; waits up to ``timeout`` seconds for something."""
-        ...
 
     def kill(self, task_id: int, reason: str) -> None:
         """End a task with its worker; it finishes with WorkerDiedError, which gives the reason."""
-        ...
 
     def close(self) -> None:
         """Cancel what runs and end all workers, quickly; safe to call twice."""
-        ...

@@ -84,7 +84,7 @@ def test_pictures_are_those_of_a_whole_render(
             assert report.faces[key] == first.faces[key]
 
 
-def test_places_are_hidden_in_all_parts_at_their_times(person: Path, tmp_path: Path) -> None:
+def test_places_are_hidden_in_all_chunks_at_their_times(person: Path, tmp_path: Path) -> None:
     whole, chunks = tmp_path / "whole.mkv", tmp_path / "chunks.mkv"
     given = {"effect": "dim", "strength": 0, "face": "off", "codec": "ffv1", "start": 0.2}
     given["hide"] = ["20%,20%,30%,30%@0.9-1.9", "0,0,10%,10%", "0,0,10%,10%@9-"]
@@ -103,7 +103,7 @@ def test_places_are_hidden_in_all_parts_at_their_times(person: Path, tmp_path: P
     assert hidden == [0.9 <= (number + 6) / 30 < 1.9 for number in range(82)]
 
 
-def test_cuts_are_seen_as_in_a_whole_render_where_a_part_begins(tmp_path: Path) -> None:
+def test_cuts_are_seen_as_in_a_whole_render_where_a_chunk_begins(tmp_path: Path) -> None:
     """Mirrored from six frames before each refresh to just after it: back again so soon that it is
     no cut for who has seen the first one."""
     clip, whole, chunks = (tmp_path / f"{name}.mkv" for name in ("in", "whole", "chunks"))

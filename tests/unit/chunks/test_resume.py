@@ -73,7 +73,7 @@ def test_what_another_render_left_is_told_of(config: RenderConfig, tmp_path: Pat
 
 @pytest.mark.usefixtures(_short_chunks.__name__)
 class TestChunks:
-    def test_a_finished_part_is_not_rendered_twice(self, config: RenderConfig) -> None:
+    def test_a_finished_chunk_is_not_rendered_twice(self, config: RenderConfig) -> None:
         first = planned(config)
         assert first.tasks()[1].run(context()) is False
         report = joined(planned(config))
@@ -83,13 +83,13 @@ class TestChunks:
         joined(planned(again))
         assert pictures(again.output) == pictures(config.output)
 
-    def test_a_part_without_a_note_is_not_finished(self, config: RenderConfig) -> None:
+    def test_a_chunk_without_a_note_is_not_finished(self, config: RenderConfig) -> None:
         task = planned(config).tasks()[0]
         task.run(context())
         WorkFolder(config.output).manifest(0).unlink()
         assert is_there(config) == [False, False, False]
 
-    def test_the_number_of_parts_stays_where_it_is_left_open(self, config: RenderConfig) -> None:
+    def test_the_number_of_chunks_stays_where_it_is_left_open(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
         folder = WorkFolder(config.output)
         known = folder.prepare(config, [])  # as where the settings say another number
@@ -100,7 +100,7 @@ class TestChunks:
         assert folder.finished(0) is not None
 
     @pytest.mark.parametrize("change", ["look", "input", "codec", "number", "sidecar"])
-    def test_parts_of_another_render_are_not_used(
+    def test_chunks_of_another_render_are_not_used(
         self, change: str, config: RenderConfig, tmp_path: Path
     ) -> None:
         own = write_mixed(tmp_path / "own.onnx")
@@ -123,7 +123,7 @@ class TestChunks:
                 config = replace(config, chunks=2)
         assert not any(is_there(config))
 
-    def test_where_settings_change_no_picture_parts_are_used(self, config: RenderConfig) -> None:
+    def test_where_settings_change_no_picture_chunks_are_used(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
         other = replace(config, overwrite=True, report=config.output.with_name("report.json"))
         assert is_there(other) == [True, False, False]
@@ -143,7 +143,7 @@ class TestChunks:
         ("error", "kept"),
         [(RenderCancelledError("stop"), True), (DecodeError("bad"), False), (OSError(), True)],
     )
-    def test_parts_are_kept_where_another_run_may_get_further(
+    def test_chunks_are_kept_where_another_run_may_get_further(
         self, error: BaseException, kept: bool, config: RenderConfig
     ) -> None:
         planned(config).tasks()[0].run(context())
@@ -161,12 +161,12 @@ class TestChunks:
         bgsoft.render_config(replace(config, chunks=1))
         assert sorted(path.name for path in config.output.parent.iterdir()) == ["in.mp4", "out.mkv"]
 
-    def test_nothing_is_left_where_no_part_was_finished(self, config: RenderConfig) -> None:
+    def test_nothing_is_left_where_no_chunk_was_finished(self, config: RenderConfig) -> None:
         planned(config)
         assert after_failure(config, RenderCancelledError("stop")) is None
         assert not WorkFolder(config.output).path.exists()
 
-    def test_a_lost_frame_where_parts_meet_is_noticed(self, config: RenderConfig) -> None:
+    def test_a_lost_frame_where_chunks_meet_is_noticed(self, config: RenderConfig) -> None:
         plan = planned(config)
         for task in plan.tasks():
             task.run(context())

@@ -98,6 +98,17 @@ def test_files_are_planned_and_rendered_whole_where_that_needs_no_chunks(
     assert names == ["long.mp4", "short.mp4"]
 
 
+def test_a_video_that_is_not_divided_is_probed_once(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again(path: Path) -> None:
+        raise AssertionError(path)
+
+    monkeypatch.setattr("bgsoft.rendering.session.probe", again)
+    config = settings(clip, tmp_path / "out.mp4", chunks=2, duration=0.5, **LOOK)
+    assert bgsoft.render_config(config).parts == []
+
+
 def test_a_file_whose_planning_was_cancelled_leaves_nothing(clip: Path, tmp_path: Path) -> None:
     cancel = threading.Event()
     cancel.set()
@@ -127,7 +138,7 @@ def test_a_batch_divides_its_files_where_that_is_asked_for(clip: Path, tmp_path:
     assert not [path for path in target.iterdir() if path.name.endswith(".chunks")]
 
 
-def test_parts_that_were_finished_before_count_as_done_and_not_as_fast() -> None:
+def test_chunks_that_were_finished_before_count_as_done_and_not_as_fast() -> None:
     seen: list[Progress] = []
     meter = ChunksProgress([100, 50], seen.append)
 
@@ -161,7 +172,7 @@ def test_a_large_model_leaves_memory_for_fewer_chunks(
     assert plan.workers_for(large, info) == 1
 
 
-def test_parts_check_what_they_write_before_they_read_as_a_whole_render_does(
+def test_chunks_check_what_they_write_before_they_read_as_a_whole_render_does(
     tmp_path: Path,
 ) -> None:
     for chunks in (1, 2):

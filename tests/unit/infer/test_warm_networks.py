@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -80,6 +81,19 @@ def test_all_calls_run_in_one_thread_that_lasts() -> None:
         assert not call.is_alive()
     assert len(set(seen)) == 1
     assert seen[0] == calls[0].ident != threading.get_ident()
+
+
+def test_nothing_of_a_call_stays_when_it_has_ended() -> None:
+    class Render:
+        def run(self) -> None:
+            pass
+
+    render = Render()
+    left, call = weakref.ref(render), LastingThread(render.run, "test")
+    call.start()
+    call.join(10)
+    del render, call
+    assert left() is None
 
 
 def test_a_process_is_of_use_after_an_error_unless_a_call_is_stuck() -> None:

@@ -22,8 +22,13 @@ Make = Callable[..., Driver]
 def make() -> Iterator[Make]:
     made: list[Driver] = []
 
-    def driver(workers: int = 2, **options: float) -> Driver:
-        made.append(Driver(Pool(workers, threads=1), **options))  # type: ignore[arg-type]
+    def driver(workers: int = 2, *, warm: bool = False, **options: float) -> Driver:
+        pool = Pool(workers, threads=1)
+        if warm:  # a process takes a while to start
+            pool.submit(Echo(1))
+            while not any(isinstance(update, Finished) for update in pool.poll(1.0)):
+                pass
+        made.append(Driver(pool, **options))  # type: ignore[arg-type]
         return made[-1]
 
     yield driver
@@ -133,7 +138,7 @@ def test_a_task_is_ended_when_its_time_is_up(make: Make, tmp_path: Path) -> None
 
 
 def test_a_task_with_nothing_new_is_ended(make: Make) -> None:
-    driver = make(1, stall_seconds=0.5, retries=0)
+    driver = make(1, stall_seconds=2, retries=0, warm=True)
     error = outcome(driver, Crawl()).error
     assert isinstance(error, WorkerDiedError)
-    assert str(error) == "nothing new for 0.5 s after 3 frames"
+    assert str(error) == "nothing new for 2 s after 3 frames"

@@ -324,7 +324,7 @@ def test_a_batch_whose_nodes_are_all_lost_is_resumed(
 
 
 @pytest.mark.ray(mounts=True)
-def test_parts_are_rendered_on_nodes_that_see_the_files(nodes: Nodes, tmp_path: Path) -> None:
+def test_chunks_are_rendered_on_nodes_that_see_the_files(nodes: Nodes, tmp_path: Path) -> None:
     video, out = tmp_path / "in.mp4", tmp_path / "out"
     ffmpeg("-i", SAMPLE, "-an", "-c:v", "libx264", "-g", "10", video)
     out.mkdir()
