@@ -306,14 +306,6 @@ def test_ring_hands_out_distinct_slots() -> None:
     assert ring.in_use == 4
 
 
-def test_channel_delivers_what_was_put_before_finish() -> None:
-    channel: Channel[int] = Channel(8)
-    for item in range(5):
-        channel.put(item)
-    channel.finish()
-    assert list(channel) == [0, 1, 2, 3, 4]
-
-
 def test_channel_abort_wakes_a_full_putter_and_readers() -> None:
     channel: Channel[int] = Channel(1)
     channel.put(1)
