@@ -13,7 +13,7 @@ from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.analysis.scenes import THUMB_SHAPE, SceneCutDetector
 from bgsoft.cuda.device import pinned_array
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 
 _ERROR_BYTES = 8
 """Per frame: one uint64, the summed squared difference from the kept picture."""

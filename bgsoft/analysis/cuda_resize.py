@@ -1,4 +1,4 @@
-"""Tables that make a kernel resize as ``cv2.resize`` does (``bgsoft/kernels/resample.cuh``).
+"""Tables that make a kernel resize as ``cv2.resize`` does (``bgsoft/ops/resample.cuh``).
 
 The arithmetic follows the interpolation rules that OpenCV documents for ``INTER_LINEAR`` and
 ``INTER_AREA``: sample centres at one half, edge samples repeated, area weights by overlap.

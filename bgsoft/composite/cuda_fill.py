@@ -9,7 +9,7 @@ import numpy as np
 
 from bgsoft.composite.plan import CellsPlan, FillPlan, Shape, Source, level_shapes
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 
 _RESIDENT_CELLS = 2900
 """float4s of shared memory: with what the kernel declares itself, less than 48 KiB."""

@@ -26,9 +26,9 @@ from bgsoft.decode.reader import FrameReader
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import BackendUnavailableError, DecodeError
 from bgsoft.frame import Frame, Planes
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.resources import Resources
 from bgsoft.startup import span
 

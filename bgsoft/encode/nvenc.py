@@ -15,9 +15,9 @@ from bgsoft.encode.nv_packets import CodedPackets
 from bgsoft.encode.nv_settings import GOP, NvencChoice, choose_nvenc, fit_to_caps
 from bgsoft.errors import BackendUnavailableError, EncodeError
 from bgsoft.frame import Frame, FrameFormat
-from bgsoft.kernels.loader import kernel
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
+from bgsoft.ops.loader import kernel
 from bgsoft.resources import Resources
 from bgsoft.settings.config import EncodeConfig
 from bgsoft.startup import span

@@ -9,7 +9,7 @@ from fractions import Fraction
 from bgsoft.analysis.base import Reducer
 from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
 from bgsoft.composite.base import Compositor
-from bgsoft.composite.cuda import CudaCompositor
+from bgsoft.composite.cuda import create_cuda_compositor
 from bgsoft.cuda.device import device_planes
 from bgsoft.face.create import create_device_faces
 from bgsoft.face.data import FaceDataWriter
@@ -143,7 +143,7 @@ class DeviceStages:
     def compositor(
         self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
     ) -> Compositor:
-        return CudaCompositor(config, format, self._device, began)
+        return create_cuda_compositor(config, format, self._device, began)
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
         return create_regions(config, info, CudaHider, None, self._on_event)

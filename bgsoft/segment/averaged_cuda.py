@@ -10,7 +10,7 @@ import numpy as np
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.frame import Array, FrameFormat
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.segment.averaged import HIGH, LOW, thin_width
 
 

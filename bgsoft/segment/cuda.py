@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import analysis_shape, detail_factor
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.frame import AnalysisFrame, Array, FrameFormat
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, yuv_to_rgb_matrix
 
 _MOST_TABLES = 256

@@ -20,7 +20,7 @@ from bgsoft.analysis.cuda import CudaGrids
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.segment.rotation import (
     CELL,
     MOVED,

@@ -135,7 +135,7 @@ def test_matte_kernel(device: Any, full_range: bool) -> None:
     import cupy
 
     from bgsoft.encode.pictures import _matte_table
-    from bgsoft.kernels.loader import kernel
+    from bgsoft.ops.loader import kernel
 
     format = FrameFormat(width=16, height=16, color=ColorInfo(full_range=full_range))
     alpha = cupy.arange(256, dtype=cupy.uint8)

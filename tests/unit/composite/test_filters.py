@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.composite.cpu import create_compositor
 from bgsoft.composite.fill import PushPull
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan, disc_kernel, dither_pattern
 from bgsoft.frame import FrameFormat, PixelLayout
@@ -238,7 +238,7 @@ def test_nothing_as_large_as_a_frame_is_allocated(kind: EffectKind, layout: Pixe
     frame = random_frame(format, np.random.default_rng(0))
     matte = matte_from(format, disc_mask(format))
     reducer = CpuReducer(format)
-    compositor = CpuCompositor(EffectConfig(kind=kind), format)
+    compositor = create_compositor(EffectConfig(kind=kind), format)
     compositor.apply([frame], [matte], [reducer.reduce([frame])[0]])
     tracemalloc.start()
     try:
