@@ -227,10 +227,8 @@ class StageBuilder:
             metrics: Gets the clocks of the stages.
             on_cut: Called for the first frame of each new scene.
             face_data: Where faces are written; None: nowhere. The caller closes it.
-            trim_start: Frames with an earlier pts are a pre-roll, which is not kept; None: all
-                are rendered.
-            began: When a background video starts, seconds of the frames' time; None: with the first
-                frame.
+            trim_start: pts of the first frame after the pre-roll; None: there is no pre-roll.
+            began: When a background video starts, in the frames' seconds; None: at the first one.
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
