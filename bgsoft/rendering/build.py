@@ -274,12 +274,12 @@ class StageBuilder:
         face_data: FaceDataWriter | None,
     ) -> tuple[Segmenter, FaceStep | None]:
         """What runs on the backend of inference: segmenter and face step, beside each other."""
-        stages, looks = self._stages, config.segment.looks
+        stages, quality = self._stages, config.segment.matte
 
         def make_segmenter(backend: str) -> Segmenter:
             with stages.current():
                 loader = self._loader(model, instead=self._instead)
-                return stages.segmenter(backend, loader, format, looks)
+                return stages.segmenter(backend, loader, format, quality)
 
         def make_faces(backend: str) -> FaceStep | None:
             with stages.current():

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bgsoft.cuda.driver import cuda_number
-from bgsoft.cuda.monitor import Watch, watched
+from bgsoft.cuda.monitor import GpuWatch
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.errors import RenderCancelledError
 from bgsoft.infer.providers import require_runtime
@@ -116,7 +116,7 @@ class Ran:
     sink: Sink
     meter: ProgressMeter
     ring_slots: int
-    watch: Watch
+    watch: GpuWatch
     """Over the GPU while frames went through."""
     setup_seconds: float
     """From the beginning of the render to that of the pipeline."""
@@ -291,7 +291,7 @@ class _Session:
             stall_seconds=config.backends.stall_seconds,
         )
         on_value = None if log.recorder is None else log.recorder.counter
-        with watched(built.builder.used_device, on_value) as watch:
+        with GpuWatch(built.builder.used_device, on_value) as watch:
             try:
                 result = pipeline.run()
             finally:
