@@ -160,9 +160,9 @@ def render(
         overwrite: Replace OUT, and what is written beside it, where that exists.
         skip_existing: Do nothing, successfully, if OUT exists.
         report: Write what was done, how fast and by what, as JSON.
-        chunks: Render a long video in up to this many parts side by side, and join them; auto does
-            so where it pays. A render in parts that was interrupted goes on where it was. [default:
-            auto]
+        chunks: Render a long video in up to this many chunks side by side, and join them; auto does
+            so where it pays. A render in chunks that was interrupted goes on where it was.
+            [default: auto]
         trace: Write what each thread and GPU stream did when; open it in ui.perfetto.dev.
         on_progress: Called about ten times a second, from the calling thread.
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,

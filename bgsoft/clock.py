@@ -51,10 +51,3 @@ class StageClock:
     def ms_per(self, frames: int) -> float:
         """Mean milliseconds a frame."""
         return self.busy_ns / 1e6 / frames if frames else 0.0
-
-
-@contextmanager
-def observed(observer: Observer | None, name: str, call: int = 0) -> Iterator[None]:
-    """Record a ``with`` block that is no stage's work, where there is a trace."""
-    with StageClock(name, observer, calls=call).measure():
-        yield

@@ -6,6 +6,7 @@ Tree::
     ├── ConfigError(ValueError)        a value the user gave is wrong
     │   └── PresetError                a preset is unknown or malformed
     ├── BackendUnavailableError        a stage's backend cannot run here
+    │   └── MixedModelError            a GPU would leave a part of the model to another provider
     ├── MediaError
     │   ├── OpenError                  the input cannot be opened or has no video
     │   ├── UnsupportedFormatError     the input, or what is asked of the output, has no path
@@ -34,28 +35,6 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from os import PathLike
 from typing import Any
-
-__all__ = [
-    "BackendUnavailableError",
-    "BgsoftError",
-    "ConfigError",
-    "DecodeError",
-    "DiskFullError",
-    "EncodeError",
-    "InferenceError",
-    "MediaError",
-    "ModelDownloadError",
-    "ModelError",
-    "ModelIntegrityError",
-    "OpenError",
-    "OutputError",
-    "PresetError",
-    "RenderCancelledError",
-    "StallError",
-    "UnsupportedFormatError",
-    "VerificationError",
-    "WorkerDiedError",
-]
 
 
 class BgsoftError(Exception):

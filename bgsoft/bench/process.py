@@ -124,7 +124,7 @@ def run_render(config: RenderConfig, folder: Path) -> Run:
     command = [
         *(sys.executable, "-m", "bgsoft", "render", str(config.input), str(config.output)),
         *("--preset", str(preset), "-y", "-q", "--progress", "none", "--report", str(report)),
-        *("--chunks", "1"),  # in parts, times to a first frame say nothing
+        *("--chunks", "1"),  # in chunks, times to a first frame say nothing
     ]
     if config.duration_seconds is not None:
         command += ["--duration", repr(config.duration_seconds)]

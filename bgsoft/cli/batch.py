@@ -169,15 +169,13 @@ def batch(
     """
     from contextlib import ExitStack
 
-    from bgsoft.batch.check import check_encoding, check_settings
+    from bgsoft.batch.check import check_encoding, check_settings, read_gpus
     from bgsoft.batch.decide import Act, agree, decide
     from bgsoft.batch.find import find, read_list
     from bgsoft.batch.job import Planner, shared_inputs
-    from bgsoft.batch.run import Batch
+    from bgsoft.batch.run import Batch, clear_skipped
     from bgsoft.batch.state import STATE_NAME, State
     from bgsoft.batch.watch import FolderWatch
-    from bgsoft.batch.workers import read_gpus
-    from bgsoft.chunks.folder import leftovers
     from bgsoft.chunks.renders import Renders
     from bgsoft.cli.batch_view import make_batch_view, show_plan
     from bgsoft.cli.console import Console, traceback_on_error
@@ -260,8 +258,7 @@ def batch(
             more = partial(planner.plan_each, stack.enter_context(watched).whole, console.err)
         state.begin(decision.entry for decision in decisions)
         left = [decision.job for decision in decisions if decision.act is Act.RENDER]
-        outputs = [decision.job.config.output for decision in decisions]
-        for text in leftovers([folder / STATE_NAME, *outputs]):
+        for text in clear_skipped(decisions, folder):
             view.notice(text)
         executor = _executor(
             stack,
@@ -342,9 +339,8 @@ def _executor(
         inputs: What a machine has to see.
         notice: Takes a line about the workers.
     """
-    from bgsoft.batch.workers import default_workers
-    from bgsoft.jobs.environment import worker_environment
-    from bgsoft.jobs.pool import Pool
+    from bgsoft.batch.check import default_workers
+    from bgsoft.jobs.pool import Pool, worker_environment
     from bgsoft.jobs.ray import RayExecutor
     from bgsoft.rendering.backends import STAGES
 

@@ -59,7 +59,7 @@ def render(
     from bgsoft.rendering.backends import may_use_gpu
     from bgsoft.rendering.configure import build_config
     from bgsoft.settings.options import settings_from_options
-    from bgsoft.startup import Parts, logged, span
+    from bgsoft.startup import StartupPool, logged, span
 
     console = Console()
     with traceback_on_error(verbose):
@@ -70,11 +70,11 @@ def render(
         if config.backends.gpu is not None:
             show_only(config.backends.gpu)
         view = make_view(kind, console, quiet=quiet, verbose=verbose)
-        with StopSignals(console) as stop, logged(), Parts() as early:
+        with StopSignals(console) as stop, logged(), StartupPool() as early:
             if may_use_gpu(config.backends):
                 # The driver needs no interpreter meanwhile, and no library that is imported here.
                 number = cuda_number(config.backends.gpu or 0)
-                early.begin("CUDA context", partial(open_context, number))
+                early.submit("CUDA context", partial(open_context, number))
             with span("imports for the input"):
                 from bgsoft.chunks.run import render_config
             view.start(config)

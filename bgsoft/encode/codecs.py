@@ -94,7 +94,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         speeds=_X26X_PRESETS,
         speed_default="veryfast",
         # x265 prints its banner to stderr by itself. The settings that it writes into the file
-        # differ with the threads, and parts of a video must not (:mod:`bgsoft.chunks`). From
+        # differ with the threads, and chunks of a video must not (:mod:`bgsoft.chunks`). From
         # four threads on it works on several frames at a time, and all numbers make the same.
         parameters=("x265-params", "log-level=none:info=0"),
         thread_key="pools",

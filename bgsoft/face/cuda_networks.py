@@ -27,7 +27,7 @@ from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
-from bgsoft.startup import Parts
+from bgsoft.startup import StartupPool
 
 MakeNetwork = Callable[[ResolvedModel, int], Network]
 """Loads a model for a batch size, with its arrays on the device, on the pipeline's stream."""
@@ -79,8 +79,8 @@ class CudaFaceNetworks(Closing):
             with stream:
                 return make_network(detector, batch)
 
-        with Parts() as parts:
-            loading = parts.begin("face detector", load_detector)
+        with StartupPool() as pool:
+            loading = pool.submit("face detector", load_detector)
             network = make_network(landmarker, batch)
             self._detector = _Model(detector, loading.result(), format, batch)
             self._landmarker = _Model(landmarker, network, format, batch)

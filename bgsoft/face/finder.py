@@ -89,9 +89,9 @@ class FaceFinder(Closing):
         self._tracker.reset()
         self._views.reset()
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """Search the next frame, and follow known faces from there."""
-        self._tracker.renew()
+        self._tracker.refresh()
         self._views.reset()
 
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Face]]:

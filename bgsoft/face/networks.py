@@ -16,6 +16,7 @@ from bgsoft.face.warp import CpuWarper, View
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, resolve
+from bgsoft.startup import StartupPool
 
 FrameView = tuple[Frame, AnalysisFrame, View]
 """A frame, the same on the analysis frame, and what of it the detector is shown."""
@@ -89,8 +90,10 @@ class CpuFaceNetworks(Closing):
     views_per_run = faces_per_run = 1
 
     def __init__(self, format: FrameFormat) -> None:
-        self._detector = _Model(resolve_detector(), format)
-        self._landmarker = _Model(resolve_landmarker(), format)
+        with StartupPool() as pool:
+            loading = pool.submit("face detector", lambda: _Model(resolve_detector(), format))
+            self._landmarker = _Model(resolve_landmarker(), format)
+        self._detector = loading.result()
         self._anchors = anchor_centres(self._detector.size)
 
     def start(self) -> None:

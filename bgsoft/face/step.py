@@ -90,7 +90,7 @@ class FaceStep(Closing):
             is_main = config.mode is FaceMode.MAIN
             self._picker = SubjectPicker(config.subjects, format, inherits=is_main)
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
-        self.kept_from: int | None = None
+        self.trim_start: int | None = None
         """Frames with an earlier pts are not counted; None: all are."""
         self._hidden = HiddenFaces()
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
@@ -116,9 +116,9 @@ class FaceStep(Closing):
             self._picker.reset()
         self._cut = True
 
-    def renew(self) -> None:
-        """See :meth:`bgsoft.face.finder.FaceFinder.renew`."""
-        self._finder.renew()
+    def refresh(self) -> None:
+        """See :meth:`bgsoft.face.finder.FaceFinder.refresh`."""
+        self._finder.refresh()
 
     @property
     def edits_frame(self) -> bool:
@@ -134,12 +134,12 @@ class FaceStep(Closing):
         """For the report; complete once the step is closed."""
         return {"mode": self._mode.value, **self._journal.summary()}
 
-    def seam(self) -> dict[str, Any]:
-        """What joins the faces of a part with those of the one before it; plain JSON types.
+    def boundary(self) -> dict[str, Any]:
+        """What joins the faces of a chunk with those of the one before it; plain JSON types.
 
         Complete once the step is closed.
         """
-        return self._journal.seam()
+        return self._journal.boundary()
 
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[FoundFaces]:
         """Find the faces of the next frames of a scene, which are not composited yet.
@@ -175,7 +175,7 @@ class FaceStep(Closing):
         return FoundFaces(faces, main, places, covered, cut)
 
     def _is_kept(self, frame: Frame) -> bool:
-        return self.kept_from is None or frame.pts >= self.kept_from
+        return self.trim_start is None or frame.pts >= self.trim_start
 
     def fetch_mattes(self, mattes: Sequence[Matte]) -> None:
         """Send for the mattes that :meth:`edit_mattes` will look at; does not wait."""
@@ -319,9 +319,9 @@ class FaceJournal:
             entry = {"frame": index, "pts": pts, "time_s": round(seconds, 6)}
             self._missed.append({**entry, "missed_pct": {str(id): v for id, v in missed.items()}})
 
-    def seam(self) -> dict[str, Any]:
-        """See :meth:`FaceStep.seam`: the ids that were counted, and ids and boxes of the faces in
-        the last frame before them and in the last of all."""
+    def boundary(self) -> dict[str, Any]:
+        """See :meth:`FaceStep.boundary`: the ids that were counted, and ids and boxes of the faces
+        in the last frame before them and in the last of all."""
         return {
             "ids": sorted(self._tracks),
             "before": [[id, *map(float, box)] for id, box in self._before.items()],

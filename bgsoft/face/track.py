@@ -240,7 +240,7 @@ class Tracker:
         """Frames since the detector ran."""
         self._time: float | None = None
         self._frames = 0
-        """Since a reset or a renewal."""
+        """Since a reset or a refresh."""
 
     @property
     def wants_detection(self) -> bool:
@@ -266,7 +266,7 @@ class Tracker:
         self._time = None
         self._frames = 0
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """Follow the faces that the next frame's detections show from there on anew.
 
         So where a face is said to be depends on little before that frame.
@@ -275,7 +275,7 @@ class Tracker:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the next frame is the first since a reset or a renewal."""
+        """Whether the next frame is the first since a reset or a refresh."""
         return self._frames == 0
 
     def match(self, found: Detections) -> tuple[dict[int, int], list[Box]]:

@@ -112,7 +112,9 @@ class LastingThread:
                 call._target()
             finally:
                 thread.name = cls._IDLE
-                call._done.set()
+                done = call._done
+                del call  # it holds a whole render, and another may be long in coming
+                done.set()
 
     def join(self, timeout: float | None = None) -> None:
         self._done.wait(timeout)

@@ -1,9 +1,9 @@
 """The picture loop's work on a CUDA device: all of it on one stream, timed by events.
 
 The host waits for a thumbnail of each frame, to see scene cuts before anything that depends on
-them is launched, and where faces are looked for, for what was found of a whole batch. Where people
-are separated it also reads the mattes; they are made first and sent for together, and as a rule
-have come by the time the faces have.
+them is launched, and for the faces of a whole batch. Where people are separated it also reads the
+mattes; they are made first and sent for together, and as a rule have come by the time the faces
+have.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ _READY_EVENTS = 256
 class DeviceTimer:
     """Time that the device spends on each stage, by events between their launches.
 
-    Results are read once the device is through with a batch, so nothing waits for them.
-
-    Args:
-        observer: Also given each stage's time on the device, at the cost of one wait.
+    Results are read once the device is through with a batch, so nothing waits for them; but with an
+    observer, which is also given each stage's time, the first mark does.
     """
 
     def __init__(self, observer: TraceRecorder | None = None) -> None:
@@ -47,17 +45,14 @@ class DeviceTimer:
     def mark(self, clock: StageClock | None) -> None:
         """What was launched since the last mark belongs to ``clock``; None: to no stage."""
         if self._observer is not None and self._origin is None:
-            self._set_origin()
+            # A moment that is known on both clocks, the device's and the host's.
+            self._origin = cupy.cuda.Event()
+            self._origin.record()
+            self._origin.synchronize()
+            self._origin_ns = time.perf_counter_ns()
         event = self._free.pop() if self._free else cupy.cuda.Event()
         event.record()
         self._marks.append((clock, event))
-
-    def _set_origin(self) -> None:
-        """Find a moment that is known on both clocks, the device's and the host's."""
-        self._origin = cupy.cuda.Event()
-        self._origin.record()
-        self._origin.synchronize()
-        self._origin_ns = time.perf_counter_ns()
 
     def end(self) -> None:
         """The batch has been launched; read earlier ones that are done."""
@@ -98,14 +93,7 @@ class DeviceTimer:
 
 
 class DeviceExecution:
-    """Launches work onto one stream; nothing waits for it but who asks.
-
-    Args:
-        device: Where the frames are.
-        stream: The stream of all work, also the networks'.
-        batch: Frames at a time.
-        observer: Given each stage's time on the device.
-    """
+    """Launches all work, also the networks', onto one stream; nothing waits for it but who asks."""
 
     def __init__(
         self, device: CudaDevice, stream: Any, batch: int, observer: TraceRecorder | None = None
@@ -133,7 +121,7 @@ class DeviceExecution:
         yield
         self._timer.mark(clock)
 
-    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
+    def submit(self, work: Callable[[], R]) -> Callable[[], R]:
         """Launches come one after another: it is done when its result is wanted."""
         return work
 

@@ -44,11 +44,7 @@ _MEMORY_SHARE = 0.25
 
 class DeviceStages:
     """Makes picture stages that work on a device, with the methods of
-    :class:`bgsoft.rendering.host.HostStages`.
-
-    Args:
-        resources: The device is set up here.
-        batch: Frames at a time; 0: 8.
+    :class:`bgsoft.rendering.host.HostStages`; sets the device up.
 
     Raises:
         BackendUnavailableError: The device does not start.
@@ -102,9 +98,6 @@ class DeviceStages:
             self._on_event,
             quality,
         )
-
-    def face_backend(self, infer: str) -> str:
-        return infer
 
     def faces(
         self,

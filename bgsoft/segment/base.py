@@ -46,7 +46,7 @@ class Segmenter(Protocol):
         """Forget earlier frames (scene cut); nothing, where every frame stands alone."""
         return
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """Decide anew what would else be kept for as long as it holds; seen by nobody."""
         return
 

@@ -17,7 +17,7 @@ from bgsoft.segment.families import averaged_with, companion
 from bgsoft.segment.network import Side
 from bgsoft.segment.zoomed import ZoomedSegmenter
 from bgsoft.settings.config import MatteQuality
-from bgsoft.startup import Parts
+from bgsoft.startup import StartupPool
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def _create(side: Side, loader: NetworkLoader, quality: MatteQuality) -> Segment
     masker = averaged_with(spec, quality)
     if masker is not None:
         beside = loader.beside(resolve(masker))
-        with Parts() as parts:
-            masks = parts.begin("models for masks", partial(_create, side, beside, quality))
+        with StartupPool() as pool:
+            masks = pool.submit("models for masks", partial(_create, side, beside, quality))
             mattes = _create(side, loader, MatteQuality.FAST)
         return AveragedSegmenter(mattes, masks.result(), side.average())
     other = companion(spec, quality)
@@ -79,13 +79,13 @@ def _create_zoomed(
 ) -> Segmenter:
     spec, other_spec = loader.model.spec, other.model.spec
     turns = quality is MatteQuality.STANDARD
-    with Parts() as parts:
-        landscape = parts.begin(
+    with StartupPool() as pool:
+        landscape = pool.submit(
             f"model {other_spec.name}", partial(side.driver, other, single=turns)
         )
         single = None
         if turns and side.runs_apart:
-            single = parts.begin(
+            single = pool.submit(
                 "model for single frames", partial(side.driver, loader, single=True, apart=True)
             )
         close = side.segmenter(spec, side.driver(loader))

@@ -27,7 +27,7 @@ Cells = NDArray[np.float32]
 
 _TURN = 4
 """Frames between whole passes, of either model in turn. Counted, as the next, by the frames' places
-in the video: a part of it that is rendered alone keeps in step, and batches are not divided."""
+in the video: a chunk of it that is rendered alone keeps in step, and batches are not divided."""
 _FEEDBACK = 8
 """Frames after each of which the mask has a say in where the box is."""
 STILL, MOVED = 1.0, 3.5

@@ -300,7 +300,7 @@ class ZoomedSegmenter(Segmenter):
         self._begun = None
         self._scheduler.reset()
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         self.reset()
 
     def close(self) -> None:

@@ -388,8 +388,8 @@ class RenderConfig:
     )
     chunks: int | None = setting(
         None,
-        "Render a long video in up to this many parts side by side, and join them; auto does so"
-        " where it pays. A render in parts that was interrupted goes on where it was.",
+        "Render a long video in up to this many chunks side by side, and join them; auto does so"
+        " where it pays. A render in chunks that was interrupted goes on where it was.",
         range=(1, 10_000),
         shown_default="auto",
         panel="Machine",

@@ -20,7 +20,7 @@ from bgsoft.rendering.preview import write_preview
 from tests.face_clips import FACE, SAMPLE
 from tests.rendering import read_back
 from tests.synthetic import Plane, VideoSpec, regular_times, write_movie, write_video
-from tests.unit.chunks.parts import settings
+from tests.unit.chunks.short_chunks import settings
 
 FRAMES = 6
 AS_IT_IS = {"preset": None, "face": "off", "effect": "dim", "strength": 0}
