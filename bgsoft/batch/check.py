@@ -144,5 +144,5 @@ def _check_model(config: RenderConfig, backend: str) -> None:
             Workers(1),
             None,
             lambda _event: None,
-            config.segment.looks,
+            config.segment.matte,
         ).close()

@@ -15,7 +15,7 @@ what changed in the 8 frames before,   the pre-roll begins so much before the re
 which a scene cut stands out from
 which frames are segmented (every      by the refresh, which counts through the whole video
 Nth, or those that differ enough)
-looks in turn, box of the close look   by the refresh
+passes in turn, box of close pass      by the refresh
 smoothed mask                          fades by ``--temporal``, which says how long the pre-roll is
 mask that is held, picture it was      by the refresh
 fitted to
@@ -44,8 +44,7 @@ from pathlib import Path
 from bgsoft.analysis.scenes import REACH
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
-from bgsoft.decode.reader import NOT_SEEKABLE
-from bgsoft.decode.stream import wanted_pts
+from bgsoft.decode.stream import NOT_SEEKABLE, wanted_pts
 from bgsoft.errors import RenderCancelledError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets

@@ -10,7 +10,8 @@ import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.composite.background import Background
-from bgsoft.composite.cuda_fill import CudaPicture, CudaPushPull, cuda_ints
+from bgsoft.composite.cuda_picture import CudaPicture
+from bgsoft.composite.fill import PushPull
 from bgsoft.composite.plan import (
     BlurPlan,
     BokehPlan,
@@ -20,6 +21,7 @@ from bgsoft.composite.plan import (
 )
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.ops.loader import kernel
+from bgsoft.ops.sides import device
 
 _THREADS = 256
 """Of a block of the kernels that take cells as one row."""
@@ -32,6 +34,11 @@ _DISC_ROWS, _DISC_COLUMNS = 16, 32
 _DISC_BLOCK = (32, 4, 1)
 _CELLS_PER_THREAD = 4
 """Of a mosaic block, at most, while there are threads for more."""
+
+
+def _ints(*values: int) -> Array:
+    """Numbers that a kernel reads from device memory, (n,) int32: its plan."""
+    return device().array(values, np.int32)
 
 
 class CudaBlur:
@@ -52,7 +59,7 @@ class CudaBlur:
         rows, columns = (max(sides) for sides in zip(*shapes, strict=True))
         self._blocks = -(-columns // _BLUR_TILE), -(-rows // _BLUR_TILE), 3
         weights = cupy.asarray(np.array(taps, np.float32))
-        self._arguments = (cuda_ints(*numbers), weights, picture.buffer, cells)
+        self._arguments = (_ints(*numbers), weights, picture.buffer, cells)
         self._blur = kernel("blur", "blur_planes")
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
@@ -96,7 +103,7 @@ class CudaBokeh:
         # Of each column, how many weights next to the middle one there are.
         half_heights = np.maximum(np.count_nonzero(weights[reach:], axis=0) - 1, 0)
         disc = (cupy.asarray(weights), cupy.asarray(half_heights.astype(np.int32)))
-        numbers = cuda_ints(*shape, reach, *planes)
+        numbers = _ints(*shape, reach, *planes)
         arguments = (numbers, *disc, self._picture.buffer, self._cells, *self._highlights)
         grid = -(-shape[1] // _DISC_COLUMNS), -(-shape[0] // _DISC_ROWS), 1
         tile = (_DISC_ROWS + 2 * reach) * (_DISC_COLUMNS + 2 * reach)
@@ -131,7 +138,7 @@ class CudaPixelate(Background):
         block_rows, block_columns = plan.blocks
         self._block = (lanes, _THREADS // lanes, 1)
         self._blocks = (-(-block_rows * block_columns // self._block[1]), 1, 1)
-        self._numbers = cuda_ints(
+        self._numbers = _ints(
             *(*plan.blocks, plan.per_block, *plan.cells, plan.top, plan.left),
             *luma_shape,
             *chroma_shape,
@@ -139,11 +146,11 @@ class CudaPixelate(Background):
             *(plan.cells_per_grid, plan.grid_per_cell, plan.grid_per_cell),
         )
         cell_count = plan.cells[0] * plan.cells[1]
-        self._push_pull = CudaPushPull(
-            plan.blocks, sum_count=self._blocks[0], cell_count=cell_count
+        self._push_pull = PushPull(
+            device(), plan.blocks, sum_count=self._blocks[0], cell_count=cell_count
         )
         places = (block_columns, plan.edge_px, plan.top * factor, plan.left * factor)
-        super().__init__("blend_blocks", cuda_ints(*places), self._push_pull.levels)
+        super().__init__("blend_blocks", _ints(*places), self._push_pull.levels)
         bits = 8 * format.bytes_per_sample
         self._average = kernel("pixelate", "pixelate_blocks", sample_bits=bits)
 

@@ -9,10 +9,10 @@ import cupy
 import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.composite.cuda_fill import cuda_ints
 from bgsoft.composite.foreground import LEVELS
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.ops.loader import BLOCK, blocks, kernel
+from bgsoft.ops.sides import device
 
 _SINGLE_BLOCK_CELLS = 4096
 """The first level up to this size, and all after it, are left to a kernel of one block."""
@@ -37,7 +37,7 @@ class CudaForeground:
             for (rows, columns), offset in zip(shapes, offsets, strict=True)
             for number in (rows, columns, offset)
         ]
-        self._table = cuda_ints(*numbers)
+        self._table = device().array(numbers, np.int32)
         self._cells, self._foreground, self._background = (
             cupy.empty((sum(sizes), 4), np.float32) for _ in range(3)
         )

@@ -13,11 +13,12 @@ import numpy as np
 
 from bgsoft.composite.background import Background
 from bgsoft.composite.clip import ClipPlayer
-from bgsoft.composite.cuda_fill import CudaFill
+from bgsoft.composite.fill import BackgroundFill
 from bgsoft.composite.plan import CutoutPlan
 from bgsoft.cuda.device import CopyMeter, pinned_array
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.ops.loader import BLOCK, blocks, kernel
+from bgsoft.ops.sides import device
 
 _PINNED_BUFFERS = 3
 """Uploads that may be on their way before the host has to wait for one."""
@@ -98,7 +99,7 @@ class CudaCutout(Background):
 
     def __init__(self, format: FrameFormat) -> None:
         plan = CutoutPlan.of(format)
-        self._fill = fill = CudaFill(format, last_resort=plan.black)
+        self._fill = fill = BackgroundFill(device(), format, last_resort=plan.black)
         grid = fill.plan.grid
         self._room = cupy.empty(grid, np.uint8)
         self._grid_blocks = blocks(*grid[::-1])

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import AreaReducer, Samples
 from bgsoft.composite.background import Background
-from bgsoft.composite.fill import FilledPicture, PushPull
+from bgsoft.composite.fill import PushPull
+from bgsoft.composite.picture import FilledPicture
 from bgsoft.composite.plan import (
     CLEAR_ALPHA,
     HIGHLIGHT_POWER,
@@ -19,6 +20,7 @@ from bgsoft.composite.plan import (
     disc_kernel,
 )
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
+from bgsoft.ops.sides import HOST
 
 Floats = NDArray[np.float32]
 
@@ -149,7 +151,8 @@ class PixelateBackground(Background):
         self._padded = np.zeros((4, *padded), np.float32)
         self._inner = self._padded[:, top : top + rows, left : left + columns]
         self._sums = np.empty((4, *plan.blocks), np.float32)
-        self._push_pull = PushPull(plan.blocks)
+        cell_count = plan.cells[0] * plan.cells[1]
+        self._push_pull = PushPull(HOST, plan.blocks, sum_count=1, cell_count=cell_count)
 
         # One grid cell more, each way, than lie on the cell.
         side = plan.grid_per_cell + 2
@@ -160,9 +163,11 @@ class PixelateBackground(Background):
         self._skip = plan.grid_per_cell
         self._least_weight = 0.5 / plan.per_block**2
 
-        self._colors = np.empty((*plan.blocks, 4), np.float32)
+        block_rows, block_columns = plan.blocks
+        finest = self._push_pull.levels[: block_rows * block_columns]
+        self._weighted = finest.reshape(block_rows, block_columns, 4)
         places = (plan.blocks[1], plan.edge_px, plan.top * factor, plan.left * factor)
-        super().__init__("blend_blocks", np.array(places, np.int32), self._colors)
+        super().__init__("blend_blocks", np.array(places, np.int32), self._push_pull.levels)
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         self._luma_reducer.reduce(frame.luma, self._cells[0])
@@ -190,11 +195,10 @@ class PixelateBackground(Background):
 
     def _average(self) -> None:
         """Block colours from weighted means, as samples of the frame."""
-        sums, weighted = self._sums, self._push_pull.weighted
-        known = weighted[3]
-        np.greater(sums[3], self._least_weight, out=known, casting="unsafe")
+        sums = self._sums
+        known = sums[3] > self._least_weight
         np.maximum(sums[3], self._least_weight, out=sums[3])
-        np.divide(sums[:3], sums[3], out=weighted[:3])
-        np.multiply(weighted[:3], known, out=weighted[:3])
-        means = tuple(cv2.mean(cells)[0] for cells in self._cells)
-        cv2.merge([*self._push_pull.fill(means), known], self._colors)
+        np.multiply(np.divide(sums[:3], sums[3], out=sums[:3]), known, out=sums[:3])
+        cv2.merge([*sums[:3], known.astype(np.float32)], self._weighted)
+        self._push_pull.sums[0] = [int(cv2.sumElems(cells)[0]) for cells in self._cells]
+        self._push_pull.run()

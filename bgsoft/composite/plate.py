@@ -15,7 +15,7 @@ from bgsoft.composite.fill import BackgroundFill
 from bgsoft.composite.plan import CutoutPlan
 from bgsoft.errors import ConfigError, os_errors_as
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
-from bgsoft.ops.sides import Side
+from bgsoft.ops.sides import HOST, Side
 
 _CONVERT_ROWS = 128
 """Rows converted at a time, to keep the floating-point copies small; even."""
@@ -169,8 +169,8 @@ class CutoutBackground(Background):
         self._chroma = np.empty(format.chroma_shape, format.dtype)
         super().__init__("blend_cutout", self._luma, self._chroma)
         plan = CutoutPlan.of(format)
-        self._fill = BackgroundFill(format, last_resort=plan.black)
-        self._room = np.empty(self._fill.near.shape, np.uint8)
+        self._fill = BackgroundFill(HOST, format, last_resort=plan.black)
+        self._room = np.empty(self._fill.plan.grid, np.uint8)
         rows, columns = self._shape = format.chroma_shape[:2]
         side = 2 * plan.reach + 1
         self._around, self._side = np.ones((side, side), np.uint8), (side, side)

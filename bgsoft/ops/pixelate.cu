@@ -3,8 +3,6 @@
 // Counterpart on the CPU: PixelateBackground in bgsoft/composite/filters.py.
 #include "background.cuh"
 
-typedef unsigned long long u64;
-
 #define THREADS 256
 #define VALUES 7  // sums of luma, Cb and Cr away from people, their number; sums of all three
 

@@ -11,6 +11,7 @@
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
+typedef unsigned long long u64;
 
 #if SAMPLE_BITS == 8
 typedef u8 sample_t;
@@ -43,6 +44,11 @@ typedef __SIZE_TYPE__ size_t;
 struct float4 {
     float x, y, z, w;
 };
+
+OP float4 make_float4(float x, float y, float z, float w)
+{
+    return {x, y, z, w};
+}
 
 template <class T>
 OP T min(T a, T b)

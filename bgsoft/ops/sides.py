@@ -17,8 +17,10 @@ import numpy.typing as npt
 from bgsoft.frame import Array
 
 Operation = Callable[..., None]
-"""Called with (rows, columns) of the runs of samples that are independent of each other, then the
-kernel's arguments: C-contiguous arrays of the side, None for a null pointer, int and float."""
+"""Called with (rows, columns) or (rows, columns, planes) of the runs of samples that do not depend
+on each other, then the kernel's arguments: C-contiguous arrays of the side, None for a null
+pointer, int and float. For a device, ``block`` names another shape of thread blocks, and
+``shared_bytes`` the shared memory that each is given."""
 
 
 class Side(Protocol):
@@ -56,7 +58,12 @@ class _Host:
         function = getattr(library(), f"{name}_{sample_bits}")
         function.restype = None
 
-        def launch(size: tuple[int, int], *arguments: Any) -> None:
+        def launch(
+            size: tuple[int, ...],
+            *arguments: Any,
+            block: tuple[int, int, int] = (1, 1, 1),
+            shared_bytes: int = 0,
+        ) -> None:
             function(*map(_argument, arguments))
 
         return launch
@@ -80,13 +87,19 @@ class _Device:
         self.xp: Any = cupy
 
     def operation(self, file: str, name: str, *, sample_bits: int = 8) -> Operation:
-        from bgsoft.ops.loader import BLOCK, blocks, kernel
+        from bgsoft.ops.loader import BLOCK, kernel
 
         run = kernel(file, name, sample_bits=sample_bits)
 
-        def launch(size: tuple[int, int], *arguments: Any) -> None:
-            rows, columns = size
-            run(blocks(columns, rows), BLOCK, tuple(map(_device_argument, arguments)))
+        def launch(
+            size: tuple[int, ...],
+            *arguments: Any,
+            block: tuple[int, int, int] = BLOCK,
+            shared_bytes: int = 0,
+        ) -> None:
+            rows, columns, *planes = size
+            blocks = -(-columns // block[0]), -(-rows // block[1]), *(planes or (1,))
+            run(blocks, block, tuple(map(_device_argument, arguments)), shared_mem=shared_bytes)
 
         return launch
 

@@ -1,8 +1,7 @@
-"""Facts about this machine that hold from run to run, so that they need not be found out again.
+"""Capabilities of the hardware, kept from run to run in a JSON file of the user cache.
 
-They are kept in one JSON file of the user cache, by subject, with the circumstances that they
-depend on. Where one of those has changed, the facts of that subject are dropped. A file that cannot
-be read or written is ignored.
+They are kept by subject with the circumstances that they depend on; where one of those has changed,
+the subject's entries are dropped. A file that cannot be read or written is ignored.
 """
 
 from __future__ import annotations
@@ -14,21 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bgsoft.cache import cache_root, locked
 from bgsoft.errors import OutputError
-from bgsoft.models.cache import cache_root, locked
 from bgsoft.outputs import write_whole
 
 _WRITING = threading.Lock()
-"""Stages are made beside each other, and find out their facts then."""
+"""Stages are made beside each other, and ask for capabilities then."""
 
 
-class Facts:
-    """What is known of one subject.
-
-    Args:
-        subject: What the facts are about, e.g. ``video engines of NVIDIA L4``.
-        circumstances: What they depend on, e.g. versions, by name.
-    """
+class CapabilityCache:
+    """Answers about a subject (``video engines of NVIDIA L4``) in circumstances (versions)."""
 
     def __init__(self, subject: str, circumstances: Mapping[str, str]) -> None:
         self._subject = subject
@@ -36,22 +30,19 @@ class Facts:
         self._known = self._kept(_read())
 
     def _kept(self, file: Mapping[str, Any]) -> dict[str, Any]:
-        """What the file has of this subject under the same circumstances."""
+        """The file's answers about this subject under the same circumstances."""
         entry = file.get(self._subject)
         if not isinstance(entry, dict) or entry.get("circumstances") != self._circumstances:
             return {}
-        facts = entry.get("facts")
-        return facts if isinstance(facts, dict) else {}
+        known = entry.get("facts")
+        return known if isinstance(known, dict) else {}
 
     def get(self, name: str) -> Any:
-        """A fact of this or an earlier process; None where it is unknown."""
+        """An answer of this or an earlier process; None where it is unknown."""
         return self._known.get(name)
 
     def put(self, name: str, value: Any, *, lasting: bool = True) -> None:
-        """Note a fact: anything that JSON can hold, but None.
-
-        Processes that note facts at the same time wait for each other.
-        """
+        """Keep an answer (JSON, but not None), for this process alone unless ``lasting``."""
         self._known[name] = value
         if not lasting:
             return
@@ -60,9 +51,9 @@ class Facts:
             path.parent.mkdir(parents=True, exist_ok=True)
             with locked(path.with_suffix(".lock")):
                 file = _read()
-                facts = self._kept(file) | {name: value}
-                entry = {"circumstances": self._circumstances, "facts": facts}
-                write_whole(path, "facts", json.dumps(file | {self._subject: entry}))
+                known = self._kept(file) | {name: value}
+                entry = {"circumstances": self._circumstances, "facts": known}
+                write_whole(path, "capabilities", json.dumps(file | {self._subject: entry}))
 
 
 def _path() -> Path:

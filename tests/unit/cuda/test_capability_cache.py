@@ -1,4 +1,4 @@
-"""Facts that outlive a process, and what NVDEC and NVENC answered among them."""
+"""Capabilities that are kept from run to run, and those of NVDEC and NVENC among them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from bgsoft.cache import CACHE_VARIABLE
 from bgsoft.cuda import video_codec
+from bgsoft.cuda.capability_cache import CapabilityCache
 from bgsoft.errors import BackendUnavailableError
-from bgsoft.facts import Facts
-from bgsoft.models.cache import CACHE_VARIABLE
 
 DRIVER = {"driver": "580.95"}
 
@@ -26,42 +26,42 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_fact_is_kept_while_its_circumstances_hold() -> None:
-    Facts("GPU", DRIVER).put("answer", {"width_max": 4096})
-    Facts("other GPU", DRIVER).put("answer", 7)
-    assert Facts("GPU", DRIVER).get("answer") == {"width_max": 4096}
-    assert Facts("other GPU", DRIVER).get("answer") == 7
-    newer = Facts("GPU", {"driver": "590.1"})
+def test_an_answer_is_kept_while_its_circumstances_hold() -> None:
+    CapabilityCache("GPU", DRIVER).put("answer", {"width_max": 4096})
+    CapabilityCache("other GPU", DRIVER).put("answer", 7)
+    assert CapabilityCache("GPU", DRIVER).get("answer") == {"width_max": 4096}
+    assert CapabilityCache("other GPU", DRIVER).get("answer") == 7
+    newer = CapabilityCache("GPU", {"driver": "590.1"})
     assert newer.get("answer") is None
     newer.put("answer", 8)
-    assert Facts("GPU", DRIVER).get("answer") is None
-    assert Facts("other GPU", DRIVER).get("answer") == 7
+    assert CapabilityCache("GPU", DRIVER).get("answer") is None
+    assert CapabilityCache("other GPU", DRIVER).get("answer") == 7
 
 
 def test_what_may_change_is_kept_for_the_process() -> None:
-    facts = Facts("GPU", DRIVER)
-    facts.put("answer", "busy", lasting=False)
-    facts.put("other", 1)
-    assert facts.get("answer") == "busy"
-    assert Facts("GPU", DRIVER).get("answer") is None
+    kept = CapabilityCache("GPU", DRIVER)
+    kept.put("answer", "busy", lasting=False)
+    kept.put("other", 1)
+    assert kept.get("answer") == "busy"
+    assert CapabilityCache("GPU", DRIVER).get("answer") is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"GPU": 3}', '{"GPU": {"facts": 1}}', "\0"])
 def test_a_damaged_file_is_as_good_as_none(cache: Path, text: str) -> None:
     cache.mkdir()
     (cache / "facts.json").write_text(text)
-    facts = Facts("GPU", DRIVER)
-    assert facts.get("answer") is None
-    facts.put("answer", 1)
-    assert Facts("GPU", DRIVER).get("answer") == 1
+    kept = CapabilityCache("GPU", DRIVER)
+    assert kept.get("answer") is None
+    kept.put("answer", 1)
+    assert CapabilityCache("GPU", DRIVER).get("answer") == 1
     assert sorted(path.name for path in cache.iterdir()) == ["facts.json", "facts.lock"]
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(cache: Path) -> None:
     cache.write_text("a file, where the folder should be")
-    facts = Facts("GPU", DRIVER)
-    facts.put("answer", 1)
-    assert facts.get("answer") == 1
+    kept = CapabilityCache("GPU", DRIVER)
+    kept.put("answer", 1)
+    assert kept.get("answer") == 1
 
 
 class VendorError(Exception):
@@ -95,10 +95,10 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Install:
 
     def install(answer: dict[str, int] | Exception) -> Engines:
         made = Engines(answer)
-        facts = Facts("video engines of GPU", DRIVER)
+        kept = CapabilityCache("video engines of GPU", DRIVER)
         monkeypatch.setattr(video_codec, "video_codec", lambda: made)
         monkeypatch.setattr(video_codec, "codec_errors", lambda: (VendorError,))
-        monkeypatch.setattr(video_codec, "engine_facts", lambda _gpu: facts)
+        monkeypatch.setattr(video_codec, "engine_capabilities", lambda _gpu: kept)
         runtime = SimpleNamespace(setDevice=lambda _gpu: None)
         cupy: Any = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
         monkeypatch.setitem(sys.modules, "cupy", cupy)
@@ -159,7 +159,7 @@ def test_no_question_goes_to_a_gpu_that_was_not_chosen(engines: Install) -> None
     assert made.asked == 0
 
 
-def test_facts_depend_on_driver_and_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capabilities_depend_on_driver_and_library(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = SimpleNamespace(getDeviceProperties=lambda _gpu: {"name": b"GPU"})
     cupy: Any = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
@@ -167,10 +167,10 @@ def test_facts_depend_on_driver_and_library(monkeypatch: pytest.MonkeyPatch) -> 
     for version, known in (("2.2.4", None), ("2.2.4", 1), ("2.2.5", None)):
         module: Any = SimpleNamespace(__version__=version)
         monkeypatch.setattr(video_codec, "video_codec", lambda module=module: module)
-        video_codec.engine_facts.cache_clear()
+        video_codec.engine_capabilities.cache_clear()
         try:
-            facts = video_codec.engine_facts(0)
+            kept = video_codec.engine_capabilities(0)
         finally:
-            video_codec.engine_facts.cache_clear()
-        assert facts.get("answer") == known
-        facts.put("answer", 1)
+            video_codec.engine_capabilities.cache_clear()
+        assert kept.get("answer") == known
+        kept.put("answer", 1)

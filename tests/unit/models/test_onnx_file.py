@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from bgsoft.errors import ModelError
-from bgsoft.infer.baking import bake
+from bgsoft.models.onnx_file import bake
 from tests.recurrent_model import write_model
 
 STATES = {f"r{k}i": (1, 1, 1, 1) for k in range(1, 5)}
