@@ -6,8 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bgsoft.cli.plotting import Chart, write_plot
-from bgsoft.cli.tables import NONE, Table
+from bgsoft.cli.results import NONE, Chart, Table, write_plot
 from bgsoft.compare.result import Comparison, Curve, Pictures
 
 if TYPE_CHECKING:
@@ -75,17 +74,15 @@ def checks_table(result: Comparison) -> Table:
     )
 
 
-def write_comparison_plot(result: Comparison, pictures: Pictures, path: Path) -> None:
-    """Draw each measure, frame by frame.
-
-    Args:
-        result: What was compared.
-        pictures: Its pictures.
-        path: ``.png`` or ``.svg``.
+def write_comparison_plot(result: Comparison, path: Path) -> None:
+    """Draw each measure, frame by frame, to a ``.png`` or ``.svg``; nothing without pictures.
 
     Raises:
         OutputError: The file cannot be written.
     """
+    pictures = result.pictures
+    if pictures is None:
+        return
     metrics = dict.fromkeys(curve.metric for curve in pictures.curves)
     title = f"{Path(result.b).name} compared with {Path(result.a).name}"
     write_plot(path, title, [_chart(pictures, metric) for metric in metrics])

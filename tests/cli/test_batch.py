@@ -10,23 +10,23 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-import rich.console
 
 from bgsoft.batch.job import BatchJob
 from bgsoft.batch.run import Summary
 from bgsoft.batch.state import STATE_NAME
 from bgsoft.cli.batch_view import LiveBatchView
 from bgsoft.cli.console import Console
+from bgsoft.errors import OutputError
 from bgsoft.settings.config import RenderConfig
 from tests.synthetic import VideoSpec, regular_times, truncate, write_video
 from tests.unit.batch.kill import batch_command, frames_of, kill_and_resume
 
 from .conftest import Run
+from .test_progress import snapshot
 
 FRAMES = 12
 
@@ -249,22 +249,13 @@ def test_names_that_hold_line_ends_stay_on_one_line(run: Run, tmp_path: Path) ->
     assert "c\\nd\\x1b[31m.mp4" in lines[3]
 
 
-def test_nothing_runs_in_the_last_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Screen:
-        shown = ""
-
-        def update(self, drawing: Any, refresh: bool = False) -> None:
-            console = rich.console.Console(width=100)
-            with console.capture() as captured:
-                console.print(drawing)
-            self.shown = captured.get()
-
-        def stop(self) -> None:
-            pass
-
-    screen = Screen()
-    monkeypatch.setattr("bgsoft.cli.batch_view.start_live", lambda: screen)
-    view = LiveBatchView(Console())
+def test_what_runs_is_drawn_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    console = Console()
+    view = LiveBatchView(console)
     view.begin(2, 0)
     jobs = [
         BatchJob(RenderConfig(input=Path(f"{name}.mp4"), output=Path(f"{name}.mkv")), number)
@@ -272,11 +263,23 @@ def test_nothing_runs_in_the_last_drawing(monkeypatch: pytest.MonkeyPatch) -> No
     ]
     for job in jobs:
         view.started(job, "pid 1")
+    view.progress(jobs[1], snapshot(3, 0.1, total=9))
     view.tick()
-    assert "2 running" in screen.shown
-    assert "a\\nb.mp4" in screen.shown
+    assert console.live is not None
+    with console.live.capture() as captured:
+        console.live.print(view.bars)
+    drawn = captured.get()
+    assert "2 running" in drawn
+    assert "a\\nb.mp4" in drawn
+    assert "3/9 frames" in drawn
+    view.failed(jobs[0], OutputError("disk full"), None)
+    view.tick()
+    with console.live.capture() as captured:
+        console.live.print(view.bars)
+    assert "1 running, 0 waiting, 1 failed" in captured.get()
     view.end(Summary(1.0, []))
-    assert "0 running" in screen.shown
+    assert console.live is None
+    assert "a\\nb.mp4: disk full" in capsys.readouterr().err
 
 
 @pytest.fixture

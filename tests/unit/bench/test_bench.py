@@ -16,9 +16,8 @@ import pytest
 from bgsoft.bench import baseline, phases
 from bgsoft.bench.bottleneck import find_bottleneck
 from bgsoft.bench.process import Run, preset_text, run_process
-from bgsoft.cli.bench_plot import write_bench_plot
-from bgsoft.cli.bench_tables import tables
-from bgsoft.cli.tables import plain_text
+from bgsoft.cli.bench_tables import tables, write_bench_plot
+from bgsoft.cli.results import plain_text
 from bgsoft.compare.compare import compare
 from bgsoft.diagnose.clips import ClipSpec, write_clip
 from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError, OutputError
