@@ -32,11 +32,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """Row by row, what both have measured; nothing where clip or settings differ.
-
-    Returns:
-        As the results have it under ``baseline``.
-    """
+    """``baseline`` of the results: what both measured; nothing where clip or settings differ."""
     another = list(_differences(now, before, _MEASUREMENT))
     elsewhere = list(_differences(now, before, _MACHINE))
     earlier = {} if another else {figure[0]: figure for figure in _figures(before)}

@@ -34,12 +34,11 @@ from bgsoft.settings.config import (
 
 
 class Phase(NamedTuple):
-    """One combination of backends."""
+    """One combination of backends; of those for inference, the first that runs here is taken."""
 
     name: str
     decode: DecodeBackend = DecodeBackend.CPU
     infer: tuple[InferBackend, ...] = (InferBackend.CPU,)
-    """The first that runs here is taken."""
     composite: CompositeBackend = CompositeBackend.CPU
     encode: EncodeBackend = EncodeBackend.CPU
 
@@ -160,8 +159,6 @@ def measure_phases(
     log: Callable[[str], None],
 ) -> dict[str, Any]:
     """Run every phase and the transcodes, each in processes of their own, in turns.
-
-    The backends of ``config`` are set by each phase.
 
     Returns:
         ``phases``, ``transcodes`` and ``bottleneck`` of the results.

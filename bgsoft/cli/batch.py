@@ -41,18 +41,13 @@ class BatchFlags:
     lists: Annotated[
         list[str] | None,
         _files(
-            "Also take the files that this one lists, one a line, # begins a comment; - is standard"
-            " input.",
-            "--from",
-            metavar="FILE",
+            "Also take the files listed in FILE, one a line; -: stdin.", "--from", metavar="FILE"
         ),
     ] = None
     exclude: Annotated[
         list[str] | None,
         _files(
-            "Leave out files and folders of this name, or path inside IN; * and ? stand for others."
-            " May be given more than once.",
-            metavar="PATTERN",
+            "Leave out this name or path inside IN, * and ? allowed; repeatable.", metavar="PATTERN"
         ),
     ] = None
     name: Annotated[
@@ -84,10 +79,7 @@ class BatchFlags:
     ] = False
     settle: Annotated[
         str | None,
-        _files(
-            "With --watch: take a file once it has not changed for so long. [default: 2]",
-            metavar="SECONDS",
-        ),
+        _files("With --watch: take a file unchanged for so long. [default: 2]", metavar="SECONDS"),
     ] = None
     report: Annotated[
         Path | None, _files("Write what became of each file, as JSON.", metavar="FILE.json")
@@ -117,8 +109,7 @@ class BatchFlags:
     gpu_share: Annotated[
         float | None,
         _work(
-            "With --ray: the part of a GPU that a file reserves; 0: none. [default: 0.5, where the"
-            " cluster has GPUs]",
+            "With --ray: the part of a GPU that a file reserves. [default: 0.5, if there are GPUs]",
             metavar="PART",
             min=0.0,
             max=1.0,
@@ -127,9 +118,7 @@ class BatchFlags:
     retries: Annotated[
         int,
         _work(
-            "Try a file again so often when its process dies or stands still. [default: 1]",
-            metavar="N",
-            min=0,
+            "Tries after a file's process dies or stands still. [default: 1]", metavar="N", min=0
         ),
     ] = 1
     timeout: Annotated[
@@ -139,10 +128,7 @@ class BatchFlags:
     progress: flags.Progress = "auto"
     quiet: flags.Quiet = False
     verbose: Annotated[
-        bool,
-        flags.option(
-            "Also print what renders report, and where errors came from.", "--verbose", "-v"
-        ),
+        bool, flags.option("Also print what renders report, and tracebacks.", "--verbose", "-v")
     ] = False
 
 

@@ -65,6 +65,11 @@ def show_plan(decisions: Sequence[Decision], kind: ProgressKind, console: Consol
         console.err(f"{counted(len(decisions), 'file')}: {', '.join(parts)}")
 
 
+def _named(path: Path, reason: str) -> str:
+    """A reason, with the name of the file where it lacks it."""
+    return reason if path.name in reason else f"{path}: {reason}"
+
+
 class QuietBatchView(BatchView):
     """Prints what failed, at the end."""
 
@@ -73,8 +78,10 @@ class QuietBatchView(BatchView):
 
     def end(self, summary: Summary) -> None:
         for entry in summary.failed:
-            text = f"failed: {_named(entry.input, entry.reason or '')}"
-            self._console.err(on_one_line(text))
+            self._say(f"failed: {_named(entry.input, entry.reason or '')}")
+
+    def _say(self, text: str) -> None:
+        self._console.err(on_one_line(text))
 
 
 class PlainBatchView(QuietBatchView):
@@ -133,9 +140,6 @@ class PlainBatchView(QuietBatchView):
         self._settled += 1
         return f"[{self._settled:{len(str(self._total))}}/{self._total}]"
 
-    def _say(self, text: str) -> None:
-        self._console.err(on_one_line(text))
-
 
 class LiveBatchView(PlainBatchView):
     """The same, above a bar for each file that is being rendered, and one for all."""
@@ -186,11 +190,6 @@ class LiveBatchView(PlainBatchView):
     def _remove(self, job: BatchJob) -> None:
         if job in self._running:
             self.bars.remove_task(self._running.pop(job))
-
-
-def _named(path: Path, reason: str) -> str:
-    """A reason, with the name of the file where it lacks it."""
-    return reason if path.name in reason else f"{path}: {reason}"
 
 
 class JsonBatchView(BatchView):

@@ -278,33 +278,30 @@ def summary_line(report: RenderReport) -> str:
 
 
 def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
-    """What a render did, for people.
-
-    Percent lengths are shown with their size in this video's pixels. Events are not repeated:
-    they were reported while it ran.
-    """
+    """What a render did; events were reported while it ran."""
     if report.skipped:
         return [summary_line(report)]
-    lines = [report.output, f"  {_speed_text(report)}"]
+    lines = [_speed_text(report)]
     if report.concealed_frames:
-        lines.append(f"  {report.concealed_frames} damaged frames were concealed")
-    look = _look_text(report.settings)
-    if look:
-        lines.append(f"  {look}")
+        lines.append(f"{report.concealed_frames} damaged frames were concealed")
+    lines.append(_look_text(report.settings))
     if report.model is not None:
-        lines.append(f"  model {report.model.name} (licence {report.model.licence})")
+        lines.append(f"model {report.model.name} (licence {report.model.licence})")
     for name, stage in report.stages.items():
-        if stage.backend == "off":
-            continue
-        device = "" if stage.device == stage.backend else f" on {stage.device}"
-        why = f"  ({stage.fallback_reason})" if verbose and stage.fallback_reason else ""
-        lines.append(f"  {name:<9} {stage.backend}{device} {stage.ms_per_frame:.2f} ms/frame{why}")
-    if report.faces is not None:
-        lines.append(f"  {_faces_text(report.faces)}")
+        if stage.backend != "off":
+            device = "" if stage.device == stage.backend else f" on {stage.device}"
+            why = f"  ({stage.fallback_reason})" if verbose and stage.fallback_reason else ""
+            speed = f"{stage.ms_per_frame:.2f} ms/frame"
+            lines.append(f"{name:<9} {stage.backend}{device} {speed}{why}")
+    faces = report.faces
+    if faces is not None:
+        lines.append(f"faces: {faces['tracks']} followed, in {faces['frames_with_faces']} frames")
+        if faces["missed_frames"]:
+            lines[-1] += f"; the mask had missed one in {faces['missed_frames']} of them"
     for audio in report.audio:
         reason = f" ({audio.reason})" if audio.reason else ""
-        lines.append(f"  audio {audio.track}: {audio.codec} {audio.action}{reason}")
-    return lines
+        lines.append(f"audio {audio.track}: {audio.codec} {audio.action}{reason}")
+    return [report.output, *(f"  {line}" for line in lines)]
 
 
 def _speed_text(report: RenderReport) -> str:
@@ -314,38 +311,23 @@ def _speed_text(report: RenderReport) -> str:
     return text
 
 
-def _faces_text(faces: Mapping[str, Any]) -> str:
-    """How many faces there were, and what the mask had made of them."""
-    text = f"faces: {faces['tracks']} followed, in {faces['frames_with_faces']} frames"
-    if faces["missed_frames"]:
-        text += f"; the mask had missed one in {faces['missed_frames']} of them"
-    return text
-
-
 def _look_text(settings: Mapping[str, Any]) -> str:
     """The effect and the lengths in force, e.g. ``blur strength 2.5 % = 27 px``."""
-    effect, matte = settings.get("effect"), settings.get("matte")
-    if not isinstance(effect, Mapping) or not isinstance(matte, Mapping):
-        return ""
+    effect, matte, places = settings["effect"], settings["matte"], settings["hide"]["regions"]
+
+    def length(percent: float) -> str:
+        pixels = percent * settings["height"] / 100
+        return f"{percent:g} % = {pixels:.{0 if abs(pixels) >= 10 else 1}f} px"
+
     kind, strength = EffectKind(effect["kind"]), effect["strength"]
-    height = settings.get("height")
     parts = [f"effect {kind}"]
     if kind in LENGTH_EFFECTS:
-        parts = [f"{kind} strength {_length_text(strength, height)}"]
+        parts = [f"{kind} strength {length(strength)}"]
     elif kind in DEFAULT_STRENGTH_PCT:
         parts = [f"{kind} strength {strength:g} %"]
-    for name, key in (("expand", "expand_pct"), ("feather", "feather_pct")):
-        if matte.get(key):
-            parts.append(f"{name} {_length_text(matte[key], height)}")
-    places = settings.get("hide", {}).get("regions")
+    for name in ("expand", "feather"):
+        if matte[f"{name}_pct"]:
+            parts.append(f"{name} {length(matte[f'{name}_pct'])}")
     if places:
         parts.append(f"{len(places)} place{'s' if len(places) > 1 else ''} hidden")
     return ", ".join(parts)
-
-
-def _length_text(percent: float, height: object) -> str:
-    text = f"{percent:g} %"
-    if isinstance(height, int):
-        pixels = percent * height / 100
-        text += f" = {pixels:.0f} px" if abs(pixels) >= 10 else f" = {pixels:.1f} px"
-    return text

@@ -67,7 +67,7 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ]
     clip = _write(folder / "in.mkv", sources, pixels, tags)
     mirrored = _write(folder / "mirrored.mkv", [each[:, ::-1] for each in sources], pixels, tags)
-    settings = {**encoder, "preset": None, "face": "off"}
+    settings = {**encoder, "preset": None, "face": "off", "matte": "fast"}
     bgsoft.render(clip, folder / "matte.mkv", effect="matte", **settings)
     alphas = [luma for luma, *_ in pictures(folder / "matte.mkv")]
     assert alphas[0].dtype == np.uint8

@@ -46,8 +46,7 @@ def in_another_room(frame: Frame, matte: Matte, rng: np.random.Generator) -> Fra
     return other
 
 
-@pytest.mark.parametrize("full_range", [False, True], ids=["limited", "full"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("layout", "full_range"), list(zip(LAYOUTS, (False, True), strict=True)))
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_nothing_hidden_shows(size: tuple[int, int], layout: PixelLayout, full_range: bool) -> None:
     """Whatever the room, what is opaque and what runs out from it are the same."""

@@ -18,6 +18,7 @@ _CHILD = """
 import json, os, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
+from tests.marks import slow
 from bgsoft.infer import sessions
 
 engine, marks, dies = sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "dies"
@@ -86,7 +87,7 @@ def outcome(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("dies", [slow(False), True])
 def test_processes_that_want_one_engine_build_it_once(tmp_path: Path, dies: bool) -> None:
     """Where the process that builds it is killed, one of those that wait builds it anew."""
     first = start(tmp_path, dies=dies)

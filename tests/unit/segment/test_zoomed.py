@@ -36,6 +36,7 @@ from bgsoft.segment.single import SingleShotSegmenter
 from bgsoft.segment.zoomed_cpu import CpuZoomSide
 from bgsoft.settings.config import Looks
 from bgsoft.workers import Workers
+from tests.marks import slow
 from tests.pictures import frame_format, frame_of, random_frame
 from tests.rendering import read_back
 
@@ -350,7 +351,7 @@ def test_a_mirrored_look_sees_the_other_way_round() -> None:
     segmenter.close()
 
 
-@pytest.mark.parametrize("looks", [Looks.STANDARD, Looks.BEST])
+@pytest.mark.parametrize("looks", [Looks.STANDARD, slow(Looks.BEST)])
 def test_masks_are_the_same_for_any_batch(looks: Looks) -> None:
     images = shown(12)
     images[6:9] = [np.roll(image, 80, axis=1) for image in images[6:9]]  # somebody jumps
@@ -366,7 +367,7 @@ def test_masks_are_the_same_for_any_batch(looks: Looks) -> None:
     np.testing.assert_array_equal(segment(frames[10:], looks, 2)[0], one[10])
 
 
-@pytest.mark.parametrize("looks", [Looks.STANDARD, Looks.BEST])
+@pytest.mark.parametrize("looks", [Looks.STANDARD, slow(Looks.BEST)])
 def test_a_figure_that_no_whole_look_shows_is_searched_for(looks: Looks) -> None:
     frames = []
     for index, image in enumerate(shown(10)):
@@ -411,6 +412,7 @@ def test_a_small_figure_is_seen_much_better(looks: Looks) -> None:
     assert score(looks) > score(Looks.FAST) + 0.15
 
 
+@pytest.mark.slow
 def test_a_render_takes_it(tmp_path: Path) -> None:
     outputs = []
     for index, (looks, batch) in enumerate((("standard", 1), ("standard", 4), ("best", 4))):
