@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from tests.marks import slow
+
 ENGINE = "whole engine"
 _CHILD = """
 import json, os, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from tests.marks import slow
 from bgsoft.infer import sessions
 
 engine, marks, dies = sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "dies"
