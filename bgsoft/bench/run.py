@@ -14,6 +14,7 @@ from bgsoft.bench import baseline as baselines
 from bgsoft.bench.phases import measure_phases
 from bgsoft.diagnose.machine import hardware
 from bgsoft.errors import ConfigError
+from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.rendering.backends import chosen_gpu
 from bgsoft.rendering.configure import build_config
@@ -66,7 +67,6 @@ def run_bench(
         folder = Path(name)
         config = _config(path, folder, preset, flags, limit)
         found = measure_phases(config, info, folder, rounds=rounds, cores=usable_cores(), log=log)
-    frames = [run["frames"] for phase in found["phases"] for run in phase["runs"]]
     results: dict[str, Any] = {
         "schema": baselines.SCHEMA,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -80,21 +80,28 @@ def run_bench(
         },
         "hardware": hardware(chosen_gpu(config.backends.gpu)),
         **found,
-        "clip": {
-            "name": path.name,
-            "frames": frames[0] if frames else info.estimated_frames or 0,
-            "width": info.format.width,
-            "height": info.format.height,
-            "bit_depth": info.format.bit_depth,
-            "codec": info.codec,
-            "frame_rate": float(info.frame_rate) if info.frame_rate else None,
-            "duration_s": length if limit is None else seconds,
-        },
+        "clip": _clip(path, info, found["phases"], length if limit is None else seconds),
         "baseline": None,
     }
     if before is not None:
         results["baseline"] = baselines.compare(results, before, str(baseline))
     return results
+
+
+def _clip(
+    path: Path, info: VideoInfo, phases: Sequence[dict[str, Any]], seconds: float | None
+) -> dict[str, Any]:
+    frames = [run["frames"] for phase in phases for run in phase["runs"]]
+    return {
+        "name": path.name,
+        "frames": frames[0] if frames else info.estimated_frames or 0,
+        "width": info.format.width,
+        "height": info.format.height,
+        "bit_depth": info.format.bit_depth,
+        "codec": info.codec,
+        "frame_rate": float(info.frame_rate) if info.frame_rate else None,
+        "duration_s": seconds,
+    }
 
 
 def _config(

@@ -41,13 +41,16 @@ class BatchFlags:
     lists: Annotated[
         list[str] | None,
         _files(
-            "Also take the files listed in FILE, one a line; -: stdin.", "--from", metavar="FILE"
+            "Also take the files FILE lists, one a line (# comments); -: stdin.",
+            "--from",
+            metavar="FILE",
         ),
     ] = None
     exclude: Annotated[
         list[str] | None,
         _files(
-            "Leave out this name or path inside IN, * and ? allowed; repeatable.", metavar="PATTERN"
+            "Leave out this name, or path inside IN; * and ? match others. Repeatable.",
+            metavar="PATTERN",
         ),
     ] = None
     name: Annotated[
@@ -109,7 +112,7 @@ class BatchFlags:
     gpu_share: Annotated[
         float | None,
         _work(
-            "With --ray: the part of a GPU that a file reserves. [default: 0.5, if there are GPUs]",
+            "With --ray: a file's part of a GPU; 0: none. [default: 0.5, where there are GPUs]",
             metavar="PART",
             min=0.0,
             max=1.0,
@@ -118,7 +121,9 @@ class BatchFlags:
     retries: Annotated[
         int,
         _work(
-            "Tries after a file's process dies or stands still. [default: 1]", metavar="N", min=0
+            "Further tries where a file's process dies or stands still. [default: 1]",
+            metavar="N",
+            min=0,
         ),
     ] = 1
     timeout: Annotated[

@@ -35,56 +35,42 @@ class BenchFlags:
     input: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[IN]",
-            help="Video to measure on; in a checkout by default the sample.",
-            readable=False,
+            metavar="[IN]", help="Video; by default a checkout's sample.", readable=False
         ),
     ] = None
     json_file: Annotated[
-        Path | None,
-        _result("Write everything, raw samples too.", "--json", metavar="FILE.json"),
+        Path | None, _result("Write everything, raw samples too.", "--json", metavar="FILE.json")
     ] = None
     plot: Annotated[
         Path | None,
         _result(
-            "Draw frames a second and the time of each stage (pip install '.[plot]').",
-            metavar="FILE.png|svg",
+            "Draw the speed, and each stage's time (pip install '.[plot]').", metavar="FILE.png|svg"
         ),
     ] = None
     baseline: Annotated[
         Path | None,
         _result(
-            "Compare with the JSON of an earlier run, and mark what is slower.",
-            metavar="FILE.json",
+            "Compare with an earlier run's JSON, and mark what is slower.", metavar="FILE.json"
         ),
     ] = None
     fail_slower: Annotated[
         float | None,
         _result(
-            "End with exit code 1 if anything is slower than --baseline by more than this and by"
-            " more than noise.",
+            "Exit code 1 if anything is slower than --baseline by more than this and than noise.",
             metavar="PCT",
             min=0.0,
         ),
     ] = None
     seconds: Annotated[
         float,
-        _effort(
-            "Seconds of video in each render; shorter clips are rendered whole. [default: 10]",
-            metavar="N",
-            min=0.5,
-        ),
+        _effort("Seconds of video in each render, at most. [default: 10]", metavar="N", min=0.5),
     ] = 10.0
     rounds: Annotated[
         int, _effort("How often each row is measured. [default: 3]", metavar="N", min=1)
     ] = 3
     preset: flags.Preset = "soft"
-    quiet: Annotated[bool, flags.option("Print neither progress nor tables.", "--quiet", "-q")] = (
-        False
-    )
-    verbose: Annotated[bool, flags.option("Print where an error came from.", "--verbose", "-v")] = (
-        False
-    )
+    quiet: flags.Quiet = False
+    verbose: flags.Verbose = False
 
 
 def register(app: typer.Typer) -> None:

@@ -29,14 +29,12 @@ class CompareFlags:
     b: Annotated[Path, typer.Argument(metavar="B", help="The one to judge.", readable=False)]
     mask: Annotated[
         Path | None,
-        _pictures(
-            "Matte video (as --matte-out writes it): count one side of it only.", metavar="FILE"
-        ),
+        _pictures("Matte video (of --matte-out): count one side of it only.", metavar="FILE"),
     ] = None
     mask_region: Annotated[
         str | None,
         _pictures(
-            "Which side: where the mask is at least half white, or the rest. [default: foreground]",
+            "Where the mask is at least half white, or the rest. [default: foreground]",
             metavar="foreground|background",
         ),
     ] = None
@@ -53,14 +51,9 @@ class CompareFlags:
     ] = None
     plot: Annotated[
         Path | None,
-        _output(
-            "Draw the figures frame by frame (pip install '.[plot]').",
-            metavar="FILE.png|svg",
-        ),
+        _output("Draw each frame's figures (pip install '.[plot]').", metavar="FILE.png|svg"),
     ] = None
-    verbose: Annotated[bool, _output("Also print where an error came from.", "--verbose", "-v")] = (
-        False
-    )
+    verbose: flags.Verbose = False
 
 
 def register(app: typer.Typer) -> None:

@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bgsoft.cli.results import NONE, Chart, Table, write_plot
 from bgsoft.compare.result import Comparison, Curve, Pictures
 
@@ -99,9 +101,9 @@ def _chart(pictures: Pictures, metric: str) -> Chart:
 
     def draw(axes: Axes) -> None:
         for curve in curves:
-            # Infinite where the frames are equal: a gap, as where there is nothing to measure.
-            shown = [math.nan if v is None or math.isinf(v) else v for v in curve.values]
-            axes.plot(pictures.seconds, shown, label=_PLANES[curve.plane])
+            # A gap where the frames are equal, or there is nothing to measure: infinity, None.
+            values = np.array(curve.values, np.float64)
+            axes.plot(pictures.seconds, values, label=_PLANES[curve.plane])
         if worst is not None:
             axes.plot(worst.worst_seconds, worst.worst, "o", color="red", markersize=4)
         axes.set_xlabel("s")

@@ -82,13 +82,7 @@ class ResultFiles(NamedTuple):
     def write(
         self, plain: Mapping[str, Any], draw: Callable[[Path], None], console: Console
     ) -> None:
-        """Write the results.
-
-        Args:
-            plain: For the JSON.
-            draw: Writes the plot.
-            console: Told of folders that are made.
-        """
+        """Write the JSON, and have the plot drawn; folders that are made are told of."""
         targets = [path for path in (self.json, self.plot) if path is not None]
         with made_folders(targets, lambda text: console.err(f"notice: {text}")):
             if self.json is not None:
@@ -140,11 +134,7 @@ def bar_chart(
 ) -> Chart:
     """Horizontal bars from zero, the first one on top, with their lengths behind them.
 
-    Args:
-        title: What is shown.
-        unit: Of the values.
-        labels: Of the bars.
-        parts: Name → a value for each bar; several are stacked.
+    ``parts`` has a value for each bar by name; several are stacked.
     """
 
     def draw(axes: Axes) -> None:

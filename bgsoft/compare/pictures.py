@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -114,30 +114,21 @@ def compare_pictures(
         b: The one that is judged.
         mask: A video, bright on the foreground, as long as the shorter of A and B at least.
         region: The part that counts, if there is a mask.
-        ffmpeg: Scores VMAF; None: no VMAF.
-        vmaf_reason: Why ``ffmpeg`` is None.
+        ffmpeg: Scores VMAF.
+        vmaf_reason: Why nothing does.
 
     Raises:
         ConfigError: The sizes differ, or the mask is too short or of another size.
         MediaError: A file cannot be read.
     """
-    scores: list[float] | None = None
     with ExitStack() as stack:
         first, second = _Video(a, stack), _Video(b, stack)
-        different = difference_of_size(first.format, second.format)
-        if different is not None:
+        if (different := difference_of_size(first.format, second.format)) is not None:
             raise ConfigError(different)
         width, height = first.format.width, first.format.height
         meter = _Meter(max(first.format.bit_depth, second.format.bit_depth))
         masks = None if mask is None else _masks(mask, region, first.format, stack)
-        scorer: VmafScorer | None = None
-        if ffmpeg is not None:
-            scorer = stack.enter_context(VmafScorer(ffmpeg, width, height, meter.depth))
-        _measure(first, second, masks, meter, scorer)
-        try:
-            scores = None if scorer is None else scorer.finish()
-        except BackendUnavailableError as exc:
-            vmaf_reason = exc.message
+        scores, failure = _measure(first, second, masks, meter, ffmpeg)
         seconds = [float(time) for time in first.times[: meter.frames]]
         curves = meter.curves(seconds)
         if scores is not None:
@@ -153,7 +144,7 @@ def compare_pictures(
             region="all" if mask is None else region.value,
             region_share=share,
             curves=curves,
-            vmaf_reason=vmaf_reason if scores is None else None,
+            vmaf_reason=failure or vmaf_reason,
             vmaf_model=None if scores is None else VMAF_MODEL,
             vmaf_by=None if scores is None or ffmpeg is None else ffmpeg.version,
             vmaf_region=None if scores is None or mask is None else replaced,
@@ -171,17 +162,23 @@ def _measure(
     b: _Video,
     masks: Iterator[InsideMasks] | None,
     meter: _Meter,
-    scorer: VmafScorer | None,
-) -> None:
-    """Hand all pairs over."""
-    for frame_a, frame_b in zip_longest(a.frames(), b.frames()):
-        if frame_a is None or frame_b is None:
-            continue  # decoded on, for the timestamps
-        planes_a, planes_b = _planar(frame_a, meter.depth), _planar(frame_b, meter.depth)
-        inside = None if masks is None else next(masks)
-        meter.add(planes_a, planes_b, inside)
-        if scorer is not None:
-            scorer.push(planes_a, _replaced(planes_a, planes_b, inside))
+    ffmpeg: Ffmpeg | None,
+) -> tuple[list[float] | None, str | None]:
+    """Measure all pairs; VMAF of each, or why there is none."""
+    size = a.format.width, a.format.height
+    with nullcontext() if ffmpeg is None else VmafScorer(ffmpeg, *size, meter.depth) as scorer:
+        for frame_a, frame_b in zip_longest(a.frames(), b.frames()):
+            if frame_a is None or frame_b is None:
+                continue  # decoded on, for the timestamps
+            planes_a, planes_b = _planar(frame_a, meter.depth), _planar(frame_b, meter.depth)
+            inside = None if masks is None else next(masks)
+            meter.add(planes_a, planes_b, inside)
+            if scorer is not None:
+                scorer.push(planes_a, _replaced(planes_a, planes_b, inside))
+        try:
+            return None if scorer is None else scorer.finish(), None
+        except BackendUnavailableError as exc:
+            return None, exc.message
 
 
 def _depths(a: _Video, b: _Video) -> list[str]:
