@@ -133,7 +133,7 @@ class RenderReport:
     """Most GPU memory seen in use while frames ran: this process's, or where the driver does not
     report that, all of the GPU's (``gpu["memory_of"]``); None on the CPU."""
     gpu: dict[str, Any] | None = None
-    """Load, power and temperature of the GPU; see :meth:`bgsoft.cuda.monitor.GpuMonitor.stop`. None
+    """Load, power and temperature of the GPU; see :class:`bgsoft.cuda.monitor.GpuWatch`. None
     on the CPU."""
     versions: dict[str, str] = field(default_factory=dict)
 

@@ -63,7 +63,7 @@ class Job(Generic[R]):
         return self._result
 
 
-class _Lane:
+class _Worker:
     """A thread that does one job after another."""
 
     def __init__(self, number: int) -> None:
@@ -95,7 +95,7 @@ class Workers(Closing):
 
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
-        self._threads: dict[int, _Lane] = {}
+        self._threads: dict[int, _Worker] = {}
         """By lane, once they are needed; that of lane 0 does what runs beside all of them."""
 
     def map(self, work: Callable[..., R], *items: Sequence[Any]) -> list[R]:
@@ -126,7 +126,7 @@ class Workers(Closing):
 
     def _begin(self, lane: int, work: Callable[[], R]) -> Job[R]:
         if lane not in self._threads:
-            self._threads[lane] = _Lane(lane)
+            self._threads[lane] = _Worker(lane)
         return self._threads[lane].begin(work)
 
     def close(self) -> None:

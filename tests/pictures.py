@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.composite.background import Background
+from bgsoft.composite.cpu import create_compositor
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Matte, PixelLayout, Planes
+from bgsoft.ops.sides import HOST
 from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.synthetic import VideoSpec, regular_times, write_video
 
@@ -102,6 +104,16 @@ def disc_mask(format: FrameFormat, radius: float = 0.3) -> Array:
     return (distance <= radius * format.height).astype(np.float64)
 
 
+def planes_behind(background: Background, format: FrameFormat) -> tuple[Array, Array]:
+    """Luma and chroma of a frame of which nothing but the background is seen."""
+    frame = flat_frame(format, 0, 0, 0)
+    launch = HOST.operation("blend", background.kernel, sample_bits=8 * format.bytes_per_sample)
+    alpha = np.zeros(format.luma_shape, np.uint8)
+    size = format.height, format.width
+    launch(size, frame.luma, frame.chroma, alpha, *size, 0, *background.arguments)
+    return frame.luma, frame.chroma
+
+
 def chroma_alpha(alpha: Array) -> Array:
     """Mean alpha of 2×2 samples or what the edges leave of them, float64."""
     height, width = alpha.shape
@@ -128,7 +140,7 @@ def composite(effect: EffectConfig, frame: Frame, matte: Matte) -> Frame:
     """A composited copy of the frame."""
     result = copy_frame(frame)
     reduced = CpuReducer(frame.format).reduce([result])[0]
-    compositor = CpuCompositor(effect, frame.format)
+    compositor = create_compositor(effect, frame.format)
     compositor.apply([result], [matte], [reduced])
     compositor.close()
     return result

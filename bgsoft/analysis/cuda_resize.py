@@ -1,4 +1,4 @@
-"""Tables that make a kernel resize as ``cv2.resize`` does (``bgsoft/kernels/resample.cuh``).
+"""Tables that make a kernel resize as ``cv2.resize`` does (``bgsoft/ops/resample.cuh``).
 
 The arithmetic follows the interpolation rules that OpenCV documents for ``INTER_LINEAR`` and
 ``INTER_AREA``: sample centres at one half, edge samples repeated, area weights by overlap.
@@ -45,13 +45,12 @@ class Resampling:
 def resampling(
     source: tuple[int, int], target: tuple[int, int], *, area: bool, fixed_point: bool
 ) -> Resampling:
-    """Tables for ``cv2.resize`` with ``INTER_AREA`` or ``INTER_LINEAR``.
+    """Tables for ``cv2.resize`` from (rows, columns) to others.
 
     Args:
-        source: (rows, columns) of the planes to resize.
-        target: (rows, columns) wanted.
+        source, target: The shapes.
         area: ``INTER_AREA`` rather than ``INTER_LINEAR``.
-        fixed_point: 8-bit samples, whose bilinear weights are rounded.
+        fixed_point: Of 8-bit samples, whose bilinear weights are rounded.
     """
     scales = tuple(s / t for s, t in zip(source, target, strict=True))
     shrinks = min(scales) >= 1.0

@@ -65,10 +65,10 @@ def check_encoding(jobs: Sequence[BatchJob]) -> None:
 
 def _check_background(config: RenderConfig) -> None:
     if config.effect.kind in (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO):
-        from bgsoft.composite.cpu import CpuCompositor
+        from bgsoft.composite.cpu import create_compositor
         from bgsoft.workers import Workers
 
-        CpuCompositor(config.effect, _FORMAT, Workers(1)).close()
+        create_compositor(config.effect, _FORMAT, Workers(1)).close()
 
 
 def _check_backends(config: RenderConfig) -> str:
@@ -109,5 +109,5 @@ def _check_model(config: RenderConfig, backend: str) -> None:
             Workers(1),
             None,
             lambda _event: None,
-            config.segment.looks,
+            config.segment.matte,
         ).close()

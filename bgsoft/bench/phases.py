@@ -276,10 +276,10 @@ def _ffmpeg_transcode(
     """The same encoder with the same settings, sound copied."""
     output = folder / f"ffmpeg{config.output.suffix}"
     container = container_for(config.output)
-    choice = choose_encoder(config.encode, container, info, PictureKind.COLOR)
+    threads = config.backends.threads
+    choice = choose_encoder(config.encode, container, info, PictureKind.COLOR, threads)
     limit = [] if config.duration_seconds is None else ["-t", repr(config.duration_seconds)]
-    options = choice.with_threads(config.backends.threads)
-    coded = [part for key, value in options.items() for part in (f"-{key}", value)]
+    coded = [part for key, value in choice.options.items() for part in (f"-{key}", value)]
     # ffmpeg copies frames through as they are; PyAV's NV12 is its own yuv420p in another layout.
     pixel_format = "yuv420p" if choice.pixel_format == "nv12" else choice.pixel_format
     command = [

@@ -15,7 +15,7 @@ what changed in the 8 frames before,   the lead begins so much before the renewa
 which a scene cut stands out from
 which frames are segmented (every      by the renewal, which counts through the whole video
 Nth, or those that differ enough)
-looks in turn, box of the close look   by the renewal
+passes in turn, box of close pass      by the renewal
 smoothed mask                          fades by ``--temporal``, which says how long the lead is
 mask that is held, picture it was      by the renewal
 fitted to
@@ -44,8 +44,7 @@ from pathlib import Path
 from bgsoft.analysis.scenes import REACH
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
-from bgsoft.decode.reader import NOT_SEEKABLE
-from bgsoft.decode.stream import wanted_pts
+from bgsoft.decode.stream import NOT_SEEKABLE, wanted_pts
 from bgsoft.errors import RenderCancelledError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets

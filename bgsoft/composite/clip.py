@@ -17,7 +17,7 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import Samples
-from bgsoft.composite.blend import Background
+from bgsoft.composite.background import Background
 from bgsoft.errors import ConfigError, DecodeError, MediaError, errors_as, translated
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
@@ -271,7 +271,8 @@ class ClipBackground(Background):
     """
 
     def __init__(self, player: ClipPlayer) -> None:
-        super().__init__(player.format)
+        self._luma, self._chroma = np.empty_like(player.luma), np.empty_like(player.chroma)
+        super().__init__("blend_plate", self._luma, self._chroma)
         self._player = player
         self._version = 0
         self._follow()
@@ -282,8 +283,8 @@ class ClipBackground(Background):
 
     def _follow(self) -> None:
         if self._version != self._player.version:
-            np.copyto(self.luma, self._player.luma)
-            np.copyto(self.chroma, self._player.chroma)
+            np.copyto(self._luma, self._player.luma)
+            np.copyto(self._chroma, self._player.chroma)
             self._version = self._player.version
 
     def close(self) -> None:

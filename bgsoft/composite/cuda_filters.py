@@ -9,20 +9,19 @@ import cv2
 import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.composite.cuda_fill import CudaPicture, CudaPushPull, cuda_ints
-from bgsoft.composite.cuda_plate import CudaBackground
+from bgsoft.composite.background import Background
+from bgsoft.composite.cuda_picture import CudaPicture
+from bgsoft.composite.fill import PushPull
 from bgsoft.composite.plan import (
-    HOLD_STEPS,
     BlurPlan,
     BokehPlan,
-    CellsPlan,
     PixelatePlan,
     Shape,
     disc_kernel,
-    dither_pattern,
 )
-from bgsoft.frame import AnalysisFrame, Frame, Matte
-from bgsoft.kernels.loader import kernel
+from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
+from bgsoft.ops.loader import kernel
+from bgsoft.ops.sides import device
 
 _THREADS = 256
 """Of a block of the kernels that take cells as one row."""
@@ -37,53 +36,22 @@ _CELLS_PER_THREAD = 4
 """Of a mosaic block, at most, while there are threads for more."""
 
 
-class CudaCells(CudaBackground):
-    """Cells that are enlarged and dithered where they are blended.
-
-    The twin of :class:`bgsoft.composite.upsample.GridBackground`.
-    """
-
-    def __init__(self, plan: CellsPlan) -> None:
-        (rows, columns), (chroma_rows, chroma_columns), _ = plan.shapes
-        size, chroma_size = rows * columns, chroma_rows * chroma_columns
-        self.offsets = (0, size, size + chroma_size)
-        """Where luma, Cb and Cr start in :attr:`cells`."""
-        self.cells = cupy.empty(size + 2 * chroma_size, np.uint16)
-        """The planes one after another, 16-bit full scale; to be filled before :meth:`hold`."""
-        self._shown = cupy.empty_like(self.cells)
-        self._hold = kernel("hold", "hold_cells")
-        self._hold_blocks = (-(-self.cells.size // _THREADS), 1, 1)
-        self._hold_steps = HOLD_STEPS[plan.format.bit_depth]
-        self._fresh = True
-        logs = [scale.bit_length() - 1 for scale in plan.scales]
-        numbers = cuda_ints(rows, columns, chroma_rows, chroma_columns, *logs, *self.offsets)
-        # At most 239, so bytes hold it.
-        pattern = cupy.asarray(dither_pattern(plan.format).astype(np.uint8))
-        super().__init__("blend_grid", numbers, self._shown, pattern)
-
-    def renew(self) -> None:
-        self._fresh = True
-
-    def hold(self) -> None:
-        """Let what is blended follow :attr:`cells`, except for noise; one launch."""
-        steps = 0 if self._fresh else self._hold_steps
-        self._fresh = False
-        arguments = (self.cells, self._shown, np.int32(self.cells.size), np.int32(steps))
-        self._hold(self._hold_blocks, (_THREADS, 1, 1), arguments)
+def _ints(*values: int) -> Array:
+    """Numbers that a kernel reads from device memory, (n,) int32: its plan."""
+    return device().array(values, np.int32)
 
 
-class CudaBlur(CudaCells):
-    """The frame's own background, blurred."""
+class CudaBlur:
+    """The frame's own background, blurred; writes ``cells``."""
 
-    def __init__(self, plan: BlurPlan) -> None:
-        super().__init__(plan.cells)
+    def __init__(self, plan: BlurPlan, cells: Array) -> None:
         self._picture = picture = CudaPicture(plan.cells)
         shapes = plan.cells.shapes
         luma, chroma = zip(plan.reaches, plan.sigmas, strict=True)
         numbers: list[int] = []
         taps: list[float] = []
         for shape, (reach, sigma), source, target in zip(
-            shapes, (luma, chroma, chroma), picture.offsets, self.offsets, strict=True
+            shapes, (luma, chroma, chroma), picture.offsets, plan.cells.offsets, strict=True
         ):
             assert reach <= _MAX_REACH, f"a blur of {sigma} cells"
             numbers += [*shape, reach, len(taps), source, target]
@@ -91,29 +59,28 @@ class CudaBlur(CudaCells):
         rows, columns = (max(sides) for sides in zip(*shapes, strict=True))
         self._blocks = -(-columns // _BLUR_TILE), -(-rows // _BLUR_TILE), 3
         weights = cupy.asarray(np.array(taps, np.float32))
-        self._arguments = (cuda_ints(*numbers), weights, picture.buffer, self.cells)
+        self._arguments = (_ints(*numbers), weights, picture.buffer, cells)
         self._blur = kernel("blur", "blur_planes")
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+    def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         self._picture.update(frame, matte, reduced)
         self._blur(self._blocks, _BLUR_BLOCK, self._arguments)
-        self.hold()
 
 
-class CudaBokeh(CudaCells):
-    """The frame's own background, out of focus.
+class CudaBokeh:
+    """The frame's own background, out of focus; writes ``cells``.
 
     The CPU averages over the disc in the frequency domain; here the disc's cells are added up one
     by one, from shared memory. With at most 16 cells of radius that is a few microseconds' work.
     """
 
-    def __init__(self, plan: BokehPlan) -> None:
-        super().__init__(plan.cells)
+    def __init__(self, plan: BokehPlan, cells: Array) -> None:
+        self._cells = cells
         self._picture = CudaPicture(plan.cells)
         numbers = (plan.black, plan.span, plan.gain)
         self._highlights = tuple(np.float32(number) for number in numbers)
         radius, chroma_radius = plan.radii
-        sources, targets = self._picture.offsets, self.offsets
+        sources, targets = self._picture.offsets, plan.cells.offsets
         luma_shape, chroma_shape, _ = plan.cells.shapes
         if plan.cells.factor > 1:
             self._launches = [
@@ -136,20 +103,19 @@ class CudaBokeh(CudaCells):
         # Of each column, how many weights next to the middle one there are.
         half_heights = np.maximum(np.count_nonzero(weights[reach:], axis=0) - 1, 0)
         disc = (cupy.asarray(weights), cupy.asarray(half_heights.astype(np.int32)))
-        numbers = cuda_ints(*shape, reach, *planes)
-        arguments = (numbers, *disc, self._picture.buffer, self.cells, *self._highlights)
+        numbers = _ints(*shape, reach, *planes)
+        arguments = (numbers, *disc, self._picture.buffer, self._cells, *self._highlights)
         grid = -(-shape[1] // _DISC_COLUMNS), -(-shape[0] // _DISC_ROWS), 1
         tile = (_DISC_ROWS + 2 * reach) * (_DISC_COLUMNS + 2 * reach)
         return kernel("bokeh", name), grid, arguments, tile * bytes_per_cell
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+    def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         self._picture.update(frame, matte, reduced)
         for average, grid, arguments, shared_bytes in self._launches:
             average(grid, _DISC_BLOCK, arguments, shared_mem=shared_bytes)
-        self.hold()
 
 
-class CudaPixelate(CudaBackground):
+class CudaPixelate(Background):
     """The frame's own background in blocks of one colour each."""
 
     def __init__(self, plan: PixelatePlan) -> None:
@@ -172,7 +138,7 @@ class CudaPixelate(CudaBackground):
         block_rows, block_columns = plan.blocks
         self._block = (lanes, _THREADS // lanes, 1)
         self._blocks = (-(-block_rows * block_columns // self._block[1]), 1, 1)
-        self._numbers = cuda_ints(
+        self._numbers = _ints(
             *(*plan.blocks, plan.per_block, *plan.cells, plan.top, plan.left),
             *luma_shape,
             *chroma_shape,
@@ -180,11 +146,11 @@ class CudaPixelate(CudaBackground):
             *(plan.cells_per_grid, plan.grid_per_cell, plan.grid_per_cell),
         )
         cell_count = plan.cells[0] * plan.cells[1]
-        self._push_pull = CudaPushPull(
-            plan.blocks, sum_count=self._blocks[0], cell_count=cell_count
+        self._push_pull = PushPull(
+            device(), plan.blocks, sum_count=self._blocks[0], cell_count=cell_count
         )
         places = (block_columns, plan.edge_px, plan.top * factor, plan.left * factor)
-        super().__init__("blend_blocks", cuda_ints(*places), self._push_pull.levels)
+        super().__init__("blend_blocks", _ints(*places), self._push_pull.levels)
         bits = 8 * format.bytes_per_sample
         self._average = kernel("pixelate", "pixelate_blocks", sample_bits=bits)
 

@@ -9,10 +9,10 @@ import cupy
 import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.composite.cuda_fill import cuda_ints
 from bgsoft.composite.foreground import LEVELS
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.ops.loader import BLOCK, blocks, kernel
+from bgsoft.ops.sides import device
 
 _SINGLE_BLOCK_CELLS = 4096
 """The first level up to this size, and all after it, are left to a kernel of one block."""
@@ -37,7 +37,7 @@ class CudaForeground:
             for (rows, columns), offset in zip(shapes, offsets, strict=True)
             for number in (rows, columns, offset)
         ]
-        self._table = cuda_ints(*numbers)
+        self._table = device().array(numbers, np.int32)
         self._cells, self._foreground, self._background = (
             cupy.empty((sum(sizes), 4), np.float32) for _ in range(3)
         )
@@ -56,7 +56,7 @@ class CudaForeground:
             for name in ("first", "halve", "coarse", "level", "restore")
         )
 
-    def estimate(self, matte: Matte, reduced: AnalysisFrame) -> None:
+    def _estimate(self, matte: Matte, reduced: AnalysisFrame) -> None:
         """Estimate both colours from the analysis frame."""
         table, cells, first = self._table, self._cells, self._coarse_from
         planes = (reduced.luma, reduced.chroma, matte.reduced)
@@ -70,8 +70,9 @@ class CudaForeground:
         for level in reversed(range(first)):
             self._level(self._level_blocks[level], BLOCK, (table, np.int32(level), *buffers))
 
-    def restore(self, frame: Frame, matte: Matte) -> None:
-        """Give every sample with an alpha of 1 to 254 the colour that was estimated last."""
+    def restore(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+        """See :class:`bgsoft.composite.compositor.ForegroundColor`."""
+        self._estimate(matte, reduced)
         planes = (frame.luma, frame.chroma, matte.alpha, *self._frame_size)
         colors = (self._foreground, self._background, *self._cell_size, self._scale)
         self._restore(self._frame_blocks, BLOCK, (*planes, *colors))

@@ -1,4 +1,4 @@
-"""Backgrounds on a CUDA device: what they share, and those that need no filter.
+"""A video and a cut-out's colour as backgrounds on a CUDA device.
 
 The twin of :mod:`bgsoft.composite.plate`, and of :mod:`bgsoft.composite.clip`.
 """
@@ -7,74 +7,24 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import cupy
 import numpy as np
 
+from bgsoft.composite.background import Background
 from bgsoft.composite.clip import ClipPlayer
-from bgsoft.composite.cuda_fill import CudaFill
+from bgsoft.composite.fill import BackgroundFill
 from bgsoft.composite.plan import CutoutPlan
-from bgsoft.composite.plate import color_plate, darken, image_plate
 from bgsoft.cuda.device import CopyMeter, pinned_array
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.ops.loader import BLOCK, blocks, kernel
+from bgsoft.ops.sides import device
 
 _PINNED_BUFFERS = 3
 """Uploads that may be on their way before the host has to wait for one."""
 
 
-class CudaBackground:
-    """The background of one frame at a time, which one of the kernels of ``blend.cu`` reads.
-
-    Args:
-        blend_kernel: The kernel's name.
-        blend_arguments: Its arguments after those that describe the frame, the same for each.
-    """
-
-    def __init__(self, blend_kernel: str, *blend_arguments: Any) -> None:
-        self.blend_kernel = blend_kernel
-        self.blend_arguments = blend_arguments
-
-    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        """Make the background of this frame, on the current stream; the frame is only read.
-
-        Raises:
-            DecodeError: A background video can no longer be read.
-        """
-
-    def renew(self) -> None:
-        """See :meth:`bgsoft.composite.base.Compositor.renew`."""
-
-    def close(self) -> None:
-        """Free what it holds on the host; safe to call twice."""
-
-
-def cuda_color(background: str | None, format: FrameFormat) -> CudaBackground:
-    """One colour; see :func:`bgsoft.composite.plate.color_plate`."""
-    luma, chroma = color_plate(background, format).planes()
-    samples = (luma[0, 0], *chroma[0, 0])
-    return CudaBackground("blend_flat", *(np.uint32(sample) for sample in samples))
-
-
-def cuda_image(path: Path, format: FrameFormat) -> CudaBackground:
-    """An image; see :func:`bgsoft.composite.plate.image_plate`."""
-    planes = image_plate(path, format).planes()
-    return CudaBackground("blend_plate", *(cupy.asarray(plane) for plane in planes))
-
-
-def cuda_dim(format: FrameFormat, percent: float) -> CudaBackground:
-    """The frame's own picture, darker; the CPU's results for all code values, in tables."""
-    ramp = (np.arange(1 << format.bit_depth) << format.shift).astype(format.dtype)[None]
-    tables = []
-    for towards in (format.luma_range[0], format.chroma_neutral):
-        table = np.empty_like(ramp)
-        darken(ramp, towards, percent, table)
-        tables.append(cupy.asarray(table[0]))
-    return CudaBackground("blend_mapped", *tables)
-
-
-class CudaClip(CudaBackground):
+class CudaClip(Background):
     """A video, decoded on the host; see :class:`bgsoft.composite.clip.ClipPlayer`.
 
     A picture of it crosses to the device once, by an asynchronous copy from pinned memory.
@@ -141,7 +91,7 @@ class CudaClip(CudaBackground):
         self._clip.close()
 
 
-class CudaCutout(CudaBackground):
+class CudaCutout(Background):
     """The foreground's colour running out into black; all at the resolution of chroma.
 
     The twin of :class:`bgsoft.composite.plate.CutoutBackground`.
@@ -149,7 +99,7 @@ class CudaCutout(CudaBackground):
 
     def __init__(self, format: FrameFormat) -> None:
         plan = CutoutPlan.of(format)
-        self._fill = fill = CudaFill(format, last_resort=plan.black)
+        self._fill = fill = BackgroundFill(device(), format, last_resort=plan.black)
         grid = fill.plan.grid
         self._room = cupy.empty(grid, np.uint8)
         self._grid_blocks = blocks(*grid[::-1])

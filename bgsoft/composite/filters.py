@@ -8,50 +8,45 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import AreaReducer, Samples
-from bgsoft.composite.blend import Background
-from bgsoft.composite.fill import FilledPicture, PushPull
+from bgsoft.composite.background import Background
+from bgsoft.composite.fill import PushPull
+from bgsoft.composite.picture import FilledPicture
 from bgsoft.composite.plan import (
     CLEAR_ALPHA,
     HIGHLIGHT_POWER,
     BlurPlan,
     BokehPlan,
     PixelatePlan,
-    Shape,
     disc_kernel,
 )
-from bgsoft.composite.upsample import GridBackground, HeldCells
-from bgsoft.frame import AnalysisFrame, Frame, Matte
+from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
+from bgsoft.ops.sides import HOST
 
 Floats = NDArray[np.float32]
-Indices = NDArray[np.intp]
 
 _FULL_SCALE = 65536.0
 
 
-class BlurBackground(GridBackground):
-    """The frame's own background, blurred."""
+class BlurFilter:
+    """The frame's own background, blurred; writes ``cells``."""
 
-    def __init__(self, plan: BlurPlan, held: HeldCells) -> None:
-        super().__init__(plan.cells, held)
+    def __init__(self, plan: BlurPlan, cells: Array) -> None:
+        self._targets = plan.cells.views(cells)
         self._picture = FilledPicture(plan.cells)
         luma, chroma = zip(plan.reaches, plan.sigmas, strict=True)
         self._kernels = (luma, chroma, chroma)
-        shapes = plan.cells.shapes
-        self._unblurred = [np.empty(shape, np.float32) for shape in shapes]
-        self._blurred = [np.empty(shape, np.float32) for shape in shapes]
-        self._chroma_cells = [np.empty(shape, np.uint16) for shape in shapes[1:]]
+        self._unblurred = [np.empty(plane.shape, np.float32) for plane in self._targets]
+        self._blurred = [np.empty_like(plane) for plane in self._unblurred]
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+    def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         planes = self._picture.update(frame, matte, reduced)
-        targets = (self.cells[0], *self._chroma_cells)
-        for index, (plane, target) in enumerate(zip(planes, targets, strict=True)):
+        for index, (plane, target) in enumerate(zip(planes, self._targets, strict=True)):
             unblurred, blurred = self._unblurred[index], self._blurred[index]
             np.copyto(unblurred, plane)
             reach, sigma = self._kernels[index]
             size = 2 * reach + 1, 2 * reach + 1
             cv2.GaussianBlur(unblurred, size, sigma, dst=blurred, borderType=cv2.BORDER_REFLECT)
             np.add(blurred, 0.5, out=target, casting="unsafe")
-        cv2.merge(self._chroma_cells, self.cells[1])
 
 
 class _DiscFilter:
@@ -87,11 +82,11 @@ class _DiscFilter:
         cv2.split(padded[reach : reach + rows, reach : reach + columns], (first, second))
 
 
-class BokehBackground(GridBackground):
-    """The frame's own background, out of focus like behind a lens."""
+class BokehFilter:
+    """The frame's own background, out of focus like behind a lens; writes ``cells``."""
 
-    def __init__(self, plan: BokehPlan, held: HeldCells) -> None:
-        super().__init__(plan.cells, held)
+    def __init__(self, plan: BokehPlan, cells: Array) -> None:
+        self._targets = plan.cells.views(cells)
         self._picture = FilledPicture(plan.cells)
         self._plan = plan
         shapes = luma_shape, chroma_shape, _ = plan.cells.shapes
@@ -104,9 +99,8 @@ class BokehBackground(GridBackground):
             self._chroma_disc = _DiscFilter(chroma_shape, chroma_radius)
             self._chroma_weight = np.empty(chroma_shape, np.float32)
             self._idle = np.zeros(chroma_shape, np.float32)
-        self._chroma_cells = [np.empty(chroma_shape, np.uint16) for _ in "br"]
 
-    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+    def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         cells = self._picture.update(frame, matte, reduced)
         luma, cb, cr = self._weighted
         weight, chroma_weight = self._weight, self._chroma_weight
@@ -131,11 +125,9 @@ class BokehBackground(GridBackground):
         np.multiply(weight, 1 / _FULL_SCALE, out=weight)
         if not self._same_shape:
             self._chroma_disc.average(chroma_weight, self._idle)
-        targets = (self.cells[0], *self._chroma_cells)
-        for plane, by, target in zip(self._weighted, weights, targets, strict=True):
+        for plane, by, target in zip(self._weighted, weights, self._targets, strict=True):
             np.divide(plane, by, out=plane)
             np.add(plane, 0.5, out=target, casting="unsafe")
-        cv2.merge(self._chroma_cells, self.cells[1])
 
 
 class PixelateBackground(Background):
@@ -145,7 +137,6 @@ class PixelateBackground(Background):
     """
 
     def __init__(self, plan: PixelatePlan) -> None:
-        super().__init__(plan.format)
         format, factor = plan.format, plan.factor
         height, width = format.luma_shape
         half_height, half_width, _ = format.chroma_shape
@@ -160,7 +151,8 @@ class PixelateBackground(Background):
         self._padded = np.zeros((4, *padded), np.float32)
         self._inner = self._padded[:, top : top + rows, left : left + columns]
         self._sums = np.empty((4, *plan.blocks), np.float32)
-        self._push_pull = PushPull(plan.blocks)
+        cell_count = plan.cells[0] * plan.cells[1]
+        self._push_pull = PushPull(HOST, plan.blocks, sum_count=1, cell_count=cell_count)
 
         # One grid cell more, each way, than lie on the cell.
         side = plan.grid_per_cell + 2
@@ -171,11 +163,11 @@ class PixelateBackground(Background):
         self._skip = plan.grid_per_cell
         self._least_weight = 0.5 / plan.per_block**2
 
-        self._shift = format.shift
-        self._luma_blocks: Samples = np.empty(plan.blocks, format.dtype)
-        self._chroma_blocks: Samples = np.empty((*plan.blocks, 2), format.dtype)
-        self._luma_places = _places(plan, format.luma_shape, 1)
-        self._chroma_places = _places(plan, (half_height, half_width), 2)
+        block_rows, block_columns = plan.blocks
+        finest = self._push_pull.levels[: block_rows * block_columns]
+        self._weighted = finest.reshape(block_rows, block_columns, 4)
+        places = (plan.blocks[1], plan.edge_px, plan.top * factor, plan.left * factor)
+        super().__init__("blend_blocks", np.array(places, np.int32), self._push_pull.levels)
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         self._luma_reducer.reduce(frame.luma, self._cells[0])
@@ -188,8 +180,6 @@ class PixelateBackground(Background):
         for source, target in zip(self._padded, self._sums, strict=True):
             cv2.resize(source, size, dst=target, interpolation=cv2.INTER_AREA)
         self._average()
-        _spread(self._luma_blocks, self._luma_places, self.luma)
-        _spread(self._chroma_blocks, self._chroma_places, self.chroma)
 
     def _weigh(self, matte: Matte) -> None:
         """Weight 1 for cells away from people, 0 for others."""
@@ -204,33 +194,11 @@ class PixelateBackground(Background):
         np.copyto(self._inner[3], clear[:: self._skip, :: self._skip][:rows, :columns])
 
     def _average(self) -> None:
-        """Block colours from weighted means, in the frame's code values."""
-        sums, weighted = self._sums, self._push_pull.weighted
-        known = weighted[3]
-        np.greater(sums[3], self._least_weight, out=known, casting="unsafe")
+        """Block colours from weighted means, as samples of the frame."""
+        sums = self._sums
+        known = sums[3] > self._least_weight
         np.maximum(sums[3], self._least_weight, out=sums[3])
-        np.divide(sums[:3], sums[3], out=weighted[:3])
-        np.multiply(weighted[:3], known, out=weighted[:3])
-        means = tuple(cv2.mean(cells)[0] for cells in self._cells)
-        colors = self._push_pull.fill(means)
-        code = 1 << self._shift
-        np.divide(colors, code, out=colors)
-        np.rint(colors, out=colors)
-        np.multiply(colors, code, out=colors)
-        np.copyto(self._luma_blocks, colors[0], casting="unsafe")
-        np.copyto(self._chroma_blocks, np.moveaxis(colors[1:], 0, -1), casting="unsafe")
-
-
-def _places(plan: PixelatePlan, shape: Shape, pixels: int) -> tuple[Indices, Indices]:
-    """Which block each row and each column of samples is in, ``pixels`` luma ones wide."""
-    rows, columns = (
-        (np.arange(count) * pixels + before * plan.factor) // plan.edge_px
-        for count, before in zip(shape, (plan.top, plan.left), strict=True)
-    )
-    return rows, columns
-
-
-def _spread(blocks: Samples, places: tuple[Indices, Indices], target: Samples) -> None:
-    """Give each sample of ``target`` the colour of its block."""
-    rows, columns = places
-    np.take(blocks.take(columns, axis=1), rows, axis=0, out=target, mode="clip")
+        np.multiply(np.divide(sums[:3], sums[3], out=sums[:3]), known, out=sums[:3])
+        cv2.merge([*sums[:3], known.astype(np.float32)], self._weighted)
+        self._push_pull.sums[0] = [int(cv2.sumElems(cells)[0]) for cells in self._cells]
+        self._push_pull.run()

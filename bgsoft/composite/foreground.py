@@ -43,7 +43,7 @@ _PLACE_COLUMNS = 256
 Floats = NDArray[np.float32]
 
 
-class ForegroundColor:
+class HostForeground:
     """Replaces the partly transparent samples of frames of one format, in place.
 
     Args:
@@ -59,25 +59,18 @@ class ForegroundColor:
         for _ in range(LEVELS):
             rows, columns = (rows + 1) // 2, (columns + 1) // 2
             self._levels.append(_Level(rows, columns))
+        self._chroma_alpha = np.empty(format.chroma_shape[:2], np.uint8)
         self._luma = _Band(format, format.luma_shape, 1 / (2 * factor))
         self._chroma = _Band(format, format.chroma_shape[:2], 1 / factor)
 
-    def restore(
-        self, frame: Frame, matte: Matte, chroma_alpha: NDArray[np.uint8], reduced: AnalysisFrame
-    ) -> None:
-        """Give every sample with an alpha of 1 to 254 its foreground's colour.
-
-        Args:
-            frame: Luma and chroma are overwritten.
-            matte: Its matte.
-            chroma_alpha: (⌈H/2⌉, ⌈W/2⌉) uint8: its mean alpha over 2×2 samples.
-            reduced: The frame on the analysis frame.
-        """
+    def restore(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+        """See :class:`bgsoft.composite.compositor.ForegroundColor`."""
+        halve(matte.alpha, self._chroma_alpha)
         estimate = cache(partial(self._estimate, matte, reduced))
         pairs = frame.chroma.reshape(-1, 2)
         for band, alpha, planes in (
             (self._luma, matte.alpha, {0: frame.luma.reshape(-1)}),
-            (self._chroma, chroma_alpha, {1: pairs[:, 0], 2: pairs[:, 1]}),
+            (self._chroma, self._chroma_alpha, {1: pairs[:, 0], 2: pairs[:, 1]}),
         ):
             for edge in band.edges(alpha):
                 for index, plane in planes.items():

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.frame import FrameFormat, PixelLayout
+from bgsoft.frame import Array, FrameFormat, PixelLayout
 
 Shape = tuple[int, int]
 """(rows, columns)."""
@@ -165,6 +165,25 @@ class CellsPlan:
     def shapes(self) -> tuple[Shape, Shape, Shape]:
         """The same planes' (rows, columns)."""
         luma, cb, cr = (plane.shape for plane in self.planes)
+        return luma, cb, cr
+
+    @property
+    def offsets(self) -> tuple[int, int, int]:
+        """Where the planes start in a buffer that holds them one after another."""
+        luma, cb, _ = (rows * columns for rows, columns in self.shapes)
+        return 0, luma, luma + cb
+
+    @property
+    def count(self) -> int:
+        """Cells of all planes."""
+        return sum(rows * columns for rows, columns in self.shapes)
+
+    def views(self, cells: Array) -> tuple[Array, Array, Array]:
+        """The planes of such a buffer, (rows, columns) each."""
+        luma, cb, cr = (
+            cells[offset : offset + shape[0] * shape[1]].reshape(shape)
+            for offset, shape in zip(self.offsets, self.shapes, strict=True)
+        )
         return luma, cb, cr
 
     def _plane(self, edge: int, samples: int) -> PlanePlan:

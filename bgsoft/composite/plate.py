@@ -9,19 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import Samples, halve
-from bgsoft.composite.blend import Background
+from bgsoft.composite.background import Background
 from bgsoft.composite.color import DEFAULT_COLOR, parse_color, planes_from_rgb, to_frame_rgb
 from bgsoft.composite.fill import BackgroundFill
 from bgsoft.composite.plan import CutoutPlan
 from bgsoft.errors import ConfigError, os_errors_as
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
+from bgsoft.ops.sides import HOST, Side
 
 _CONVERT_ROWS = 128
 """Rows converted at a time, to keep the floating-point copies small; even."""
 
 
-def color_plate(background: str | None, format: FrameFormat) -> Background:
-    """A background of one colour.
+def color_background(background: str | None, format: FrameFormat) -> Background:
+    """A background of one colour, on either side.
 
     Args:
         background: The colour, see :func:`bgsoft.composite.color.parse_color`; None: chroma green.
@@ -32,31 +33,34 @@ def color_plate(background: str | None, format: FrameFormat) -> Background:
     """
     rgb = np.array(parse_color(background or DEFAULT_COLOR), np.float32).reshape(1, 1, 3)
     luma, chroma = planes_from_rgb(to_frame_rgb(rgb, format.color), format)
-    plate = Background(format)
-    plate.luma[:], plate.chroma[:] = luma[0, 0], chroma[0, 0]
-    return plate
+    return Background("blend_flat", *map(int, (luma[0, 0], *chroma[0, 0])))
 
 
-def image_plate(path: Path, format: FrameFormat) -> Background:
+def image_background(side: Side, path: Path, format: FrameFormat) -> Background:
     """A background from an image file, scaled to cover the frame and cropped to its middle.
 
-    Args:
-        path: The file.
-        format: Format of every frame.
+    Raises:
+        ConfigError: The file is missing, unreadable or not an image.
+    """
+    return Background("blend_plate", *map(side.array, image_planes(path, format)))
+
+
+def image_planes(path: Path, format: FrameFormat) -> tuple[Samples, Samples]:
+    """An image file as luma (H, W) and chroma (⌈H/2⌉, ⌈W/2⌉, 2) of a frame.
 
     Raises:
         ConfigError: The file is missing, unreadable or not an image.
     """
     image = cover(read_image(path), format.width, format.height)
-    plate = Background(format)
+    luma = np.empty(format.luma_shape, format.dtype)
+    chroma = np.empty(format.chroma_shape, format.dtype)
     for start in range(0, format.height, _CONVERT_ROWS):
         part = image[start : start + _CONVERT_ROWS, :, ::-1]  # OpenCV has blue first
         rgb = part.astype(np.float32) / np.float32(np.iinfo(image.dtype).max)
         rows = slice(start, start + _CONVERT_ROWS)
         half_rows = slice(start // 2, (start + _CONVERT_ROWS) // 2)
-        luma, chroma = planes_from_rgb(to_frame_rgb(rgb, format.color), format)
-        plate.luma[rows], plate.chroma[half_rows] = luma, chroma
-    return plate
+        luma[rows], chroma[half_rows] = planes_from_rgb(to_frame_rgb(rgb, format.color), format)
+    return luma, chroma
 
 
 def read_image(path: Path) -> Samples:
@@ -131,47 +135,24 @@ def cover(image: Samples, width: int, height: int) -> Samples:
     return scaled
 
 
-class DimBackground(Background):
+def dim_background(side: Side, format: FrameFormat, percent: float) -> Background:
     """The frame's own picture with part of its light taken away.
 
     Luma moves towards black and chroma towards neutral, both in proportion, so hue and saturation
-    stay.
+    stay: ``sample + (towards − sample) · percent / 100``, rounded to code values, in tables.
 
     Args:
+        side: Where frames are.
         format: Format of every frame.
         percent: Light taken away, 0–100.
     """
-
-    def __init__(self, format: FrameFormat, percent: float) -> None:
-        super().__init__(format)
-        self._percent = percent
-        self._black, self._neutral = format.luma_range[0], format.chroma_neutral
-
-    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        darken(frame.luma, self._black, self._percent, self.luma)
-        rows = len(frame.chroma)
-        chroma, target = frame.chroma.reshape(rows, -1), self.chroma.reshape(rows, -1)
-        darken(chroma, self._neutral, self._percent, target)
-
-
-def darken(source: Samples, towards: int, percent: float, target: Samples) -> None:
-    """``target ← source + (towards − source) · percent / 100``, rounded to code values.
-
-    Args:
-        source: (h, w) uint8, or uint16 with 10 bits in the high ones.
-        towards: The sample that no light leaves: black, or neutral chroma.
-        percent: Light taken away, 0–100.
-        target: As ``source``, overwritten.
-    """
+    codes = np.arange(1 << format.bit_depth)
     keep = 1 - percent / 100
-    offset = towards * (1 - keep)
-    if source.dtype == np.uint8:
-        # Never negative, so the absolute value that it takes is the value.
-        cv2.convertScaleAbs(source, dst=target, alpha=keep, beta=offset)
-    else:
-        # Half a code value more makes the cut-off a rounding.
-        cv2.addWeighted(source, keep, source, 0, offset + 32, dst=target)
-        np.bitwise_and(target, 0xFFC0, out=target)
+    tables = []
+    for towards in (format.luma_range[0], format.chroma_neutral):
+        darker = np.rint(codes * keep + (towards >> format.shift) * (1 - keep)).astype(np.int64)
+        tables.append(side.array(darker << format.shift, format.dtype))
+    return Background("blend_mapped", *tables)
 
 
 class CutoutBackground(Background):
@@ -184,10 +165,12 @@ class CutoutBackground(Background):
     """
 
     def __init__(self, format: FrameFormat) -> None:
-        super().__init__(format)
+        self._luma = np.empty(format.luma_shape, format.dtype)
+        self._chroma = np.empty(format.chroma_shape, format.dtype)
+        super().__init__("blend_cutout", self._luma, self._chroma)
         plan = CutoutPlan.of(format)
-        self._fill = BackgroundFill(format, last_resort=plan.black)
-        self._room = np.empty(self._fill.near.shape, np.uint8)
+        self._fill = BackgroundFill(HOST, format, last_resort=plan.black)
+        self._room = np.empty(self._fill.plan.grid, np.uint8)
         rows, columns = self._shape = format.chroma_shape[:2]
         side = 2 * plan.reach + 1
         self._around, self._side = np.ones((side, side), np.uint8), (side, side)
@@ -213,11 +196,11 @@ class CutoutBackground(Background):
         self._fade(0, weight)
         size = self._luma_pairs.shape[::-1]
         cv2.resize(self._samples, size, dst=self._luma_pairs, interpolation=cv2.INTER_NEAREST)
-        height, width = self.luma.shape
-        np.copyto(self.luma, self._luma_pairs[:height, :width])
+        height, width = self._luma.shape
+        np.copyto(self._luma, self._luma_pairs[:height, :width])
         for index in (1, 2):
             self._fade(index, weight)
-            np.copyto(self.chroma[..., index - 1], self._samples)
+            np.copyto(self._chroma[..., index - 1], self._samples)
 
     def _weigh(self, matte: Matte) -> NDArray[np.uint8]:
         """What the fill counts against black: 255 on all that is seen, falling evenly from there.

@@ -1,7 +1,6 @@
 """One CUDA device, set up once for a render.
 
-CuPy uses the device's primary context; PyNvVideoCodec and ONNX Runtime are given the same one, so
-that device pointers pass between them freely.
+CuPy uses the device's primary context; PyNvVideoCodec and ONNX Runtime are given the same one.
 """
 
 from __future__ import annotations
@@ -27,17 +26,13 @@ _POOL_SHARE = 0.5
 """Part of the memory that is free at the start which CuPy's pool may grow by."""
 
 cuda_errors_as = partial(errors_as, (cupy.cuda.runtime.CUDARuntimeError,))
-""":func:`bgsoft.errors.errors_as` of the CUDA runtime's."""
 
 
 class CopyMeter:
     """Bytes of frame data that crossed PCIe; counted from any thread."""
 
     def __init__(self) -> None:
-        self.h2d_bytes = 0
-        """From host to device."""
-        self.d2h_bytes = 0
-        """From device to host."""
+        self.h2d_bytes = self.d2h_bytes = 0
         self._lock = threading.Lock()
 
     def add_h2d(self, size: int) -> None:
@@ -50,10 +45,7 @@ class CopyMeter:
 
 
 class CudaDevice:
-    """A CUDA device and what all GPU stages of a render share.
-
-    Args:
-        number: CUDA device number.
+    """A CUDA device by its number, and what all GPU stages of a render share.
 
     Raises:
         BackendUnavailableError: There is no such device, or it does not start.
@@ -84,12 +76,17 @@ class CudaDevice:
         return f"cuda:{shown_number(self.number)} ({self.name})"
 
     @property
+    def compute_capability(self) -> str:
+        """e.g. ``90``."""
+        return str(self._device.compute_capability)
+
+    @property
     def bus_id(self) -> str:
         """PCI address, e.g. ``0000:3b:00.0``."""
         return str(cupy.cuda.runtime.deviceGetPCIBusId(self.number))
 
     def free_bytes(self) -> int:
-        """Device memory that is free now."""
+        """Device memory that is free."""
         free, _total = self._device.mem_info
         return int(free)
 
@@ -120,21 +117,14 @@ class CudaDevice:
 
 
 def free_unused() -> None:
-    """Give back the memory of arrays that are gone.
-
-    CuPy keeps it for each stream apart, and a render's streams end with it: the next render would
-    not find it.
-    """
+    """Give back the memory of arrays that are gone: CuPy keeps it for streams that end as well."""
     with suppress(cupy.cuda.runtime.CUDARuntimeError):  # a context that has failed keeps it
         cupy.get_default_memory_pool().free_all_blocks()
         cupy.get_default_pinned_memory_pool().free_all_blocks()
 
 
 def pinned_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """A page-locked host array, not initialised; freed with the last view of it.
-
-    The device copies from and to such memory by itself.
-    """
+    """A page-locked host array, not initialised; freed with the last view of it."""
     dtype = np.dtype(dtype)
     count = math.prod(shape)
     memory = cupy.cuda.alloc_pinned_memory(count * dtype.itemsize)  # may be larger than asked for

@@ -19,11 +19,8 @@ _only: int | None = None
 def show_only(gpu: int) -> None:
     """Hide all GPUs but one from this process, before CUDA first looks at them.
 
-    Some libraries touch other GPUs than the chosen one. Only for a process of our own: it changes
-    what CUDA shows to all of it.
-
-    Args:
-        gpu: As the user counts, from 0, among those that are visible now.
+    Some libraries touch other GPUs than the chosen one. Only for a process of our own; ``gpu``
+    counts from 0 among those that are visible now.
     """
     global _only
     visible = os.environ.get(_VISIBLE)
@@ -56,11 +53,7 @@ def shown_number(number: int) -> int:
 
 
 def driver_problem(gpu: int) -> str | None:
-    """Why no work can be put on a CUDA device, or None where the driver offers it.
-
-    Args:
-        gpu: CUDA device number.
-    """
+    """Why no work can be put on a CUDA device; None where the driver offers it."""
     count = _count_gpus()
     if isinstance(count, str):
         return count
@@ -70,14 +63,13 @@ def driver_problem(gpu: int) -> str | None:
 
 
 def gpu_count() -> int:
-    """How many GPUs the driver offers."""
+    """Number of GPUs that the driver offers."""
     count = _count_gpus()
     return 0 if isinstance(count, str) else count
 
 
 @functools.cache
 def _count_gpus() -> int | str:
-    """How many there are, or why there is none."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -94,11 +86,8 @@ def _count_gpus() -> int | str:
 def open_context(gpu: int) -> None:
     """Make a device's primary context, which takes the driver half a second.
 
-    It is what every CUDA library works in, and kept until the process ends. Where it cannot be
-    made nothing is reported: its first use will fail.
-
-    Args:
-        gpu: CUDA device number.
+    Every CUDA library works in it, until the process ends. Where it cannot be made nothing is
+    reported: its first use will fail.
     """
     if driver_problem(gpu) is not None:
         return
@@ -109,10 +98,9 @@ def open_context(gpu: int) -> None:
 
 
 def context_fault() -> str | None:
-    """What has made a GPU's primary context unusable, for the rest of this process.
+    """Why a GPU's primary context is lost for the rest of this process; None where all are well.
 
-    None where they are well, or none is open. After an illegal address or a failed launch, every
-    call returns the same error, and only a new process helps.
+    After an illegal address or a failed launch, every call returns the same error.
     """
     if driver_problem(0) is not None:
         return None

@@ -1,8 +1,6 @@
-"""What the GPU is doing while a render runs, sampled through NVML.
+"""Load, memory and power of the GPU while a render runs, sampled through NVML twice a second.
 
-Sampling is a few calls into the driver twice a second, on a thread of its own; it takes part in no
-CUDA work and needs no context. Where NVML cannot be had, the summary says why and the render goes
-on.
+It takes part in no CUDA work and needs no context. Where NVML cannot be had, the summary says why.
 """
 
 from __future__ import annotations
@@ -10,33 +8,38 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-
 _INTERVAL_SECONDS = 0.5
-_MILLI = 1000.0
 
 
-class GpuMonitor:
-    """Samples one GPU between :meth:`start` and :meth:`stop`.
+class GpuWatch:
+    """Samples a GPU, where there is one, while a ``with`` block runs.
 
     Args:
-        bus_id: PCI address of the GPU, e.g. ``0000:3b:00.0``: NVML numbers GPUs in another order
-            than CUDA, and knows nothing of ``CUDA_VISIBLE_DEVICES``.
-        on_value: Called with the name and value of each figure, on the monitor's thread.
+        device: Known to NVML by its PCI address: it numbers GPUs in another order than CUDA, and
+            knows nothing of ``CUDA_VISIBLE_DEVICES``.
+        on_value: Called with the name and value of each figure, on the watch's own thread.
     """
 
-    def __init__(self, bus_id: str, on_value: Callable[[str, float], None] | None = None) -> None:
+    def __init__(
+        self, device: CudaDevice | None, on_value: Callable[[str, float], None] | None = None
+    ) -> None:
+        self.summary: dict[str, Any] | None = None
+        """When the block has ended: ``samples``, ``interval_s``, ``memory_of`` (``process`` or
+        ``device``), ``mean`` and ``max`` (of the figures that this GPU has; ``memory_pct`` is the
+        share of time in which memory was read or written), ``reason`` where nothing could be
+        sampled."""
+        self.peak_bytes: int | None = None
+        """Most device memory in use."""
+        self._device = device
         self._on_value = on_value
-        self._bus_id = bus_id
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bgsoft-nvml", daemon=True)
+        self._thread: threading.Thread | None = None
         self._nvml: Any = None
         self._handle: Any = None
         self._values: dict[str, list[float]] = {}
@@ -44,23 +47,28 @@ class GpuMonitor:
         self._own_memory = True
         self._reason: str | None = None
 
-    def start(self) -> None:
-        """Begin to sample; NVML itself is started on the thread, so that nothing waits for it."""
-        self._thread.start()
+    def __enter__(self) -> Self:
+        if self._device is not None:
+            # NVML itself is started on the thread, so that nothing waits for it.
+            self._thread = threading.Thread(
+                target=self._run, args=(self._device.bus_id,), name="bgsoft-nvml", daemon=True
+            )
+            self._thread.start()
+        return self
 
-    def stop(self) -> dict[str, Any]:
-        """Take the last sample and end; safe to call twice.
-
-        Returns:
-            ``samples``, ``interval_s``, ``memory_of`` (``process`` or ``device``), ``mean`` and
-            ``max`` (each with those of ``sm_pct``, ``memory_pct``, ``decoder_pct``,
-            ``encoder_pct``, ``memory_bytes``, ``power_w``, ``temperature_c`` that this GPU has),
-            ``reason`` where nothing could be sampled. ``memory_pct`` is the share of time in which
-            memory was read or written.
-        """
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        if self._device is None or self._thread is None:
+            return
         self._stop.set()
         self._thread.join()
-        return {
+        if exc_type is not None:
+            return
+        peak = max(self._values.get("memory_bytes", ()), default=None)
+        if peak is None:
+            peak = self._device.used_bytes()  # with all that the block allocated still there
+            self._own_memory = False
+        self.peak_bytes = int(peak)
+        self.summary = {
             "samples": self._samples,
             "interval_s": _INTERVAL_SECONDS,
             "memory_of": "process" if self._own_memory else "device",
@@ -69,7 +77,7 @@ class GpuMonitor:
             "reason": self._reason,
         }
 
-    def _run(self) -> None:
+    def _run(self, bus_id: str) -> None:
         try:
             self._nvml = importlib.import_module("pynvml")
         except ImportError:
@@ -82,9 +90,9 @@ class GpuMonitor:
             self._reason = f"NVML does not start: {exc}"
             return
         try:
-            self._handle = nvml.nvmlDeviceGetHandleByPciBusId(self._bus_id)
+            self._handle = nvml.nvmlDeviceGetHandleByPciBusId(bus_id)
         except Exception as exc:
-            self._reason = f"NVML does not know the GPU at {self._bus_id}: {exc}"
+            self._reason = f"NVML does not know the GPU at {bus_id}: {exc}"
         else:
             self._sample()
             while not self._stop.wait(_INTERVAL_SECONDS):
@@ -105,7 +113,7 @@ class GpuMonitor:
         encoder = self._ask(lambda: nvml.nvmlDeviceGetEncoderUtilization(handle)[0])
         self._add("encoder_pct", encoder)
         self._add("memory_bytes", self._memory())
-        self._add("power_w", self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / _MILLI))
+        self._add("power_w", self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000))
         sensor = getattr(nvml, "NVML_TEMPERATURE_GPU", 0)
         self._add("temperature_c", self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, sensor)))
 
@@ -138,40 +146,3 @@ class GpuMonitor:
             self._values.setdefault(name, []).append(float(value))
             if self._on_value is not None:
                 self._on_value(name, float(value))
-
-
-@dataclass(slots=True)
-class Watch:
-    """What was seen of a GPU; filled when the watching ends."""
-
-    summary: dict[str, Any] | None = None
-    """As :meth:`GpuMonitor.stop` gives it; None without a GPU."""
-    peak_bytes: int | None = None
-    """Most device memory in use; None without a GPU."""
-
-
-@contextmanager
-def watched(
-    device: CudaDevice | None, on_value: Callable[[str, float], None] | None = None
-) -> Iterator[Watch]:
-    """Watch a GPU, where there is one to watch, while the block runs.
-
-    Args:
-        device: The GPU; None: there is none.
-        on_value: As for :class:`GpuMonitor`.
-    """
-    watch = Watch()
-    if device is None:
-        yield watch
-        return
-    monitor = GpuMonitor(device.bus_id, on_value=on_value)
-    monitor.start()
-    try:
-        yield watch
-    finally:
-        watch.summary = monitor.stop()
-    peak = watch.summary["max"].get("memory_bytes")
-    if peak is None:
-        peak = device.used_bytes()  # with all that the block allocated still there
-        watch.summary["memory_of"] = "device"
-    watch.peak_bytes = int(peak)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 _CONTROL = "nvidia-cuda-mps-control"
 PROGRAM_FOLDERS = (Path("/usr/local/nvidia/bin"), Path("/usr/lib/wsl/lib"))
-"""Where containers have the driver's programs."""
+"""Of the driver, in containers."""
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 DEFAULT_PIPES = Path("/tmp/nvidia-mps")
 _START_SECONDS, _END_SECONDS = 5.0, 5.0
@@ -31,13 +31,10 @@ _DIES_WITH_PARENT = (
 
 @contextmanager
 def shared_gpus(on_notice: Callable[[str], None]) -> Iterator[dict[str, str]]:
-    """Run the service for as long as the block takes.
-
-    Args:
-        on_notice: Called with the reason where processes have to take turns.
+    """Run the service for as long as the block takes; ``on_notice`` is told why it cannot.
 
     Yields:
-        What the processes need in their environment before they first use CUDA. Nothing where the
+        What the processes need in their environment before they first use CUDA; nothing where the
         user runs the service already, or it cannot run.
     """
     folder = Path(tempfile.mkdtemp(prefix="bgsoft-mps-"))
@@ -48,7 +45,8 @@ def shared_gpus(on_notice: Callable[[str], None]) -> Iterator[dict[str, str]]:
             return
         variables = {_PIPES: str(folder), _LOGS: str(folder)}
         problem = "it is not installed"
-        path = shutil.which(_CONTROL, path=os.pathsep.join([*os.get_exec_path(), *_folders()]))
+        folders = [*os.get_exec_path(), *map(str, PROGRAM_FOLDERS)]
+        path = shutil.which(_CONTROL, path=os.pathsep.join(folders))
         if path is not None:
             daemon = _start(path, variables)
             problem = _wait(daemon, folder / "control")
@@ -65,10 +63,6 @@ def shared_gpus(on_notice: Callable[[str], None]) -> Iterator[dict[str, str]]:
                 daemon.kill()
                 daemon.wait()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _folders() -> list[str]:
-    return [str(folder) for folder in PROGRAM_FOLDERS]
 
 
 def _start(path: str, variables: dict[str, str]) -> subprocess.Popen[bytes]:

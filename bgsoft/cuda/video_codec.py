@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from bgsoft.cuda.capability_cache import CapabilityCache
 from bgsoft.cuda.driver import driver_version
 from bgsoft.errors import BackendUnavailableError, BgsoftError, errors_as
-from bgsoft.facts import Facts
 from bgsoft.startup import span
 
 _FIRST_GPU_ONLY = (
@@ -47,11 +47,7 @@ _BUSY = (10, 21)
 
 @functools.cache
 def video_codec() -> Any:
-    """The ``PyNvVideoCodec`` module.
-
-    Raises:
-        BackendUnavailableError: It is not installed, or does not find the driver's libraries.
-    """
+    """The ``PyNvVideoCodec`` module; raises BackendUnavailableError where it does not load."""
     try:
         with span("import PyNvVideoCodec"):
             return importlib.import_module("PyNvVideoCodec")
@@ -62,13 +58,13 @@ def video_codec() -> Any:
 
 
 def codec_errors() -> tuple[type[Exception], ...]:
-    """What PyNvVideoCodec raises; its own two have no base in common but Exception."""
+    """PyNvVideoCodec's errors; its own two have no base in common but Exception."""
     module = video_codec()
     return (module.PyNvVCException, module.PyNvVCExceptionUnsupported, RuntimeError, ValueError)
 
 
 def vendor_text(exc: BaseException) -> str:
-    """What an error says, in one line."""
+    """An error's message, in one line."""
     found = _TEXT.search(str(exc))
     if found:
         return found.group(1).strip()
@@ -101,8 +97,8 @@ def codec_errors_as(
 
 
 @functools.cache
-def engine_facts(gpu: int) -> Facts:
-    """What is known of the NVDEC and NVENC of a GPU, by its CUDA number."""
+def engine_capabilities(gpu: int) -> CapabilityCache:
+    """Known capabilities of the NVDEC and NVENC of a GPU, by its CUDA number."""
     import cupy
 
     name = cupy.cuda.runtime.getDeviceProperties(gpu)["name"].decode()
@@ -110,7 +106,7 @@ def engine_facts(gpu: int) -> Facts:
         "driver": driver_version() or "unknown",
         "PyNvVideoCodec": str(getattr(video_codec(), "__version__", "unknown")),
     }
-    return Facts(f"video engines of {name}", circumstances)
+    return CapabilityCache(f"video engines of {name}", circumstances)
 
 
 def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int] | None:
@@ -125,8 +121,7 @@ def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int] | No
         bit_depth: 8 or 10.
 
     Returns:
-        The answer; None for another than the first GPU that this process sees, since
-        PyNvVideoCodec would ask the first one in its place.
+        None for another than the first GPU that this process sees: PyNvVideoCodec would ask that.
 
     Raises:
         BackendUnavailableError: The driver has no NVDEC library, or does not answer.
@@ -134,9 +129,9 @@ def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int] | No
     module = video_codec()
     if gpu != 0:
         return None
-    facts = engine_facts(gpu)
+    cache = engine_capabilities(gpu)
     name = f"nvdec {codec} {bit_depth}"
-    known = _known_caps(facts, name)
+    known = _known_caps(cache, name)
     if known is not None:
         return known
     try:
@@ -145,22 +140,18 @@ def decoder_caps(gpu: int, codec: str, bit_depth: int) -> Mapping[str, int] | No
         )
     except codec_errors() as exc:
         reason = f"NVDEC does not answer: {vendor_text(exc)}"
-        facts.put(name, reason, lasting=False)
+        cache.put(name, reason, lasting=False)
         raise BackendUnavailableError(reason, stage="decode") from exc
     caps = {key: value for key, value in answer.items() if isinstance(value, int)}
-    facts.put(name, caps)
+    cache.put(name, caps)
     return caps
 
 
 def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
-    """What a GPU's NVENC can do for a codec, in PyNvVideoCodec's words.
+    """Capabilities of NVENC for ``h264``, ``hevc`` or ``av1``, in PyNvVideoCodec's words.
 
     Asked once for all runs, as a question makes a context of its own, and a refusal leaves it
     there; what may be otherwise the next time is asked for once a process.
-
-    Args:
-        gpu: CUDA device number.
-        codec: ``h264``, ``hevc`` or ``av1``.
 
     Raises:
         BackendUnavailableError: It has no NVENC, or none for this codec; or it is not the first GPU
@@ -169,9 +160,9 @@ def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
     if gpu != 0:
         # To make an encoder there would ask the first GPU as well, and fail by what that lacks.
         raise BackendUnavailableError(f"NVENC: {_FIRST_GPU_ONLY}", stage="encode")
-    facts = engine_facts(gpu)
+    cache = engine_capabilities(gpu)
     whole, name = "nvenc", f"nvenc {codec}"
-    known = _known_caps(facts, whole, name)
+    known = _known_caps(cache, whole, name)
     if known is not None:
         return known
     import cupy
@@ -183,20 +174,20 @@ def encoder_caps(gpu: int, codec: str) -> Mapping[str, int]:
         reason = f"NVENC: {nvenc_reason(exc)}"
         status = _status(exc)
         if status in _NO_NVENC:
-            facts.put(whole, reason)  # none at all, for any codec
+            cache.put(whole, reason)  # none at all, for any codec
         elif status not in _BUSY:
-            facts.put(name, reason, lasting=False)
+            cache.put(name, reason, lasting=False)
         raise BackendUnavailableError(reason, stage="encode") from exc
     finally:
         # Where NVENC refuses, the question's own context stays behind, and is the current one.
         cupy.cuda.runtime.setDevice(gpu)
-    facts.put(name, caps)
+    cache.put(name, caps)
     return caps
 
 
-def _known_caps(facts: Facts, *names: str) -> Mapping[str, int] | None:
-    """What is known under the first name that there is; raises where it is a refusal."""
-    known = next(filter(None, map(facts.get, names)), None)
+def _known_caps(cache: CapabilityCache, *names: str) -> Mapping[str, int] | None:
+    """The first answer that is known; raises where it is a refusal."""
+    known = next(filter(None, map(cache.get, names)), None)
     if isinstance(known, str):
         raise BackendUnavailableError(known)
     return known if isinstance(known, dict) else None

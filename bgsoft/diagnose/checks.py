@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,35 +17,20 @@ import numpy as np
 
 from bgsoft.cuda.driver import driver_problem
 from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
-from bgsoft.decode.nv_caps import caps_reason, nv_codec
+from bgsoft.decode.nv_stream import caps_reason, nv_codec
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, draw_frame, write_clip
-from bgsoft.diagnose.parity import CudaSide, HostSide, Side, mask_tolerance
-from bgsoft.diagnose.stages import (
-    decode_clip,
-    difference,
-    encode_frames,
-    run_model,
-)
+from bgsoft.diagnose.parity import LEAST_ENCODED_DB, CudaSide, HostSide, mask_tolerance
+from bgsoft.diagnose.stages import decode_clip, difference, encode_frames, run_model
 from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationError, translated
 from bgsoft.frame import PixelLayout
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
-from bgsoft.rendering import backends
 from bgsoft.rendering.backends import Candidate
-from bgsoft.settings.config import (
-    Codec,
-    EffectConfig,
-    MatteConfig,
-    Precision,
-    SegmentConfig,
-)
+from bgsoft.settings.config import Codec, EffectConfig, MatteConfig, Precision, SegmentConfig
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-
-_LEAST_ENCODED_DB = 34.0
-"""PSNR of luma that an encoder must reach at its default quality."""
 _SIZE = (1280, 720)
 _FRAMES = 25
 _MODEL_RUNS = 20
@@ -53,12 +39,12 @@ _COMPOSITE_SECONDS = 1.0
 
 
 class SkippedError(BackendUnavailableError):
-    """What a check needs is not installed, or this GPU's own answer leaves it out."""
+    """A check's backend is not installed, or this GPU's own answer leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check that passed has found."""
+    """Result of a check that passed."""
 
     detail: str
     ms_per_frame: float | None = None
@@ -69,21 +55,15 @@ class Checks:
     """Each method makes one check.
 
     It raises SkippedError where the check cannot be made here, VerificationError where a result is
-    wrong, and whatever the backend raises.
-
-    Args:
-        folder: For clips and encoded files.
-        gpu: CUDA device number.
-        stages: As :func:`bgsoft.rendering.backends.probe_all` gives them; None: it is asked.
+    wrong, and whatever the backend raises. Clips and encoded files go into ``folder``; ``stages``
+    are those of :func:`bgsoft.rendering.backends.probe_all`.
     """
 
-    def __init__(
-        self, folder: Path, gpu: int, stages: Mapping[str, Sequence[Candidate]] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, gpu: int, stages: Mapping[str, Sequence[Candidate]]) -> None:
         self.folder = folder
         self.gpu = gpu
+        self.stages = stages
         self._device: CudaDevice | None = None
-        self.stages = backends.probe_all(gpu) if stages is None else stages
 
     @property
     def device(self) -> CudaDevice:
@@ -100,11 +80,7 @@ class Checks:
         return self._device
 
     def need(self, stage: str, backend: str) -> CudaDevice | None:
-        """The device that a backend runs on, None for the CPU.
-
-        Raises:
-            SkippedError: The backend is not here.
-        """
+        """The device that a backend runs on, None for the CPU; raises SkippedError without it."""
         candidate = next(c for c in self.stages[stage] if c.name == backend)
         if not candidate.available:
             raise SkippedError(candidate.explanation)
@@ -154,26 +130,27 @@ class Checks:
         """Segment a frame; None: by the default model."""
         device = self.need("infer", backend)
         resolved, frame = resolve(model or SegmentConfig().model), draw_frame(7, *_SIZE)
-        mask = run_model(resolved, frame, backend, device, precision=precision, runs=_MODEL_RUNS)
-        share = float((mask.values > 0.5).mean())
+        mask, detail, milliseconds = run_model(
+            resolved, frame, backend, device, precision=precision, runs=_MODEL_RUNS
+        )
+        share = float((mask > 0.5).mean())
         if not 0.02 < share < 0.9:
             raise VerificationError(f"{share:.0%} of the picture is person")
-        detail = mask.provider
         if backend != "cpu":
-            reference = run_model(resolved, frame, runs=1)
-            worst = float(np.abs(mask.values - reference.values).max())
+            reference, *_ = run_model(resolved, frame, runs=1)
+            worst = float(np.abs(mask - reference).max())
             allowed = mask_tolerance(backend, precision)
             if not worst <= allowed:
                 raise VerificationError(
                     f"its mask differs from the CPU's by up to {worst:.3f}, more than {allowed}"
                 )
             detail += f", within {worst:.0e} of the CPU's mask"
-        return Finding(detail, mask.ms_per_frame)
+        return Finding(detail, milliseconds)
 
     def composite(self, backend: str) -> Finding:
         """Matte and blur, timed; :mod:`bgsoft.diagnose.parity` compares them with the CPU's."""
         device = self.need("composite", backend)
-        side: Side = HostSide() if device is None else CudaSide(device)
+        side: HostSide = HostSide() if device is None else CudaSide(device)
         source = draw_frame(0, *_SIZE)
         format = source.format
         frame = side.place(source)
@@ -205,14 +182,25 @@ class Checks:
         device = self.need_encoder(backend, codec, 10 if layout is PixelLayout.P010 else 8)
         frames = [draw_frame(index, *_SIZE, layout) for index in range(_FRAMES)]
         times = ClipSpec(name="", frames=_FRAMES + 1, variable_rate=True).pts
-        for frame, pts, following in zip(frames, times, times[1:], strict=False):
-            frame.pts, frame.duration = pts, following - pts
+        for frame, (begin, end) in zip(frames, pairwise(times), strict=True):
+            frame.pts, frame.duration = begin, end - begin
         path = self.folder / f"encoded-{backend}-{codec}-{layout}.mp4"
         encoder, worst, milliseconds = encode_frames(path, frames, codec, backend, device)
         detail = f"{encoder}, exact timestamps, {decibels(worst)}"
-        if worst < _LEAST_ENCODED_DB:
-            raise VerificationError(f"{detail}: less than {_LEAST_ENCODED_DB:g} dB")
+        check_psnr(worst, LEAST_ENCODED_DB, detail)
         return Finding(detail, milliseconds)
+
+
+def reason_of(exc: Exception) -> str:
+    """An error in one line, with its type where it is none of bgsoft's."""
+    kind = "" if isinstance(exc, BgsoftError) else f"{type(exc).__name__}: "
+    return kind + " ".join(str(exc).split())
+
+
+def check_psnr(worst_db: float, least_db: float, detail: str) -> None:
+    """Raise VerificationError where a PSNR is too low."""
+    if worst_db < least_db:
+        raise VerificationError(f"{detail}: less than {least_db:g} dB")
 
 
 def decibels(value: float) -> str:
@@ -223,12 +211,7 @@ def decibels(value: float) -> str:
 def try_candidates(
     stages: Mapping[str, Sequence[Candidate]], folder: Path, gpu: int = 0
 ) -> Iterator[tuple[str, Candidate, Finding | None]]:
-    """Run every backend that is available for a moment.
-
-    Args:
-        stages: As :func:`bgsoft.rendering.backends.probe_all` gives them.
-        folder: Empty, for files of a few megabytes.
-        gpu: CUDA device number.
+    """Run every backend that is available for a moment, with files in an empty folder.
 
     Yields:
         (stage, candidate, what was found); a candidate that fails is unavailable, with the reason.
@@ -242,13 +225,8 @@ def try_candidates(
                 continue
             try:
                 found = check(candidate.name)
-            except BackendUnavailableError as exc:
-                reason = exc.message
-            except BgsoftError as exc:
-                reason = str(exc)
             except Exception as exc:  # whatever a vendor's library raises is the answer
-                reason = f"{type(exc).__name__}: {exc}"
+                failed = replace(candidate, available=False, reason=reason_of(exc))
+                yield stage, failed, None
             else:
                 yield stage, candidate, found
-                continue
-            yield stage, replace(candidate, available=False, reason=reason), None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import av
@@ -133,11 +134,7 @@ def _video_frame(index: int, width: int, height: int, pixel_format: str) -> Vide
 
 
 def write_clip(folder: Path, spec: ClipSpec) -> Path:
-    """Encode a clip into a folder, unless it is there already.
-
-    Raises:
-        av.error.FFmpegError, ValueError: This PyAV lacks the encoder, or it failed.
-    """
+    """Encode a clip into a folder, unless it is there already; raises what PyAV does."""
     path = folder / spec.name
     if path.exists():
         return path
@@ -151,19 +148,13 @@ def write_clip(folder: Path, spec: ClipSpec) -> Path:
         context = stream.codec_context
         context.color_range = _LIMITED
         context.colorspace = context.color_primaries = context.color_trc = _BT709
-        for frame in _frames(spec):
+        times = [*spec.pts, spec.pts[-1] + _FRAME_TICKS]
+        for index, (begin, end) in enumerate(pairwise(times)):
+            frame = _video_frame(index, spec.width, spec.height, spec.pixel_format)
+            frame.pts, frame.time_base, frame.duration = begin, TIME_BASE, end - begin
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
     return partial.rename(path)
-
-
-def _frames(spec: ClipSpec) -> Iterator[VideoFrame]:
-    pts = spec.pts
-    for index, value in enumerate(pts):
-        frame = _video_frame(index, spec.width, spec.height, spec.pixel_format)
-        frame.pts, frame.time_base = value, TIME_BASE
-        frame.duration = (pts[index + 1] if index + 1 < len(pts) else value + _FRAME_TICKS) - value
-        yield frame
 
 
 def draw_frame(
@@ -193,7 +184,7 @@ def draw_frame(
 
 
 def stream_info(format: FrameFormat) -> VideoInfo:
-    """What a file of such frames would be, for encoders that no file stands behind."""
+    """The description of a file of such frames, for encoders that have no input file."""
     return VideoInfo(
         path=Path("selftest.mkv"),
         container="matroska,webm",

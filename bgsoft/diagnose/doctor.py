@@ -1,4 +1,4 @@
-"""What of bgsoft works on this machine, and what to do about the rest."""
+"""A report of what works on this machine, and what to do about the rest."""
 
 from __future__ import annotations
 
@@ -37,55 +37,48 @@ NEVER_RUN = ("inference on TensorRT", "encoding on NVENC")
 
 @dataclass(slots=True, kw_only=True)
 class DoctorReport:
-    """What was found."""
+    """State of the installation and of every backend."""
 
     versions: dict[str, str | None]
-    """bgsoft, python, and packages; None where a package is not installed."""
+    """None where a package is not installed."""
     import_errors: dict[str, str] = field(default_factory=dict)
     """Installed packages that do not load, and why."""
     ffmpeg: dict[str, str] = field(default_factory=dict)
     """Versions of the FFmpeg libraries inside PyAV."""
     execution_providers: list[str] = field(default_factory=list)
-    """What this ONNX Runtime was built with."""
+    """Of this build of ONNX Runtime."""
     encoders: dict[str, bool]
-    """Whether each of :data:`ENCODERS` is there."""
+    """By name, of :data:`ENCODERS`."""
     stages: dict[str, list[Candidate]]
     """Each stage's backends, best first; unavailable where the self-test failed."""
     findings: dict[str, dict[str, Finding]] = field(default_factory=dict)
-    """What the self-test found: stage → backend that worked → how."""
+    """Of the self-test: stage → backend that worked → how."""
     gpu: GpuInfo | None = None
     video_engines: dict[str, str] = field(default_factory=dict)
-    """What NVDEC and NVENC say of each codec; see :func:`bgsoft.diagnose.machine.video_engines`."""
+    """See :func:`bgsoft.diagnose.machine.video_engines`."""
     parity: list[Parity] = field(default_factory=list)
     """The GPU's picture stages against the CPU's."""
     full: list[Row] = field(default_factory=list)
-    """What ``--full`` has tried besides."""
+    """Of ``--full``."""
     models: dict[str, str | None]
     """Embedded models and pulled ones: name → what is wrong with its files; None: nothing."""
     cpu_count: int
     """CPUs that this process may use."""
     gpu_driver: str | None
-    """Version of the NVIDIA driver; None where there is none."""
+    """Version; None where there is none."""
     problems: list[str] = field(default_factory=list)
-    """What keeps a render from working; empty where it works, on the GPU or the CPU."""
+    """Obstacles to any render; empty where one works, on the GPU or the CPU."""
     gpu_problems: list[str] = field(default_factory=list)
-    """What ``bgsoft render --require-gpu`` would refuse, or do otherwise than the CPU; empty where
-    all stages run on the GPU."""
+    """Obstacles to ``bgsoft render --require-gpu``, and differences from the CPU."""
     never_run: tuple[str, ...] = NEVER_RUN
-    """What of bgsoft has never been run by its makers."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON types."""
         return dataclasses.asdict(self)
 
 
-def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
-    """Look at everything a render needs.
-
-    Args:
-        gpu: CUDA device number that GPU backends are probed on.
-        self_test: Also run every backend for a moment, and compare the GPU with the CPU.
-    """
+def examine(gpu: int = 0) -> DoctorReport:
+    """Look at everything a render needs, and run every backend for a moment."""
     report = DoctorReport(
         versions=dict(library_versions()),
         encoders=dict.fromkeys(ENCODERS, False),
@@ -107,7 +100,7 @@ def examine(gpu: int = 0, *, self_test: bool = True) -> DoctorReport:
         report.execution_providers = [*map(str, onnxruntime.get_available_providers())]
     if _on_cuda(report):
         report.gpu = attempt(lambda: gpu_info(gpu))
-    if self_test and usable.issuperset(_REQUIRED):
+    if usable.issuperset(_REQUIRED):
         _self_test(report, gpu)
     obstacle: str | None = None
     if report.findings and _on_cuda(report):

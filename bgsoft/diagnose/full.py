@@ -1,7 +1,4 @@
-"""``bgsoft doctor --full``: every stage, codec, model and combination of backends, a row each.
-
-The tests of the GPU run the same rows.
-"""
+"""``bgsoft doctor --full``: every stage, codec, model and combination of backends, a row each."""
 
 from __future__ import annotations
 
@@ -17,20 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import bgsoft
-from bgsoft.diagnose.checks import Checks, Finding, SkippedError, decibels
+from bgsoft.diagnose.checks import Checks, Finding, SkippedError, check_psnr, decibels, reason_of
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, write_clip
+from bgsoft.diagnose.parity import LEAST_COMBINATION_DB, LEAST_MATTE_DB, LEAST_SCHEDULED_MATTE_DB
 from bgsoft.diagnose.stages import DecodedFrame, decode_clip, lowest_psnr_db
-from bgsoft.errors import BgsoftError, VerificationError
+from bgsoft.errors import VerificationError
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog, spec_path
 from bgsoft.rendering import backends
 from bgsoft.report import Progress, RenderReport
-from bgsoft.settings.config import Codec, Precision
+from bgsoft.settings.config import Codec, Precision, SegmentConfig
 
-_LEAST_MATTE_DB = {"cuda": 45.0, "tensorrt": 35.0}
-"""PSNR of every matte from the CPU's; TensorRT computes with ten bits of a number's fraction."""
-_LEAST_COMBINATION_DB = 40.0
-"""PSNR of luma between any combination of backends and the CPU alone, both after encoding."""
+_ON_CPU = dict.fromkeys(backends.STAGES, "cpu")
 _FULL_QUALITY = 8
 """Of combinations, for x264 and NVENC alike, so that encoders hide nothing."""
 _SMALL_BYTES = 10_240
@@ -45,19 +40,18 @@ _CRASH_WORDS = ("CUDA error", "cudaError", "CUDA_ERROR", "terminate called", "Tr
 class FullChecks(Checks):
     """Whole renders, and what only a whole process shows."""
 
-    def mattes(self, model: str, infer: str, composite: str) -> Finding:
+    def mattes(self, model: str, matte: str, infer: str, composite: str) -> Finding:
         """Compare the mattes that a model makes of a clip with the CPU's."""
         self.need("infer", infer)
         self.need("composite", composite)
         clip = write_clip(self.folder, CLIPS[0])
-        options = {"effect": "matte", "codec": "ffv1", "model": model}
-        chosen = {"decode": "cpu", "infer": infer, "composite": composite, "encode": "cpu"}
+        options = {"effect": "matte", "codec": "ffv1", "model": model, "matte": matte}
+        chosen = {**_ON_CPU, "infer": infer, "composite": composite}
         report, shown = self._render(clip, "mattes.mkv", chosen, **options)
-        cpu = dict.fromkeys(chosen, "cpu")
-        worst = lowest_psnr_db(shown, self._render(clip, "mattes.mkv", cpu, **options)[1])
+        worst = lowest_psnr_db(shown, self._render(clip, "mattes.mkv", _ON_CPU, **options)[1])
         detail = f"{decibels(worst)} to the CPU's, {report.d2h_bytes:,.0f} bytes back"
-        if worst < _LEAST_MATTE_DB[infer]:
-            raise VerificationError(f"{detail}: less than {_LEAST_MATTE_DB[infer]:g} dB")
+        least_db = LEAST_MATTE_DB[infer] if matte == "fast" else LEAST_SCHEDULED_MATTE_DB
+        check_psnr(worst, least_db, detail)
         return Finding(detail, report.stages["segment"].ms_per_frame)
 
     def combination(self, chosen: Mapping[str, str]) -> Finding:
@@ -80,23 +74,22 @@ class FullChecks(Checks):
         stays = chosen["decode"] == "nvdec" and chosen["infer"] == chosen["composite"] == "cuda"
         if stays and report.h2d_bytes > _SMALL_BYTES:
             raise VerificationError(f"frames should stay on the device: {crossed}")
-        cpu = dict.fromkeys(chosen, "cpu")
         reference = shown
-        if chosen != cpu:
+        if chosen != _ON_CPU:
             options: dict[str, Any] = {"quality": _FULL_QUALITY, "speed": "ultrafast"}
-            reference = self._render(clip, "c.mp4", cpu, **options)[1]
+            reference = self._render(clip, "c.mp4", _ON_CPU, **options)[1]
         worst = lowest_psnr_db(shown, reference)
         detail = f"{decibels(worst)} to the CPU's, {crossed}"
-        if worst < _LEAST_COMBINATION_DB:
-            raise VerificationError(f"{detail}: less than {_LEAST_COMBINATION_DB:g} dB")
+        check_psnr(worst, LEAST_COMBINATION_DB, detail)
         return Finding(detail)
 
     def _render(
         self, clip: Path, name: str, chosen: Mapping[str, str], **options: Any
     ) -> tuple[RenderReport, list[DecodedFrame]]:
-        options |= {**chosen, "gpu": None if set(chosen.values()) == {"cpu"} else self.gpu}
+        gpu = None if set(chosen.values()) == {"cpu"} else self.gpu
+        options = {"matte": "fast", **options, **chosen, "gpu": gpu}
         target = self.folder / name
-        report = bgsoft.render(clip, target, overwrite=True, face="off", matte="fast", **options)
+        report = bgsoft.render(clip, target, overwrite=True, face="off", **options)
         for event in report.events:
             if event.kind in ("fault", "retry", "fallback"):
                 raise VerificationError(event.message)
@@ -135,9 +128,8 @@ class FullChecks(Checks):
         clip, target = write_clip(self.folder, CLIPS[0]), self.folder / "exit.mp4"
         command = [sys.executable, "-X", "faulthandler", "-m", "bgsoft", "render", str(clip)]
         command += [str(target), "-y", "--composite", "cuda", "--gpu", str(self.gpu)]
-        done = subprocess.run(
-            [*command, "--progress", "none"], capture_output=True, text=True, check=False
-        )
+        command += ["--progress", "none"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         lines = done.stderr.strip().splitlines()
         if done.returncode != 0:
             raise VerificationError(f"exit code {done.returncode}: {lines[-1] if lines else ''}")
@@ -168,10 +160,6 @@ _CODECS = (
 )
 
 
-def _memory() -> dict[str, Check]:
-    return {"flat over a long render": FullChecks.memory}
-
-
 def _decode() -> dict[str, Check]:
     return {
         f"{backend} {spec.name}": partial(FullChecks.decode, backend=backend, spec=spec)
@@ -196,11 +184,16 @@ def _mattes() -> dict[str, Check]:
         for spec in catalog().values()
         if spec.family in SEGMENTATION_FAMILIES and spec_path(spec).is_file()
     ]
+    places = ("cuda", "cpu")
+    cases = [
+        *product(models, ["fast"], LEAST_MATTE_DB, places),
+        *product([SegmentConfig().model], ["standard", "best"], ["cuda"], places),
+    ]
     return {
-        f"{model} {infer} {composite}": partial(
-            FullChecks.mattes, model=model, infer=infer, composite=composite
+        f"{model} {matte} {infer} {composite}": partial(
+            FullChecks.mattes, model=model, matte=matte, infer=infer, composite=composite
         )
-        for model, infer, composite in product(models, _LEAST_MATTE_DB, ("cuda", "cpu"))
+        for model, matte, infer, composite in cases
     }
 
 
@@ -221,27 +214,23 @@ def _combinations() -> dict[str, Check]:
     }
 
 
-def _exit() -> dict[str, Check]:
-    return {"a process ends without a CUDA error": FullChecks.exit}
-
-
 GROUPS: dict[str, Callable[[], dict[str, Check]]] = {
     # Memory comes first: what other rows leave in the process would blur it.
-    "memory": _memory,
+    "memory": lambda: {"flat over a long render": FullChecks.memory},
     "decode": _decode,
     "inference": _inference,
     "mattes": _mattes,
     "encode": _encode,
     "combinations": _combinations,
-    "exit": _exit,
+    "exit": lambda: {"a process ends without a CUDA error": FullChecks.exit},
 }
-"""The checks of each group, by name."""
+"""The checks of each group, by name; the GPU tests run them as well."""
 
 
 def run_group(group: str, gpu: int = 0) -> Iterator[Row]:
     """Run the checks of one of :data:`GROUPS`, and yield each result as it comes."""
     with tempfile.TemporaryDirectory(prefix="bgsoft-doctor-") as folder:
-        checks = FullChecks(Path(folder), gpu)
+        checks = FullChecks(Path(folder), gpu, backends.probe_all(gpu))
         for name, check in GROUPS[group]().items():
             yield _run(group, name, partial(check, checks))
 
@@ -255,6 +244,5 @@ def _run(group: str, name: str, check: Callable[[], Finding]) -> Row:
     except SkippedError as exc:
         status, detail = "skip", exc.message
     except Exception as exc:  # whatever a vendor's library raises is the answer
-        what = "" if isinstance(exc, BgsoftError) else f"{type(exc).__name__}: "
-        status, detail = "FAIL", what + " ".join(str(exc).split())
+        status, detail = "FAIL", reason_of(exc)
     return Row(group, name, status, detail, time.perf_counter() - started)

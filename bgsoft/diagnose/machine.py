@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,15 +18,7 @@ from bgsoft.workers import usable_cores
 
 T = TypeVar("T")
 
-_DECODED = (
-    ("H264", "H.264", 8),
-    ("HEVC", "HEVC", 8),
-    ("HEVC", "HEVC", 10),
-    ("VP9", "VP9", 8),
-    ("VP9", "VP9", 10),
-    ("AV1", "AV1", 8),
-    ("AV1", "AV1", 10),
-)
+_DECODED = (("H264", 8), *product(("HEVC", "VP9", "AV1"), (8, 10)))
 _ENCODED = ("h264", "hevc", "av1")
 _CUDNN_LIBRARY = "libcudnn.so.9"
 
@@ -51,12 +44,7 @@ class GpuInfo:
 
 
 def hardware(gpu: int) -> dict[str, Any]:
-    """CPU, memory, system and GPU, as plain JSON types.
-
-    Returns:
-        ``cpu``, ``cores``, ``usable_cores``, ``memory_bytes``, ``os``, and ``gpu`` (the fields of
-        :class:`GpuInfo`) or None with its ``gpu_reason``.
-    """
+    """CPU, memory, system and GPU (None with its ``gpu_reason``), as plain JSON types."""
     device: dict[str, Any] | None = None
     reason = driver_problem(gpu)
     if reason is None:
@@ -84,12 +72,7 @@ def _cpu_name() -> str:
 
 
 def gpu_info(gpu: int) -> GpuInfo:
-    """Describe a device.
-
-    Raises:
-        ImportError: There is no CuPy.
-        BackendUnavailableError: The device does not start.
-    """
+    """Describe a device; raises ImportError without CuPy, BackendUnavailableError without it."""
     import cupy
 
     from bgsoft.cuda.device import CudaDevice
@@ -143,16 +126,12 @@ def _tensorrt_version() -> str:
 
 
 def video_engines(gpu: int) -> dict[str, str]:
-    """What NVDEC and NVENC say of each codec that bgsoft gives them, in words.
-
-    Returns:
-        e.g. ``NVDEC HEVC 10 bits`` → ``up to 8192x8192``, ``NVENC av1`` → ``no: …``.
-    """
+    """NVDEC's and NVENC's answers by codec, e.g. ``NVDEC HEVC 10 bits`` → ``up to 8192x8192``."""
     from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
 
     said: dict[str, str] = {}
-    for codec, label, depth in _DECODED:
-        name = f"NVDEC {label} {depth} bits"
+    for codec, depth in _DECODED:
+        name = f"NVDEC {codec.replace('H264', 'H.264')} {depth} bits"
         try:
             caps = decoder_caps(gpu, codec, depth)
         except BackendUnavailableError as exc:

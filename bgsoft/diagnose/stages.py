@@ -23,8 +23,7 @@ from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.rendering.build import StageBuilder
-from bgsoft.segment.create import make_host_driver
-from bgsoft.segment.families import FAMILIES
+from bgsoft.segment.cpu import HostSide
 from bgsoft.settings.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.workers import Workers
 
@@ -75,10 +74,6 @@ def decode_clip(
 
     Returns:
         The frames, and seconds spent decoding without opening and without the copies to the host.
-
-    Raises:
-        BackendUnavailableError: NVDEC cannot decode this here.
-        BgsoftError: As the decoders.
     """
     builder = _builder(None if backend == "cpu" else device)
     decoder = builder.make_decoder(backend, path, DecodeSettings())
@@ -98,7 +93,7 @@ def decode_clip(
 
 
 def difference(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFrame]) -> str | None:
-    """How two decodings differ, in words; None where frames and timestamps are equal."""
+    """The first difference of two decodings; None where frames and timestamps are equal."""
     if len(ours) != len(reference):
         return f"{len(ours)} frames, not {len(reference)}"
     for index, (one, other) in enumerate(zip(ours, reference, strict=True)):
@@ -118,18 +113,6 @@ def lowest_psnr_db(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFram
     return psnr(max(mean_squared_error(a.luma, b.luma) or 0.0 for a, b in pairs), bits)
 
 
-@dataclass(slots=True, eq=False)
-class Mask:
-    """What a model made of a frame, and how."""
-
-    values: NDArray[np.float32]
-    """(h, w) in [0, 1]."""
-    provider: str
-    """As the session reports it."""
-    ms_per_frame: float
-    """One frame at a time, from host memory to host memory."""
-
-
 def run_model(
     model: ResolvedModel,
     frame: Frame,
@@ -138,25 +121,26 @@ def run_model(
     *,
     precision: Precision = Precision.FP32,
     runs: int = 10,
-) -> Mask:
+) -> tuple[NDArray[np.float32], str, float]:
     """Segment a host frame, so often for the time, on the CPU or by a provider on a device.
 
-    Raises:
-        BackendUnavailableError: The provider does not run here, or has no such precision.
-        BgsoftError: The model failed.
+    Returns:
+        The mask, (h, w) in [0, 1]; the provider, as the session reports it; and milliseconds a
+        frame, one at a time, from host memory to host memory.
     """
     loader = NetworkLoader(model, precision)
     workers = Workers()
-    driver = make_host_driver(backend, loader, frame.format, workers, device)
+    side = HostSide(backend, frame.format, workers, device)
+    driver = side.driver(loader)
     try:
-        segmenter = FAMILIES[model.spec.family].on_host(model.spec, frame.format, driver, workers)
+        segmenter = side.segmenter(model.spec, driver)
         reduced = CpuReducer(frame.format).reduce([frame])
         segmenter.start()
         started = time.perf_counter()
         for _ in range(runs):
             (mask,) = segmenter.masks([frame], reduced)
         seconds = time.perf_counter() - started
-        return Mask(mask.copy(), driver.network.provider, 1000 * seconds / runs)
+        return mask.copy(), driver.network.provider, 1000 * seconds / runs
     finally:
         driver.close()
 
@@ -182,8 +166,6 @@ def encode_frames(
 
     Raises:
         VerificationError: Frames or timestamps did not come back as they went in.
-        BackendUnavailableError: There is no NVENC, or none for this codec.
-        BgsoftError: As encoders, muxer and decoder.
     """
     info, settings = stream_info(frames[0].format), EncodeConfig(codec=codec)
     builder = _builder(None if backend == "cpu" else device)

@@ -35,12 +35,12 @@ from bgsoft.face.guard import (
     Plane8,
 )
 from bgsoft.frame import FrameFormat, Matte
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 
 _HOST_TO_DEVICE, _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
 
 _MAX_OUTLINES = 12
-"""MAX_OUTLINES of ``bgsoft/kernels/face.cu``: outlines that one launch takes."""
+"""MAX_OUTLINES of ``bgsoft/ops/face.cu``: outlines that one launch takes."""
 _OUTLINE = struct.Struct(f"={2 * OUTLINE_POINTS * 4}s4f5i")
 """``Outline`` of that file: points as bytes; scale, shift x and y, opacity; side; left, top, right,
 bottom."""

@@ -24,8 +24,8 @@ from bgsoft.face.networks import FrameRoi, FrameView, resolve_detector, resolve_
 from bgsoft.face.warp import MAX_SPACING, MAX_TAPS, MIN_GRID_SAMPLES, WARP_VIEW, View
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Network
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 from bgsoft.startup import Parts
 
@@ -47,7 +47,7 @@ _LAYOUT = np.dtype(
         *((name, np.int32) for name in ("max_taps", "black", "neutral")),
     ]
 )
-"""``Layout`` of kernels/warp.cu."""
+"""``Layout`` of ops/warp.cu."""
 
 MAX_VIEW_FACES = 64
 """Faces of one view, at most; the surest are kept."""

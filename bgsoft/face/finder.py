@@ -104,25 +104,25 @@ class FaceFinder(Closing):
         Raises:
             InferenceError: A model failed; carries the frame's pts.
         """
-        looks = _Looks(self._networks, list(zip(frames, reduced, strict=True)))
+        passes = _Passes(self._networks, list(zip(frames, reduced, strict=True)))
         found = []
         for frame in frames:
             try:
-                found.append(self._find(frame, looks))
+                found.append(self._find(frame, passes))
             except InferenceError as exc:
                 exc.stage, exc.pts = "face", frame.pts
                 raise
-            looks.at += 1
+            passes.at += 1
         return found
 
-    def _find(self, frame: Frame, looks: _Looks) -> list[Face]:
+    def _find(self, frame: Frame, passes: _Passes) -> list[Face]:
         views = self._views.take(self._tracker.wants_detection)
-        found = self._search(looks, views) if views or self._tracker.wants_check else None
+        found = self._search(passes, views) if views or self._tracker.wants_check else None
         tracks = self._tracker.propose(found)
-        meshes = looks.meshes(tracks)
+        meshes = passes.meshes(tracks)
         return self._tracker.update(tracks, meshes, frame.time_seconds)
 
-    def _search(self, looks: _Looks, views: Sequence[View]) -> Detections:
+    def _search(self, passes: _Passes, views: Sequence[View]) -> Detections:
         """Look at the frame; from near at each face that is followed, and at each new one.
 
         Only from near is a box good enough to say whether the face is where it was followed to.
@@ -130,7 +130,7 @@ class FaceFinder(Closing):
         tracks = [] if self._tracker.is_fresh else self._tracker.tracks
         ask = [partial(_again, view) for view in views]
         ask += [partial(self._around, track) for track in tracks]
-        seen = looks.detections(ask, _MIN_FIRST_SCORE)
+        seen = passes.detections(ask, _MIN_FIRST_SCORE)
         found = merge(seen[: len(views)])
         followed: list[Detections] = []
         elsewhere: list[Detections] = []
@@ -147,7 +147,7 @@ class FaceFinder(Closing):
         boxes = new.boxes.tolist()
         if self._tracker.is_fresh:
             boxes += self._tracker.match(found)[1]
-        again = looks.detections([partial(_again, self._near(box)) for box in boxes], MIN_SCORE)
+        again = passes.detections([partial(_again, self._near(box)) for box in boxes], MIN_SCORE)
         return merge([*followed, rest, *map(Detections.nearest, again, boxes)])
 
     def _near(self, box: Sequence[float]) -> View:
@@ -165,7 +165,7 @@ class FaceFinder(Closing):
         self._networks.close()
 
 
-class _Looks:
+class _Passes:
     """What the networks say of the frames of a batch, some of it before it is asked for."""
 
     def __init__(
@@ -179,32 +179,32 @@ class _Looks:
         self._meshes: dict[tuple[int, Roi], Mesh] = {}
 
     def detections(
-        self, looks: Sequence[Callable[[int], list[View]]], min_score: float
+        self, passes: Sequence[Callable[[int], list[View]]], min_score: float
     ) -> list[Detections]:
         """The faces in some views of the frame; of a view always asked for with one score."""
         networks = self._networks
         ask = partial(networks.detect, min_score=min_score)
-        return self._answers(looks, self._detections, networks.views_per_run, ask)
+        return self._answers(passes, self._detections, networks.views_per_run, ask)
 
     def meshes(self, tracks: Sequence[Track]) -> list[Mesh]:
         """The landmarks in the squares of some tracks."""
         networks = self._networks
-        looks = [track.squares for track in tracks]
-        return self._answers(looks, self._meshes, networks.faces_per_run, networks.landmarks)
+        passes = [track.squares for track in tracks]
+        return self._answers(passes, self._meshes, networks.faces_per_run, networks.landmarks)
 
     def _answers(
         self,
-        looks: Sequence[Callable[[int], list[P]]],
+        passes: Sequence[Callable[[int], list[P]]],
         known: dict[tuple[int, P], A],
         per_run: int,
         ask: Callable[[list[tuple[Frame, AnalysisFrame, P]]], list[A]],
     ) -> list[A]:
         """What a network says of some places, from what is known, or by asking it.
 
-        Each of ``looks`` gives the place in this frame, and where it will be in the next ones.
+        Each of ``passes`` gives the place in this frame, and where it will be in the next ones.
         """
         here = self.at
-        missing = [look for look in looks if (here, look(1)[0]) not in known]
+        missing = [look for look in passes if (here, look(1)[0]) not in known]
         if missing:
             count = min(len(self._frames) - here, max(1, per_run // len(missing)))
             keys = [each for look in missing for each in enumerate(look(count), here)]
@@ -213,7 +213,7 @@ class _Looks:
                 frame, grid = self._frames[index]
                 asked.append((frame, grid, place))
             known.update(zip(keys, ask(asked), strict=True))
-        return [known[here, look(1)[0]] for look in looks]
+        return [known[here, look(1)[0]] for look in passes]
 
 
 def _again(view: View, count: int) -> list[View]:

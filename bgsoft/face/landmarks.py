@@ -77,7 +77,7 @@ def make_meshes(
 def read_meshes(
     raw: NDArray[np.floating], logits: NDArray[np.floating], rois: Sequence[Roi], size: int
 ) -> list[Mesh]:
-    """The model's answers in frame pixels; the reference of kernels/mesh.cu.
+    """The model's answers in frame pixels; the reference of ops/mesh.cu.
 
     Args:
         raw: (n, 468, 3) in input pixels.

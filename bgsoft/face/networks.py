@@ -16,7 +16,6 @@ from bgsoft.face.warp import CpuWarper, View
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, resolve
-from bgsoft.segment.single import network_shapes
 
 FrameView = tuple[Frame, AnalysisFrame, View]
 """A frame, the same on the analysis frame, and what of it the detector is shown."""
@@ -68,7 +67,7 @@ class _Model:
     def __init__(self, model: ResolvedModel, format: FrameFormat) -> None:
         spec = model.spec
         self.size = spec.width
-        self._network = CpuNetwork(model.path, network_shapes(spec, 1), threads=1)
+        self._network = CpuNetwork(model.path, {spec.input: spec.input_shape(1)}, threads=1)
         self._tensor = self._network.inputs[spec.input][0]
         self._warper = CpuWarper(spec, format)
         self.close = self._network.close

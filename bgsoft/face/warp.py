@@ -28,7 +28,7 @@ MIN_GRID_SAMPLES = 0.75
 WARP_VIEW = np.dtype(
     [("frame_from_input", np.float32, 6), ("frame", np.int32), ("repeat_edges", np.int32)]
 )
-"""``View`` of kernels/views.cuh."""
+"""``View`` of ops/views.cuh."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import numpy as np
 
 from bgsoft.frame import Array, Frame
 from bgsoft.hide.plan import LEAST_ALPHA, MAX_CELLS, Ellipse, HidePlan, Patch, Place
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.settings.hide import HideStyle
 
 _STYLES = {HideStyle.BLUR: 0, HideStyle.PIXELATE: 1, HideStyle.SOLID: 2}
-"""SMOOTH, MOSAIC and SOLID of ``bgsoft/kernels/hide.cu``."""
+"""SMOOTH, MOSAIC and SOLID of ``bgsoft/ops/hide.cu``."""
 _CELLS_PER_BLOCK = BLOCK[1]
 """Cells whose means a block takes: one warp a cell."""
 _ALL = Ellipse(x=0.0, y=0.0, cos=1.0, sin=0.0, across=1.0, along=1.0)

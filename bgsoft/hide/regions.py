@@ -12,7 +12,7 @@ from bgsoft.hide.plan import HidePlan, Hider, Rectangle, whole_samples
 from bgsoft.media.info import VideoInfo
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
-from bgsoft.settings.region import Region, parse_region
+from bgsoft.settings.hide import Region, parse_region
 from bgsoft.workers import Workers
 
 

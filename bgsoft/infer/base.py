@@ -1,15 +1,20 @@
-"""What a loaded network is to the stages that run one, and what drives it."""
+"""Loaded networks as stages use them, and what drives them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.frame import Array, Frame
+from bgsoft.settings.config import Precision
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
 
 TENSOR_DTYPES: Mapping[str, type[np.generic]] = {
     "tensor(float)": np.float32,
@@ -17,18 +22,21 @@ TENSOR_DTYPES: Mapping[str, type[np.generic]] = {
 }
 """ONNX Runtime's name of a type → NumPy's; models of other types are not taken."""
 
+Shapes = Mapping[str, tuple[int, ...]]
+"""By name of an input or output, the batch first."""
+
 States = Mapping[str, NDArray[Any]]
 """By input name, on the host: what a network carries from one run to the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """How the inputs and outputs of a model are used."""
+    """Use of a model's inputs and outputs."""
 
-    inputs: Mapping[str, tuple[int, ...]]
-    """Shape of every input that is written, the batch first."""
+    inputs: Shapes
+    """Of every input that is written."""
     outputs: tuple[str, ...] = ()
-    """What is read, where not all is: the rest stays where the network runs."""
+    """Those that are read; empty: all. The rest stays where the network runs."""
     constants: Mapping[str, float] = field(default_factory=dict)
     """Inputs of one number that never changes."""
     loops: Mapping[str, str] = field(default_factory=dict)
@@ -40,28 +48,48 @@ class Wiring:
         return () if self.loops else self.outputs
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuModel:
+    """A model as a GPU provider loads it."""
+
+    path: Path
+    shapes: Shapes
+    """Of every input, with nothing left dynamic."""
+    backend: str
+    """``tensorrt`` or ``cuda``."""
+    device: CudaDevice
+    outputs: tuple[str, ...] = ()
+    """Those that are wanted; empty: all."""
+    precision: Precision = Precision.FP32
+    """fp16 lets TensorRT use half precision; CUDA runs what the file holds."""
+    sha256: str = ""
+    """Of the file and of what was changed in it, for the engine cache."""
+    tell: Callable[[str], None] = lambda _text: None
+    """Called with a notice before an engine is built, which takes about a minute."""
+    largest_batch: int | None = None
+    """An engine's, so that it serves smaller batches too; None: that of ``shapes``."""
+    source: bytes | None = None
+    """Loaded instead of the file, where it was changed."""
+
+
 class Network(Protocol):
     """One ONNX model, loaded, with fixed input and output buffers on one device."""
 
     provider: str
     """The execution provider that really runs, read back from the session."""
     mixed: str = ""
-    """Where other providers run a part of the model: which, for people. Empty: one runs it all."""
+    """The part of the model that other providers run, for people; empty: none."""
     inputs: dict[str, Array]
     """Input buffers by name: write them, then call :meth:`run`."""
     outputs: dict[str, Array]
     """Output buffers by name, overwritten by every run."""
 
     def run(self) -> None:
-        """Run once on what lies in :attr:`inputs`.
-
-        Raises:
-            InferenceError: The runtime failed.
-        """
+        """Run once on what lies in :attr:`inputs`; raises InferenceError."""
         ...
 
     def states(self) -> States:
-        """A copy of what it carries from run to run; nothing where every run stands alone.
+        """A copy of what it carries from run to run; empty where every run stands alone.
 
         Raises:
             InferenceError: It cannot be read any more.
@@ -96,8 +124,8 @@ class WrappedNetwork(Network):
 
 
 Step = Callable[[Network, int, int], None]
-"""Called with a network and the start and stop of some frames: they are the network's items 0, 1
-and so on. Either writes them into its inputs, or takes them from its outputs."""
+"""Called with a network and the start and stop of some frames, its items 0, 1 and so on: writes
+them into its inputs, or takes them from its outputs."""
 
 
 class Driver(Protocol):
@@ -117,12 +145,7 @@ class Driver(Protocol):
         ...
 
     def run(self, frames: Sequence[Frame], write: Step, read: Step) -> None:
-        """Run the model on some frames; every frame is written, run and read once in the end.
-
-        Args:
-            frames: For their number, and for messages.
-            write: Writes frames into a network; called again where an attempt fails.
-            read: Takes what came out.
+        """Run the model on some frames; ``write`` is called again where an attempt fails.
 
         Raises:
             InferenceError: The model failed for good; carries the frame's pts.

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.errors import InferenceError, ModelError
-from bgsoft.infer.baking import bake
-from bgsoft.infer.base import TENSOR_DTYPES, Network
+from bgsoft.infer.base import TENSOR_DTYPES, Network, Shapes
 from bgsoft.infer.providers import ort_errors_as, require_runtime
+from bgsoft.models.onnx_file import bake
 
 require_runtime()
 
@@ -21,24 +21,14 @@ import onnxruntime as ort  # noqa: E402 - a damaged one can be imported, but is 
 
 
 class HostNetwork(Network):
-    """A session with its inputs and outputs in fixed NumPy arrays, whatever it runs on.
+    """An ``onnxruntime.InferenceSession`` with fixed NumPy arrays, whatever it runs on.
 
-    Args:
-        session: An ``onnxruntime.InferenceSession``.
-        path: Its file, for messages.
-        shapes: Shape of every input, by name, with nothing left dynamic.
-        outputs: The outputs that are wanted; empty: all.
-
-    Raises:
-        ModelError: The model has other inputs or outputs, or does not run.
+    ``shapes`` are those of all inputs, with nothing left dynamic; ``outputs`` those that are
+    wanted, empty: all. Raises ModelError where the model has others, or does not run.
     """
 
     def __init__(
-        self,
-        session: Any,
-        path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
-        outputs: Sequence[str] = (),
+        self, session: Any, path: Path, shapes: Shapes, outputs: Sequence[str] = ()
     ) -> None:
         self._session = session
         self.inputs: dict[str, NDArray[Any]] = {}
@@ -82,11 +72,10 @@ class CpuNetwork(HostNetwork):
 
     Args:
         path: ONNX file.
-        shapes: Shape of every input, by name, with nothing left dynamic.
+        shapes: As for :class:`HostNetwork`.
         constants: Further inputs, of one number that never changes.
-        outputs: The outputs that are wanted; empty: all.
-        threads: Threads inside one run. The pipeline keeps all cores busy already, so one is best
-            unless nothing else runs.
+        outputs: As for :class:`HostNetwork`.
+        threads: Of one run; the pipeline keeps all cores busy already.
 
     Raises:
         ModelError: The file is no model that ONNX Runtime can load, or an input is unknown.
@@ -97,9 +86,9 @@ class CpuNetwork(HostNetwork):
     def __init__(
         self,
         path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
-        *,
+        shapes: Shapes,
         constants: Mapping[str, float] | None = None,
+        *,
         outputs: Sequence[str] = (),
         threads: int = 1,
     ) -> None:
@@ -124,7 +113,7 @@ class CpuNetwork(HostNetwork):
         return other
 
     def _bind(self) -> None:
-        # On the CPU an OrtValue made from a NumPy array shares the array's memory.
+        # On the CPU an OrtValue shares the memory of the NumPy array it is made from.
         self._binding: Any = self._session.io_binding()
         for name, array in self.inputs.items():
             self._binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))

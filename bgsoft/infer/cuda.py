@@ -1,17 +1,13 @@
 """ONNX Runtime on an NVIDIA GPU, through TensorRT or CUDA, on the pipeline's own stream.
 
-Inputs and outputs are CuPy arrays at fixed addresses, so that the whole network replays as one
-CUDA graph; the host never waits for it.
-
 A model's input and mask are small (a few hundred kilobytes), so inference and compositing may run
 on different devices at little cost: two wrappers carry them across PCIe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import cupy
@@ -20,38 +16,26 @@ import onnxruntime as ort
 
 from bgsoft.cuda.device import CudaDevice, cuda_errors_as, pinned_array
 from bgsoft.errors import InferenceError, ModelError
-from bgsoft.infer.base import TENSOR_DTYPES, Network, States, WrappedNetwork
+from bgsoft.infer.base import TENSOR_DTYPES, GpuModel, Network, Shapes, States, WrappedNetwork
 from bgsoft.infer.cpu import HostNetwork, wanted_outputs
-from bgsoft.infer.providers import PROVIDERS, ort_errors_as, provider_options
+from bgsoft.infer.providers import PROVIDERS, ort_errors_as
 from bgsoft.infer.sessions import open_session, placement
-from bgsoft.settings.config import Precision
 from bgsoft.startup import span
 
 
 class GpuNetwork(Network):
-    """One model that runs wholly on one GPU provider.
+    """One model that runs wholly on one GPU provider, with CuPy arrays at fixed addresses.
 
-    Nothing of it may run elsewhere: what others would have to wait for has not been made yet when
-    a run returns. ONNX Runtime makes sure of that where it is loaded with ``graphs``; a model that
-    was refused so must not be loaded without.
+    So it replays as one CUDA graph, and the host never waits for it. Nothing may run elsewhere:
+    what others would have to wait for has not been made yet when a run returns. ONNX Runtime makes
+    sure of that where it is loaded with ``graphs``; a model refused so must not be loaded without.
 
     Args:
-        path: ONNX file.
-        shapes: Shape of every input, by name, with nothing left dynamic.
-        backend: ``tensorrt`` or ``cuda``.
-        device: The GPU.
+        model: Path, shapes and provider.
         stream: CuPy stream that every run is put on.
-        precision: fp16 lets TensorRT use half precision.
-        sha256: Of the file, for the engine cache.
-        tell: Called with a notice before an engine is built, which takes about a minute.
         graphs: Replay as a CUDA graph. ONNX Runtime keeps one graph a thread and captures it in the
             first :meth:`run` there, when no other thread may use the device.
-        largest_batch: What a TensorRT engine is built for, so that it serves smaller batches too;
-            None: the batch of ``shapes``.
-        source: What is loaded instead of the file, if it was changed; ``sha256`` is to tell them
-            apart.
-        outputs: The outputs that are wanted; empty: all.
-        output_shapes: Tells them by name; asked where the file leaves some free beyond the batch.
+        output_shapes: Asked where the file leaves some free beyond the batch.
 
     Raises:
         MixedModelError: Others would have to run a part of it.
@@ -61,42 +45,15 @@ class GpuNetwork(Network):
 
     def __init__(
         self,
-        path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
-        *,
-        backend: str,
-        device: CudaDevice,
+        model: GpuModel,
         stream: Any,
-        precision: Precision = Precision.FP32,
-        sha256: str = "",
-        tell: Callable[[str], None] = lambda _text: None,
+        *,
         graphs: bool = True,
-        largest_batch: int | None = None,
-        source: bytes | None = None,
-        outputs: Sequence[str] = (),
-        output_shapes: Callable[[], Mapping[str, tuple[int, ...]]] = dict,
+        output_shapes: Callable[[], Shapes] = dict,
     ) -> None:
-        self.provider = PROVIDERS[backend]
+        self.provider = PROVIDERS[model.backend]
         self._stream = stream  # the session has only its address
-        settings = provider_options(
-            backend,
-            gpu=device.number,
-            stream=stream.ptr,
-            shapes=shapes,
-            precision=precision,
-            graphs=graphs,
-            largest_batch=largest_batch,
-        )
-        self._session: Any = open_session(
-            path,
-            backend,
-            settings,
-            sha256=sha256,
-            gpu_name=device.name,
-            compute_capability=cupy.cuda.Device(device.number).compute_capability,
-            tell=tell,
-            source=source,
-        )
+        self._session: Any = open_session(model, stream.ptr, graphs=graphs)
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, Any] = {}
         self._options = ort.RunOptions()
@@ -105,9 +62,9 @@ class GpuNetwork(Network):
         # Its default; but where it is not set, each run throws and catches for a tenth of a ms.
         self._options.add_run_config_entry("gpu_graph_id", "0")
         self._binding = self._session.io_binding()
-        with device.use(stream):
-            self._bind(path, shapes, device.number, outputs, output_shapes)
-        if graphs and backend == "cuda":
+        with model.device.use(stream):
+            self._bind(model, output_shapes)
+        if graphs and model.backend == "cuda":
             self._prepare()
 
     def _prepare(self) -> None:
@@ -120,25 +77,19 @@ class GpuNetwork(Network):
         with span("first run without a graph"), suppress(Exception):  # run() will tell of it
             self._session.run_with_iobinding(self._binding, options)
 
-    def _bind(
-        self,
-        path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
-        gpu: int,
-        outputs: Sequence[str],
-        output_shapes: Callable[[], Mapping[str, tuple[int, ...]]],
-    ) -> None:
+    def _bind(self, model: GpuModel, output_shapes: Callable[[], Shapes]) -> None:
+        path, gpu = model.path, model.device.number
         known = {node.name: node for node in self._session.get_inputs()}
-        if known.keys() != shapes.keys():
+        if known.keys() != model.shapes.keys():
             raise ModelError(
-                f"{path.name} takes {', '.join(known)}, not {', '.join(shapes)}", path=path
+                f"{path.name} takes {', '.join(known)}, not {', '.join(model.shapes)}", path=path
             )
-        for name, shape in shapes.items():
+        for name, shape in model.shapes.items():
             dtype = TENSOR_DTYPES[known[name].type]
             array = self.inputs[name] = cupy.zeros(shape, dtype)
             self._binding.bind_input(name, "cuda", gpu, dtype, shape, array.data.ptr)
-        batch = next(iter(shapes.values()))[0]
-        for node in wanted_outputs(self._session, path, outputs):
+        batch = next(iter(model.shapes.values()))[0]
+        for node in wanted_outputs(self._session, path, model.outputs):
             made: tuple[int | None, ...] = tuple(
                 axis if isinstance(axis, int) else batch if position == 0 else None
                 for position, axis in enumerate(node.shape)
@@ -170,80 +121,33 @@ class MixedNetwork(HostNetwork):
     What is put on a stream of ours, or returns before it is done, is read too early then: the
     process crashes, or masks are torn. Its arrays are on the host.
 
-    Args:
-        path: ONNX file.
-        shapes: Shape of every input, by name, with nothing left dynamic.
-        backend: The provider that takes what it can: ``tensorrt`` or ``cuda``.
-        device: The GPU.
-        outputs: The outputs that are wanted; empty: all.
-        precision: See :class:`GpuNetwork`; the same for the others.
-        sha256: Of the file.
-        tell: For notices.
-        largest_batch: What an engine is built for.
-        source: What is loaded instead of the file.
-
     Raises:
         BackendUnavailableError: The provider does not run here; the message is the reason.
         ModelError: The file is no model that ONNX Runtime can load.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
-        *,
-        backend: str,
-        device: CudaDevice,
-        outputs: Sequence[str] = (),
-        precision: Precision = Precision.FP32,
-        sha256: str = "",
-        tell: Callable[[str], None] = lambda _text: None,
-        largest_batch: int | None = None,
-        source: bytes | None = None,
-    ) -> None:
-        settings = provider_options(
-            backend,
-            gpu=device.number,
-            stream=None,
-            shapes=shapes,
-            precision=precision,
-            largest_batch=largest_batch,
-        )
-        session = open_session(
-            path,
-            backend,
-            settings,
-            sha256=sha256,
-            gpu_name=device.name,
-            compute_capability=cupy.cuda.Device(device.number).compute_capability,
-            tell=tell,
-            source=source,
-        )
-        self.provider = PROVIDERS[backend]
-        self.mixed = f"{path.name} is slow on {backend}: {placement(session, backend)}"
-        super().__init__(session, path, shapes, outputs)
+    def __init__(self, model: GpuModel) -> None:
+        session = open_session(model, None)
+        self.provider = PROVIDERS[model.backend]
+        slow = placement(session, model.backend)
+        self.mixed = f"{model.path.name} is slow on {model.backend}: {slow}"
+        super().__init__(session, model.path, model.shapes, model.outputs)
 
 
 def for_host(network: Network, device: CudaDevice, stream: Any) -> Network:
     """A network on the GPU, its arrays on the host."""
     on_host = all(isinstance(array, np.ndarray) for array in network.inputs.values())
-    return network if on_host else HostFedNetwork(network, device, stream)
+    return network if on_host else _HostFedNetwork(network, device, stream)
 
 
 def for_device(network: Network, device: CudaDevice, stream: Any) -> Network:
     """A network on the GPU, its arrays on the device."""
     on_host = any(isinstance(array, np.ndarray) for array in network.inputs.values())
-    return DeviceFedNetwork(network, device, stream) if on_host else network
+    return _DeviceFedNetwork(network, device, stream) if on_host else network
 
 
-class HostFedNetwork(WrappedNetwork):
-    """A network on the device, used from the host: :meth:`run` waits for its outputs.
-
-    Args:
-        network: Has CuPy arrays.
-        device: Where it runs.
-        stream: The stream it runs on.
-    """
+class _HostFedNetwork(WrappedNetwork):
+    """A network on the device, used from the host: :meth:`run` waits for its outputs."""
 
     def __init__(self, network: Network, device: CudaDevice, stream: Any) -> None:
         super().__init__(network)
@@ -279,14 +183,8 @@ class HostFedNetwork(WrappedNetwork):
             self._network.set_states(states)
 
 
-class DeviceFedNetwork(WrappedNetwork):
-    """A network on the host, used from the device: :meth:`run` waits for its inputs.
-
-    Args:
-        network: Has NumPy arrays.
-        device: Where its inputs and outputs are wanted.
-        stream: The stream they are written and read on.
-    """
+class _DeviceFedNetwork(WrappedNetwork):
+    """A network on the host, used from the device: :meth:`run` waits for its inputs."""
 
     def __init__(self, network: Network, device: CudaDevice, stream: Any) -> None:
         super().__init__(network)

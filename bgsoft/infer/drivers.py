@@ -1,4 +1,4 @@
-"""What runs a model on the frames of a batch, and goes on when it fails on the GPU."""
+"""Drivers run a model on the frames of a batch, and go on when it fails on the GPU."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ from bgsoft.report import Event
 from bgsoft.workers import Workers
 
 _FAULTS = (InferenceError, MemoryError)
-"""What a smaller batch, or the CPU, may survive. CuPy's own error of memory is a MemoryError."""
+"""A smaller batch, or the CPU, may survive them. CuPy's OutOfMemoryError is a MemoryError."""
 
 
 class LanesDriver(Driver):
-    """Runs frames side by side on the CPU; what fails there has failed.
-
-    Args:
-        networks: As many as run side by side.
-        workers: What runs them; a lane a network, or more.
-    """
+    """Runs frames side by side on the CPU, one a network; what fails there has failed."""
 
     def __init__(self, networks: Sequence[Network], workers: Workers) -> None:
         self._networks = networks
@@ -70,7 +65,7 @@ class BatchDriver(Driver):
             CUDA graph, which only works if it is captured by :meth:`start`.
         make_twin: Loads it on the CPU for single frames, its arrays where the others' are.
         batch: Frames per run to begin with.
-        on_event: Called for retries and of the CPU taking over.
+        on_event: Told of retries, and where the CPU takes over.
 
     Raises:
         BackendUnavailableError: The model does not load on the device.
@@ -166,13 +161,7 @@ class RecoveringNetwork(WrappedNetwork):
     """Runs a network; once more if that fails; and then its CPU twin in its place, for good.
 
     :attr:`inputs` and :attr:`outputs` are those of the network that runs: read them anew after
-    every run.
-
-    Args:
-        network: The one to begin with.
-        make_twin: Makes the other, with arrays of the same shapes in the same memory.
-        stage: Named in events.
-        on_event: Called for the second attempt and of the change, each with its reason.
+    every run. The twin's arrays have the same shapes in the same memory.
     """
 
     def __init__(

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bgsoft.errors import BackendUnavailableError, InferenceError, MixedModelError, ModelError
-from bgsoft.infer.baking import bake
-from bgsoft.infer.base import Network, States, Wiring, WrappedNetwork
+from bgsoft.infer.base import GpuModel, Network, Shapes, States, Wiring, WrappedNetwork
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.infer.warm import loaded
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.models.onnx_file import bake
 from bgsoft.settings.config import Precision
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-
 _left: dict[Hashable, str] = {}
-"""What was left to another backend, with the reason, so that it is found out once a process."""
+"""Models left to another backend, with the reason, found out once a process."""
 
 _FRESH_STATE = (1, 1, 1, 1)
-"""What recurrent networks take on their first frame; it stands for zeros of the full shape."""
+"""A recurrent network's state on the first frame; it stands for zeros of the full shape."""
 
 
 class NetworkLoader:
@@ -36,8 +35,8 @@ class NetworkLoader:
     Args:
         model: The model.
         precision: Of what runs on a GPU.
-        tell: Called with notices: that a TensorRT engine is built, which takes about a minute; that
-            a GPU leaves a part of the model to the CPU.
+        tell: Called with notices: that an engine is built; that a GPU leaves a part of the model to
+            the CPU.
         cores: Cores that one run on the CPU may use, where nothing else runs beside it.
         instead: Backends that may be taken in place of one that several providers would share.
     """
@@ -70,20 +69,16 @@ class NetworkLoader:
         """Load the model on the CPU, in fp32 whatever the precision: it also takes over from GPUs.
 
         Args:
-            wiring: How it is used.
+            wiring: Of the model.
             lanes: Networks that may run side by side; they share what they can.
-            threads: Threads of one run.
+            threads: Of one run.
 
         Raises:
             ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
         """
         shapes, _ = self._shapes(wiring)
         first = CpuNetwork(
-            self.model.path,
-            shapes,
-            constants=wiring.constants,
-            outputs=wiring.asked,
-            threads=threads,
+            self.model.path, shapes, wiring.constants, outputs=wiring.asked, threads=threads
         )
         networks: list[Network] = [first, *(first.sharing() for _ in range(1, lanes))]
         if wiring.loops:
@@ -100,15 +95,7 @@ class NetworkLoader:
         graphs: bool = True,
         largest_batch: int | None = None,
     ) -> Network:
-        """Load the model on a GPU.
-
-        Args:
-            wiring: How it is used.
-            backend: ``tensorrt`` or ``cuda``.
-            device: The GPU.
-            stream: CuPy stream of every run.
-            graphs: Replay it as a CUDA graph, where it can be captured.
-            largest_batch: See :class:`bgsoft.infer.cuda.GpuNetwork`.
+        """Load the model on a GPU; see :class:`GpuModel` and :class:`bgsoft.infer.cuda.GpuNetwork`.
 
         Raises:
             BackendUnavailableError: The provider does not run here or has no such precision, or it
@@ -123,27 +110,22 @@ class NetworkLoader:
             sha256 += f" {dict(wiring.constants)}"
         place = (backend, device.number, stream.ptr, self._precision, graphs, largest_batch)
         key = (sha256, str(shapes), str(wiring), *place, self._instead)
-        common = {
-            "backend": backend,
-            "device": device,
-            "outputs": wiring.asked,
-            "precision": self._precision,
-            "sha256": sha256,
-            "tell": self._tell,
-            "largest_batch": largest_batch,
-            "source": source,
-        }
-        alone = {"stream": stream, "graphs": graphs}
-        alone["output_shapes"] = lambda: measured or self._measured(wiring)
-
-        def load() -> Network:
-            network = self._load_on_gpu(chosen.path, shapes, common, alone)
-            if network.mixed and backend not in self._mixed:
-                self._leave_to_others(network, backend, wiring, key)
-            return LoopingNetwork(network, wiring) if wiring.loops else network
+        model = GpuModel(
+            path=chosen.path,
+            shapes=shapes,
+            backend=backend,
+            device=device,
+            outputs=wiring.asked,
+            precision=self._precision,
+            sha256=sha256,
+            tell=self._tell,
+            largest_batch=largest_batch,
+            source=source,
+        )
 
         if key in _left:
             raise BackendUnavailableError(_left[key], stage="infer")
+        load = partial(self._load_on_gpu, model, stream, graphs, wiring, measured, key)
         network = loaded(key, load)
         if network.mixed and backend not in self._mixed:
             self._mixed.add(backend)
@@ -152,18 +134,28 @@ class NetworkLoader:
 
     def _load_on_gpu(
         self,
-        path: Path,
-        shapes: Mapping[str, tuple[int, ...]],
-        common: Mapping[str, Any],
-        alone: Mapping[str, Any],
+        model: GpuModel,
+        stream: Any,
+        graphs: bool,
+        wiring: Wiring,
+        measured: Shapes,
+        key: Hashable,
     ) -> Network:
-        """Load a model for one provider, with ``alone`` as well, or else for several."""
+        """Load a model for one provider, or else for several, unless another backend serves."""
         from bgsoft.infer.cuda import GpuNetwork, MixedNetwork
 
-        if common["backend"] not in self._mixed:
+        def output_shapes() -> Shapes:
+            return measured or self._measured(wiring)
+
+        network: Network | None = None
+        if model.backend not in self._mixed:
             with suppress(MixedModelError):
-                return GpuNetwork(path, shapes, **common, **alone)
-        return MixedNetwork(path, shapes, **common)
+                network = GpuNetwork(model, stream, graphs=graphs, output_shapes=output_shapes)
+        if network is None:
+            network = MixedNetwork(model)
+            if model.backend not in self._mixed:
+                self._leave_to_others(network, model.backend, wiring, key)
+        return LoopingNetwork(network, wiring) if wiring.loops else network
 
     def _leave_to_others(
         self, network: Network, backend: str, wiring: Wiring, key: Hashable
@@ -171,9 +163,6 @@ class NetworkLoader:
         """Refuse a model that several providers share, where another backend serves as well.
 
         That is CUDA in place of TensorRT, and the CPU where it is as fast by one run of each.
-
-        Raises:
-            BackendUnavailableError: Another does; the message is the reason.
         """
         if backend == "tensorrt" and "cuda" in self._instead:
             reason = network.mixed
@@ -200,15 +189,10 @@ class NetworkLoader:
         times = f"{on_cpu * 1000:.0f} ms a frame, {seconds * 1000:.0f} ms there"
         return f"{network.mixed}; the CPU alone takes {times}"
 
-    def _shapes(
-        self, wiring: Wiring
-    ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-        """The shape of every input; of a model with loops also that of every output.
-
-        The shapes of states are known by a run alone.
-        """
+    def _shapes(self, wiring: Wiring) -> tuple[Shapes, Shapes]:
+        """Of inputs, and of a model with loops also of outputs: a run alone tells its states'."""
         if not wiring.loops:
-            return dict(wiring.inputs), {}
+            return wiring.inputs, {}
         outputs = self._measured(wiring)
         missing = wiring.loops.keys() - outputs.keys()
         if missing:
@@ -220,22 +204,18 @@ class NetworkLoader:
         states = {into: outputs[made] for made, into in wiring.loops.items()}
         return {**wiring.inputs, **states}, outputs
 
-    def _measured(self, wiring: Wiring) -> dict[str, tuple[int, ...]]:
+    def _measured(self, wiring: Wiring) -> Shapes:
         """The shapes of all outputs, by a run on the CPU, from zeros and fresh states."""
         fresh = dict.fromkeys(wiring.loops.values(), _FRESH_STATE)
-        network = CpuNetwork(
-            self.model.path,
-            {**wiring.inputs, **fresh},
-            constants=wiring.constants,
-            threads=self.cores,
-        )
+        shapes = {**wiring.inputs, **fresh}
+        network = CpuNetwork(self.model.path, shapes, wiring.constants, threads=self.cores)
         outputs = {name: array.shape for name, array in network.outputs.items()}
         network.close()
         return outputs
 
 
 def _seconds_a_frame(network: Network) -> float:
-    """How long a second run takes; the first one also sets up what lasts."""
+    """Time of a second run; the first one also sets up what lasts."""
     network.run()
     started = time.perf_counter()
     network.run()
@@ -248,10 +228,6 @@ class LoopingNetwork(WrappedNetwork):
 
     They are copied, not swapped: the network keeps its addresses, so that one CUDA graph serves.
     At 1080p that is 4 MB a frame.
-
-    Args:
-        network: Has all inputs and outputs, the states' in their full shapes.
-        wiring: What loops, and what is read besides.
 
     Raises:
         ModelError: An output is missing.

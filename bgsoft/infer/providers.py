@@ -1,4 +1,4 @@
-"""Which of ONNX Runtime's GPU execution providers can run here, and with which options."""
+"""ONNX Runtime's GPU execution providers: whether they can run here, and their options."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bgsoft.errors import BackendUnavailableError, errors_as
 from bgsoft.settings.config import Precision
 from bgsoft.startup import span
 
+if TYPE_CHECKING:
+    from bgsoft.infer.base import GpuModel
+
 PROVIDERS = {"tensorrt": "TensorrtExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Backend name → ONNX Runtime's name."""
 
 _TENSORRT_LIBRARIES = ("libnvinfer.so.10", "libnvonnxparser.so.10")
-"""What ONNX Runtime's provider library is linked against, in the order of their dependence."""
+"""ONNX Runtime's provider is linked against them; in the order of their dependence."""
 _TENSORRT_LEAST = (10, 14)
-"""What ONNX Runtime was compiled against: calls into an older library would go astray."""
+"""ONNX Runtime was compiled against it: calls into an older library would go astray."""
 _PACKAGES = ("onnxruntime", "onnxruntime_gpu")
 """Distributions that own the same folder."""
 _FIRST_CUDA13_RUNTIME = (1, 27)
 
 ORT_ERRORS = (Exception,)
-"""What ONNX Runtime raises: types that it does not export."""
+"""ONNX Runtime raises types that it does not export."""
 ort_errors_as = functools.partial(errors_as, ORT_ERRORS)
-""":func:`bgsoft.errors.errors_as` of ONNX Runtime's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Missing:
 
 
 def runtime_problem() -> Missing | None:
-    """Why there is no ONNX Runtime at all, found out without importing it; None where there is."""
+    """Why there is no ONNX Runtime at all, without importing it; None where there is."""
     spec = importlib.util.find_spec("onnxruntime")
     if spec is None:
         return Missing(
@@ -63,10 +65,7 @@ def require_runtime() -> None:
 
 
 def runtime_clash() -> Missing | None:
-    """What is wrong where both of ONNX Runtime's packages are installed; None where one is.
-
-    Either overwrites the other's files: which one runs is left to the order in which they came.
-    """
+    """The problem where both of ONNX Runtime's packages are installed: they share their files."""
     spec = importlib.util.find_spec("onnxruntime")
     installed = {} if spec is None else _distributions(spec)
     if len(installed) < len(_PACKAGES):
@@ -94,7 +93,7 @@ def _reinstall(installed: Mapping[str, str]) -> str:
 
 @functools.cache
 def missing_provider(backend: str) -> Missing | None:
-    """Why ``tensorrt`` or ``cuda`` cannot run here, or None where nothing speaks against it."""
+    """Why ``tensorrt`` or ``cuda`` cannot run here; None where nothing speaks against it."""
     problem = runtime_problem()
     if problem is not None:
         return problem
@@ -161,10 +160,8 @@ def _loads(library: str) -> bool:
 
 
 def loader_problem(provider: str) -> str | None:
-    """What the system says about a provider library that ONNX Runtime could not load.
-
-    Only to be asked after ONNX Runtime has tried: loaded before it, the library would not work.
-    """
+    """The system's reason why a provider library does not load; to be asked after ONNX Runtime has
+    tried: loaded before it, the library would not work."""
     import onnxruntime as ort
 
     name = provider.removesuffix("ExecutionProvider").lower()
@@ -176,34 +173,21 @@ def loader_problem(provider: str) -> str | None:
     return None
 
 
-def provider_options(
-    backend: str,
-    *,
-    gpu: int,
-    stream: int | None,
-    shapes: Mapping[str, tuple[int, ...]],
-    precision: Precision,
-    graphs: bool = True,
-    largest_batch: int | None = None,
-) -> dict[str, str]:
-    """The options of one provider, as ONNX Runtime's documentation of each provider names them.
+def provider_options(model: GpuModel, stream: int | None, *, graphs: bool = True) -> dict[str, str]:
+    """The options of a model's provider, as ONNX Runtime's documentation of each names them.
 
     Args:
-        backend: ``tensorrt`` or ``cuda``.
-        gpu: CUDA device number.
+        model: Shapes, precision and provider.
         stream: Handle of the stream that all work is put on; None: the provider has its own, as a
             model needs that runs on several, and replays no graph.
-        shapes: Input shapes by name, the batch first.
-        precision: fp16 lets TensorRT use half precision; CUDA runs what the file holds.
-        graphs: As for :class:`bgsoft.infer.cuda.GpuNetwork`.
-        largest_batch: The same; engines are built best for it, too.
+        graphs: Replay as a CUDA graph.
     """
-    options = {"device_id": str(gpu)}
+    options = {"device_id": str(model.device.number)}
     if stream is None:
         graphs = False
     else:
         options["user_compute_stream"] = str(stream)
-    if backend == "cuda":
+    if model.backend == "cuda":
         return options | {
             "enable_cuda_graph": str(int(graphs)),
             # EXHAUSTIVE makes a run of 8 a sixth faster (0.80 against 0.95 ms on an H100), but
@@ -215,16 +199,16 @@ def provider_options(
         }
     # TensorRT's switches are True and False; ONNX Runtime's Python takes nothing else.
     options |= {
-        "trt_fp16_enable": str(precision is Precision.FP16),
+        "trt_fp16_enable": str(model.precision is Precision.FP16),
         "trt_cuda_graph_enable": str(graphs),
         "trt_builder_optimization_level": "3",
     }
     # A run beyond the profile would not rebuild the engine but fail.
-    most = largest_batch or next(iter(shapes.values()))[0]
+    most = model.largest_batch or next(iter(model.shapes.values()))[0]
     for name, batch in (("min", 1), ("opt", most), ("max", most)):
         options[f"trt_profile_{name}_shapes"] = ",".join(
             f"{tensor}:{'x'.join(map(str, (batch, *shape[1:])))}"
-            for tensor, shape in shapes.items()
+            for tensor, shape in model.shapes.items()
         )
     return options
 

@@ -1,7 +1,4 @@
-"""ONNX Runtime sessions on an NVIDIA GPU, which run where they were asked to or not at all.
-
-TensorRT's engines are kept from run to run: building one takes about a minute.
-"""
+"""ONNX Runtime sessions on an NVIDIA GPU, which run where they were asked to or not at all."""
 
 from __future__ import annotations
 
@@ -18,17 +15,20 @@ from typing import Any, TypeVar
 import numpy as np
 import onnxruntime as ort
 
+from bgsoft.cache import locked
 from bgsoft.cuda.driver import driver_problem
 from bgsoft.errors import BackendUnavailableError, MixedModelError, translated
+from bgsoft.infer.base import GpuModel
 from bgsoft.infer.providers import (
     ORT_ERRORS,
     PROVIDERS,
     loader_problem,
     missing_provider,
     preload_libraries,
+    provider_options,
     tensorrt_version,
 )
-from bgsoft.models.cache import cache_folder, locked
+from bgsoft.models.cache import cache_folder
 from bgsoft.startup import span
 
 T = TypeVar("T")
@@ -52,31 +52,10 @@ _building = threading.Lock()
 """One engine's timings would disturb another's."""
 
 
-def open_session(
-    path: Path,
-    backend: str,
-    options: Mapping[str, str],
-    *,
-    sha256: str,
-    gpu_name: str,
-    compute_capability: str,
-    tell: Callable[[str], None],
-    source: bytes | None = None,
-) -> Any:
+def open_session(model: GpuModel, stream: int | None, *, graphs: bool = True) -> Any:
     """Load a model on a GPU provider.
 
-    Args:
-        path: ONNX file.
-        backend: ``tensorrt`` or ``cuda``.
-        options: From :func:`bgsoft.infer.providers.provider_options`.
-        sha256: Of the file.
-        gpu_name: As the driver calls it.
-        compute_capability: e.g. ``90``.
-        tell: Called with a notice before a TensorRT engine is built, and of faults of kept ones.
-        source: What is loaded instead of the file, if it was changed.
-
-    Returns:
-        An ``onnxruntime.InferenceSession``.
+    Stream and graphs are those of :func:`bgsoft.infer.providers.provider_options`.
 
     Raises:
         MixedModelError: A CUDA graph was asked for, and others would have to run a part of the
@@ -84,39 +63,35 @@ def open_session(
         BackendUnavailableError: The provider does not run here; the message is the reason, in its
             own words.
     """
+    backend = model.backend
     missing = missing_provider(backend)
     if missing is not None:
         raise BackendUnavailableError(f"{backend}: {missing.reason}", stage="infer")
     preload_libraries()
     # Without it, ONNX Runtime warns of plug-ins that nobody asked for.
     ort.set_default_logger_severity(4)
-    model: str | bytes = str(path) if source is None else source
+    options = provider_options(model, stream, graphs=graphs)
     if backend != "tensorrt":
-        return _session(path, model, PROVIDERS[backend], [(PROVIDERS[backend], dict(options))])
-    key = engine_key(
-        model_sha256=sha256,
-        options=options,
-        versions={"onnxruntime": ort.__version__, "tensorrt": tensorrt_version()},
-        gpu_name=gpu_name,
-        compute_capability=compute_capability,
-    )
+        return _session(model, [(PROVIDERS[backend], options)])
+    versions = {"onnxruntime": ort.__version__, "tensorrt": tensorrt_version()}
+    key = engine_key(model, options, versions)
     # What TensorRT cannot take runs on CUDA, on the same stream.
     common = ("device_id", "user_compute_stream")
     shared = {name: options[name] for name in common if name in options}
 
     def load(cache: dict[str, str]) -> Any:
         wanted = (PROVIDERS["tensorrt"], {**options, **cache})
-        return _session(path, model, wanted[0], [wanted, (PROVIDERS["cuda"], shared)])
+        return _session(model, [wanted, (PROVIDERS["cuda"], shared)])
 
-    with _building, span(f"TensorRT engine of {path.name}"):
-        return _with_engines(key, load, tell)
+    with _building, span(f"TensorRT engine of {model.path.name}"):
+        return _with_engines(key, load, model.tell)
 
 
 def open_provider(gpu: int) -> None:
-    """Have ONNX Runtime load what all its sessions on CUDA share, before the first is wanted.
+    """Have ONNX Runtime load its provider's library, cuBLAS and cuDNN before they are wanted.
 
-    That is its provider's library, cuBLAS and cuDNN; none needs the interpreter, which can import
-    other things meanwhile. Nothing is reported where it cannot: the first session will.
+    None needs the interpreter, which can import other things meanwhile. Nothing is reported where
+    it cannot: the first session will.
     """
     if driver_problem(gpu) is not None or missing_provider("cuda") is not None:
         return
@@ -127,7 +102,8 @@ def open_provider(gpu: int) -> None:
         session.run(None, {"x": np.zeros(1, np.float32)})
 
 
-def _session(path: Path, model: str | bytes, provider: str, providers: list[Any]) -> Any:
+def _session(model: GpuModel, providers: list[tuple[str, dict[str, str]]]) -> Any:
+    provider = providers[0][0]
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry(RECORD_PLACEMENT, "1")
@@ -137,12 +113,15 @@ def _session(path: Path, model: str | bytes, provider: str, providers: list[Any]
         # A graph can be captured of what runs on one provider, without copies to the host: ONNX
         # Runtime makes sure of that before it allows one, and says so in these words.
         kind = MixedModelError if "graph capture" in reason else BackendUnavailableError
-        return kind(f"{provider} does not load {path.name}: {reason}", stage="infer")
+        return kind(f"{provider} does not load {model.path.name}: {reason}", stage="infer")
 
     with translated(*ORT_ERRORS, to=failed):
         # Its Python would print an error that hides the reason, and take the next provider.
         session = ort.InferenceSession(
-            model, sess_options=options, providers=providers, enable_fallback=0
+            model.source or str(model.path),
+            sess_options=options,
+            providers=providers,
+            enable_fallback=0,
         )
     # ONNX Runtime drops a provider that does not start without raising anything.
     if provider not in session.get_providers():
@@ -152,10 +131,7 @@ def _session(path: Path, model: str | bytes, provider: str, providers: list[Any]
 
 
 def placement(session: Any, backend: str) -> str:
-    """Which part of a model others than a backend run, for people.
-
-    ONNX Runtime tells it of what is left of the model after its first simplifications.
-    """
+    """The part of a simplified model that other providers than the backend's run, for people."""
     subgraphs = session.get_provider_graph_assignment_info()
     nodes = [(part.ep_name, node.op_type) for part in subgraphs for node in part.get_nodes()]
     other = [(provider, kind) for provider, kind in nodes if provider != PROVIDERS[backend]]
@@ -167,20 +143,11 @@ def placement(session: Any, backend: str) -> str:
     return f"{len(other)} of {len(nodes)} nodes run on {' and '.join(places)} ({what})"
 
 
-def engine_key(
-    *,
-    model_sha256: str,
-    options: Mapping[str, str],
-    versions: Mapping[str, str],
-    gpu_name: str,
-    compute_capability: str,
-) -> str:
-    """Name of the folder that holds the engines for exactly this combination, 32 hex digits.
-
-    ``versions`` has every library that has a hand in an engine, and no other.
-    """
+def engine_key(model: GpuModel, options: Mapping[str, str], versions: Mapping[str, str]) -> str:
+    """Name of the folder of the engines for exactly this combination, 32 hex digits."""
     kept = {name: value for name, value in options.items() if name not in _VOLATILE}
-    parts: list[Any] = [model_sha256, kept, dict(versions), gpu_name, compute_capability]
+    device = model.device
+    parts = [model.sha256, kept, dict(versions), device.name, device.compute_capability]
     text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -191,11 +158,6 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
     Processes that want the same engines wait for each other. Engines appear in their folder once
     they are complete; ones that do not load all the same are deleted and built once more. A cache
     that cannot be written to is done without.
-
-    Args:
-        key: From :func:`engine_key`.
-        load: Makes the session; takes the provider's further options.
-        tell: As for :func:`open_session`.
     """
     folder = cache_folder() / "engines" / key
     building = folder.with_suffix(".building")

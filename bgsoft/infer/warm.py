@@ -59,12 +59,7 @@ class WarmNetworks:
         self._idle: OrderedDict[tuple[Hashable, int], Network] = OrderedDict()
 
     def get(self, key: Hashable, load: Callable[[], Network]) -> Network:
-        """A network that is free to use until it is closed.
-
-        Args:
-            key: All that decides what ``load`` makes.
-            load: Loads it.
-        """
+        """A network that is free until it is closed; ``key``: all that decides what is loaded."""
         found = next((entry for entry in list(self._idle) if entry[0] == key), None)
         network = None if found is None else self._idle.pop(found, None)
         if network is None:
@@ -133,13 +128,13 @@ _streams: dict[tuple[int, int], Any] = {}
 
 
 def keep_warm() -> None:
-    """Keep networks from now on. For a process whose renders come one after another."""
+    """Keep networks from now on, in a process whose renders come one after another."""
     global _warm
     _warm = _warm or WarmNetworks()
 
 
 def loaded(key: Hashable, load: Callable[[], Network]) -> Network:
-    """What ``load`` makes, or one like it from an earlier render where they are kept."""
+    """A loaded network, or one from an earlier render where they are kept."""
     return load() if _warm is None else _warm.get(key, load)
 
 
@@ -154,12 +149,7 @@ def daemon_thread(target: Callable[[], None], name: str) -> threading.Thread:
 
 
 def network_stream(device: CudaDevice, number: int = 0) -> Any:
-    """A CuPy stream for networks of a render. Those that are kept stay on theirs.
-
-    Args:
-        device: The GPU.
-        number: Of the stream within one render.
-    """
+    """The CuPy stream of a number within one render; networks that are kept stay on theirs."""
     if _warm is None:
         return device.new_stream()
     if (device.number, number) not in _streams:

@@ -20,13 +20,13 @@ import numpy as np
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.base import DirectMatte, MatteStage
 from bgsoft.matte.cuda_edge import CudaEdgeFitter, cuda_contour_steps
 from bgsoft.matte.cuda_fine import CudaFineEdge
 from bgsoft.matte.cuda_mask import CudaGridState, CudaIslandFilter, CudaMaskFilter
 from bgsoft.matte.cuda_obs import CudaObsMatte
 from bgsoft.matte.plan import MattePlan, frame_contour
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.settings.config import MatteConfig, MatteStyle
 
 _STORE = 16

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.frame import Array
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.cuda_mask import CudaGridState
 from bgsoft.matte.plan import (
     STILL_VARIANCE,
@@ -27,6 +26,7 @@ from bgsoft.matte.plan import (
     MattePlan,
     SmoothPlan,
 )
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 
 EVALUATED_ROWS = 16
 """Rows that a block of ``evaluate_smooth`` makes."""

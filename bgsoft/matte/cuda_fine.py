@@ -12,13 +12,13 @@ import cupy
 import numpy as np
 
 from bgsoft.frame import Array, Frame
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.cuda_edge import EVALUATED_ROWS, cuda_contour_steps
 from bgsoft.matte.cuda_mask import FLAG_BOX, FLAG_COUNT
 from bgsoft.matte.plan import GuidedPlan, MattePlan, half_shape
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 
 _MOMENTS = 13
-"""Planes of means that the fit needs, as in ``bgsoft/kernels/matte_fine.cu``."""
+"""Planes of means that the fit needs, as in ``bgsoft/ops/matte_fine.cu``."""
 _THREADS = 256
 
 

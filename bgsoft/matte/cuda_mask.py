@@ -14,14 +14,14 @@ import numpy as np
 
 from bgsoft.analysis.cuda_resize import Resampling, aligned_resampling, resampling
 from bgsoft.frame import Array
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.plan import IslandPlan, MattePlan, half_shape, half_widths
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 
 FLAG_COUNT = 10
 FLAG_BOX = slice(4, 8)
 """Left, top, right and lower end of what is not flat."""
 _FRESH, _PERSON_EXCEEDS, _BACKGROUND_EXCEEDS = 0, 2, 3
-"""Places in the flags, as in ``bgsoft/kernels/matte.cuh``; the others are the kernels' own."""
+"""Places in the flags, as in ``bgsoft/ops/matte.cuh``; the others are the kernels' own."""
 
 
 class CudaGridState:

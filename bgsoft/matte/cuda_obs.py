@@ -13,10 +13,10 @@ from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
-from bgsoft.kernels.loader import BLOCK, blocks, kernel
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.obs import ObsMask
 from bgsoft.matte.plan import ObsPlan
+from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.settings.config import MatteConfig
 
 _RUN = 32

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bgsoft.cache import cache_root, locked
 from bgsoft.errors import (
     ModelDownloadError,
     ModelError,
@@ -19,30 +18,17 @@ from bgsoft.errors import (
 )
 from bgsoft.outputs import replacing
 
-CACHE_VARIABLE = "BGSOFT_CACHE"
-"""Environment variable that moves the cache."""
-
 _TIMEOUT_SECONDS = 30
 _CHUNK_BYTES = 1 << 18
 
 
-def cache_root() -> Path:
-    """Where all that is kept from run to run lies: ``$BGSOFT_CACHE``, or the user's own cache."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen:
-        return Path(chosen)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("bgsoft"))
-
-
 def cache_folder() -> Path:
-    """Where pulled models lie."""
+    """Folder of pulled models."""
     return cache_root() / "models"
 
 
 class Checksum(NamedTuple):
-    """What tells a file from others."""
+    """Hash of a file."""
 
     value: str
     """Hexadecimal."""
@@ -63,11 +49,7 @@ class Checksum(NamedTuple):
 
 
 def hash_file(path: Path, algorithm: str = "sha256") -> str:
-    """Hash of a file, hexadecimal.
-
-    Raises:
-        ModelError: The file cannot be read.
-    """
+    """Hash of a file, hexadecimal; raises ModelError where it cannot be read."""
     start = Checksum("", algorithm).start
     with os_errors_as(ModelError, f"cannot read {path}", path=path), path.open("rb") as file:
         return hashlib.file_digest(file, start).hexdigest()
@@ -108,18 +90,17 @@ def pull(
     once it is whole and its hash is right.
 
     Args:
-        url: Where the file is published.
-        path: Where it goes; folders are created.
-        size_bytes: Expected size; None: unknown.
-        checksum: Expected hash.
+        url: Of the published file.
+        path: Its place; folders are created.
+        size_bytes: Expected; None: unknown.
+        checksum: Expected.
         on_progress: Called with (bytes so far, bytes in all, 0 where nobody says).
 
     Returns:
         Whether anything was fetched.
 
     Raises:
-        ModelDownloadError: It could not be fetched or stored; the message says how to do so by
-            hand.
+        ModelDownloadError: The message says how to fetch it by hand.
         ModelIntegrityError: What came has another hash.
     """
     size = "" if size_bytes is None else f"{size_bytes} bytes, "
@@ -148,7 +129,6 @@ def _fetch(
     checksum: Checksum,
     report: Callable[[int, int], None],
 ) -> None:
-    """Fetch a file; it appears under its name once its hash is right."""
     import requests
 
     done, digest = 0, checksum.start()
@@ -172,20 +152,3 @@ def _fetch(
                 f"{url} is not the expected file ({checksum.label} differs); nothing was kept",
                 path=path,
             )
-
-
-@contextlib.contextmanager
-def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold an exclusive lock; the system frees it when a process dies, so it never goes stale.
-
-    Args:
-        path: A file for the lock alone.
-        on_wait: Called where another process holds it.
-    """
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_wait()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -1,4 +1,4 @@
-"""Which models exist, what each takes and gives, and where its file lies.
+"""Models: what each takes and gives, and where its file lies.
 
 A model is named in ``catalog.toml`` beside this module, or it is a user's own ``FILE.onnx`` with a
 sidecar ``FILE.toml`` that has the same keys as one table of the catalogue.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,13 +31,7 @@ EMBEDDED = Path(__file__).with_name("data")
 SEGMENTATION_FAMILIES = ("single-shot", "recurrent")
 """Families that a render can make masks with; :mod:`bgsoft.segment.families` has the code."""
 
-_FAMILIES = (*SEGMENTATION_FAMILIES, "face-detector", "face-landmarks")
-_LAYOUTS = ("NCHW", "NHWC")
-_COLORS = ("RGB", "BGR")
-_ACTIVATIONS = ("none", "sigmoid", "softmax")
 _LARGE_PIXELS = 512 * 512
-_DIVISORS = ("255", "maximum")
-_STRETCHES = ("none", "min-max")
 _RECURRENT: Mapping[str, Any] = {
     "input": {"name": "src"},
     "outputs": [{"name": "pha", "channel": 0}],
@@ -79,7 +73,7 @@ class ModelSpec:
     file: str
     """File name: under ``models/data`` when embedded, in the model cache when pulled."""
     url: str | None = None
-    """Where to pull it from; None for embedded models and users' files."""
+    """None for embedded models and users' files."""
     bytes: int | None = None
     """File size; None where it is not known."""
     checksum: cache.Checksum | None = None
@@ -91,8 +85,8 @@ class ModelSpec:
     licence: str = "unknown"
     """SPDX identifier of the weights' licence."""
     source: str = ""
-    """Where the weights come from."""
-    input: str
+    """Of the weights."""
+    input: str = ""
     """Name of the image input; empty until the file says which is its first."""
     batch: int = 0
     """Frames of a run, where the file fixes them; 0: any number."""
@@ -108,12 +102,12 @@ class ModelSpec:
     """Per channel in ``color_order``: the model takes (value / divisor − mean) / std."""
     divide_by: str = "255"
     """The divisor: ``255``, or ``maximum``, the picture's own largest value."""
-    output: str
+    output: str = ""
     """Name of the main output: the mask, where the model makes one; empty as :attr:`input` is."""
     output_channel: int = 0
-    """Which channel of the output is the person."""
+    """The person's channel."""
     activation: str = "none"
-    """What turns the output into a probability: ``none``, ``sigmoid`` or ``softmax``."""
+    """Turns the output into a probability: ``none``, ``sigmoid`` or ``softmax``."""
     stretch: str = "none"
     """``min-max``: what one frame holds of probabilities is stretched to all from 0 to 1."""
     loops: tuple[tuple[str, str], ...] = ()
@@ -130,8 +124,7 @@ class ModelSpec:
     def large(self) -> bool:
         """Whether one frame occupies all cores, and too much memory to be run beside others.
 
-        At 1024×1024 a frame takes IS-Net 0.9 GB on the CPU; two at a time on two cores are as fast
-        as one after another.
+        At 1024×1024 a frame takes IS-Net 0.9 GB on the CPU.
         """
         return self.width * self.height >= _LARGE_PIXELS
 
@@ -150,7 +143,6 @@ class ResolvedModel:
     spec: ModelSpec
     path: Path
     sha256: str
-    """Of the file as it was read just now."""
 
     def for_provider(self, backend: str, precision: Precision) -> ResolvedModel:
         """The file to load for a provider and a precision.
@@ -194,18 +186,14 @@ def catalog() -> Mapping[str, ModelSpec]:
             _parse(name, table, "the model catalogue"),
             url=table.get("url"),
             bytes=table.get("bytes"),
-            checksum=_checksum(table),
+            checksum=cache.Checksum(
+                *((table["sha256"],) if "sha256" in table else (table["md5"], "md5"))
+            ),
             fp16=_further(table, "fp16"),
             gpu=_further(table, "gpu"),
         )
         for name, table in tables.items()
     }
-
-
-def _checksum(table: Mapping[str, Any]) -> cache.Checksum:
-    if "sha256" in table:
-        return cache.Checksum(table["sha256"])
-    return cache.Checksum(table["md5"], "md5")
 
 
 def _further(table: Mapping[str, Any], kind: str) -> ModelFile | None:
@@ -215,11 +203,7 @@ def _further(table: Mapping[str, Any], kind: str) -> ModelFile | None:
 
 
 def find_spec(name: str) -> ModelSpec:
-    """Look a model up by its catalogue name.
-
-    Raises:
-        ConfigError: No model has this name.
-    """
+    """Look a model up by its catalogue name; raises ConfigError where none has it."""
     models = catalog()
     if name not in models:
         raise ConfigError(f"unknown model {name!r}{did_you_mean(name, models)}")
@@ -243,7 +227,7 @@ def is_model_file(name_or_path: str) -> bool:
 
 
 def spec_path(spec: ModelSpec) -> Path:
-    """Where the file of a catalogue model is, or will be once pulled."""
+    """The file of a catalogue model, here or not."""
     return EMBEDDED / spec.file if spec.embedded else cache.cache_folder() / spec.file
 
 
@@ -290,11 +274,7 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
 
 
 def _settled(spec: ModelSpec, path: Path) -> ModelSpec:
-    """The contract with what the file itself says: names that were left out, and its batch.
-
-    Raises:
-        ModelError: The file is no ONNX model, or of another size than the contract.
-    """
+    """The contract with what the file itself says: names that were left out, and its batch."""
     found = read_signature(path)
     spec = replace(
         spec, input=spec.input or next(iter(found.inputs)), output=spec.output or found.outputs[0]
@@ -342,74 +322,77 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
         raise ConfigError(f"{where}: model {name} needs {_SIDECAR_KEYS}")
     # The mask is the output that says which of its channels is the person; else take the first.
     output = next((o for o in outputs if "channel" in o), outputs[0])
-    reader = _Reader(f"{where}: model {name}")
-    return ModelSpec(
-        name=name,
-        description=reader.text(table, "description", ""),
-        family=reader.choice(table, "family", _FAMILIES),
-        file=reader.text(table, "file"),
-        licence=reader.text(table, "licence", "unknown"),
-        source=reader.text(table, "source", ""),
-        input=reader.text(image, "name", ""),
-        layout=reader.choice(image, "layout", _LAYOUTS, "NCHW"),
-        color_order=reader.choice(image, "color", _COLORS, "RGB").lower(),
-        width=reader.whole(image, "width"),
-        height=reader.whole(image, "height"),
-        mean=reader.three(image, "mean", 0.0),
-        std=reader.three(image, "std", 1.0),
-        divide_by=reader.choice(image, "divide_by", _DIVISORS, "255"),
-        output=reader.text(output, "name", ""),
-        output_channel=reader.whole(output, "channel"),
-        activation=reader.choice(output, "activation", _ACTIVATIONS, "none"),
-        stretch=reader.choice(output, "stretch", _STRETCHES, "none"),
-        loops=reader.loops(table.get("state", {})),
-        ratio_input=reader.text(table.get("downsample_ratio", {}), "name", ""),
-    )
+    ratio = table.get("downsample_ratio", {})
+    sections = {"": table, "input": image, "output": output, "downsample_ratio": ratio}
+    try:
+        values = {
+            field: _read(sections[key.section], key, ModelSpec.__dataclass_fields__[field].default)
+            for field, key in _KEYS.items()
+        }
+        loops = _read_loops(table.get("state", {}))
+    except ConfigError as exc:
+        raise ConfigError(f"{where}: model {name}: {exc}") from None
+    values["color_order"] = values["color_order"].lower()
+    return ModelSpec(name=name, loops=loops, **values)
 
 
-class _Reader:
-    """Reads typed values out of a table; errors say which value of which file is wrong."""
+class _Key(NamedTuple):
+    """Place of a value in a model's table; its type is that of the field's default."""
 
-    def __init__(self, where: str) -> None:
-        self._where = where
+    section: str
+    name: str
+    choices: tuple[str, ...] = ()
 
-    def text(self, table: Mapping[str, Any], key: str, default: str | None = None) -> str:
-        value = table.get(key, default)
-        if not isinstance(value, str):
-            raise ConfigError(f"{self._where}: {key} must be a text, not {value!r}")
-        return value
 
-    def choice(
-        self,
-        table: Mapping[str, Any],
-        key: str,
-        choices: tuple[str, ...],
-        default: str | None = None,
-    ) -> str:
-        value = self.text(table, key, default)
-        if value not in choices:
-            raise ConfigError(
-                f"{self._where}: unknown {key} {value!r}{did_you_mean(value, choices)}"
-            )
-        return value
+_KEYS: Mapping[str, _Key] = {
+    "description": _Key("", "description"),
+    "family": _Key("", "family", (*SEGMENTATION_FAMILIES, "face-detector", "face-landmarks")),
+    "file": _Key("", "file"),
+    "licence": _Key("", "licence"),
+    "source": _Key("", "source"),
+    "input": _Key("input", "name"),
+    "layout": _Key("input", "layout", ("NCHW", "NHWC")),
+    "color_order": _Key("input", "color", ("RGB", "BGR")),
+    "width": _Key("input", "width"),
+    "height": _Key("input", "height"),
+    "mean": _Key("input", "mean"),
+    "std": _Key("input", "std"),
+    "divide_by": _Key("input", "divide_by", ("255", "maximum")),
+    "output": _Key("output", "name"),
+    "output_channel": _Key("output", "channel"),
+    "activation": _Key("output", "activation", ("none", "sigmoid", "softmax")),
+    "stretch": _Key("output", "stretch", ("none", "min-max")),
+    "ratio_input": _Key("downsample_ratio", "name"),
+}
+"""By field of :class:`ModelSpec`."""
 
-    def loops(self, table: Any) -> tuple[tuple[str, str], ...]:
-        """Pairs of state output and state input."""
-        states = table if isinstance(table, Mapping) else {}
-        made, taken = (states.get(key, []) for key in ("outputs", "inputs"))
-        if not all(isinstance(names, list) for names in (made, taken)) or len(made) != len(taken):
-            raise ConfigError(f"{self._where}: [state] needs as many inputs as outputs")
-        return tuple((str(one), str(other)) for one, other in zip(made, taken, strict=True))
 
-    def whole(self, table: Mapping[str, Any], key: str) -> int:
-        value = table.get(key, 0)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ConfigError(f"{self._where}: {key} must be a whole number, not {value!r}")
-        return value
+def _read(table: Mapping[str, Any], key: _Key, default: Any) -> Any:
+    """A value of a table, or the default that its field has."""
+    if key.name not in table and default is not MISSING:
+        return default
+    value = table.get(key.name)
+    if isinstance(default, tuple):
+        numbers = value if isinstance(value, list) else []
+        real = all(type(number) in (int, float) for number in numbers)
+        if len(numbers) != 3 or not real or (key.name == "std" and 0 in numbers):
+            raise ConfigError(f"{key.name} must be three numbers, not {value!r}")
+        return tuple(map(float, numbers))
+    if isinstance(default, int):
+        if type(value) is not int or value < 0:
+            raise ConfigError(f"{key.name} must be a whole number, not {value!r}")
+    elif not isinstance(value, str):
+        raise ConfigError(f"{key.name} must be a text, not {value!r}")
+    elif key.choices and value not in key.choices:
+        near = did_you_mean(value, key.choices)
+        raise ConfigError(f"unknown {key.name} {value!r}{near}")
+    return value
 
-    def three(self, table: Mapping[str, Any], key: str, default: float) -> tuple[float, ...]:
-        values = table.get(key, [default] * 3)
-        numbers = isinstance(values, list) and all(type(v) in (int, float) for v in values)
-        if not numbers or len(values) != 3 or (key == "std" and 0 in values):
-            raise ConfigError(f"{self._where}: {key} must be three numbers, not {values!r}")
-        return tuple(float(v) for v in values)
+
+def _read_loops(table: Any) -> tuple[tuple[str, str], ...]:
+    """Pairs of state output and state input."""
+    states = table if isinstance(table, Mapping) else {}
+    made, taken = (states.get(key, []) for key in ("outputs", "inputs"))
+    if not all(isinstance(names, list) for names in (made, taken)) or len(made) != len(taken):
+        raise ConfigError("[state] needs as many inputs as outputs")
+    return tuple((str(one), str(other)) for one, other in zip(made, taken, strict=True))

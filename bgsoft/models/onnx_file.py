@@ -1,7 +1,6 @@
-"""What an ONNX file says goes in and comes out, read without loading it.
+"""ONNX files without ONNX: their inputs and outputs are read, and settled where they are free.
 
-Only the messages on the way there are read; the field numbers are those of ``onnx.proto``, which
-never change.
+Field numbers are those of ``onnx.proto``, which never change.
 """
 
 from __future__ import annotations
@@ -15,15 +14,18 @@ from typing import NamedTuple
 
 from bgsoft.errors import ModelError, os_errors_as, translated
 
-MODEL_GRAPH = 7
-GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT = 5, 11, 12
-VALUE_NAME, VALUE_TYPE = 1, 2
-TYPE_TENSOR = 1
-TENSOR_TYPE_ELEMENT, TENSOR_TYPE_SHAPE = 1, 2
-SHAPE_DIM, DIM_VALUE = 1, 1
-TENSOR_NAME = 8
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_MODEL_GRAPH = 7
+_GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT = 5, 11, 12
+_VALUE_NAME, _VALUE_TYPE = 1, 2
+_TYPE_TENSOR = 1
+_TENSOR_TYPE_ELEMENT, _TENSOR_TYPE_SHAPE = 1, 2
+_SHAPE_DIM, _DIM_VALUE = 1, 1
+_TENSOR_NAME = 8
+_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_RAW = 1, 2, 9
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Wire types."""
+_FORMATS = {1: "<f", 10: "<e", 11: "<d"}
+"""Element type → how one is packed: float, float16, double."""
 
 Message = bytes | memoryview
 Field = tuple[int, int, Message]
@@ -44,19 +46,19 @@ def read_signature(path: Path) -> Signature:
     Raises:
         ModelError: The file cannot be read, or is no ONNX file.
     """
-    with reading(path):
+    with _reading(path):
         with path.open("rb") as file:
             # Unmapped with the last view of it. Weights, the most of a file, are not touched.
             model = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        graph = first(model, MODEL_GRAPH)
+        graph = _first(model, _MODEL_GRAPH)
         weights, inputs, outputs = set[str](), {}, []
-        for number, _, value in fields(graph):
-            if number == GRAPH_INITIALIZER:
-                weights.add(text(first(value, TENSOR_NAME)))
-            elif number == GRAPH_INPUT:
-                inputs[text(first(value, VALUE_NAME))] = _shape(value)
-            elif number == GRAPH_OUTPUT:
-                outputs.append(text(first(value, VALUE_NAME)))
+        for number, _, value in _fields(graph):
+            if number == _GRAPH_INITIALIZER:
+                weights.add(_text(_first(value, _TENSOR_NAME)))
+            elif number == _GRAPH_INPUT:
+                inputs[_text(_first(value, _VALUE_NAME))] = _shape(value)
+            elif number == _GRAPH_OUTPUT:
+                outputs.append(_text(_first(value, _VALUE_NAME)))
         taken = {name: shape for name, shape in inputs.items() if name not in weights}
         if not taken or not outputs:
             raise KeyError("input")
@@ -64,7 +66,7 @@ def read_signature(path: Path) -> Signature:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def _reading(path: Path) -> Iterator[None]:
     """Errors of a file that cannot be read, or is something else, become a ModelError."""
     error = ModelError(f"{path.name} is no ONNX model that can be used", path=path)
     other = translated(ValueError, IndexError, KeyError, struct.error, to=lambda _: error)
@@ -74,47 +76,47 @@ def reading(path: Path) -> Iterator[None]:
 
 def _shape(value_info: Message) -> tuple[int, ...]:
     """Of a tensor; empty where none is given."""
-    tensor = first(first(value_info, VALUE_TYPE), TYPE_TENSOR)
+    tensor = _first(_first(value_info, _VALUE_TYPE), _TYPE_TENSOR)
     dims = [
         dim
-        for number, _, shape in fields(tensor)
-        if number == TENSOR_TYPE_SHAPE
-        for axis, _, dim in fields(shape)
-        if axis == SHAPE_DIM
+        for number, _, shape in _fields(tensor)
+        if number == _TENSOR_TYPE_SHAPE
+        for axis, _, dim in _fields(shape)
+        if axis == _SHAPE_DIM
     ]
     sizes = (
-        next((varint(size, 0)[0] for number, _, size in fields(dim) if number == DIM_VALUE), 0)
+        next((_varint(size, 0)[0] for number, _, size in _fields(dim) if number == _DIM_VALUE), 0)
         for dim in dims
     )
     return tuple(size if size < 1 << 63 else 0 for size in sizes)  # some write -1 for free axes
 
 
-def text(message: Message) -> str:
+def _text(message: Message) -> str:
     """A string field's value; raises ValueError where it is none."""
     return str(message, "utf-8")
 
 
-def first(message: Message, wanted: int) -> Message:
+def _first(message: Message, wanted: int) -> Message:
     """The value of the first field of a number; raises KeyError where there is none."""
-    for number, _, value in fields(message):
+    for number, _, value in _fields(message):
         if number == wanted:
             return value
     raise KeyError(wanted)
 
 
-def fields(message: Message) -> Iterator[Field]:
+def _fields(message: Message) -> Iterator[Field]:
     """The fields of a message, in order; raises ValueError where it ends too early."""
     at = 0
     while at < len(message):
-        tag, at = varint(message, at)
+        tag, at = _varint(message, at)
         kind, start = tag & 7, at
-        if kind == VARINT:
-            _, at = varint(message, at)
-        elif kind == BYTES:
-            size, start = varint(message, at)
+        if kind == _VARINT:
+            _, at = _varint(message, at)
+        elif kind == _BYTES:
+            size, start = _varint(message, at)
             at = start + size
-        elif kind in (FIXED32, FIXED64):
-            at += 4 if kind == FIXED32 else 8
+        elif kind in (_FIXED32, _FIXED64):
+            at += 4 if kind == _FIXED32 else 8
         else:
             raise ValueError(f"wire type {kind}")
         if at > len(message):
@@ -122,7 +124,7 @@ def fields(message: Message) -> Iterator[Field]:
         yield tag >> 3, kind, message[start:at]
 
 
-def varint(message: Message, at: int) -> tuple[int, int]:
+def _varint(message: Message, at: int) -> tuple[int, int]:
     """A number, and where it ends."""
     value, shift = 0, 0
     while True:
@@ -132,3 +134,72 @@ def varint(message: Message, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
+
+
+def bake(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, float]
+) -> bytes:
+    """The file with its inputs' shapes settled, and some inputs made numbers of the model.
+
+    CUDA graphs want nothing left on the host, and TensorRT takes no float that decides a shape.
+    With numbers and shapes written into the file, ONNX Runtime folds all of that away, and tells
+    the shapes of the outputs. Constants that are no inputs of it are passed over.
+
+    Raises:
+        ModelError: The file cannot be read, or is no ONNX file.
+    """
+    with _reading(path):
+        model = bytearray()
+        for number, kind, value in _fields(path.read_bytes()):
+            settled = _graph(value, shapes, constants) if number == _MODEL_GRAPH else value
+            model += _field(number, kind, settled)
+        return bytes(model)
+
+
+def _graph(
+    graph: Message, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, float]
+) -> bytes:
+    parts = []
+    for number, kind, value in _fields(graph):
+        if number == _GRAPH_INPUT:
+            name = _text(_first(value, _VALUE_NAME))
+            tensor = _first(_first(value, _VALUE_TYPE), _TYPE_TENSOR)
+            element = _varint(_first(tensor, _TENSOR_TYPE_ELEMENT), 0)[0]
+            if name in constants:
+                number, value = _GRAPH_INITIALIZER, _constant(name, element, constants[name])
+            elif name in shapes:
+                value = _value_info(name, element, shapes[name])
+        parts.append(_field(number, kind, value))
+    return b"".join(parts)
+
+
+def _value_info(name: str, element: int, shape: tuple[int, ...]) -> bytes:
+    dims = (_field(_DIM_VALUE, _VARINT, _as_varint(size)) for size in shape)
+    packed = b"".join(_field(_SHAPE_DIM, _BYTES, dim) for dim in dims)
+    tensor = _field(_TENSOR_TYPE_ELEMENT, _VARINT, _as_varint(element))
+    tensor += _field(_TENSOR_TYPE_SHAPE, _BYTES, packed)
+    kind = _field(_TYPE_TENSOR, _BYTES, tensor)
+    return _field(_VALUE_NAME, _BYTES, name.encode()) + _field(_VALUE_TYPE, _BYTES, kind)
+
+
+def _constant(name: str, element: int, value: float) -> bytes:
+    return (
+        _field(_TENSOR_DIMS, _VARINT, _as_varint(1))
+        + _field(_TENSOR_TYPE, _VARINT, _as_varint(element))
+        + _field(_TENSOR_NAME, _BYTES, name.encode())
+        + _field(_TENSOR_RAW, _BYTES, struct.pack(_FORMATS[element], value))
+    )
+
+
+def _field(number: int, kind: int, value: Message) -> bytes:
+    length = _as_varint(len(value)) if kind == _BYTES else b""
+    return _as_varint(number << 3 | kind) + length + value
+
+
+def _as_varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

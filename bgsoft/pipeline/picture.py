@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 RENEWAL = 128
 """Every so many frames, counted through the video, what would else be kept for as long as it holds
-is decided anew: which frames are segmented, where the segmenter looks closely, where faces are. So
+is decided anew: which frames are segmented, where the close pass is, where faces are. So
 no frame depends on what happened long ago, and a video can be rendered in parts
 (:mod:`bgsoft.chunks`) that come out as they do in one go."""
 BACKGROUND_RENEWAL = 32

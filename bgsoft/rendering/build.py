@@ -266,7 +266,7 @@ class StageBuilder:
     ) -> Segmenter:
         def segmenter(backend: str) -> Segmenter:
             loader = self._loader(model, instead=self._instead)
-            return self._stages.segmenter(backend, loader, info.format, config.segment.looks)
+            return self._stages.segmenter(backend, loader, info.format, config.segment.matte)
 
         with self._stages.current():
             return self._choose("infer", segmenter)

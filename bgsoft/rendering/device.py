@@ -9,7 +9,7 @@ from fractions import Fraction
 from bgsoft.analysis.base import Reducer
 from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
 from bgsoft.composite.base import Compositor
-from bgsoft.composite.cuda import CudaCompositor
+from bgsoft.composite.cuda import create_cuda_compositor
 from bgsoft.cuda.device import device_planes
 from bgsoft.face.create import create_device_faces
 from bgsoft.face.data import FaceDataWriter
@@ -33,8 +33,7 @@ from bgsoft.rendering.host import LoaderMaker
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_device_segmenter
-from bgsoft.segment.single import network_shapes
-from bgsoft.settings.config import EffectConfig, Looks, MatteConfig, Precision, RenderConfig
+from bgsoft.settings.config import EffectConfig, MatteConfig, MatteQuality, Precision, RenderConfig
 
 _RING_SLOTS = 32
 _BATCH = 8
@@ -91,7 +90,7 @@ class DeviceStages:
         return CudaSceneProbe(format, self.batch)
 
     def segmenter(
-        self, backend: str, loader: NetworkLoader, format: FrameFormat, looks: Looks
+        self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
         return create_device_segmenter(
             backend,
@@ -101,7 +100,7 @@ class DeviceStages:
             self._device,
             self._stream,
             self._on_event,
-            looks,
+            quality,
         )
 
     def face_backend(self, infer: str) -> str:
@@ -120,7 +119,7 @@ class DeviceStages:
         def face_network(face_model: ResolvedModel, batch: int) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
             loader = make_loader(face_model, None if backend == "tensorrt" else Precision.FP32)
-            wiring = Wiring(inputs=network_shapes(face_model.spec, batch))
+            wiring = Wiring(inputs={face_model.spec.input: face_model.spec.input_shape(batch)})
 
             def make_twin() -> Network:
                 (network,) = loader.on_cpu(wiring)
@@ -150,7 +149,7 @@ class DeviceStages:
     def compositor(
         self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
     ) -> Compositor:
-        return CudaCompositor(config, format, self._device, began)
+        return create_cuda_compositor(config, format, self._device, began)
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
         return create_regions(config, info, CudaHider, None, self._on_event)

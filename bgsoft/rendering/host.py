@@ -12,7 +12,7 @@ from bgsoft.analysis.base import Reducer
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.composite.base import Compositor
-from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.composite.cpu import create_compositor
 from bgsoft.face.create import create_host_faces
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.step import FaceStep
@@ -30,7 +30,7 @@ from bgsoft.rendering import backends
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_host_segmenter
-from bgsoft.settings.config import EffectConfig, Looks, MatteConfig, Precision, RenderConfig
+from bgsoft.settings.config import EffectConfig, MatteConfig, MatteQuality, Precision, RenderConfig
 from bgsoft.workers import Workers
 
 LoaderMaker = Callable[[ResolvedModel, Precision | None], NetworkLoader]
@@ -94,13 +94,13 @@ class HostStages:
         return CpuSceneProbe(format)
 
     def segmenter(
-        self, backend: str, loader: NetworkLoader, format: FrameFormat, looks: Looks
+        self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
         """What makes masks by a model that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
         resources = self._resources
         device = resources.device if backends.on_gpu("infer", backend) else None
         return create_host_segmenter(
-            backend, loader, format, self._workers, device, resources.on_event, looks
+            backend, loader, format, self._workers, device, resources.on_event, quality
         )
 
     def face_backend(self, infer: str) -> str:
@@ -131,7 +131,7 @@ class HostStages:
     def compositor(
         self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
     ) -> Compositor:
-        return CpuCompositor(config, format, self._workers, began)
+        return create_compositor(config, format, self._workers, began)
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
         """What hides parts of the frame; None: nothing."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
-from bgsoft.cuda.monitor import Watch
+from bgsoft.cuda.monitor import GpuWatch
 from bgsoft.decode.base import Decoder, DecodeStats
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
@@ -131,7 +131,7 @@ class Ran:
     sink: Sink
     meter: ProgressMeter
     ring_slots: int
-    watch: Watch
+    watch: GpuWatch
     """Over the GPU while frames went through."""
     setup_seconds: float
     """From the beginning of the render to that of the pipeline."""

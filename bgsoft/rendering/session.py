@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bgsoft.cuda.driver import cuda_number
-from bgsoft.cuda.monitor import watched
+from bgsoft.cuda.monitor import GpuWatch
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.errors import RenderCancelledError
 from bgsoft.face.data import FaceDataWriter
@@ -292,7 +292,7 @@ class _Session:
             stall_seconds=config.backends.stall_seconds,
         )
         on_value = None if recorder is None else recorder.counter
-        with watched(built.builder.used_device, on_value) as watch:
+        with GpuWatch(built.builder.used_device, on_value) as watch:
             try:
                 result = pipeline.run()
             finally:

@@ -1,53 +1,36 @@
 """Settings of a render: defaults, ranges, choices, flags and help, each declared once.
 
 The command line, preset files and :func:`bgsoft.render` are made from these fields: a new setting
-is one line here (and ``scripts/make_keywords.py`` run once, for editors). All classes are frozen.
-They check themselves and raise :class:`bgsoft.errors.ConfigError` with the name of the setting as
-the command line spells it. Nothing heavy is imported here.
+is one line here (and ``scripts/make_keywords.py`` run once, for editors). The classes check
+themselves and raise ConfigError with the name of the setting as the command line spells it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
 from bgsoft.errors import ConfigError
-from bgsoft.settings.hide import HideConfig, HideShape, HideStyle
+from bgsoft.settings.backends import BackendConfig as BackendConfig
+from bgsoft.settings.backends import CompositeBackend as CompositeBackend
+from bgsoft.settings.backends import DecodeBackend as DecodeBackend
+from bgsoft.settings.backends import EncodeBackend as EncodeBackend
+from bgsoft.settings.backends import InferBackend as InferBackend
+from bgsoft.settings.backends import Precision as Precision
+from bgsoft.settings.hide import HideConfig as HideConfig
+from bgsoft.settings.hide import HideShape as HideShape
+from bgsoft.settings.hide import HideStyle as HideStyle
 from bgsoft.settings.setting import check_ranges, setting
 from bgsoft.suggestions import network_address
-
-__all__ = [
-    "BackendConfig",
-    "Codec",
-    "CompositeBackend",
-    "DecodeBackend",
-    "EffectConfig",
-    "EffectKind",
-    "EncodeBackend",
-    "EncodeConfig",
-    "FaceConfig",
-    "FaceMode",
-    "HideConfig",
-    "HideShape",
-    "HideStyle",
-    "InferBackend",
-    "Looks",
-    "MatteConfig",
-    "MatteStyle",
-    "Precision",
-    "Refine",
-    "RenderConfig",
-    "SegmentConfig",
-]
 
 T = TypeVar("T")
 
 
 class EffectKind(StrEnum):
-    """What happens to the background."""
+    """Effect on the background."""
 
     BLUR = "blur"
     BOKEH = "bokeh"
@@ -62,14 +45,12 @@ class EffectKind(StrEnum):
 
 
 class Refine(StrEnum):
-    """How the mask's edge is fitted to the picture."""
-
     NONE = "none"
     GUIDED = "guided"
 
 
 class MatteStyle(StrEnum):
-    """Which chain of filters makes the matte."""
+    """Chain of filters that makes the matte."""
 
     SOFT = "soft"
     """Soft alpha throughout; bgsoft's own."""
@@ -77,50 +58,18 @@ class MatteStyle(StrEnum):
     """The binary mask maths of the OBS background-removal filter, faults included."""
 
 
-class Looks(StrEnum):
+class MatteQuality(StrEnum):
     """How thoroughly the embedded models look for people."""
 
     FAST = "fast"
     """One model, once a frame."""
     STANDARD = "standard"
-    """A close look at the people on every frame; two models look at all of it in turn."""
+    """A close pass over the people on every frame; two models run on all of it in turn."""
     BEST = "best"
-    """All looks on every frame, and mirrored; a matting model is averaged with them."""
-
-
-class DecodeBackend(StrEnum):
-    AUTO = "auto"
-    NVDEC = "nvdec"
-    CPU = "cpu"
-
-
-class InferBackend(StrEnum):
-    AUTO = "auto"
-    TENSORRT = "tensorrt"
-    CUDA = "cuda"
-    CPU = "cpu"
-
-
-class CompositeBackend(StrEnum):
-    AUTO = "auto"
-    CUDA = "cuda"
-    CPU = "cpu"
-
-
-class EncodeBackend(StrEnum):
-    AUTO = "auto"
-    NVENC = "nvenc"
-    CPU = "cpu"
-
-
-class Precision(StrEnum):
-    FP32 = "fp32"
-    FP16 = "fp16"
+    """All passes on every frame, and mirrored; a matting model is averaged with them."""
 
 
 class Codec(StrEnum):
-    """Video codec of the output."""
-
     AUTO = "auto"
     """H.264, except where the container, the bit depth or the alpha channel asks for another."""
     H264 = "h264"
@@ -132,7 +81,7 @@ class Codec(StrEnum):
 
 
 class FaceMode(StrEnum):
-    """What is done for faces."""
+    """Treatment of faces."""
 
     OFF = "off"
     GUARD = "guard"
@@ -143,12 +92,12 @@ class FaceMode(StrEnum):
     """Faces other than the main people's are made unrecognisable."""
 
 
-DEFAULT_DETECT_EVERY = 8
+_DETECT_EVERY = 8
 
 LENGTH_EFFECTS = frozenset({EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE})
 """Effects whose strength is a length, in percent of the frame height."""
 
-MAX_LENGTH_PCT = 25.0
+_MAX_LENGTH_PCT = 25.0
 DEFAULT_STRENGTH_PCT = {
     EffectKind.BLUR: 2.5,
     EffectKind.BOKEH: 2.5,
@@ -160,7 +109,7 @@ _OF_HEIGHT = " % of the frame height"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectConfig:
-    """What the background becomes."""
+    """Background and effect."""
 
     kind: EffectKind = setting(
         EffectKind.BLUR,
@@ -170,16 +119,13 @@ class EffectConfig:
     strength: float | None = setting(
         None,
         "How strong. blur, bokeh, pixelate: size in percent of the frame height,"
-        f" 0 to {MAX_LENGTH_PCT:g}; dim: percent of light taken away, 0 to 100.",
+        f" 0 to {_MAX_LENGTH_PCT:g}; dim: percent of light taken away, 0 to 100.",
         metavar="PCT",
-        shown_default=", ".join(
-            f"{kind} {value:g}" for kind, value in DEFAULT_STRENGTH_PCT.items()
-        ),
+        shown_default=", ".join(f"{kind} {pct:g}" for kind, pct in DEFAULT_STRENGTH_PCT.items()),
         belongs_to="kind",
-        idle=("no strength",),
+        without_effect=("no strength",),
     )
-    """blur: standard deviation, bokeh: disc radius, pixelate: block edge; None: the effect's
-    default."""
+    """blur: standard deviation, bokeh: disc radius, pixelate: block edge."""
     background: str | None = setting(
         None,
         "Picture, video (looped), or colour like '#00b140' or green, to put behind people."
@@ -187,7 +133,7 @@ class EffectConfig:
         metavar="FILE|COLOR",
         is_path=True,
         belongs_to="kind",
-        idle=("no background",),
+        without_effect=("no background",),
     )
     highlights: float = setting(0.6, range=(0, 1))
     """bokeh: how much brighter than their surroundings highlights bloom, 0–1."""
@@ -196,7 +142,7 @@ class EffectConfig:
         check_ranges(self)
         if self.strength is not None:
             is_length = self.kind in LENGTH_EFFECTS
-            high = MAX_LENGTH_PCT if is_length else 100.0
+            high = _MAX_LENGTH_PCT if is_length else 100.0
             if not 0 <= self.strength <= high:
                 raise ConfigError(
                     f"--strength must be between 0 and {high:g}"
@@ -224,7 +170,7 @@ class EffectConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentConfig:
-    """Which model makes the mask, and how often."""
+    """Model of the mask, and its use."""
 
     model: str = setting(
         "selfie-general",
@@ -233,19 +179,17 @@ class SegmentConfig:
         metavar="NAME|FILE.onnx",
         is_path=True,
     )
-    looks: Looks = setting(
-        Looks.STANDARD,
+    matte: MatteQuality = setting(
+        MatteQuality.STANDARD,
         "How thoroughly people are looked for. fast: one model, once a frame. standard: two models,"
-        " and a close look at the people. best: all of it on every frame, and mirrored. A model"
-        " that makes a matte itself looks once; best averages it with all these looks.",
-        name="matte",
-        idle=("looks once",),
+        " and a close pass over the people. best: all passes on every frame, and mirrored. A model"
+        " that makes a matte itself has one pass; best averages it with all of these.",
+        without_effect=("single pass",),
     )
-    """Of the embedded models; others look once, but a matting model may have these beside it."""
+    """Of the embedded models; others have one pass; matting models may have these beside them."""
     mask_every: int = setting(
         1, "Look for people on every Nth frame only, {range}.", range=(1, 300)
     )
-    """The mask is held in between."""
     similarity_db: float | None = setting(
         None,
         "Keep the last mask while the picture stays this similar, in dB of PSNR, {range}, or off.",
@@ -255,7 +199,7 @@ class SegmentConfig:
         unit=" dB",
         shown_default="off",
     )
-    """Of the reduced luma against the last segmented frame; None: never."""
+    """Of the analysis frame's luma against the last segmented one's."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -263,7 +207,7 @@ class SegmentConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaceConfig:
-    """What is done for faces, and how they are looked for."""
+    """Treatment of faces, and their detection."""
 
     mode: FaceMode = setting(
         FaceMode.GUARD,
@@ -276,23 +220,22 @@ class FaceConfig:
         "How many people are main for --face main or anonymize: the largest, most central, longest"
         " in sight; 0 anonymizes everybody.",
         range=(0, 32),
-        idle=("nobody is main",),
+        without_effect=("nobody is main",),
     )
     detect_every: int | None = setting(
         None,
         "Look for new faces on every Nth frame; known ones are followed on all.",
         name="face_every",
         range=(1, 300),
-        shown_default=f"{DEFAULT_DETECT_EVERY}, anonymize: 1",
-        idle=("no faces",),
+        shown_default=f"{_DETECT_EVERY}, anonymize: 1",
+        without_effect=("no faces",),
     )
-    """None: 8, and 1 with anonymize, so that no new face is shown."""
+    """With anonymize 1, so that no new face is shown."""
     small_faces: bool = setting(
         False,
         "Also look for faces under an eighth of the frame height; main and anonymize always do.",
-        idle=("no faces",),
+        without_effect=("no faces",),
     )
-    """Parts of the frame are searched for them."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -304,40 +247,38 @@ class FaceConfig:
         """``detect_every``, or the mode's default where it is None."""
         if self.detect_every is not None:
             return self.detect_every
-        return 1 if self.mode is FaceMode.ANONYMIZE else DEFAULT_DETECT_EVERY
+        return 1 if self.mode is FaceMode.ANONYMIZE else _DETECT_EVERY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatteConfig:
-    """How the model's mask becomes the matte."""
+    """From the model's mask to the matte."""
 
     style: MatteStyle = MatteStyle.SOFT
     threshold: float | None = setting(
         0.5,
         "How sure the model must be that a pixel is a person; off takes its answer as opacity.",
         range=(0, 1),
-        idle=("own matte",),
+        without_effect=("own matte",),
     )
-    """Mask value where alpha is one half; None: the mask is taken as it is."""
     softness: float = setting(
         0.5,
         "Width of the soft step around the threshold; 0 is a hard edge.",
         range=(0, 1),
-        idle=("obs", "no threshold", "own matte"),
+        without_effect=("obs", "no threshold", "own matte"),
     )
-    """1 is the whole range of the mask."""
     min_area: float = setting(
         0.002,
         "Islands, and holes in doubt, smaller than this fraction of the frame are removed.",
         range=(0, 1),
-        idle=("obs without threshold", "own matte"),
+        without_effect=("obs without threshold", "own matte"),
     )
     """In style obs: contours up to it are dropped."""
     smooth: float = setting(
         0.5,
         "Rounds the outline.",
         range=(0, 1),
-        idle=("obs without threshold", "own matte"),
+        without_effect=("obs without threshold", "own matte"),
     )
     expand_pct: float = setting(
         0.0,
@@ -346,7 +287,7 @@ class MatteConfig:
         metavar="PCT",
         range=(-5, 5),
         unit=_OF_HEIGHT,
-        idle=("obs without threshold",),
+        without_effect=("obs without threshold",),
     )
     feather_pct: float = setting(
         0.0,
@@ -355,17 +296,17 @@ class MatteConfig:
         metavar="PCT",
         range=(0, 10),
         unit=_OF_HEIGHT,
-        idle=("obs without threshold",),
+        without_effect=("obs without threshold",),
     )
     temporal: float = setting(
         0.7,
         "Steadies the edge over time; 0 is off, 1 the heaviest.",
         range=(0, 1),
-        idle=("own matte",),
+        without_effect=("own matte",),
     )
     """OBS's factor is 1 minus this."""
     refine: Refine = setting(
-        Refine.GUIDED, "Fit the edge to the picture.", idle=("obs", "own matte")
+        Refine.GUIDED, "Fit the edge to the picture.", without_effect=("obs", "own matte")
     )
 
     def __post_init__(self) -> None:
@@ -395,59 +336,6 @@ class EncodeConfig:
         shown_default="by codec; h264: veryfast",
         belongs_to="codec",
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendConfig:
-    """Where each stage runs."""
-
-    decode: DecodeBackend = setting(DecodeBackend.AUTO, "Where to decode.")
-    infer: InferBackend = setting(InferBackend.AUTO, "Where the model runs.")
-    composite: CompositeBackend = setting(CompositeBackend.AUTO, "Where matte and effect are made.")
-    encode: EncodeBackend = setting(EncodeBackend.AUTO, "Where to encode.")
-    gpu: int | None = setting(
-        None,
-        "Which GPU, counted from 0.",
-        range=(0, 63),
-        shown_default="the first",
-        idle=("all on the CPU",),
-    )
-    """CUDA device number; it has to be there. None: the first, where there is one."""
-    require_gpu: bool = setting(False, "Fail rather than run any stage on the CPU.")
-    batch: int | None = setting(
-        None, "Frames worked on at a time, {range}, or auto.", range=(1, 64), shown_default="auto"
-    )
-    precision: Precision = setting(Precision.FP32, "Number format of the model.")
-    ring_slots: int | None = setting(None, range=(4, 256))
-    """Frame slots, a power of two from 4 to 256; None: chosen by the device."""
-    threads: int = setting(
-        0,
-        "Cores to plan for: decoder, picture and encoder, 1 to 256; 0 is all there are.",
-        range=(0, 256),
-    )
-    stall_seconds: float | None = setting(
-        300.0,
-        "Fail once no frame has passed any stage for so long, rather than wait for ever; or off.",
-        name="stall",
-        metavar="TIME|off",
-        range=(1, math.inf),
-        unit=" seconds",
-    )
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
-        if self.ring_slots is not None and self.ring_slots & (self.ring_slots - 1):
-            raise ConfigError(f"ring_slots must be a power of two, not {self.ring_slots}")
-
-    def on_cpu(self) -> BackendConfig:
-        """The same with every stage on the CPU."""
-        return replace(
-            self,
-            decode=DecodeBackend.CPU,
-            infer=InferBackend.CPU,
-            composite=CompositeBackend.CPU,
-            encode=EncodeBackend.CPU,
-        )
 
 
 def _section(kind: type[T], panel: str) -> T:
@@ -492,9 +380,7 @@ class RenderConfig:
     )
     matte_out: Path | None = setting(None, "Also write the mask as a grey video.", metavar="FILE")
     overwrite: bool = setting(
-        False,
-        "Replace OUT, and what is written beside it, where that exists.",
-        short="-y",
+        False, "Replace OUT, and what is written beside it, where that exists.", short="-y"
     )
     skip_existing: bool = setting(False, "Do nothing, successfully, if OUT exists.")
     report: Path | None = setting(
@@ -508,7 +394,6 @@ class RenderConfig:
         shown_default="auto",
         panel="Machine",
     )
-    """None: as many as pay on this machine."""
     trace: Path | None = setting(
         None,
         "Write what each thread and GPU stream did when; open it in ui.perfetto.dev.",
@@ -517,7 +402,7 @@ class RenderConfig:
     preset: str | None = None
     """Name of the preset these settings came from, for the report only."""
     receipt: Path | None = None
-    """Where a batch wants noted what is about to appear; :func:`bgsoft.outputs.note_receipt`."""
+    """A batch's note of files about to appear; :func:`bgsoft.outputs.note_receipt`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -1,16 +1,21 @@
-"""Settings of hidden places."""
+"""Settings of hidden places, and how ``--hide`` names one: ``10%,20%,15%,30%@1:05-1:20``."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 
-from bgsoft.settings.region import parse_region
-from bgsoft.settings.setting import check_ranges, setting
+from bgsoft.errors import ConfigError
+from bgsoft.settings.setting import check_ranges, parse_seconds, setting
+
+_LENGTH = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(%?)")
+_FORM = "X,Y,W,H[@T0-T1] in pixels or percent, e.g. 10%,20%,15%,30%@1:05-1:20"
 
 
 class HideStyle(StrEnum):
-    """What a hidden place becomes."""
+    """Look of a hidden place."""
 
     BLUR = "blur"
     """Smooth; around a face with a soft rim outside it."""
@@ -21,7 +26,7 @@ class HideStyle(StrEnum):
 
 
 class HideShape(StrEnum):
-    """What is hidden of a face."""
+    """Shape of a hidden face."""
 
     ELLIPSE = "ellipse"
     BOX = "box"
@@ -29,7 +34,7 @@ class HideShape(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HideConfig:
-    """What is made unrecognisable beside the faces that are found, and how."""
+    """Places that are hidden beside the faces that are found, and how."""
 
     regions: tuple[str, ...] = setting(
         (),
@@ -38,19 +43,19 @@ class HideConfig:
         " given again.",
         name="hide",
         metavar="X,Y,W,H[@T0-T1]",
-        idle=("no picture",),
+        without_effect=("no picture",),
     )
     style: HideStyle = setting(
         HideStyle.BLUR,
         "What hidden faces, and places of --hide, become; solid is black.",
         name="anonymize_style",
-        idle=("no picture", "nothing hidden"),
+        without_effect=("no picture", "nothing hidden"),
     )
     shape: HideShape = setting(
         HideShape.ELLIPSE,
         "Shape of hidden faces.",
         name="anonymize_shape",
-        idle=("no picture", "nobody anonymized"),
+        without_effect=("no picture", "nobody anonymized"),
     )
     margin_pct: float = setting(
         0.0,
@@ -59,10 +64,63 @@ class HideConfig:
         metavar="PCT",
         range=(0, 100),
         unit=" %",
-        idle=("no picture", "nobody anonymized"),
+        without_effect=("no picture", "nobody anonymized"),
     )
 
     def __post_init__(self) -> None:
         check_ranges(self)
         for text in self.regions:
             parse_region(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """A distance in the frame."""
+
+    amount: Fraction
+    """0 or more."""
+    is_percent: bool
+    """Of the frame's width or height, else pixels."""
+
+    def pixels(self, whole: int) -> Fraction:
+        """In pixels, of a frame so wide or high."""
+        return self.amount * whole / 100 if self.is_percent else self.amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A rectangle of the upright frame, for some time."""
+
+    text: str
+    """As it was given."""
+    x: Length
+    y: Length
+    width: Length
+    height: Length
+    begin: Fraction
+    """Seconds from the video's first frame, as ``--start`` counts."""
+    end: Fraction | None
+    """Exclusive; None: the video's end."""
+
+
+def parse_region(text: str) -> Region:
+    """Read a region as ``--hide`` takes it; raises ConfigError where it is none."""
+    place, at, times = text.replace(" ", "").partition("@")
+    lengths = [_LENGTH.fullmatch(part) for part in place.split(",")]
+    found = [Length(Fraction(m[1]), bool(m[2])) for m in lengths if m is not None]
+    begin, dash, end = times.partition("-")
+    if len(lengths) != 4 or len(found) != 4 or (at and not (dash and (begin or end))):
+        raise ConfigError(f"--hide must be {_FORM}, not {text!r}")
+    x, y, width, height = found
+    if not (width.amount and height.amount):
+        raise ConfigError(f"--hide: width and height must be more than 0, in {text!r}")
+    # The decimal number that was typed, as --start takes it.
+    first, last = (
+        Fraction(str(parse_seconds(time, f"--hide {text}: a time"))) if time else None
+        for time in (begin, end)
+    )
+    if last is not None and last <= (first or 0):
+        raise ConfigError(f"--hide ends before it begins, in {text!r}")
+    return Region(
+        text=text, x=x, y=y, width=width, height=height, begin=first or Fraction(0), end=last
+    )

@@ -1,7 +1,4 @@
-"""The settings by their flat names, as flags and :func:`bgsoft.render` spell them.
-
-Preset files, flags and keyword arguments are read by the same rules, with the same did-you-mean.
-"""
+"""Settings by their flat names, as flags and :func:`bgsoft.render` spell them."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -24,15 +21,14 @@ from bgsoft.suggestions import did_you_mean
 Kind = TypeVar("Kind", bound=StrEnum)
 
 TOP = ""
-"""Section of what is no part of a preset: the fields of
-:class:`bgsoft.settings.config.RenderConfig`."""
+"""Section of what is no part of a preset: RenderConfig's own fields."""
 
 SECTIONS: Mapping[str, Any] = {
     entry.name: entry.default_factory
     for entry in dataclasses.fields(RenderConfig)
     if entry.default_factory is not dataclasses.MISSING
 }
-"""The sections of a preset: name → dataclass of its settings."""
+"""Of a preset: name → dataclass of its settings."""
 
 _FIELDS = {
     section: {entry.name: entry for entry in dataclasses.fields(kind)}
@@ -42,8 +38,8 @@ _FIELDS = {
 TEXTS = tuple[str, ...]
 """Type of a setting that can be given more than once."""
 
-NONE_WORDS = ("off", "none", "auto")
-"""What stands for None in optional numbers: TOML has no null, and Python's None is «not given»."""
+_NONE_WORDS = ("off", "none", "auto")
+"""None in optional numbers: TOML has no null, and Python's None is «not given»."""
 
 _FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 _COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+")
@@ -54,7 +50,7 @@ class Option(NamedTuple):
     """A setting that can be named by itself: on the command line and in Python."""
 
     name: str
-    """The keyword of :func:`bgsoft.render`."""
+    """Keyword of :func:`bgsoft.render`."""
     section: str
     field: dataclasses.Field[Any]
     setting: Setting
@@ -63,7 +59,7 @@ class Option(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """As on the command line, e.g. ``--mask-every``."""
+        """e.g. ``--mask-every``."""
         return "--" + self.name.replace("_", "-")
 
     @property
@@ -74,14 +70,14 @@ class Option(NamedTuple):
 
     @property
     def metavar(self) -> str:
-        """What stands for its value in the help."""
+        """Stands for its value in the help."""
         if self.setting.metavar or self.choices:
             return self.setting.metavar or "|".join(self.choices)
         return "0..1" if self.setting.range == (0, 1) else "N"
 
     @property
     def help(self) -> str:
-        """What it does, its range and its default."""
+        """With its range and its default."""
         default = self.field.default
         shown = self.setting.shown_default
         if not shown and default not in (None, ()) and not isinstance(default, bool):
@@ -92,33 +88,28 @@ class Option(NamedTuple):
         return f"{text} [default: {shown}]" if shown else text
 
 
-def _options() -> dict[str, Option]:
-    found = {}
+def _options() -> Iterator[Option]:
     for section, entries in _FIELDS.items():
         above = "Output" if section == TOP else _FIELDS[TOP][section].metadata["panel"]
         for entry in entries.values():
             setting = declared(entry)
             if setting.help:
                 name = setting.name or entry.name
-                found[name] = Option(name, section, entry, setting, setting.panel or above)
-    return found
+                yield Option(name, section, entry, setting, setting.panel or above)
 
 
-OPTIONS: Mapping[str, Option] = _options()
-"""By name, in the order of their declaration."""
+OPTIONS: Mapping[str, Option] = {option.name: option for option in _options()}
+"""In the order of their declaration."""
 
 
 def settings_from_options(
     given: Mapping[str, Any], *, from_text: bool
 ) -> dict[str, dict[str, Any]]:
-    """The settings that flat options ask for.
+    """Settings that flat options ask for: section → field → value.
 
     Args:
         given: Option → value; None stands for nothing, and so does a flag that is False.
         from_text: Values are text from the command line, and errors name flags.
-
-    Returns:
-        Section → field → value, for :func:`bgsoft.rendering.configure.build_config`.
 
     Raises:
         ConfigError: A value is malformed, out of range or no known choice.
@@ -178,10 +169,8 @@ def read_value(
 ) -> Any:
     """Turn a value from a TOML file, the command line or Python into its setting's type.
 
-    Errors call the setting by its label. From text, numbers are read out of it.
-
     Raises:
-        ConfigError: The value is of the wrong type, out of range or no known choice.
+        ConfigError: It is of the wrong type, out of range or no known choice; names the label.
     """
     kind, optional = field_type(section, key)
     setting = declared(_FIELDS[section][key])
@@ -194,7 +183,12 @@ def read_value(
         return Path(value)
     if setting.is_path and isinstance(value, os.PathLike):
         return os.fspath(value)
-    if optional and kind in (int, float) and isinstance(value, str) and value.lower() in NONE_WORDS:
+    if (
+        optional
+        and kind in (int, float)
+        and isinstance(value, str)
+        and value.lower() in _NONE_WORDS
+    ):
         return None
     if issubclass(kind, StrEnum):
         return parse_choice(kind, value, label)
@@ -216,7 +210,6 @@ def read_value(
 
 
 def _number(kind: type, value: object, from_text: bool) -> float | int | None:
-    """``value`` as an int or float, or None where it is neither."""
     if from_text and isinstance(value, str):
         try:
             return int(value) if kind is int else float(value)
@@ -228,11 +221,7 @@ def _number(kind: type, value: object, from_text: bool) -> float | int | None:
 
 
 def parse_choice(kind: type[Kind], value: object, label: str) -> Kind:
-    """Read one of an enumeration's values.
-
-    Raises:
-        ConfigError: It is none of them.
-    """
+    """Read one of an enumeration's values; raises ConfigError where it is none of them."""
     choices = [member.value for member in kind]
     if isinstance(value, str) and value.lower() in choices:
         return kind(value.lower())

@@ -1,10 +1,7 @@
 """Presets: TOML files of settings, found by name, merged and turned into a RenderConfig.
 
 Defaults < preset < flags. A preset has the sections of :class:`bgsoft.settings.config.RenderConfig`
-(``[effect]``, ``[segment]``, ``[face]``, ``[hide]``, ``[matte]``, ``[encode]``, ``[backends]``),
-whose keys are the fields of the dataclass behind each, plus ``description`` and ``extends`` at the
-top. Sections, keys and types are read from those dataclasses, so that a new field needs no code
-here.
+with their fields as keys, and ``description`` and ``extends`` at the top.
 """
 
 from __future__ import annotations
@@ -25,6 +22,9 @@ from bgsoft.suggestions import did_you_mean
 
 DEFAULT_PRESET = "soft"
 
+_RENAMED: Mapping[str, str] = {"looks": "matte"}
+"""Keys that presets had once → what they are called now; for the message."""
+
 Layer: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Settings that are given: section → field → value of the field's type."""
 
@@ -37,7 +37,7 @@ class Preset:
     description: str
     path: Path
     settings: Layer
-    """What the preset sets, its parents' settings included."""
+    """Its parents' included."""
 
 
 def shipped_folder() -> Path:
@@ -97,8 +97,8 @@ def _hide_everybody(
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """A layer's face settings, and those below it, with what ``subjects = 0`` stands for.
 
-    Nobody can be main only where faces are anonymized: who asks for that alone asks for both, and
-    who asks for another mode has taken it back.
+    It is for anonymized faces only: asked for alone it chooses that mode, and another mode takes
+    it back.
     """
     if values.get("subjects") == 0 and "mode" not in values:
         values = {**values, "mode": FaceMode.ANONYMIZE}
@@ -179,7 +179,7 @@ def _read_sections(table: Mapping[str, Any], folder: Path) -> dict[str, dict[str
         settings[section] = {}
         for key, value in values.items():
             if key not in fields:
-                near = did_you_mean(key, fields)
+                near = did_you_mean(_RENAMED.get(key, key), fields)
                 raise ConfigError(f"unknown key in [{section}]: {key!r}{near}")
             settings[section][key] = read_value(section, key, value, f"{section}.{key}")
             if declared(fields[key]).is_path and (folder / value).is_file():

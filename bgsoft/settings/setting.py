@@ -1,4 +1,4 @@
-"""How a setting is declared: what its flag, its help, its keyword and its checks are made from."""
+"""Declarations of settings: their flags, help, keywords and checks are made from them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is known of a setting beside its type and its default."""
+    """A setting, beside its type and its default."""
 
     help: str = ""
-    """What it does, for the command line and for Python. ``{range}`` stands for the range, and the
-    default is added. Empty: it has no flag, only presets set it."""
+    """``{range}`` stands for the range, and the default is added. Empty: it has no flag, only
+    presets set it."""
     name: str = ""
-    """The keyword of :func:`bgsoft.render`, and with dashes the flag; empty: the field's name."""
+    """Keyword of :func:`bgsoft.render`, and with dashes the flag; empty: the field's name."""
     short: str = ""
     """A second, short flag, e.g. ``-y``."""
     metavar: str = ""
-    """What the help puts behind the flag; empty: the choices, ``0..1``, or N for a number."""
+    """Empty: the choices, ``0..1``, or N for a number."""
     range: tuple[float, float] | None = None
     """Lowest and highest value of a number; None: any."""
     unit: str = ""
     """Of the number, as errors say it. What is in seconds may be given as HH:MM:SS, too."""
     shown_default: str = ""
-    """What the help says of the default, where that is None or does not say enough."""
+    """The help's word for the default, where that is None or does not say enough."""
     panel: str = ""
     """Title above it in the help; empty: its section's."""
     is_path: bool = False
@@ -38,7 +38,7 @@ class Setting:
     belongs_to: str = ""
     """Field of the same section without which it makes no sense: 2.5 % of blur is no amount of
     dimming. A layer of settings that changes that field drops this one from lower layers."""
-    idle: tuple[str, ...] = ()
+    without_effect: tuple[str, ...] = ()
     """When it changes nothing: keys of :data:`bgsoft.rendering.without_effect.REASONS`."""
 
 
@@ -52,7 +52,7 @@ def setting(default: T, help: str = "", **more: Any) -> T:
 
 
 def declared(entry: Field[Any]) -> Setting:
-    """What a field of a settings dataclass declares; nothing, where it is a plain one."""
+    """The declaration of a settings dataclass's field; an empty one where it is a plain field."""
     found: Setting = entry.metadata.get("setting", _PLAIN)
     return found
 
@@ -79,11 +79,7 @@ def check_ranges(settings: Any) -> None:
 def parse_seconds(text: str, label: str) -> float:
     """Read a time: seconds, ``MM:SS`` or ``HH:MM:SS``, each with an optional fraction.
 
-    Returns:
-        Seconds, negative where the text is; their range is not checked here.
-
-    Raises:
-        ConfigError: It is no such time.
+    The range is not checked; raises ConfigError where it is no such time.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:

@@ -217,7 +217,7 @@ def test_doctor_without_a_package(
 
 
 def test_doctor_tells_whether_the_gpu_would_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = doctor.examine(self_test=False)
+    report = doctor.examine()
     report.gpu_problems = ["encode would run on the CPU"]
     monkeypatch.setattr(doctor, "examine", lambda _gpu: report)
     assert run("doctor").code == 0

@@ -33,7 +33,7 @@ elif where == "encode":
     from bgsoft.encode.cpu import CpuEncoder as Stage
     name = "encode"
 else:
-    from bgsoft.composite.cpu import CpuCompositor as Stage
+    from bgsoft.composite.compositor import PictureCompositor as Stage
     name = "_blend"
 setattr(Stage, name, hang(getattr(Stage, name)))
 sys.argv[1:] = argv

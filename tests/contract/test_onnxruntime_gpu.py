@@ -38,10 +38,12 @@ _CHILD = """
 import contextlib, json, sys
 import onnxruntime as ort
 ort.preload_dlls = lambda: None  # the stand-ins, not the CUDA that may be installed as well
+from types import SimpleNamespace
 from pathlib import Path
 from bgsoft.settings.config import Precision
 from bgsoft.errors import BackendUnavailableError
-from bgsoft.infer.providers import missing_provider, provider_options
+from bgsoft.infer.base import GpuModel
+from bgsoft.infer.providers import missing_provider
 from bgsoft.models.catalog import resolve
 
 backend, precision, graphs = sys.argv[1:]
@@ -49,16 +51,14 @@ told, found = [], {"error": None, "options": None}
 missing = missing_provider(backend)
 found["missing"] = None if missing is None else [missing.reason, missing.fix]
 model = resolve("selfie-general")
-options = provider_options(
-    backend, gpu=1, stream=4096, shapes={"image": (8, 3, 256, 256)},
-    precision=Precision(precision), graphs=graphs == "graphs",
+device = SimpleNamespace(number=1, name="stub", compute_capability="90")
+asked = GpuModel(
+    path=model.path, shapes={"image": (8, 3, 256, 256)}, backend=backend, device=device,
+    precision=Precision(precision), sha256=model.sha256, tell=told.append,
 )
 from bgsoft.infer.sessions import open_session
 try:
-    session = open_session(
-        model.path, backend, options, sha256=model.sha256, gpu_name="stub",
-        compute_capability="90", tell=told.append,
-    )
+    session = open_session(asked, 4096, graphs=graphs == "graphs")
 except BackendUnavailableError as exc:
     found["error"] = exc.message
 else:
@@ -75,21 +75,17 @@ import json, sys
 import onnxruntime as ort
 ort.preload_dlls = lambda: None
 from pathlib import Path
-from bgsoft.settings.config import Precision
+from types import SimpleNamespace
 from bgsoft.errors import BackendUnavailableError
-from bgsoft.infer.providers import provider_options
+from bgsoft.infer.base import GpuModel
 from bgsoft.infer.sessions import open_session, placement
 
 found = {}
+device = SimpleNamespace(number=0, name="stub", compute_capability="90")
+model = GpuModel(path=Path(sys.argv[1]), shapes={}, backend="cuda", device=device)
 for stream in (4096, None):
-    options = provider_options(
-        "cuda", gpu=0, stream=stream, shapes={}, precision=Precision.FP32, graphs=True
-    )
     try:
-        session = open_session(
-            Path(sys.argv[1]), "cuda", options, sha256="", gpu_name="stub",
-            compute_capability="90", tell=print,
-        )
+        session = open_session(model, stream)
     except BackendUnavailableError as exc:
         found[str(stream)] = type(exc).__name__
     else:

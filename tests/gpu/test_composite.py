@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.composite.cpu import create_compositor
 from bgsoft.composite.foreground import REPLACING
 from bgsoft.diagnose.parity import STRUCTURED_DB, CudaSide, compare_composites
 from bgsoft.errors import ConfigError
@@ -61,10 +61,10 @@ def device_grid(frame: Frame) -> AnalysisFrame:
 
 def composite_on(gpu: Any, config: EffectConfig, frame: Frame, matte: Matte) -> Frame:
     """The frame as the device composites it, on the host."""
-    from bgsoft.composite.cuda import CudaCompositor
+    from bgsoft.composite.cuda import create_cuda_compositor
 
     target = frame_on_device(frame)
-    compositor = CudaCompositor(config, frame.format, gpu)
+    compositor = create_cuda_compositor(config, frame.format, gpu)
     compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
     compositor.close()
     return to_host(target)
@@ -218,7 +218,7 @@ def test_a_frame_full_of_half_seen_people_gets_its_own_mean(gpu: Any) -> None:
 def test_frames_do_not_influence_each_other(
     kind: EffectKind, files: dict[EffectKind, Path], gpu: Any
 ) -> None:
-    from bgsoft.composite.cuda import CudaCompositor
+    from bgsoft.composite.cuda import create_cuda_compositor
 
     format = frame_format((320, 240))
     rng = np.random.default_rng(4)
@@ -226,7 +226,7 @@ def test_frames_do_not_influence_each_other(
     first, second = random_frame(format, rng), random_frame(format, rng)
     first_matte, second_matte = mattes(format, rng)[:2]
     alone = composite_on(gpu, config, second, second_matte)
-    compositor = CudaCompositor(config, format, gpu)
+    compositor = create_cuda_compositor(config, format, gpu)
     for frame, matte in ((first, first_matte), (second, second_matte)):
         target = frame_on_device(frame)
         compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
@@ -258,13 +258,13 @@ def test_unaligned_planes_are_blended_too(gpu: Any) -> None:
     config = EffectConfig(kind=EffectKind.BLUR)
     expected = composite_on(gpu, config, frame, matte)
 
-    from bgsoft.composite.cuda import CudaCompositor
+    from bgsoft.composite.cuda import create_cuda_compositor
 
     target = frame_on_device(frame)
     buffer = cupy.empty(frame.luma.size + 1, np.uint8)
     target.planes.luma = buffer[1:].reshape(format.luma_shape)
     target.planes.luma.set(frame.luma)
-    compositor = CudaCompositor(config, format, gpu)
+    compositor = create_cuda_compositor(config, format, gpu)
     compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
     result = to_host(target)
     assert np.array_equal(result.luma, expected.luma)
@@ -274,12 +274,15 @@ def test_unaligned_planes_are_blended_too(gpu: Any) -> None:
 def test_a_video_crosses_once_for_each_of_its_pictures(
     files: dict[EffectKind, Path], gpu: Any
 ) -> None:
-    from bgsoft.composite.cuda import CudaCompositor
+    from bgsoft.composite.cuda import create_cuda_compositor
 
     format = frame_format((320, 240))
     frame, matte = random_frame(format, np.random.default_rng(1)), no_one(format)
     config = effect(EffectKind.VIDEO, files)
-    on_cpu, compositor = CpuCompositor(config, format), CudaCompositor(config, format, gpu)
+    on_cpu, compositor = (
+        create_compositor(config, format),
+        create_cuda_compositor(config, format, gpu),
+    )
     before = gpu.copies.h2d_bytes
     pictures: list[NDArray[Any]] = []
     for pts in range(0, 400, 7):  # thousandths of a second; the clip is far shorter
@@ -301,13 +304,13 @@ def test_a_video_crosses_once_for_each_of_its_pictures(
 def test_frames_allocate_nothing(kind: EffectKind, files: dict[EffectKind, Path], gpu: Any) -> None:
     import cupy
 
-    from bgsoft.composite.cuda import CudaCompositor
+    from bgsoft.composite.cuda import create_cuda_compositor
 
     format = frame_format((640, 360))
     frame = random_frame(format, np.random.default_rng(0))
     target = frame_on_device(frame)
     matte, grid = device_matte(target, matte_from(format, disc_mask(format))), device_grid(frame)
-    compositor = CudaCompositor(effect(kind, files), format, gpu)
+    compositor = create_cuda_compositor(effect(kind, files), format, gpu)
     compositor.apply([target], [matte], [grid])
     pool = cupy.get_default_memory_pool()
     before = pool.used_bytes(), pool.total_bytes()
@@ -319,33 +322,33 @@ def test_frames_allocate_nothing(kind: EffectKind, files: dict[EffectKind, Path]
 def test_a_matte_of_another_size_is_refused(gpu: Any) -> None:
     import cupy
 
-    from bgsoft.composite.cuda import CudaCompositor
+    from bgsoft.composite.cuda import create_cuda_compositor
 
     format = frame_format((320, 240))
     frame = random_frame(format, np.random.default_rng(0))
     other = no_one(frame_format((300, 240)))
     matte = Matte(alpha=cupy.asarray(other.alpha), reduced=cupy.asarray(other.reduced))
     for kind in (EffectKind.BLUR, EffectKind.PIXELATE, EffectKind.COLOR):
-        compositor = CudaCompositor(EffectConfig(kind=kind), format, gpu)
+        compositor = create_cuda_compositor(EffectConfig(kind=kind), format, gpu)
         with pytest.raises(ValueError, match="300"):
             compositor.apply([frame_on_device(frame)], [matte], [device_grid(frame)])
 
 
 def test_a_missing_file_is_a_config_error(gpu: Any, tmp_path: Path) -> None:
-    from bgsoft.composite.cuda import CudaCompositor
+    from bgsoft.composite.cuda import create_cuda_compositor
 
     for kind in (EffectKind.IMAGE, EffectKind.VIDEO):
         config = EffectConfig(kind=kind, background=str(tmp_path / "nothing.bin"))
         with pytest.raises(ConfigError, match=r"nothing\.bin"):
-            CudaCompositor(config, FrameFormat(width=8, height=8), gpu)
+            create_cuda_compositor(config, FrameFormat(width=8, height=8), gpu)
 
 
 def test_noise_is_held_back_as_on_the_cpu(gpu: Any) -> None:
     import cupy
+    from bgsoft.composite.upsample import HeldCells
 
     from bgsoft.composite.plan import CellsPlan
-    from bgsoft.composite.upsample import HeldCells
-    from bgsoft.kernels.loader import kernel
+    from bgsoft.ops.loader import kernel
 
     rng = np.random.default_rng(3)
     held = HeldCells(CellsPlan(frame_format((100, 50)), 1, 2))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.diagnose.parity import MATTE_CODES, CudaSide, compare_mattes
+from bgsoft.diagnose.parity import MATTE, CudaSide, compare_mattes
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.settings.config import MatteConfig, MatteStyle, Refine
 from tests.gpu.device_frames import frame_on_device, grid_on_device
@@ -181,7 +181,7 @@ def test_gaps_are_those_of_the_host(
     masks = [np.clip(0.8 + (0.2 + 0.02 * turn) * depth, 0, 1) for turn in range(3)]
     config = MatteConfig(refine=Refine.NONE, smooth=0, temporal=0, min_area=0.05)
     frames = [flat_frame(frame_format(size), 99, 0, 0)] * 3
-    assert compare_mattes(CudaSide(gpu), config, frames, masks).max_difference <= MATTE_CODES
+    assert compare_mattes(CudaSide(gpu), config, frames, masks).max_difference <= MATTE.usual
 
 
 @pytest.mark.parametrize("size", [(65, 47), (641, 359), (1026, 770), (1920, 1080), (1, 1)])

@@ -34,7 +34,7 @@ def test_keywords_are_the_settings_that_are_declared() -> None:
 
 
 def test_settings_say_when_they_change_nothing() -> None:
-    declared = {key for option in OPTIONS.values() for key in option.setting.idle}
+    declared = {key for option in OPTIONS.values() for key in option.setting.without_effect}
     assert declared == set(REASONS)
 
 
@@ -102,7 +102,7 @@ from pathlib import Path
 
 path = Path(sys.argv.pop(1))
 line = '    refine: Refine = setting('
-new = '    grain: float = setting(0.25, "Grain in {range}.", range=(0, 2), idle=("obs",))'
+new = '    grain: float = setting(0.25, "Grain in {range}.", range=(0, 2), without_effect=("obs",))'
 source = path.read_text().replace(line, new + chr(10) + line)
 spec = importlib.util.spec_from_file_location("bgsoft.settings.config", path)
 module = importlib.util.module_from_spec(spec)

@@ -39,7 +39,7 @@ def test_no_circle_between_packages() -> None:
     ("folder", "unknown"),
     [
         ("cuda", STAGES | ABOVE | {"infer", "media", "models"}),
-        ("kernels", STAGES | ABOVE | {"infer", "media", "models", "cuda"}),
+        ("ops", STAGES | ABOVE | {"infer", "media", "models", "cuda"}),
         ("infer", STAGES | ABOVE | {"media"}),
         ("hide", STAGES | ABOVE | {"infer", "models"}),
         ("media", STAGES | ABOVE | {"infer", "models", "cuda"}),

@@ -14,7 +14,7 @@ import pytest
 
 from bgsoft.errors import BackendUnavailableError, MixedModelError, ModelError
 from bgsoft.infer import loading
-from bgsoft.infer.base import Network, Wiring
+from bgsoft.infer.base import GpuModel, Network, Wiring
 from bgsoft.infer.cpu import HostNetwork
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.sessions import RECORD_PLACEMENT, placement
@@ -53,12 +53,12 @@ class Gpu:
         self.tried: list[tuple[str, str]] = []
         self.made: list[Shared] = []
 
-    def whole(self, *_: Any, backend: str, **__: Any) -> Network:
-        self.tried.append(("whole", backend))
+    def whole(self, model: GpuModel, *_: Any, **__: Any) -> Network:
+        self.tried.append(("whole", model.backend))
         raise MixedModelError("as ONNX Runtime says")
 
-    def mixed(self, *_: Any, backend: str, **__: Any) -> Network:
-        self.tried.append(("mixed", backend))
+    def mixed(self, model: GpuModel) -> Network:
+        self.tried.append(("mixed", model.backend))
         self.made.append(Shared(self.now, self.gpu_ms / 1000))
         return self.made[-1]
 

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bgsoft.analysis.cpu import halve
-from bgsoft.composite.blend import Background, Blender
 from bgsoft.frame import Frame, PixelLayout
+from bgsoft.ops.sides import HOST
 from tests.pictures import Array, chroma_alpha, copy_frame, frame_format, random_frame
 
 LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
@@ -35,17 +34,11 @@ def reference(samples: Array, other: Array, alpha: Array) -> Array:
 
 
 def blend(frame: Frame, alpha: Array, other: Frame) -> Frame:
-    result = copy_frame(frame)
-    chroma_alpha = np.empty(frame.format.chroma_shape[:2], np.uint8)
-    halve(alpha, chroma_alpha)
-    Blender(frame.format).blend(result, alpha, chroma_alpha, plate_of(other))
+    format, result = frame.format, copy_frame(frame)
+    launch = HOST.operation("blend", "blend_plate", sample_bits=8 * format.bytes_per_sample)
+    planes = result.luma, result.chroma, alpha
+    launch(format.luma_shape, *planes, *format.luma_shape, 0, other.luma, other.chroma)
     return result
-
-
-def plate_of(frame: Frame) -> Background:
-    plate = Background(frame.format)
-    plate.luma, plate.chroma = frame.luma, frame.chroma
-    return plate
 
 
 @settings(deadline=None, max_examples=60)

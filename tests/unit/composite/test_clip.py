@@ -12,7 +12,7 @@ from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.media.probe import probe
 from tests.assets import CLIPS, Clip
-from tests.pictures import Array, flat_frame, frame_format
+from tests.pictures import Array, flat_frame, frame_format, planes_behind
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 
 CLIP_SIZE = (96, 72)
@@ -25,7 +25,7 @@ def shown_at(background: ClipBackground, format: FrameFormat, milliseconds: list
     for time in milliseconds:
         frame.pts = time
         background.settle(frame)
-        luma = background.planes()[0][: format.height]
+        luma = planes_behind(background, format)[0][: format.height]
         seen.append(read_index(luma, 8 if format.layout is PixelLayout.P010 else 0))
     background.close()
     background.close()
@@ -107,9 +107,11 @@ def test_cover_size(
 def test_range_becomes_the_frames(full_range: bool, tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(1)))
     assert not probe(path).format.color.full_range
-    limited = ClipBackground(ClipPlayer(path, frame_format(CLIP_SIZE))).planes()[0].astype(float)
-    other = ClipBackground(ClipPlayer(path, frame_format(CLIP_SIZE, full_range=full_range)))
-    luma = other.planes()[0].astype(float)
+    plain, format = frame_format(CLIP_SIZE), frame_format(CLIP_SIZE, full_range=full_range)
+    limited, luma = (
+        planes_behind(ClipBackground(ClipPlayer(path, each)), each)[0].astype(float)
+        for each in (plain, format)
+    )
     wanted = (limited - 16) * 255 / 219 if full_range else limited
     assert np.abs(luma - wanted).max() <= 2
 
@@ -119,8 +121,9 @@ def colours(background: ClipBackground, format: FrameFormat) -> Array:
     height = format.height
     kr, kb = format.color.kr_kb(height)
     black, white = format.luma_range
-    luma = (background.planes()[0][::2, ::2].astype(float) - black) / (white - black)
-    chroma = background.planes()[1][: height // 2].astype(float) - format.chroma_neutral
+    luma, chroma = (plane.astype(float) for plane in planes_behind(background, format))
+    luma = (luma[::2, ::2] - black) / (white - black)
+    chroma = chroma[: height // 2] - format.chroma_neutral
     cb, cr = np.moveaxis(chroma / (2 * format.chroma_amplitude), -1, 0)
     red, blue = luma + 2 * (1 - kr) * cr, luma + 2 * (1 - kb) * cb
     return np.stack([red, (luma - kr * red - kb * blue) / (1 - kr - kb), blue], axis=-1)
@@ -136,7 +139,7 @@ def test_matrix_becomes_the_frames(layout: PixelLayout, tmp_path: Path) -> None:
     same = frame_format(CLIP_SIZE, layout, matrix=6)
     other = frame_format(CLIP_SIZE, layout, matrix=1)
     before, after = ClipBackground(ClipPlayer(path, same)), ClipBackground(ClipPlayer(path, other))
-    assert not np.array_equal(before.planes()[0], after.planes()[0][:72])
+    assert not np.array_equal(planes_behind(before, same)[0], planes_behind(after, other)[0][:72])
     difference = np.abs(colours(before, same) - colours(after, other))
     # Away from the edges between colours, which chroma's interpolation reaches.
     assert np.median(difference) < 0.01
@@ -148,9 +151,9 @@ def test_any_frame_size_is_covered(size: tuple[int, int], tmp_path: Path) -> Non
     path = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(2)))
     format = frame_format(size)
     background = ClipBackground(ClipPlayer(path, format))
-    assert background.planes()[0][: size[1]].shape == format.luma_shape
-    assert background.planes()[1][: (size[1] + 1) // 2].shape == format.chroma_shape
-    assert background.planes()[0][: size[1]].min() >= 16
+    assert planes_behind(background, format)[0][: size[1]].shape == format.luma_shape
+    assert planes_behind(background, format)[1][: (size[1] + 1) // 2].shape == format.chroma_shape
+    assert planes_behind(background, format)[0][: size[1]].min() >= 16
     background.close()
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from bgsoft.composite.color import parse_color, planes_from_rgb, to_frame_rgb
-from bgsoft.composite.plate import color_plate
+from bgsoft.composite.plate import color_background
 from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, PixelLayout
-from tests.pictures import frame_format
+from tests.pictures import frame_format, planes_behind
 
 LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
 
@@ -66,9 +66,9 @@ def test_a_misspelt_name_gets_a_hint() -> None:
 def test_colour_bars(matrix: int, bars: dict[str, tuple[int, int, int]]) -> None:
     format = frame_format((4, 2), matrix=matrix)
     for text, (luma, cb, cr) in bars.items():
-        plate = color_plate(text, format)
-        assert np.abs(plate.planes()[0][:2].astype(int) - luma).max() <= 1
-        assert np.abs(plate.planes()[1][:1].astype(int) - (cb, cr)).max() <= 1
+        plate = color_background(text, format)
+        assert np.abs(planes_behind(plate, format)[0][:2].astype(int) - luma).max() <= 1
+        assert np.abs(planes_behind(plate, format)[1][:1].astype(int) - (cb, cr)).max() <= 1
 
 
 @pytest.mark.parametrize("full_range", [False, True])
@@ -84,9 +84,9 @@ def test_planes_turn_back_into_the_colour(
     depth = format.bit_depth
     top = 2**depth - 1
     for text in ("#123456", "#fedcba", "#00b140", "#ff0000", "#0000ff", "#ffffff", "#000000"):
-        plate = color_plate(text, format)
-        y = int(plate.planes()[0][:1][0, 0]) >> format.shift
-        cb, cr = (int(value) >> format.shift for value in plate.planes()[1][:1][0, 0])
+        plate = color_background(text, format)
+        y = int(planes_behind(plate, format)[0][:1][0, 0]) >> format.shift
+        cb, cr = (int(value) >> format.shift for value in planes_behind(plate, format)[1][:1][0, 0])
         if full_range:
             luma, pb, pr = y / top, (cb - 2 ** (depth - 1)) / top, (cr - 2 ** (depth - 1)) / top
         else:
@@ -103,9 +103,8 @@ def test_planes_turn_back_into_the_colour(
 
 def test_the_default_is_chroma_green() -> None:
     format = frame_format((2, 2), matrix=1)
-    default, named = color_plate(None, format), color_plate("#00b140", format)
-    assert np.array_equal(default.planes()[0][:2], named.planes()[0][:2])
-    assert np.array_equal(default.planes()[1][:1], named.planes()[1][:1])
+    default, named = color_background(None, format), color_background("#00b140", format)
+    assert default.arguments == named.arguments
 
 
 def test_chroma_is_the_mean_of_its_pixels() -> None:

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.composite.cpu import create_compositor
 from bgsoft.frame import Frame, Matte, PixelLayout
 from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.marks import slow
@@ -126,7 +126,7 @@ def test_scaling_makes_no_rim(steps: int) -> None:
 def test_frames_do_not_influence_each_other() -> None:
 
     rng = np.random.default_rng(3)
-    compositor = CpuCompositor(CUTOUT, HD)
+    compositor = create_compositor(CUTOUT, HD)
     reducer = CpuReducer(HD)
     for radius in (0.4, 0.1):
         frame, matte = random_frame(HD, rng), matte_from(HD, disc_mask(HD, radius))

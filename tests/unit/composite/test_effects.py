@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.composite.cpu import create_compositor
 from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, Matte, PixelLayout
 from bgsoft.settings.config import EffectConfig, EffectKind
@@ -151,7 +151,7 @@ def test_frames_do_not_influence_each_other(
     config = effect(kind, files)
     alone = composite(config, second, mattes[1])
 
-    compositor, reducer = CpuCompositor(config, format), CpuReducer(format)
+    compositor, reducer = create_compositor(config, format), CpuReducer(format)
     for frame, matte in ((copy_frame(first), mattes[0]), (copy_frame(second), mattes[1])):
         compositor.apply([frame], [matte], [reducer.reduce([frame])[0]])
     compositor.close()
@@ -168,7 +168,7 @@ def test_camera_noise_leaves_a_blurred_background_still(kind: EffectKind) -> Non
     rng = np.random.default_rng(9)
     scene = random_frame(format, rng)
     matte = no_one(format)
-    compositor = CpuCompositor(EffectConfig(kind=kind, strength=4.0), format)
+    compositor = create_compositor(EffectConfig(kind=kind, strength=4.0), format)
     reducer = CpuReducer(format)
     results = []
     for step in range(6):
@@ -194,7 +194,7 @@ def test_planes_of_another_format_are_refused(kind: EffectKind) -> None:
     format, small = frame_format((320, 240)), frame_format((300, 240))
     frame, matte = random_frame(format, rng), no_one(format)
     reduced = CpuReducer(format).reduce([frame])[0]
-    compositor = CpuCompositor(EffectConfig(kind=kind), format)
+    compositor = create_compositor(EffectConfig(kind=kind), format)
     for given, its_matte, message in (
         (frame, no_one(small), "320x240"),
         (random_frame(small, rng), matte, "320x240"),
@@ -210,13 +210,17 @@ def test_planes_of_another_format_are_refused(kind: EffectKind) -> None:
 def test_a_missing_file_is_a_config_error(kind: EffectKind, tmp_path: Path) -> None:
     path = tmp_path / "nothing.bin"
     with pytest.raises(ConfigError, match=r"nothing\.bin"):
-        CpuCompositor(EffectConfig(kind=kind, background=str(path)), FrameFormat(width=8, height=8))
+        create_compositor(
+            EffectConfig(kind=kind, background=str(path)), FrameFormat(width=8, height=8)
+        )
     path.write_bytes(b"this is neither an image nor a video" * 20)
     with pytest.raises(ConfigError, match=r"nothing\.bin"):
-        CpuCompositor(EffectConfig(kind=kind, background=str(path)), FrameFormat(width=8, height=8))
+        create_compositor(
+            EffectConfig(kind=kind, background=str(path)), FrameFormat(width=8, height=8)
+        )
 
 
 def test_a_wrong_colour_is_a_config_error() -> None:
     config = EffectConfig(kind=EffectKind.COLOR, background="gren")
     with pytest.raises(ConfigError, match="green"):
-        CpuCompositor(config, FrameFormat(width=8, height=8))
+        create_compositor(config, FrameFormat(width=8, height=8))

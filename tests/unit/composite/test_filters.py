@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.cpu import CpuCompositor
+from bgsoft.composite.cpu import create_compositor
 from bgsoft.composite.fill import PushPull
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan, disc_kernel, dither_pattern
 from bgsoft.frame import FrameFormat, PixelLayout
+from bgsoft.ops.sides import HOST
 from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.pictures import (
     Array,
@@ -219,9 +220,13 @@ def test_push_pull_keeps_what_is_known_and_stays_in_range(shape: tuple[int, int]
     values = rng.uniform(100, 200, (3, *shape)).astype(np.float32)
     weight = (rng.random(shape) < 0.3).astype(np.float32)
     weight[0, 0] = 1
-    push_pull = PushPull(shape)
-    push_pull.weighted[:3], push_pull.weighted[3] = values * weight, weight
-    filled = push_pull.fill((0.0, 0.0, 0.0)).copy()
+    cells = shape[0] * shape[1]
+    push_pull = PushPull(HOST, shape, sum_count=1, cell_count=cells)
+    finest = push_pull.levels[:cells].reshape(*shape, 4)
+    finest[:] = np.moveaxis(np.stack([*(values * weight), weight]), 0, -1)
+    push_pull.sums[:] = 0
+    push_pull.run()
+    filled = np.moveaxis(finest[..., :3], -1, 0)
     known = weight == 1
     assert np.allclose(filled[:, known], values[:, known])
     assert filled.min() >= values[:, known].min() - 0.5
@@ -238,7 +243,7 @@ def test_nothing_as_large_as_a_frame_is_allocated(kind: EffectKind, layout: Pixe
     frame = random_frame(format, np.random.default_rng(0))
     matte = matte_from(format, disc_mask(format))
     reducer = CpuReducer(format)
-    compositor = CpuCompositor(EffectConfig(kind=kind), format)
+    compositor = create_compositor(EffectConfig(kind=kind), format)
     compositor.apply([frame], [matte], [reducer.reduce([frame])[0]])
     tracemalloc.start()
     try:

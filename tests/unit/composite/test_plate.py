@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.composite.plate import cover, image_plate, read_image
+from bgsoft.composite.plate import cover, image_planes, read_image
 from bgsoft.errors import ConfigError
 from bgsoft.frame import PixelLayout
 from tests.pictures import Array, frame_format
@@ -103,20 +103,20 @@ def test_sixteen_bits_reach_a_ten_bit_frame(tmp_path: Path) -> None:
     path = tmp_path / "deep.png"
     path.write_bytes(png_of(np.dstack([np.tile(ramp, (4, 1))] * 3)))
     format = frame_format((1024, 4), PixelLayout.P010, full_range=True, matrix=1)
-    plate = image_plate(path, format)
-    luma = plate.planes()[0][:4][0] >> 6
+    plate = image_planes(path, format)
+    luma = plate[0][:4][0] >> 6
     assert np.abs(luma.astype(int) - np.arange(1024)).max() <= 1
     assert len(np.unique(luma)) > 1000
-    assert (plate.planes()[1][:2] == format.chroma_neutral).all()
+    assert (plate[1][:2] == format.chroma_neutral).all()
 
 
 def test_grey_images_have_no_colour(tmp_path: Path) -> None:
     path = tmp_path / "grey.png"
     path.write_bytes(png_of(np.full((5, 5), 90, np.uint8)))
     format = frame_format((65, 47), full_range=True)
-    plate = image_plate(path, format)
-    assert (plate.planes()[0] == 90).all()
-    assert (plate.planes()[1][:24] == 128).all()
+    plate = image_planes(path, format)
+    assert (plate[0] == 90).all()
+    assert (plate[1][:24] == 128).all()
 
 
 def test_the_strips_of_a_tall_image_join(tmp_path: Path) -> None:
@@ -126,11 +126,11 @@ def test_the_strips_of_a_tall_image_join(tmp_path: Path) -> None:
     image[150:] = RED
     path.write_bytes(png_of(image))
     format = frame_format((8, 301), matrix=6)
-    plate = image_plate(path, format)
-    assert (plate.planes()[0][:150] == 16).all()
-    assert (plate.planes()[0][150:301] == 81).all()
-    assert (plate.planes()[1][:75] == (128, 128)).all()
-    assert (plate.planes()[1][75:151] == (90, 240)).all()
+    plate = image_planes(path, format)
+    assert (plate[0][:150] == 16).all()
+    assert (plate[0][150:301] == 81).all()
+    assert (plate[1][:75] == (128, 128)).all()
+    assert (plate[1][75:151] == (90, 240)).all()
 
 
 def test_what_is_no_image_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bgsoft.cuda.monitor import GpuMonitor, watched
+from bgsoft.cuda.monitor import GpuWatch
 
 BUS_ID = "0000:3b:00.0"
 
@@ -74,16 +74,19 @@ class Nvml:
         return self._answer("temperature", 40 + self.samples)
 
 
+def device(bus_id: str = BUS_ID) -> Any:
+    return SimpleNamespace(bus_id=bus_id, used_bytes=lambda: 123)
+
+
 def sampled(
     nvml: Nvml | None, monkeypatch: pytest.MonkeyPatch, bus_id: str = BUS_ID
 ) -> dict[str, Any]:
-    """The summary of a monitor that has taken its first and its last sample."""
+    """The summary of a watch that has taken its first and its last sample."""
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    monitor = GpuMonitor(bus_id)
-    monitor.start()
-    summary = monitor.stop()
-    assert monitor.stop() == summary
-    return summary
+    with GpuWatch(device(bus_id)) as watch:
+        assert watch.summary is None
+    assert watch.summary is not None
+    return watch.summary
 
 
 def test_means_and_maxima(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +111,11 @@ def test_means_and_maxima(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_goes_on_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    monitor = GpuMonitor(BUS_ID)
-    monitor.start()
-    while nvml.samples < 3:
-        time.sleep(0.001)
-    assert monitor.stop()["samples"] >= 3
+    with GpuWatch(device()) as watch:
+        while nvml.samples < 3:
+            time.sleep(0.001)
+    assert watch.summary is not None
+    assert watch.summary["samples"] >= 3
 
 
 @pytest.mark.parametrize(
@@ -162,9 +165,8 @@ def test_watching(
     monkeypatch: pytest.MonkeyPatch, nvml: Nvml | None, peak_bytes: int, memory_of: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    device: Any = SimpleNamespace(bus_id=BUS_ID, used_bytes=lambda: 123)
-    with watched(device) as watch:
-        assert watch.summary is None
+    with GpuWatch(device()) as watch:
+        pass
     assert watch.summary is not None
     assert watch.summary["memory_of"] == memory_of
     assert watch.peak_bytes == peak_bytes
@@ -173,13 +175,12 @@ def test_watching(
 def test_the_watch_ends_where_the_render_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    device: Any = SimpleNamespace(bus_id=BUS_ID, used_bytes=lambda: 123)
-    with pytest.raises(ZeroDivisionError), watched(device):
+    with pytest.raises(ZeroDivisionError), GpuWatch(device()):
         raise ZeroDivisionError
     assert not nvml.open
 
 
 def test_nothing_is_watched_on_the_cpu() -> None:
-    with watched(None) as watch:
+    with GpuWatch(None) as watch:
         pass
     assert (watch.summary, watch.peak_bytes) == (None, None)

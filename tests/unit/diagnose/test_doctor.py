@@ -104,14 +104,6 @@ def test_a_gpu_makes_up_for_the_cpu(machine: dict[tuple[str, str], str]) -> None
     assert report_lines(report)[-2:] == ["Problems", f"  {report.problems[0]}"]
 
 
-def test_without_a_self_test(machine: dict[tuple[str, str], str]) -> None:
-    machine["encode", "nvenc"] = "not tried"
-    report = examine(self_test=False)
-    assert report.findings == {}
-    assert report.parity == []
-    assert report.stages["encode"][0].available
-
-
 def test_this_machine_renders() -> None:
     report = examine()
     assert report.problems == []

@@ -21,6 +21,7 @@ import json, os, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from bgsoft.infer import sessions
+from bgsoft.infer.base import GpuModel
 
 engine, marks, dies = sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "dies"
 done, told = [], []
@@ -54,10 +55,11 @@ sessions.ort.InferenceSession = session
 sessions.missing_provider = lambda backend: None
 sessions.preload_libraries = lambda: None
 sessions.tensorrt_version = lambda: "0"
-sessions.open_session(
-    Path("model.onnx"), "tensorrt", {"device_id": "0", "user_compute_stream": "0"}, sha256="0",
-    gpu_name="stub", compute_capability="90", tell=tell,
+device = SimpleNamespace(number=0, name="stub", compute_capability="90")
+model = GpuModel(
+    path=Path("model.onnx"), shapes={"x": (1,)}, backend="tensorrt", device=device, tell=tell
 )
+sessions.open_session(model, 0)
 print(json.dumps({"done": done, "told": told}))
 """
 BUILDING = "building the TensorRT engine, once, about a minute"

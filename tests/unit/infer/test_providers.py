@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bgsoft.infer import providers
+from bgsoft.infer.base import GpuModel
 from bgsoft.infer.providers import provider_options
 from bgsoft.infer.sessions import engine_key
 from bgsoft.settings.config import Precision
@@ -12,19 +15,20 @@ from bgsoft.settings.config import Precision
 SHAPES = {"image": (8, 3, 256, 256)}
 
 
-def options(backend: str, **changes: Any) -> dict[str, str]:
-    values: dict[str, Any] = {
-        "gpu": 0,
-        "stream": 1234,
-        "shapes": SHAPES,
-        "precision": Precision.FP32,
-        **changes,
-    }
-    return provider_options(backend, **values)
+def gpu_model(backend: str, *, number: int = 0, **changes: Any) -> GpuModel:
+    device: Any = SimpleNamespace(number=number, name="GPU", compute_capability="90")
+    values: dict[str, Any] = {"shapes": SHAPES, "device": device, "sha256": "ab", **changes}
+    return GpuModel(path=Path("model.onnx"), backend=backend, **values)
+
+
+def options(
+    backend: str, *, stream: int = 1234, graphs: bool = True, **changes: Any
+) -> dict[str, str]:
+    return provider_options(gpu_model(backend, **changes), stream, graphs=graphs)
 
 
 def test_cuda_runs_on_the_given_stream_and_device() -> None:
-    given = options("cuda", gpu=2)
+    given = options("cuda", number=2)
     assert (given["device_id"], given["user_compute_stream"]) == ("2", "1234")
     assert given["enable_cuda_graph"] == "1"
     assert options("cuda", graphs=False)["enable_cuda_graph"] == "0"
@@ -49,42 +53,40 @@ def test_tensorrt_has_a_profile_for_every_batch(
     assert given["trt_profile_max_shapes"] == f"image:{most}x3x256x256"
 
 
+VERSIONS = {"onnxruntime": "1.26.0", "tensorrt": "10.9.0"}
+
+
 def key(**changes: Any) -> str:
-    values: dict[str, Any] = {
-        "model_sha256": "ab",
-        "options": options("tensorrt"),
-        "versions": {"onnxruntime": "1.26.0", "tensorrt": "10.9.0"},
-        "gpu_name": "GPU",
-        "compute_capability": "90",
-        **changes,
-    }
-    return engine_key(**values)
+    return engine_key(gpu_model("tensorrt", **changes), options("tensorrt", **changes), VERSIONS)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"model_sha256": "cd"},
-        {"options": options("tensorrt", precision=Precision.FP16)},
-        {"options": options("tensorrt", shapes={"image": (8, 3, 144, 256)})},
-        {"options": options("tensorrt", shapes={"image": (16, 3, 256, 256)})},
-        {"versions": {"onnxruntime": "1.26.0", "tensorrt": "10.10.0"}},
-        {"gpu_name": "other GPU"},
-        {"compute_capability": "89"},
+        {"sha256": "cd"},
+        {"precision": Precision.FP16},
+        {"shapes": {"image": (8, 3, 144, 256)}},
+        {"shapes": {"image": (16, 3, 256, 256)}},
+        {"device": SimpleNamespace(number=0, name="other GPU", compute_capability="90")},
+        {"device": SimpleNamespace(number=0, name="GPU", compute_capability="89")},
     ],
 )
 def test_what_makes_another_engine_makes_another_key(change: dict[str, Any]) -> None:
     assert key(**change) != key()
 
 
-@pytest.mark.parametrize("change", [{"stream": 9}, {"gpu": 1}, {"graphs": False}])
+def test_an_engine_belongs_to_versions() -> None:
+    newer = {**VERSIONS, "tensorrt": "10.10.0"}
+    assert engine_key(gpu_model("tensorrt"), options("tensorrt"), newer) != key()
+
+
+@pytest.mark.parametrize("change", [{"stream": 9}, {"number": 1}, {"graphs": False}])
 def test_where_and_how_it_runs_makes_no_other_engine(change: dict[str, Any]) -> None:
-    assert key(options=options("tensorrt", **change)) == key()
+    assert engine_key(gpu_model("tensorrt"), options("tensorrt", **change), VERSIONS) == key()
 
 
 def test_a_smaller_batch_goes_on_with_the_engine_of_a_larger_one() -> None:
-    smaller = options("tensorrt", shapes={"image": (4, 3, 256, 256)}, largest_batch=8)
-    assert key(options=smaller) == key()
+    assert key(shapes={"image": (4, 3, 256, 256)}, largest_batch=8) == key()
 
 
 def test_a_runtime_without_a_provider_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bgsoft.cache import CACHE_VARIABLE
 from bgsoft.errors import ConfigError, ModelDownloadError, ModelError, ModelIntegrityError
 from bgsoft.models import cache, catalog
 from bgsoft.settings.config import Precision
@@ -41,7 +42,7 @@ activation = "softmax"
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache" / "models"
 
 

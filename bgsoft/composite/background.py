@@ -1,0 +1,130 @@
+"""Backgrounds: what stands behind the people in one frame, as a kernel of ``blend.cu`` reads it.
+
+Blurred gradients are so flat that rounding them to the frame's code values shows as bands; a fixed
+ordered dither breaks these up.
+
+What camera noise leaves of itself in a blurred picture is a slow wavering by fractions of a code
+value. Nobody sees it, but the dither turns it into flickering grain, and an encoder spends bits
+and time on it. So a cell keeps its value until it has changed by
+:data:`bgsoft.composite.plan.HOLD_STEPS`. On a 1080p webcam clip it cut the encoder's work by a
+sixth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bgsoft.composite.plan import HOLD_STEPS, CellsPlan, dither_pattern
+from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
+from bgsoft.ops.sides import Side
+
+_RUN = 128
+"""COLUMNS of ``blend.cu``: samples of a row that may be read together."""
+
+CellFilter = Callable[[Frame, Matte, AnalysisFrame], None]
+"""Fills the cells that it was made for, from a frame that is not composited yet."""
+
+
+class Background:
+    """The background of one frame at a time.
+
+    Frames of a batch are worked on side by side, each by a background of its own; what one knows
+    of earlier frames it shares with the others.
+
+    Args:
+        kernel: Of ``blend.cu``.
+        arguments: Its arguments after those that describe the frame, the same for each.
+    """
+
+    def __init__(self, kernel: str, *arguments: Any) -> None:
+        self.kernel = kernel
+        self.arguments = arguments
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+        """Begin the next frame, side by side with others; the frame itself is only read."""
+
+    def settle(self, frame: Frame) -> None:
+        """Bring in what is known of earlier frames; called in presentation order.
+
+        Raises:
+            DecodeError: A background video can no longer be read.
+        """
+
+    def renew(self) -> None:
+        """See :meth:`bgsoft.composite.base.Compositor.renew`."""
+
+    def close(self) -> None:
+        """Free what it holds; safe to call twice."""
+
+
+class Hold:
+    """What is shown of a background's cells, from frame to frame."""
+
+    def __init__(self, side: Side, plan: CellsPlan) -> None:
+        self._launch = side.operation("hold", "hold_cells")
+        self._steps = HOLD_STEPS[plan.format.bit_depth]
+        self._last: Array | None = None
+        self.fresh = True
+        """The next frame's cells are taken as they are."""
+
+    def follow(self, cells: Array, shown: Array) -> None:
+        """Show the next frame's cells, in presentation order: those that differ enough.
+
+        Args:
+            cells: (n,) uint16.
+            shown: (n,) uint16, written; may be what was shown last.
+        """
+        steps = 0 if self.fresh or self._last is None else self._steps
+        last = shown if self._last is None else self._last
+        self._launch((1, -(-cells.size // 8)), cells, last, shown, cells.size, steps)
+        self._last, self.fresh = shown, False
+
+
+class CellsBackground(Background):
+    """A background on 16-bit cells, enlarged bilinearly and dithered where it is blended.
+
+    Args:
+        side: Where it is made.
+        plan: The cells.
+        hold: What is shown of them; shared with the backgrounds of other frames of a batch.
+        make_filter: Makes what fills the cells: (n,) uint16, see :meth:`CellsPlan.views`.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        plan: CellsPlan,
+        hold: Hold,
+        make_filter: Callable[[Array], CellFilter],
+    ) -> None:
+        self._hold = hold
+        self._cells = side.xp.empty(plan.count, np.uint16)
+        self._shown = side.xp.empty_like(self._cells)
+        self._filter = make_filter(self._cells)
+        # At most 239, so bytes hold it.
+        pattern = dither_pattern(plan.format).astype(np.uint8)
+        pattern = np.pad(pattern, ((0, 0), (0, -pattern.shape[1] % _RUN)))
+        # A cell more on each side, and what a run may read beyond.
+        pitch = plan.shapes[0][1] + 2 + _RUN
+        lines = None if side.on_device else np.zeros((4, pitch), np.float32)
+        logs = [scale.bit_length() - 1 for scale in plan.scales]
+        numbers = (*plan.shapes[0], *plan.shapes[1], *logs, *plan.offsets, pattern.shape[1], pitch)
+        super().__init__(
+            "blend_grid",
+            side.array(numbers, np.int32),
+            self._shown,
+            side.array(pattern),
+            lines,
+        )
+
+    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+        self._filter(frame, matte, reduced)
+
+    def settle(self, frame: Frame) -> None:
+        self._hold.follow(self._cells, self._shown)
+
+    def renew(self) -> None:
+        self._hold.fresh = True

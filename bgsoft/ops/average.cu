@@ -1,0 +1,83 @@
+// Mattes averaged with masks. Counterpart: bgsoft/segment/averaged.py; all in float32.
+
+#include "resample.cuh"
+
+// From where a person begins: 0 at low, 1 at low + 1 / gain.
+OP float person(float opacity, float low, float gain)
+{
+    return fminf(fmaxf((opacity - low) * gain, 0.0f), 1.0f);
+}
+
+// What the mean of a matte and a mask would change, on the grid; one thread a sample.
+//
+// matte: (.., pitch), averaged by the tables to (rows, columns). mask, change: (rows, columns).
+extern "C" __global__ void find_change(
+    const float* matte, int pitch, const float* x_table, int x_stride, const float* y_table,
+    int y_stride, int mode, const float* mask, float low, float gain, float* change, int rows,
+    int columns)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= columns || y >= rows)
+        return;
+    int at = y * columns + x;
+    float seen =
+        resample_float(matte, pitch, mode, x_table + x * x_stride, y_table + y * y_stride);
+    change[at] = person((seen + mask[at]) * 0.5f, low, gain) - person(seen, low, gain);
+}
+
+// The least gain and the least loss within reach of each sample, each way; one thread a sample.
+//
+// change: (rows, columns). eroded: (2, rows, columns), gains and losses.
+extern "C" __global__ void erode_change(
+    const float* change, float* eroded, int reach, int rows, int columns)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= columns || y >= rows)
+        return;
+    float least = 1.0f, most = -1.0f;
+    for (int row = max(0, y - reach); row <= min(rows - 1, y + reach); row++)
+        for (int column = max(0, x - reach); column <= min(columns - 1, x + reach); column++) {
+            float value = change[row * columns + column];
+            least = fminf(least, value);
+            most = fmaxf(most, value);
+        }
+    int at = y * columns + x;
+    eroded[at] = fmaxf(least, 0.0f);
+    eroded[rows * columns + at] = fmaxf(-most, 0.0f);
+}
+
+// Back to the width that they had: what was too thin for the reach is gone.
+extern "C" __global__ void dilate_change(
+    const float* eroded, float* change, int reach, int rows, int columns)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= columns || y >= rows)
+        return;
+    float gained = 0.0f, lost = 0.0f;
+    for (int row = max(0, y - reach); row <= min(rows - 1, y + reach); row++)
+        for (int column = max(0, x - reach); column <= min(columns - 1, x + reach); column++) {
+            gained = fmaxf(gained, eroded[row * columns + column]);
+            lost = fmaxf(lost, eroded[(rows + row) * columns + column]);
+        }
+    change[y * columns + x] = gained - lost;
+}
+
+// Adds the change, (.., pitch) and enlarged by the tables, to a matte of (rows, columns).
+extern "C" __global__ void apply_change(
+    const float* change, int pitch, const float* x_table, int x_stride, const float* y_table,
+    int y_stride, int mode, float* matte, int rows, int columns)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= columns || y >= rows)
+        return;
+    float added =
+        resample_float(change, pitch, mode, x_table + x * x_stride, y_table + y * y_stride);
+    if (added != 0.0f) {
+        int at = y * columns + x;
+        matte[at] = fminf(fmaxf(matte[at] + added, 0.0f), 1.0f);
+    }
+}

@@ -1,0 +1,549 @@
+// Blending of a background into a frame, in place: luma and chroma together.
+//
+// At 8 bit both products of α·frame + (1 − α)·background are rounded on their own, so a sample is at
+// most one code value off; at 10 bit they are rounded to 1/64 of a code value and their sum to a
+// whole one.
+//
+// A run is COLUMNS × 2 luma samples and their chroma pairs. Its alpha is read first: opaque samples
+// are left alone, and the frame is not read where only the background shows. On a device `whole`
+// says that the width is a multiple of COLUMNS and that planes are aligned to 16 bytes, so that
+// samples are read and written at once.
+#include "background.cuh"
+#include "drivers.cuh"
+
+#if ON_DEVICE
+#define COLUMNS 8
+#else
+#define COLUMNS 128
+#endif
+#define PAIRS (COLUMNS / 2)
+
+// A sample, or a product of two at 8 bit: the narrower, the more of them the host does at once.
+#if ON_DEVICE || SAMPLE_BITS != 8
+typedef u32 lane_t;
+#else
+typedef u16 lane_t;
+#endif
+
+#if ON_DEVICE
+OP void unpack(uint2 packed, lane_t values[COLUMNS])
+{
+    UNROLL
+    for (int index = 0; index < 4; ++index) {
+        values[index] = (packed.x >> (8 * index)) & 0xFF;
+        values[4 + index] = (packed.y >> (8 * index)) & 0xFF;
+    }
+}
+
+OP void unpack(uint4 packed, lane_t values[COLUMNS])
+{
+    const u32 words[4] = {packed.x, packed.y, packed.z, packed.w};
+    UNROLL
+    for (int index = 0; index < 4; ++index) {
+        values[2 * index] = words[index] & 0xFFFF;
+        values[2 * index + 1] = words[index] >> 16;
+    }
+}
+
+OP void pack(const lane_t values[COLUMNS], uint2 *packed)
+{
+    uint2 result;
+    result.x = values[0] | values[1] << 8 | values[2] << 16 | values[3] << 24;
+    result.y = values[4] | values[5] << 8 | values[6] << 16 | values[7] << 24;
+    *packed = result;
+}
+
+OP void pack(const lane_t values[COLUMNS], uint4 *packed)
+{
+    uint4 result;
+    result.x = values[0] | values[1] << 16;
+    result.y = values[2] | values[3] << 16;
+    result.z = values[4] | values[5] << 16;
+    result.w = values[6] | values[7] << 16;
+    *packed = result;
+}
+
+// Eight values of T in a register.
+template <class T>
+struct Packed {
+    typedef uint2 type;
+};
+
+template <>
+struct Packed<u16> {
+    typedef uint4 type;
+};
+#endif
+
+// Samples of a row, of which `count` exist; the values of others are left as they are.
+template <class T>
+OP void read_run(const T *row, int count, bool whole, lane_t values[COLUMNS])
+{
+#if ON_DEVICE
+    if (whole) {
+        unpack(*reinterpret_cast<const typename Packed<T>::type *>(row), values);
+        return;
+    }
+#endif
+    UNROLL
+    for (int index = 0; index < COLUMNS; ++index)
+        if (index < count)
+            values[index] = row[index];
+}
+
+OP void write_run(sample_t *row, int count, bool whole, const lane_t values[COLUMNS])
+{
+#if ON_DEVICE
+    if (whole) {
+        pack(values, reinterpret_cast<Packed<sample_t>::type *>(row));
+        return;
+    }
+#endif
+    UNROLL
+    for (int index = 0; index < COLUMNS; ++index)
+        if (index < count)
+            row[index] = (sample_t)values[index];
+}
+
+// The product of a sample and a weight of 255ths, over 255, to the nearest; 255 is odd, so there
+// are no halves.
+OP lane_t weighted(lane_t sample, lane_t weight)
+{
+#if SAMPLE_BITS == 8
+    const lane_t product = (lane_t)(sample * weight + 128);
+    return (lane_t)((lane_t)(product + (product >> 8)) >> 8);
+#else
+    return (sample * weight + 127) / 255;
+#endif
+}
+
+OP lane_t mixed(lane_t sample, lane_t other, lane_t alpha)
+{
+    const lane_t sum = (lane_t)(weighted(sample, alpha) + weighted(other, (lane_t)(255 - alpha)));
+#if SAMPLE_BITS == 8
+    return sum < 255 ? sum : (lane_t)255;
+#else
+    return (sum + 32) & 0xFFC0;
+#endif
+}
+
+// One row of samples and its background mixed, where there is background to be seen.
+//
+// background(frame, samples) fills in `samples`; `frame` is valid where it asks for it, or where
+// alpha is above 0.
+template <bool READS_FRAME, class Background>
+OP void mix_run(
+    sample_t *row, int count, bool whole, const lane_t alpha[COLUMNS], Background background)
+{
+    lane_t all = 255, any = 0;
+    UNROLL
+    for (int index = 0; index < COLUMNS; ++index) {
+        all &= alpha[index];
+        any |= alpha[index];
+    }
+    if (all == 255)
+        return;
+    lane_t frame[COLUMNS] = {}, samples[COLUMNS] = {};
+    if (READS_FRAME || any)
+        read_run(row, count, whole, frame);
+    background(frame, samples);
+    UNROLL
+    for (int index = 0; index < COLUMNS; ++index)
+        samples[index] = mixed(frame[index], samples[index], alpha[index]);
+    write_run(row, count, whole, samples);
+}
+
+// Blends background.luma(y, x, count, frame, samples) and background.chroma(y, x, pairs, ...).
+// KEEPS_PARTIAL: samples with any alpha stay as they are.
+template <bool KEEPS_PARTIAL = false, class Background>
+OP void blend(
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, bool whole,
+    const Background &background)
+{
+    for_runs(height, width, 2, COLUMNS, [&](int y, int x, int count) INLINED {
+        const int rows = min(2, height - y);
+#if !ON_DEVICE
+        if (x == 0)
+            background.begin_rows(y, rows);
+#endif
+        lane_t matte[2][COLUMNS], opaque = 255;
+        UNROLL
+        for (int row = 0; row < 2; ++row) {
+            UNROLL
+            for (int index = 0; index < COLUMNS; ++index)
+                matte[row][index] = 255;
+            if (row < rows)
+                read_run(alpha + (size_t)(y + row) * width + x, count, whole, matte[row]);
+            UNROLL
+            for (int index = 0; index < COLUMNS; ++index) {
+                if (KEEPS_PARTIAL)
+                    matte[row][index] = matte[row][index] > 0 ? 255 : 0;
+                opaque &= matte[row][index];
+            }
+        }
+        if (opaque == 255)
+            return;
+        UNROLL
+        for (int row = 0; row < 2; ++row) {
+            if (row >= rows)
+                break;
+            mix_run<Background::READS_FRAME>(
+                luma + (size_t)(y + row) * width + x, count, whole, matte[row],
+                [&](const lane_t frame[COLUMNS], lane_t samples[COLUMNS]) INLINED {
+                    background.luma(y + row, x, count, frame, samples);
+                });
+        }
+        const int pairs = (count + 1) / 2;
+        lane_t pair_alpha[COLUMNS];
+        if (rows == 2 && count == COLUMNS) {
+            UNROLL
+            for (int pair = 0; pair < PAIRS; ++pair)
+                pair_alpha[2 * pair] = pair_alpha[2 * pair + 1] = (lane_t)area_mean(
+                    matte[0][2 * pair] + matte[0][2 * pair + 1] + matte[1][2 * pair]
+                        + matte[1][2 * pair + 1],
+                    4);
+        } else {
+            for (int pair = 0; pair < PAIRS; ++pair) {
+                const int columns = min(2, count - 2 * pair);
+                u32 sum = 0;
+                for (int row = 0; row < rows; ++row)
+                    for (int column = 0; column < columns; ++column)
+                        sum += matte[row][2 * pair + column];
+                pair_alpha[2 * pair] = pair_alpha[2 * pair + 1]
+                    = (lane_t)(columns > 0 ? area_mean(sum, rows * columns) : 255);
+            }
+        }
+        if (KEEPS_PARTIAL)
+            UNROLL
+            for (int index = 0; index < COLUMNS; ++index)
+                pair_alpha[index] = pair_alpha[index] > 0 ? 255 : 0;
+        const size_t pitch = 2 * (size_t)((width + 1) / 2);
+        mix_run<Background::READS_FRAME>(
+            chroma + (y / 2) * pitch + x, 2 * pairs, whole, pair_alpha,
+            [&](const lane_t frame[COLUMNS], lane_t samples[COLUMNS]) INLINED {
+                background.chroma(y / 2, x / 2, pairs, frame, samples);
+            });
+    });
+}
+
+// Cells enlarged bilinearly and dithered.
+//
+// A row of cells is interpolated downwards first, then along. The host does the first for whole
+// rows, before their runs: `lines` has room for four rows of `line_pitch` (two of luma, Cb, Cr).
+struct GridBackground {
+    static constexpr bool READS_FRAME = false;
+    const u16 *luma_cells, *cb_cells, *cr_cells;
+    int rows, columns, chroma_rows, chroma_columns;
+    int log_factor, chroma_log_factor;  // of samples per cell, each way
+    const u8 *dither;  // (128, pitch), for luma and chroma alike; whole runs may be read
+    int pitch;
+    float *lines;
+    int line_pitch;
+
+    // `count` cells of the row between cells that shows at row y of samples, from cell `first` on;
+    // the outermost ones are repeated.
+    static OP void interpolate(
+        const u16 *cells, int rows, int columns, int log_factor, int y, int first, int count,
+        float *line)
+    {
+        const Between down = between(y, 1.0f / (float)(1 << log_factor), rows);
+        const u16 *upper = cells + down.first * columns, *lower = cells + down.second * columns;
+        UNROLL
+        for (int index = 0; index < count; ++index) {
+            const int column = clamp_int(first + index, 0, columns - 1);
+            line[index] = along(upper[column], lower[column], down.part);
+        }
+    }
+
+#if !ON_DEVICE
+    void begin_rows(int y, int count) const
+    {
+        for (int row = 0; row < count; ++row)
+            interpolate(luma_cells, rows, columns, log_factor, y + row, -1, columns + 2,
+                lines + row * line_pitch);
+        const u16 *planes[] = {cb_cells, cr_cells};
+        for (int plane = 0; plane < 2; ++plane)
+            interpolate(planes[plane], chroma_rows, chroma_columns, chroma_log_factor, y / 2, -1,
+                chroma_columns + 2, lines + (2 + plane) * line_pitch);
+    }
+#endif
+
+    // N samples from (y, x) on, x a multiple of N; F the samples per cell, N where they are more.
+    template <int N, int F>
+    OP void enlarge_by(
+        const u16 *cells, int rows, int columns, int log_factor, int y, int x, const float *whole,
+        u16 samples[]) const
+    {
+#if ON_DEVICE
+        float line[N / F + 2];
+        interpolate(cells, rows, columns, log_factor, y, (x >> log_factor) - 1, N / F + 2, line);
+#else
+        const float *line = whole + (x >> log_factor);
+#endif
+        const float scale = 1.0f / (float)(F < N ? F : 1 << log_factor);
+        if (F < N) {
+            // From one cell's centre to the next; the first and the last half are not used.
+            u16 between_centres[N + F];
+            UNROLL
+            for (int cell = 0; cell <= N / F; ++cell)
+                UNROLL
+                for (int index = 0; index < F; ++index)
+                    between_centres[cell * F + index] = (u16)nearest(
+                        along(line[cell], line[cell + 1], ((float)index + 0.5f) * scale));
+            UNROLL
+            for (int index = 0; index < N; ++index)
+                samples[index] = between_centres[F / 2 + index];
+            return;
+        }
+        const int inside = x & ((1 << log_factor) - 1);  // of the cell that all samples are in
+        UNROLL
+        for (int index = 0; index < N; ++index) {
+            const float position = ((float)(inside + index) + 0.5f) * scale - 0.5f;
+            const bool before = position < 0.0f;
+            const float left = before ? line[0] : line[1];
+            const float right = before ? line[1] : line[2];
+            samples[index] = (u16)nearest(along(left, right, before ? position + 1.0f : position));
+        }
+    }
+
+    template <int N>
+    OP void enlarge(
+        const u16 *cells, int rows, int columns, int log_factor, int y, int x, const float *line,
+        u16 samples[]) const
+    {
+        switch (log_factor) {
+        case 0:
+            UNROLL
+            for (int index = 0; index < N; ++index)
+                samples[index] = cells[y * columns + min(x + index, columns - 1)];
+            break;
+        case 1: enlarge_by<N, 2>(cells, rows, columns, log_factor, y, x, line, samples); break;
+        case 2: enlarge_by<N, 4>(cells, rows, columns, log_factor, y, x, line, samples); break;
+#if !ON_DEVICE
+        case 3: enlarge_by<N, 8>(cells, rows, columns, log_factor, y, x, line, samples); break;
+        case 4: enlarge_by<N, 16>(cells, rows, columns, log_factor, y, x, line, samples); break;
+        case 5: enlarge_by<N, 32>(cells, rows, columns, log_factor, y, x, line, samples); break;
+#endif
+        default: enlarge_by<N, N>(cells, rows, columns, log_factor, y, x, line, samples); break;
+        }
+    }
+
+    // Cut off to a code value after the threshold has been added.
+    static OP lane_t code(u16 value, u8 threshold)
+    {
+        const u16 raised = (u16)(value + threshold);  // code values leave room for a threshold
+#if SAMPLE_BITS == 8
+        return raised >> 8;
+#else
+        return raised & 0xFFC0;
+#endif
+    }
+
+    OP void luma(
+        int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        u16 fine[COLUMNS];
+        enlarge<COLUMNS>(luma_cells, rows, columns, log_factor, y, x, lines + (y & 1) * line_pitch, fine);
+        const u8 *thresholds = dither + (y & 127) * pitch;
+        UNROLL
+        for (int index = 0; index < COLUMNS; ++index)
+            samples[index] = code(fine[index], thresholds[x + index]);
+    }
+
+    OP void chroma(
+        int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        u16 cb[PAIRS], cr[PAIRS];
+        enlarge<PAIRS>(cb_cells, chroma_rows, chroma_columns, chroma_log_factor, y, x, lines + 2 * line_pitch, cb);
+        enlarge<PAIRS>(cr_cells, chroma_rows, chroma_columns, chroma_log_factor, y, x, lines + 3 * line_pitch, cr);
+        const u8 *thresholds = dither + (y & 63) * pitch;
+        UNROLL
+        for (int pair = 0; pair < PAIRS; ++pair) {
+            const u8 threshold = thresholds[x + pair];
+            samples[2 * pair] = code(cb[pair], threshold);
+            samples[2 * pair + 1] = code(cr[pair], threshold);
+        }
+    }
+};
+
+// One colour.
+struct FlatBackground {
+    static constexpr bool READS_FRAME = false;
+    OP void begin_rows(int, int) const {}
+    lane_t y_sample, cb_sample, cr_sample;
+
+    OP void luma(
+        int, int, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        UNROLL
+        for (int index = 0; index < COLUMNS; ++index)
+            samples[index] = y_sample;
+    }
+
+    OP void chroma(
+        int, int, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        UNROLL
+        for (int pair = 0; pair < PAIRS; ++pair) {
+            samples[2 * pair] = cb_sample;
+            samples[2 * pair + 1] = cr_sample;
+        }
+    }
+};
+
+// A finished picture of the frame's size.
+struct PlateBackground {
+    static constexpr bool READS_FRAME = false;
+    OP void begin_rows(int, int) const {}
+    const sample_t *luma_plane, *chroma_plane;
+    int width;
+    bool whole;
+
+    OP void luma(
+        int y, int x, int count, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        read_run(luma_plane + (size_t)y * width + x, count, whole, samples);
+    }
+
+    OP void chroma(
+        int y, int x, int pairs, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        const size_t pitch = 2 * (size_t)((width + 1) / 2);
+        read_run(chroma_plane + y * pitch + 2 * x, 2 * pairs, whole, samples);
+    }
+};
+
+// The frame's own samples through tables of code values.
+struct MappedBackground {
+    static constexpr bool READS_FRAME = true;
+    OP void begin_rows(int, int) const {}
+    const sample_t *luma_table, *chroma_table;  // 256 or 1024 entries each
+
+    static OP void map(
+        const sample_t *table, const lane_t frame[COLUMNS], lane_t samples[COLUMNS])
+    {
+        UNROLL
+        for (int index = 0; index < COLUMNS; ++index)
+            samples[index] = table[SAMPLE_BITS == 8 ? frame[index] : frame[index] >> 6];
+    }
+
+    OP void luma(
+        int, int, int, const lane_t frame[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        map(luma_table, frame, samples);
+    }
+
+    OP void chroma(
+        int, int, int, const lane_t frame[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        map(chroma_table, frame, samples);
+    }
+};
+
+// Mosaic blocks: float4s of luma, Cb, Cr and 1, rounded here to code values, halves to even.
+struct BlockBackground {
+    static constexpr bool READS_FRAME = false;
+    OP void begin_rows(int, int) const {}
+    const float4 *colors;
+    int columns, edge, top, left;  // luma samples; top and left of the frame in the first blocks
+
+    static OP lane_t sample(float value)
+    {
+        const float code = SAMPLE_BITS == 8 ? 1.0f : 64.0f;
+        return (lane_t)(rintf(value / code) * code);
+    }
+
+    OP void luma(
+        int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        const float4 *block = colors + (y + top) / edge * columns + (x + left) / edge;
+        int inside = (x + left) % edge;
+        lane_t value = sample(block->x);
+        UNROLL
+        for (int index = 0; index < COLUMNS; ++index) {
+            samples[index] = value;
+            // Beyond the frame's edge samples don't count, and there may be no block.
+            if (++inside == edge) {
+                inside = 0;
+                if (index + 1 < COLUMNS && (x + left + index + 1) / edge < columns)
+                    value = sample((++block)->x);
+            }
+        }
+    }
+
+    OP void chroma(
+        int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        const float4 *block = colors + (2 * y + top) / edge * columns + (2 * x + left) / edge;
+        int inside = (2 * x + left) % edge;
+        lane_t cb = sample(block->y), cr = sample(block->z);
+        UNROLL
+        for (int pair = 0; pair < PAIRS; ++pair) {
+            samples[2 * pair] = cb;
+            samples[2 * pair + 1] = cr;
+            inside += 2;  // the edge and what is left of the frame are even
+            if (inside >= edge) {
+                inside = 0;
+                if (pair + 1 < PAIRS && (2 * (x + pair + 1) + left) / edge < columns) {
+                    ++block;
+                    cb = sample(block->y);
+                    cr = sample(block->z);
+                }
+            }
+        }
+    }
+};
+
+// plan: rows and columns of luma and of chroma cells, binary logarithms of samples per cell of
+// luma and of chroma, the offsets of luma, Cb and Cr in `cells`, and the pitches of `dither` and of `lines`.
+KERNEL(blend_grid)(
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    const int *plan, const u16 *cells, const u8 *dither, float *lines)
+{
+    const GridBackground background = {
+        cells + plan[6], cells + plan[7], cells + plan[8], plan[0], plan[1], plan[2], plan[3],
+        plan[4], plan[5], dither, plan[9], lines, plan[10]};
+    blend(luma, chroma, alpha, height, width, whole != 0, background);
+}
+
+KERNEL(blend_flat)(
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    u32 y_sample, u32 cb_sample, u32 cr_sample)
+{
+    const FlatBackground background = {(lane_t)y_sample, (lane_t)cb_sample, (lane_t)cr_sample};
+    blend(luma, chroma, alpha, height, width, whole != 0, background);
+}
+
+// The plate's planes are aligned like the frame's.
+KERNEL(blend_plate)(
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    const sample_t *plate_luma, const sample_t *plate_chroma)
+{
+    const PlateBackground background = {plate_luma, plate_chroma, width, whole != 0};
+    blend(luma, chroma, alpha, height, width, whole != 0, background);
+}
+
+KERNEL(blend_cutout)(
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    const sample_t *plate_luma, const sample_t *plate_chroma)
+{
+    const PlateBackground background = {plate_luma, plate_chroma, width, whole != 0};
+    blend<true>(luma, chroma, alpha, height, width, whole != 0, background);
+}
+
+KERNEL(blend_mapped)(
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    const sample_t *luma_table, const sample_t *chroma_table)
+{
+    const MappedBackground background = {luma_table, chroma_table};
+    blend(luma, chroma, alpha, height, width, whole != 0, background);
+}
+
+// plan: columns of blocks, their edge, and luma samples above and left of the frame in the first.
+KERNEL(blend_blocks)(
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    const int *plan, const float4 *colors)
+{
+    const BlockBackground background = {colors, plan[0], plan[1], plan[2], plan[3]};
+    blend(luma, chroma, alpha, height, width, whole != 0, background);
+}

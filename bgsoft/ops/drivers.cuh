@@ -1,0 +1,34 @@
+// How an operation gets over a picture: a thread a run of samples on a device, rows on the host.
+#pragma once
+
+#include "samples.cuh"
+
+// Calls body(y, x, count) for runs of `rows` x `columns` samples: y and x are those of the run's
+// first, count is how many of its columns exist.
+//
+// On a device the launch covers the picture, a thread a run; runs that begin outside are left out.
+template <class Body>
+OP void for_runs(int height, int width, int rows, int columns, const Body &body)
+{
+#if ON_DEVICE
+    const int x = columns * (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    const int y = rows * (int)(blockIdx.y * blockDim.y + threadIdx.y);
+    if (x < width && y < height)
+        body(y, x, min(columns, width - x));
+#else
+    // Whole runs by a constant, so that their loops are vectorised.
+    const int whole = width / columns * columns;
+    for (int y = 0; y < height; y += rows) {
+        for (int x = 0; x < whole; x += columns)
+            body(y, x, columns);
+        if (whole < width)
+            body(y, whole, width - whole);
+    }
+#endif
+}
+
+template <class Body>
+OP void for_samples(int height, int width, const Body &body)
+{
+    for_runs(height, width, 1, 1, [&](int y, int x, int) INLINED { body(y, x); });
+}

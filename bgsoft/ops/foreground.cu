@@ -1,0 +1,242 @@
+// People's own colour where they are partly transparent.
+//
+// Counterpart on the CPU: bgsoft/composite/foreground.py (ForegroundColor). Rounds to code values,
+// halves to even; sums of floats may differ in their last bits.
+//
+// Levels of cells, each twice as large as those before, lie one after another in a buffer of
+// float4s, the first twice as large as the analysis frame's. `table` holds rows, columns and offset (in float4s) of each.
+// cells: luma, Cb, Cr as stored sample values, and alpha in [0, 1]. foreground, background: what
+// is estimated of the same; w means nothing.
+#include "background.cuh"
+
+// See bgsoft/composite/foreground.py.
+#define HOLD 0.1f
+#define LEAST_WEIGHT 1e-4f
+
+struct Level {
+    int rows, columns, offset;
+};
+
+OP Level level_of(const int *table, int index)
+{
+    const int *entry = table + 3 * index;
+    Level level = {entry[0], entry[1], entry[2]};
+    return level;
+}
+
+OP void add(float4 &sum, float4 value, float weight)
+{
+    sum.x += value.x * weight;
+    sum.y += value.y * weight;
+    sum.z += value.z * weight;
+    sum.w += value.w * weight;
+}
+
+// A cell of the level after `fine`: the mean of 2x2 cells, or what the edges leave of them.
+OP float4 halved(const float4 *cells, Level fine, int y, int x)
+{
+    const int bottom = min(2 * y + 2, fine.rows), right = min(2 * x + 2, fine.columns);
+    const float weight = 1.0f / (float)((bottom - 2 * y) * (right - 2 * x));
+    float4 mean = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int row = 2 * y; row < bottom; ++row)
+        for (int column = 2 * x; column < right; ++column)
+            add(mean, cells[fine.offset + row * fine.columns + column], weight);
+    return mean;
+}
+
+// Bilinear interpolation between cells of half as many a sample.
+OP float4 doubled(const float4 *colors, Level coarse, int y, int x)
+{
+    const Between down = between(y, 0.5f, coarse.rows), along = between(x, 0.5f, coarse.columns);
+    const float4 *upper = colors + coarse.offset + down.first * coarse.columns;
+    const float4 *lower = colors + coarse.offset + down.second * coarse.columns;
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    add(sum, upper[along.first], (1.0f - down.part) * (1.0f - along.part));
+    add(sum, upper[along.second], (1.0f - down.part) * along.part);
+    add(sum, lower[along.first], down.part * (1.0f - along.part));
+    add(sum, lower[along.second], down.part * along.part);
+    return sum;
+}
+
+// Both colours of a cell: those of the level before, moved towards what the picture asks for, and
+// averaged over 3x3 cells.
+OP void estimate(
+    const int *table, int index, int levels, const float4 *cells, float4 *foreground,
+    float4 *background, int y, int x)
+{
+    const Level level = level_of(table, index);
+    const bool coarsest = index + 1 == levels;
+    const Level coarse = level_of(table, coarsest ? index : index + 1);
+    float4 front = make_float4(0.0f, 0.0f, 0.0f, 0.0f), back = front;
+    float front_weight = 0.0f, back_weight = 0.0f;
+    for (int dy = -1; dy <= 1; ++dy)
+        for (int dx = -1; dx <= 1; ++dx) {
+            const int row = clamp_int(y + dy, 0, level.rows - 1);
+            const int column = clamp_int(x + dx, 0, level.columns - 1);
+            const float4 cell = cells[level.offset + row * level.columns + column];
+            float4 color = cell, other = cell;
+            if (!coarsest) {
+                color = doubled(foreground, coarse, row, column);
+                other = doubled(background, coarse, row, column);
+            }
+            const float share = cell.w, rest = 1.0f - share;
+            const float total = share * share + rest * rest + HOLD;
+            float4 left = cell;
+            add(left, color, -share);
+            add(left, other, -rest);
+            add(color, left, share / total);
+            add(other, left, rest / total);
+            const float color_weight = share * share * (share * share) + LEAST_WEIGHT;
+            const float other_weight = rest * rest * (rest * rest) + LEAST_WEIGHT;
+            add(front, color, color_weight);
+            add(back, other, other_weight);
+            front_weight += color_weight;
+            back_weight += other_weight;
+        }
+    const int target = level.offset + y * level.columns + x;
+    foreground[target] = make_float4(
+        front.x / front_weight, front.y / front_weight, front.z / front_weight, 0.0f);
+    background[target] = make_float4(
+        back.x / back_weight, back.y / back_weight, back.z / back_weight, 0.0f);
+}
+
+// The first level, from 2x2 cells of the analysis frame, (rows, columns), or what the edges leave of
+// them. Without `has_chroma`, chroma comes at half the grid's size.
+extern "C" __global__ void foreground_first(
+    const sample_t *luma, const sample_t *chroma, const u8 *matte, int rows, int columns,
+    int has_chroma, float4 *cells)
+{
+    const int x = blockIdx.x * blockDim.x + threadIdx.x;
+    const int y = blockIdx.y * blockDim.y + threadIdx.y;
+    const int bottom = min(2 * y + 2, rows), right = min(2 * x + 2, columns);
+    if (2 * y >= rows || 2 * x >= columns)
+        return;
+    const int index = y * ((columns + 1) / 2) + x;
+    const float weight = 1.0f / (float)((bottom - 2 * y) * (right - 2 * x));
+    float4 mean = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int row = 2 * y; row < bottom; ++row)
+        for (int column = 2 * x; column < right; ++column) {
+            const int cell = row * columns + column;
+            const sample_t *pair = chroma + 2 * (has_chroma ? cell : index);
+            const float4 value = make_float4(
+                (float)luma[cell], (float)pair[0], (float)pair[1], (float)matte[cell]);
+            add(mean, value, weight);
+        }
+    mean.w *= 1.0f / 255.0f;
+    cells[index] = mean;
+}
+
+// Cells of level `index` from those of the level before.
+extern "C" __global__ void foreground_halve(const int *table, int index, float4 *cells)
+{
+    const Level level = level_of(table, index);
+    const int x = blockIdx.x * blockDim.x + threadIdx.x;
+    const int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (y < level.rows && x < level.columns)
+        cells[level.offset + y * level.columns + x]
+            = halved(cells, level_of(table, index - 1), y, x);
+}
+
+// Cells after level `first`, then the colours of these levels and of `first`. One block.
+extern "C" __global__ void foreground_coarse(
+    const int *table, int first, int levels, float4 *cells, float4 *foreground,
+    float4 *background)
+{
+    for (int index = first + 1; index < levels; ++index) {
+        const Level level = level_of(table, index), fine = level_of(table, index - 1);
+        for (int cell = threadIdx.x; cell < level.rows * level.columns; cell += blockDim.x)
+            cells[level.offset + cell]
+                = halved(cells, fine, cell / level.columns, cell % level.columns);
+        __syncthreads();
+    }
+    for (int index = levels - 1; index >= first; --index) {
+        const Level level = level_of(table, index);
+        for (int cell = threadIdx.x; cell < level.rows * level.columns; cell += blockDim.x)
+            estimate(
+                table, index, levels, cells, foreground, background, cell / level.columns,
+                cell % level.columns);
+        __syncthreads();
+    }
+}
+
+// The colours of level `index`, from those of the next.
+extern "C" __global__ void foreground_level(
+    const int *table, int index, int levels, const float4 *cells, float4 *foreground,
+    float4 *background)
+{
+    const Level level = level_of(table, index);
+    const int x = blockIdx.x * blockDim.x + threadIdx.x;
+    const int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (y < level.rows && x < level.columns)
+        estimate(table, index, levels, cells, foreground, background, y, x);
+}
+
+// One channel of the first level's colours, `scale` cells a sample.
+OP float interpolated(
+    const float4 *colors, int channel, Between down, Between along, int columns)
+{
+    const float *values = (const float *)colors + channel;
+    const float *upper = values + 4 * down.first * columns;
+    const float *lower = values + 4 * down.second * columns;
+    return upper[4 * along.first] * ((1.0f - down.part) * (1.0f - along.part))
+        + upper[4 * along.second] * ((1.0f - down.part) * along.part)
+        + lower[4 * along.first] * (down.part * (1.0f - along.part))
+        + lower[4 * along.second] * (down.part * along.part);
+}
+
+OP sample_t restored(sample_t sample, float share, float color, float other)
+{
+    const float rest = 1.0f - share;
+    const float left = (float)sample - share * color - rest * other;
+    const float value = color + share / (share * share + rest * rest + HOLD) * left;
+#if SAMPLE_BITS == 8
+    return (sample_t)fminf(fmaxf(rintf(value), 0.0f), 255.0f);
+#else
+    return (sample_t)((u32)fminf(fmaxf(rintf(value / 64.0f), 0.0f), 1023.0f) << 6);
+#endif
+}
+
+// Samples with an alpha of 1 to 254 get the foreground's colour, in place. Chroma takes the mean
+// alpha of its 2x2 luma samples.
+//
+// rows, columns: of the first level, with `scale` cells a luma sample. One thread a chroma sample.
+extern "C" __global__ void foreground_restore(
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
+    const float4 *foreground, const float4 *background, int rows, int columns, float scale)
+{
+    const int pair_x = blockIdx.x * blockDim.x + threadIdx.x;
+    const int pair_y = blockIdx.y * blockDim.y + threadIdx.y;
+    const int bottom = min(2 * pair_y + 2, height), right = min(2 * pair_x + 2, width);
+    if (2 * pair_y >= height || 2 * pair_x >= width)
+        return;
+    const int count = (bottom - 2 * pair_y) * (right - 2 * pair_x);
+    u32 sum = 0;
+    for (int y = 2 * pair_y; y < bottom; ++y)
+        for (int x = 2 * pair_x; x < right; ++x)
+            sum += alpha[(size_t)y * width + x];
+    if (sum == 0 || sum == 255u * (u32)count)
+        return;
+    for (int y = 2 * pair_y; y < bottom; ++y)
+        for (int x = 2 * pair_x; x < right; ++x) {
+            const size_t index = (size_t)y * width + x;
+            const u32 value = alpha[index];
+            if (value == 0 || value == 255)
+                continue;
+            const Between down = between(y, scale, rows), along = between(x, scale, columns);
+            luma[index] = restored(
+                luma[index], (float)value / 255.0f,
+                interpolated(foreground, 0, down, along, columns),
+                interpolated(background, 0, down, along, columns));
+        }
+    const u32 mean = area_mean(sum, count);
+    if (mean == 0 || mean == 255)
+        return;
+    const Between down = between(pair_y, 2.0f * scale, rows);
+    const Between along = between(pair_x, 2.0f * scale, columns);
+    sample_t *pair = chroma + 2 * ((size_t)pair_y * ((width + 1) / 2) + pair_x);
+    for (int channel = 1; channel <= 2; ++channel)
+        pair[channel - 1] = restored(
+            pair[channel - 1], (float)mean / 255.0f,
+            interpolated(foreground, channel, down, along, columns),
+            interpolated(background, channel, down, along, columns));
+}

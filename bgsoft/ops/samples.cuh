@@ -1,0 +1,75 @@
+// Types, qualifiers and arithmetic that every operation starts from, for a device and for the host.
+//
+// NVRTC compiles for a device; any C++17 compiler for the host, where a kernel is a plain function
+// and drivers.cuh walks the picture. SAMPLE_BITS: see bgsoft/ops/__init__.py.
+#pragma once
+
+#ifndef SAMPLE_BITS
+#define SAMPLE_BITS 8
+#endif
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#if SAMPLE_BITS == 8
+typedef u8 sample_t;
+#else
+typedef u16 sample_t;
+#endif
+
+#ifdef __CUDACC_RTC__
+#define ON_DEVICE 1
+#define OP __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define INLINED
+#define KERNEL(name) extern "C" __global__ void name
+#else
+#define ON_DEVICE 0
+#define OP inline __attribute__((always_inline))
+#define UNROLL
+#define INLINED __attribute__((always_inline))  // of a lambda
+#define WITH_BITS_(name, bits) name##_##bits
+#define WITH_BITS(name, bits) WITH_BITS_(name, bits)
+#define KERNEL(name) extern "C" __attribute__((visibility("default"))) void WITH_BITS(name, SAMPLE_BITS)
+#define rintf __builtin_rintf
+#define floorf __builtin_floorf
+#define fminf __builtin_fminf
+#define fmaxf __builtin_fmaxf
+#define fabsf __builtin_fabsf
+
+typedef __SIZE_TYPE__ size_t;
+
+struct float4 {
+    float x, y, z, w;
+};
+
+OP float4 make_float4(float x, float y, float z, float w)
+{
+    return {x, y, z, w};
+}
+
+template <class T>
+OP T min(T a, T b)
+{
+    return a < b ? a : b;
+}
+
+template <class T>
+OP T max(T a, T b)
+{
+    return a > b ? a : b;
+}
+#endif
+
+OP int clamp_int(int value, int low, int high)
+{
+    return value < low ? low : (value > high ? high : value);
+}
+
+// To the nearest whole number, halves to even.
+OP int nearest(float value)
+{
+    return (int)rintf(value);
+}

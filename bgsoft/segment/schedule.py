@@ -1,0 +1,341 @@
+"""Which inference passes a frame has, where the close one is, and how they count.
+
+For :mod:`bgsoft.segment.zoomed`. All of it is decided on the host, from means over cells, for
+frames on either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import analysis_shape
+from bgsoft.frame import FrameFormat
+
+GENERAL, LANDSCAPE = 0, 1
+"""The two models' places in all sequences that have something of each."""
+CELL = 4
+"""Samples of the analysis frame, each way, in a cell: the unit in which the picture is watched.
+Also in zoom.cu."""
+Cells = NDArray[np.float32]
+"""(⌈gh / 4⌉, ⌈gw / 4⌉): means of a plane of the analysis frame over its cells."""
+
+_TURN = 4
+"""Frames between whole passes, of either model in turn. Counted, as the next, by the frames' places
+in the video: a part of it that is rendered alone keeps in step, and batches are not divided."""
+_FEEDBACK = 8
+"""Frames after each of which the mask has a say in where the box is."""
+STILL, MOVED = 1.0, 3.5
+"""Change of a cell's luma, in 8-bit codes, up to which a whole pass still counts in full, and from
+which it does not count; like the temporal filter's."""
+_NEWCOMER_CODES, _NEWCOMER_SHARE = 4.0, 0.001
+"""Somebody may have come in where this part of the picture, outside the box, changed so much."""
+_LEAST_WEIGHT = 0.01
+"""Of the newest whole pass: it counts where nothing else does."""
+_PERSON, _EXTENT, _FAINT = 0.5, 0.3, 0.4
+"""From where on the mean of the whole passes shows a person; from where on either shows what else
+belongs to it; and from where on either does alone, if nobody else is to be seen: one of the models
+finds many a small figure, and an arm or a head, that the other misses."""
+_SURE = 0.8
+"""What counts as much as that in a pass over a part of the frame where nobody may be."""
+_LEAST_PERSON = 0.002
+"""Share of the frame of the smallest region that has a close pass."""
+_TILE = 0.4, 0.56
+"""Parts of the frame's longer and shorter side of a tile; three by two of them cover it."""
+_MARGIN = 0.125
+"""Of the box's side, added at each end: people move until the next whole pass, and the model wants
+to see what is beside them."""
+_STEADY = 0.08
+"""Of the box's side: an edge that would move by less stays; another box is another picture to the
+model. A margin is a tenth of it, so nobody is cut."""
+_WHOLE = 0.95
+"""Share of the frame from which the box is the frame: a closer one would show nothing more."""
+_WHOLE_APART = 0.5
+"""The same where people stand apart: of those who move, the close pass alone counts, and it would
+show them little larger. Over ten scenes of two people, the second one walking in, the mean IoU was
+0.74 with it (``best``: 0.77), and 0.65 (0.71) at 0.95."""
+_FADE = 0.08
+"""Part of the box's side over which the close pass fades in from a border inside the frame."""
+_WEIGHT = 2.0
+"""Of the close pass, against 1 of each whole one; where the box is the frame, 1, too."""
+_SMALL, _MOST_WEIGHT = 0.1, 8.0
+"""Share of the frame below which a box's close pass counts the more, the smaller it is, up to this
+much: of small figures the whole passes see nothing, and that is no evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part of the frame, in samples of the analysis frame; half-open."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns) of the analysis frame."""
+        return self.bottom - self.top, self.right - self.left
+
+    def in_pixels(self, format: FrameFormat) -> tuple[int, int, int, int]:
+        """(left, top, right, bottom) in the frame; even, but at its right and lower edges."""
+        rows, columns = analysis_shape(format.width, format.height)
+
+        def pixel(at: int, count: int, size: int) -> int:
+            return size if at == count else 2 * round(at * size / (2 * count))
+
+        return (
+            pixel(self.left, columns, format.width),
+            pixel(self.top, rows, format.height),
+            pixel(self.right, columns, format.width),
+            pixel(self.bottom, rows, format.height),
+        )
+
+    def fade_widths(self, grid: tuple[int, int]) -> tuple[float, float, float, float]:
+        """Samples that the close pass fades in over: left, top, right, bottom; 0 at the frame's."""
+        rows, columns = (max(1.0, _FADE * side) for side in self.shape)
+        return (
+            columns if self.left > 0 else 0.0,
+            rows if self.top > 0 else 0.0,
+            columns if self.right < grid[1] else 0.0,
+            rows if self.bottom < grid[0] else 0.0,
+        )
+
+    def weight(self, grid: tuple[int, int]) -> float:
+        """Weight of the close pass, where it has faded in."""
+        if self.shape == grid:
+            return 1.0
+        share = self.shape[0] * self.shape[1] / (grid[0] * grid[1])
+        return min(_MOST_WEIGHT, _WEIGHT * max(1.0, _SMALL / share))
+
+
+def cell_shape(grid: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of cells that cover a grid."""
+    return -(-grid[0] // CELL), -(-grid[1] // CELL)
+
+
+def find_box(person: Cells, either: Cells, grid: tuple[int, int]) -> Box | None:
+    """One box round all people that are no specks, with a margin; None where there is nobody.
+
+    ``person`` is the mean of the whole passes, ``either`` their maximum, ``grid`` (gh, gw).
+    """
+    large = _regions(either > _EXTENT, person > _PERSON)
+    if not len(large):
+        large = _regions(either > _FAINT, either > _FAINT)
+    if not len(large):
+        return None
+    sides: list[tuple[int, int]] = []
+    for start, length, limit in (
+        (cv2.CC_STAT_LEFT, cv2.CC_STAT_WIDTH, grid[1]),
+        (cv2.CC_STAT_TOP, cv2.CC_STAT_HEIGHT, grid[0]),
+    ):
+        first = int(large[:, start].min())
+        last = int((large[:, start] + large[:, length]).max())
+        margin = round(_MARGIN * CELL * (last - first))
+        sides.append((max(0, CELL * first - margin), min(limit, CELL * last + margin)))
+    (left, right), (top, bottom) = sides
+    share = _WHOLE if len(large) == 1 else _WHOLE_APART
+    if (right - left) * (bottom - top) >= share * grid[0] * grid[1]:
+        return Box(0, 0, grid[1], grid[0])
+    return Box(left, top, right, bottom)
+
+
+def tiles(grid: tuple[int, int]) -> list[Box]:
+    """Where to search for somebody whom no pass over the whole frame shows."""
+    shares, counts = (_TILE[::-1], (2, 3)) if grid[1] >= grid[0] else (_TILE, (3, 2))
+    spans = []
+    for side, share, count in zip(grid, shares, counts, strict=True):
+        length = max(1, round(share * side))
+        starts = (round(at * (side - length) / (count - 1)) for at in range(count))
+        spans.append([(start, start + length) for start in starts])
+    return [Box(left, top, right, bottom) for top, bottom in spans[0] for left, right in spans[1]]
+
+
+def _steadied(box: Box | None, before: Box | None) -> Box | None:
+    """The box before, where all edges lie near its own."""
+    if box is None or before is None:
+        return box
+    rows, columns = (_STEADY * side for side in before.shape)
+    is_near = (
+        max(abs(box.left - before.left), abs(box.right - before.right)) <= columns
+        and max(abs(box.top - before.top), abs(box.bottom - before.bottom)) <= rows
+    )
+    return before if is_near else box
+
+
+def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """OpenCV's statistics, a row each, of the regions of which more than a speck is sure."""
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(where.astype(np.uint8))
+    cells = np.bincount(labels[sure], minlength=count)
+    cells[0] = 0
+    return np.asarray(stats[cells >= _LEAST_PERSON * where.size], np.int32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholePass:
+    """The result of one model's pass over the whole frame."""
+
+    slot: int
+    """Where its mask and its picture's cells are kept."""
+    luma: Cells
+    """The picture that it was of."""
+    person: Cells
+
+    def weight(self, luma: Cells, limits: tuple[float, float]) -> Cells:
+        """How much it counts in another picture, from the least to the most of ``limits``.
+
+        In full where the picture stands still.
+        """
+        change = cv2.absdiff(luma, self.luma)
+        weight: Cells = np.clip((MOVED - change) / (MOVED - STILL), *limits)
+        return weight
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlendWeights:
+    """How the mask of one frame is blended from its passes."""
+
+    luma: Cells
+    """The picture."""
+    passes: tuple[WholePass, WholePass]
+    limits: tuple[tuple[float, float], tuple[float, float]]
+    """The least and the most that each of them counts."""
+    box: Box | None
+    """Of the close pass; None: there is none."""
+
+
+class PassScheduler:
+    """Decides which passes a frame has and how they count. Remembers earlier frames of the scene.
+
+    Args:
+        grid: (gh, gw) of the analysis frame.
+        turns: The whole passes take turns; else every frame has both.
+    """
+
+    def __init__(self, grid: tuple[int, int], *, turns: bool) -> None:
+        self.grid = grid
+        self._turns = turns
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the scene."""
+        self._last: int | None = None
+        self._since = 0
+        self._passes: list[WholePass | None] = [None, None]
+        self._newest = GENERAL
+        self._box: Box | None = None
+        self._mask: Cells | None = None
+        self._scan: Cells | None = None
+
+    def due(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
+        """Whose whole passes the next frames, of these places in the video, have in any case."""
+        befores = (self._last, *indices)
+        return [self._due(*pair) for pair in zip(befores, indices, strict=False)]
+
+    def _due(self, before: int | None, index: int) -> tuple[int, ...]:
+        if before is None or not self._turns:
+            return GENERAL, LANDSCAPE
+        turn = index // _TURN
+        if turn == before // _TURN:
+            return ()
+        return (LANDSCAPE,) if turn % 2 == 0 else (GENERAL,)
+
+    def wants_mask(self, index: int) -> bool:
+        """Whether the last frame's mask is to be taken in before the frame of this place."""
+        return self._last is not None and self._last // _FEEDBACK != index // _FEEDBACK
+
+    @staticmethod
+    def groups(indices: Sequence[int]) -> list[tuple[int, int]]:
+        """Where groups of some frames start and stop that :meth:`wants_mask` divides."""
+        pairs = enumerate(pairwise(indices), 1)
+        inner = [at for at, (a, b) in pairs if a // _FEEDBACK != b // _FEEDBACK]
+        return list(pairwise([0, *inner, len(indices)]))
+
+    def add_mask(self, mask: Cells) -> None:
+        """Take in the cells of the last frame's mask."""
+        self._mask = mask.copy()
+
+    def add_pass(self, network: int, slot: int, luma: Cells, person: Cells) -> None:
+        """Take in a model's whole pass over the next frame; see :class:`WholePass`."""
+        self._passes[network] = WholePass(slot, luma.copy(), person.copy())
+        self._newest = network
+        self._since = 0
+
+    def wants_pass(self, luma: Cells) -> bool:
+        """Whether somebody may have come in since the last whole pass, outside the box.
+
+        Never on two frames one after the other, whatever the camera does.
+        """
+        newest = self._passes[self._newest]
+        if newest is None or self._since < 2:
+            return False
+        changed = cv2.absdiff(luma, newest.luma) > _NEWCOMER_CODES
+        if self._box is not None:
+            box = self._box
+            # Cells that the box cuts are inside.
+            rows = slice(box.top // CELL, -(-box.bottom // CELL))
+            changed[rows, box.left // CELL : -(-box.right // CELL)] = False
+        return int(np.count_nonzero(changed)) > _NEWCOMER_SHARE * changed.size
+
+    def wants_scan(self, index: int, luma: Cells) -> bool:
+        """Whether to search parts of the next frame for people; its passes have been taken in.
+
+        Where no pass shows anybody for sure, on the first frame of a scene, and once in a while.
+        """
+        if not (self._last is None or self.wants_mask(index)):
+            return False
+        self._scan = None
+        person, either = self._people(luma)
+        return not len(_regions(either > _EXTENT, person > _PERSON))
+
+    def add_scan(self, people: Cells) -> None:
+        """Take in the cells of what was found in the parts of the next frame."""
+        self._scan = people * np.float32(_PERSON / _SURE)
+
+    def close_only(self, box: Box, luma: Cells) -> BlendWeights:
+        """Weights of hardly anything but the close pass."""
+        return BlendWeights(luma, self._both, ((0.0, 0.0), (_LEAST_WEIGHT, _LEAST_WEIGHT)), box)
+
+    @property
+    def _both(self) -> tuple[WholePass, WholePass]:
+        general, landscape = self._passes
+        if general is None or landscape is None:
+            raise ValueError("the first frame of a scene has both whole passes")
+        return general, landscape
+
+    def next(self, index: int, luma: Cells) -> BlendWeights:
+        """How the next frame's mask is made; all its whole passes have been taken in."""
+        if self._since == 0:
+            self._box = _steadied(find_box(*self._people(luma), self.grid), self._box)
+        limits = self._limits
+        self._last = index
+        self._since += 1
+        if self._box is not None and self._box.shape == self.grid:
+            # The close pass is a fresh whole one of the same model.
+            limits[GENERAL] = (0.0, 0.0)
+        return BlendWeights(luma, self._both, (limits[0], limits[1]), self._box)
+
+    @property
+    def _limits(self) -> list[tuple[float, float]]:
+        limits = [(0.0, 1.0), (0.0, 1.0)]
+        limits[self._newest] = (_LEAST_WEIGHT, 1.0)
+        return limits
+
+    def _people(self, luma: Cells) -> tuple[Cells, Cells]:
+        """The mean and the maximum of what is known."""
+        passes = self._both
+        weights = [
+            each.weight(luma, limits) for each, limits in zip(passes, self._limits, strict=True)
+        ]
+        people = [weight * each.person for weight, each in zip(weights, passes, strict=True)]
+        mean: Cells = (people[0] + people[1]) / (weights[0] + weights[1])
+        either: Cells = np.maximum(people[0], people[1])
+        for other in (self._mask, self._scan):
+            if other is not None:
+                mean, either = np.maximum(mean, other), np.maximum(either, other)
+        return mean, either

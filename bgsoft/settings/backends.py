@@ -1,0 +1,92 @@
+"""Settings of the machine: where each stage runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from bgsoft.errors import ConfigError
+from bgsoft.settings.setting import check_ranges, setting
+
+
+class DecodeBackend(StrEnum):
+    AUTO = "auto"
+    NVDEC = "nvdec"
+    CPU = "cpu"
+
+
+class InferBackend(StrEnum):
+    AUTO = "auto"
+    TENSORRT = "tensorrt"
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class CompositeBackend(StrEnum):
+    AUTO = "auto"
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class EncodeBackend(StrEnum):
+    AUTO = "auto"
+    NVENC = "nvenc"
+    CPU = "cpu"
+
+
+class Precision(StrEnum):
+    FP32 = "fp32"
+    FP16 = "fp16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendConfig:
+    """Backends of the stages, and the machine's resources."""
+
+    decode: DecodeBackend = setting(DecodeBackend.AUTO, "Where to decode.")
+    infer: InferBackend = setting(InferBackend.AUTO, "Where the model runs.")
+    composite: CompositeBackend = setting(CompositeBackend.AUTO, "Where matte and effect are made.")
+    encode: EncodeBackend = setting(EncodeBackend.AUTO, "Where to encode.")
+    gpu: int | None = setting(
+        None,
+        "Which GPU, counted from 0.",
+        range=(0, 63),
+        shown_default="the first",
+        without_effect=("all on the CPU",),
+    )
+    require_gpu: bool = setting(False, "Fail rather than run any stage on the CPU.")
+    batch: int | None = setting(
+        None, "Frames worked on at a time, {range}, or auto.", range=(1, 64), shown_default="auto"
+    )
+    precision: Precision = setting(Precision.FP32, "Number format of the model.")
+    ring_slots: int | None = setting(None, range=(4, 256))
+    """Frame slots, a power of two from 4 to 256; None: chosen by the device."""
+    threads: int = setting(
+        0,
+        "Cores to plan for, 1 to 256; 0 is all there are. x264 goes by the picture's height.",
+        range=(0, 256),
+    )
+    stall_seconds: float | None = setting(
+        300.0,
+        "Fail once no frame has passed any stage for so long, rather than wait for ever; or off.",
+        name="stall",
+        metavar="TIME|off",
+        range=(1, math.inf),
+        unit=" seconds",
+    )
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.ring_slots is not None and self.ring_slots & (self.ring_slots - 1):
+            raise ConfigError(f"ring_slots must be a power of two, not {self.ring_slots}")
+
+    def on_cpu(self) -> BackendConfig:
+        """The same with every stage on the CPU."""
+        return replace(
+            self,
+            decode=DecodeBackend.CPU,
+            infer=InferBackend.CPU,
+            composite=CompositeBackend.CPU,
+            encode=EncodeBackend.CPU,
+        )

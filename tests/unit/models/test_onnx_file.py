@@ -1,0 +1,65 @@
+"""Numbers and shapes that are written into an ONNX file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper
+
+from bgsoft.errors import ModelError
+from bgsoft.models.onnx_file import bake
+from tests.recurrent_model import write_model
+
+STATES = {f"r{k}i": (1, 1, 1, 1) for k in range(1, 5)}
+
+
+def test_the_file_says_what_was_settled(tmp_path: Path) -> None:
+    path = write_model(tmp_path)
+    before = onnx.load(str(path)).graph
+    baked = onnx.load_from_string(bake(path, {"src": (1, 3, 300, 5)}, {"downsample_ratio": 0.375}))
+    onnx.checker.check_model(baked)
+    inputs = {
+        node.name: [dim.dim_value or dim.dim_param for dim in node.type.tensor_type.shape.dim]
+        for node in baked.graph.input
+    }
+    assert list(inputs) == ["src", "r1i", "r2i", "r3i", "r4i"]
+    assert inputs["src"] == [1, 3, 300, 5]
+    assert inputs["r1i"] == ["r1i_b", "r1i_c", "r1i_h", "r1i_w"]
+    values = {each.name: numpy_helper.to_array(each) for each in baked.graph.initializer}
+    assert values["downsample_ratio"].tolist() == [0.375]
+    assert len(values) == len(before.initializer) + 1
+    assert [node.SerializeToString() for node in baked.graph.node] == [
+        node.SerializeToString() for node in before.node
+    ]
+
+
+def test_the_runtime_knows_all_shapes(tmp_path: Path) -> None:
+    baked = bake(
+        write_model(tmp_path), {"src": (1, 3, 32, 64), **STATES}, {"downsample_ratio": 0.25}
+    )
+    session = ort.InferenceSession(baked, providers=["CPUExecutionProvider"])
+    shapes = {node.name: node.shape for node in session.get_outputs()}
+    assert shapes["pha"] == shapes["r1o"] == [1, 1, 32, 64]
+    assert shapes["r2o"] == [1, 1, 8, 16]
+
+
+def test_what_the_file_has_no_input_for_is_passed_over(tmp_path: Path) -> None:
+    path = write_model(tmp_path, ratio_input=False)
+    shapes = {"src": (1, 3, 8, 8)}
+    assert bake(path, shapes, {"downsample_ratio": 0.5}) == bake(path, shapes, {})
+
+
+@pytest.mark.parametrize("content", [b"\x3a\xff\xff\x7f", b"GIF89a;", b"\x3a\x02\x5a\x00"])
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "no.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"no\.onnx is no ONNX model"):
+        bake(path, {}, {"downsample_ratio": 1})
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot read"):
+        bake(tmp_path / "none.onnx", {}, {})
