@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -101,7 +100,6 @@ def test_doctor_finds_a_damaged_file(
     path = catalog.spec_path(pulled)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"half of it")
-    monkeypatch.setattr(doctor, "examine", partial(doctor.examine, self_test=False))
     assert run("doctor").code == 0
     copy = tmp_path / "data"
     shutil.copytree(catalog.spec_path(mesh).parent, copy)
@@ -229,7 +227,6 @@ def test_doctor_tells_whether_the_gpu_would_do(run: Run, monkeypatch: pytest.Mon
 
 
 def test_doctor_full_says_what_failed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "examine", partial(doctor.examine, self_test=False))
     rows = [Row("exit", "one", "pass", "fine", 0.1), Row("exit", "two", "FAIL", "9 dB", 0.1)]
     monkeypatch.setattr(full, "GROUPS", {"exit": dict})
     monkeypatch.setattr(full, "run_group", lambda *_: rows)
