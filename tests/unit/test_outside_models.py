@@ -23,6 +23,7 @@ from bgsoft.models.onnx_file import read_signature
 from bgsoft.segment.create import create_host_segmenter
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
+from tests.marks import slow
 from tests.outside_models import INPUT, SIDECAR, write_grey, write_mixed
 from tests.pictures import frame_of
 from tests.rendering import read_back
@@ -234,7 +235,8 @@ def test_an_output_that_the_file_lacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [{}, {"mask_every": 3, "temporal": 0.8}, {"face": "main", "similarity": 40}]
+    "flags",
+    [{"mask_every": 3, "temporal": 0.8}, slow({}), slow({"face": "main", "similarity": 40})],
 )
 def test_a_model_of_others_renders(tmp_path: Path, flags: dict[str, Any]) -> None:
     """The schedule, the temporal filter and faces work with it as with ours."""

@@ -87,6 +87,7 @@ def test_pictures_are_those_of_a_whole_render(
 def test_places_are_hidden_in_all_chunks_at_their_times(person: Path, tmp_path: Path) -> None:
     whole, chunks = tmp_path / "whole.mkv", tmp_path / "chunks.mkv"
     given = {"effect": "dim", "strength": 0, "face": "off", "codec": "ffv1", "start": 0.2}
+    given |= {"matte": "fast"}
     given["hide"] = ["20%,20%,30%,30%@0.9-1.9", "0,0,10%,10%", "0,0,10%,10%@9-"]
     first = bgsoft.render(person, whole, preset=None, **given)
     report = render_in_chunks(settings(person, chunks, chunks=3, **given))
@@ -120,11 +121,13 @@ def test_cuts_are_seen_as_in_a_whole_render_where_a_chunk_begins(tmp_path: Path)
     assert cuts[0] == cuts[1] == [11, 27, 43, 59, 75]
 
 
+@pytest.mark.slow
 def test_the_mask_is_written_in_chunks_too(person: Path, tmp_path: Path) -> None:
     whole, chunks = tmp_path / "whole.mkv", tmp_path / "chunks.mkv"
     for path, more in ((whole, None), (chunks, 3)):
         matte = path.with_name(f"{path.stem}-matte.mkv")
-        config = settings(person, path, codec="ffv1", matte_out=matte, chunks=more or 1)
+        look = {"codec": "ffv1", "effect": "dim", "face": "off", "matte": "fast"}
+        config = settings(person, path, matte_out=matte, chunks=more or 1, **look)
         if more is None:
             bgsoft.render_config(config)
         else:

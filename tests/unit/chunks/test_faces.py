@@ -15,6 +15,7 @@ from bgsoft.chunks.prepare import Whole, plan_render
 from bgsoft.errors import OutputError
 from tests.face_clips import write_two_people
 from tests.outside import ffmpeg
+from tests.synthetic import VideoSpec, regular_times, write_video
 from tests.unit.chunks.short_chunks import (
     _short_chunks,
     reason,
@@ -41,6 +42,12 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hide = f"scale=640:360,drawbox=x=130:y=75:w=105:h=140:t=fill:c=gray:{when}"
     ffmpeg("-i", large, "-vf", hide, "-an", "-c:v", "libx264", "-crf", "10", "-g", "12", path)
     return path
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    spec = VideoSpec(times=regular_times(64), options={"g": "12"})
+    return write_video(tmp_path_factory.mktemp("clip") / "in.mkv", spec)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -80,18 +87,18 @@ def test_face_data_as_arrays_are_those_of_a_whole_render(people: Path, tmp_path:
 
 
 @pytest.mark.parametrize("mode", ["main", "anonymize"])
-def test_who_is_who_is_not_decided_in_chunks(mode: str, people: Path, tmp_path: Path) -> None:
-    config = settings(people, tmp_path / "out.mkv", face=mode, chunks=2, **LOOK)
+def test_who_is_who_is_not_decided_in_chunks(mode: str, clip: Path, tmp_path: Path) -> None:
+    config = settings(clip, tmp_path / "out.mkv", face=mode, chunks=2, **LOOK)
     text = f"rendered whole, not in 2 chunks: --face {mode} decides who is who by all frames before"
     assert reason(config) == text
     assert plan_render(replace(config, chunks=None), 2) == Whole()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_face_data_that_is_there_is_seen_before_work(people: Path, tmp_path: Path) -> None:
+def test_face_data_that_is_there_is_seen_before_work(clip: Path, tmp_path: Path) -> None:
     there = tmp_path / "faces.jsonl"
     there.write_text("mine")
-    config = settings(people, tmp_path / "out.mkv", face_data=there, chunks=2)
+    config = settings(clip, tmp_path / "out.mkv", face_data=there, chunks=2)
     with pytest.raises(OutputError, match="exists"):
         plan_render(config, 2)
     assert list(tmp_path.iterdir()) == [there]

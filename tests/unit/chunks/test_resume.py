@@ -22,12 +22,14 @@ from bgsoft.errors import DecodeError, OutputError, RenderCancelledError
 from bgsoft.pipeline.picture import REFRESH_INTERVAL
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
+from tests.marks import slow
 from tests.outside import ffmpeg
 from tests.outside_models import write_mixed
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 from tests.unit.chunks.short_chunks import _short_chunks, context, joined, planned, settings
 
 LOOK: dict[str, Any] = {"effect": "dim", "strength": 30.0, "face": "off", "matte": "fast"}
+LOOK["mask_every"] = 3
 SECONDS = 60
 
 
@@ -99,7 +101,9 @@ class TestChunks:
         assert len(folder.prepare(open_number, [])) == 3
         assert folder.finished(0) is not None
 
-    @pytest.mark.parametrize("change", ["look", "input", "codec", "number", "sidecar"])
+    @pytest.mark.parametrize(
+        "change", ["look", "input", *map(slow, ("codec", "number", "sidecar"))]
+    )
     def test_chunks_of_another_render_are_not_used(
         self, change: str, config: RenderConfig, tmp_path: Path
     ) -> None:

@@ -122,6 +122,7 @@ def test_a_short_video_is_not_divided_by_itself(clip: Path, tmp_path: Path) -> N
     assert isinstance(plan_render(config), Whole)
 
 
+@pytest.mark.slow
 def test_a_batch_divides_its_files_where_that_is_asked_for(clip: Path, tmp_path: Path) -> None:
     source, target, saved = tmp_path / "in", tmp_path / "out", tmp_path / "report.json"
     source.mkdir()

@@ -10,6 +10,7 @@ import pytest
 
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
+from tests.marks import slow
 from tests.unit.face.world import (
     FACE,
     FRAME_MS,
@@ -61,7 +62,9 @@ SCENES: dict[str, tuple[Thing, ...]] = {
 }
 
 
-@pytest.mark.parametrize("settings", [{}, {"rest_every": 3}, {"detect_every": 1}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"rest_every": 3}, slow({}), slow({"detect_every": 1})], ids=str
+)
 @pytest.mark.parametrize("name", SCENES)
 def test_who_is_found_does_not_depend_on_batches(name: str, settings: dict[str, int]) -> None:
     one, *others = (plain(Watch(*SCENES[name], **settings).run(48, size)) for size in SIZES)

@@ -257,6 +257,7 @@ def find(finder: FaceFinder, frame: Frame) -> list[Face]:
     return faces
 
 
+@pytest.mark.slow
 def test_every_frame_of_the_sample_has_its_face() -> None:
     ids, widths = set(), []
     finder = None

@@ -16,6 +16,7 @@ from bgsoft.errors import BgsoftError, DecodeError, OutputError, StallError, Wor
 from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.ray import RayExecutor
 from bgsoft.jobs.task import Executor, Finished, Message, Started, Task, Update
+from tests.marks import slow
 from tests.unit.jobs.tasks import (
     Awkward,
     AwkwardError,
@@ -184,7 +185,7 @@ def test_a_worker_with_a_stuck_thread_is_replaced(pool: Executor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stubborn", "stuck"), [(False, False), (True, False), (False, True)], ids=str
+    ("stubborn", "stuck"), [(False, False), slow(True, False), slow(False, True)], ids=str
 )
 def test_kill_ends_a_task_and_lets_it_clean_up(
     pool: Executor, tmp_path: Path, stubborn: bool, stuck: bool

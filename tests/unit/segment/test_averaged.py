@@ -70,6 +70,7 @@ def test_the_edge_is_the_mattes_own() -> None:
     np.testing.assert_array_equal(averaged(matte, mask), matte)
 
 
+@pytest.mark.slow
 def test_a_render_takes_it(tmp_path: Path) -> None:
     model = str(write_model(tmp_path))
     shown = []

@@ -34,6 +34,7 @@ from bgsoft.segment.schedule import (
 )
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
+from tests.marks import slow
 from tests.pictures import frame_format, frame_of, random_frame
 from tests.rendering import read_back
 
@@ -349,7 +350,7 @@ def test_a_mirrored_pass_sees_the_other_way_round() -> None:
     segmenter.close()
 
 
-@pytest.mark.parametrize("quality", [MatteQuality.STANDARD, MatteQuality.BEST])
+@pytest.mark.parametrize("quality", [MatteQuality.STANDARD, slow(MatteQuality.BEST)])
 def test_masks_are_the_same_for_any_batch(quality: MatteQuality) -> None:
     images = shown(12)
     images[6:9] = [np.roll(image, 80, axis=1) for image in images[6:9]]  # somebody jumps
@@ -365,7 +366,7 @@ def test_masks_are_the_same_for_any_batch(quality: MatteQuality) -> None:
     np.testing.assert_array_equal(segment(frames[10:], quality, 2)[0], one[10])
 
 
-@pytest.mark.parametrize("quality", [MatteQuality.STANDARD, MatteQuality.BEST])
+@pytest.mark.parametrize("quality", [MatteQuality.STANDARD, slow(MatteQuality.BEST)])
 def test_a_figure_that_no_whole_pass_shows_is_searched_for(quality: MatteQuality) -> None:
     frames = []
     for index, image in enumerate(shown(10)):
@@ -410,6 +411,7 @@ def test_a_small_figure_is_seen_much_better(quality: MatteQuality) -> None:
     assert score(quality) > score(MatteQuality.FAST) + 0.15
 
 
+@pytest.mark.slow
 def test_a_render_takes_it(tmp_path: Path) -> None:
     outputs = []
     for index, (quality, batch) in enumerate((("standard", 1), ("standard", 4), ("best", 4))):
