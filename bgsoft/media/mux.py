@@ -247,13 +247,14 @@ class Muxer(Closing):
             EncodeError: A packet has no timestamp.
         """
         time_base = self.info.time_base
+        tick = time_base.as_integer_ratio()
         for packet in packets:
             if packet.pts is None or packet.dts is None:
                 raise EncodeError("the encoder made a packet without a timestamp", stage="encode")
             self.video_pts.append(packet.pts + self.timeline.ticks(time_base))
             self.video_durations.append(packet.duration or 0)
             if self._side is not None:
-                self._mux_side(self._side.pull(float(packet.dts * time_base)))
+                self._mux_side(self._side.pull(packet.dts * tick[0] / tick[1]))
             with self._writing():
                 self._output.mux_one(packet)
 

@@ -88,7 +88,7 @@ class Timeline:
 
     def ticks(self, time_base: Fraction) -> int:
         """The shift in units of a stream's time base, to be subtracted; rounded to nearest."""
-        return round(self.origin / time_base)
+        return round(self.origin / time_base) if self.origin else 0
 
     def keeps(self, seconds: Fraction) -> bool:
         """Whether an input time lies in the kept part."""
