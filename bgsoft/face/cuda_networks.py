@@ -7,6 +7,7 @@ landmarks, some kilobytes each, come back to the host, where tracks are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import cupy
@@ -29,8 +30,9 @@ from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 from bgsoft.startup import Parts
 
-MakeNetwork = Callable[[ResolvedModel, int], Network]
-"""Loads a model for a batch size, with its arrays on the device, on the pipeline's stream."""
+MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
+"""Loads a model for a batch size, with its arrays on the device, on the current stream; the last
+argument says whether it may replay a CUDA graph, which is captured by its first run."""
 
 _RUNS_PER_WAIT = 4
 """Runs of a network whose results are waited for together, at most."""
@@ -64,33 +66,50 @@ class CudaFaceNetworks(Closing):
     Everything runs on the current stream, which the host waits for at the end of each call. A run
     of a network takes ``batch`` looks.
 
+    Args:
+        format: Format of the frames.
+        make_network: Loads a network.
+        batch: Looks of a run.
+        needs_landmarks: Load the landmark model at once; else it is loaded when it is first used,
+            beside what else runs on the device by then, so that it cannot be captured.
+
     Raises:
         ModelError: A model's file is damaged.
         BackendUnavailableError: A network does not load on the device.
     """
 
-    def __init__(self, format: FrameFormat, make_network: MakeNetwork, batch: int) -> None:
+    def __init__(
+        self,
+        format: FrameFormat,
+        make_network: MakeNetwork,
+        batch: int,
+        *,
+        needs_landmarks: bool = True,
+    ) -> None:
         detector, landmarker = resolve_detector(), resolve_landmarker()
         device, stream = cupy.cuda.Device(), cupy.cuda.get_current_stream()
         self.views_per_run = self.faces_per_run = batch
 
-        def load_detector() -> Network:
+        def load(model: ResolvedModel, graphs: bool) -> _Model:
             device.use()
             with stream:
-                return make_network(detector, batch)
+                return _Model(model, make_network(model, batch, graphs), format, batch)
 
+        self._load_landmarker = partial(load, landmarker)
+        self._landmarker: _Model | None = None
         with Parts() as parts:
-            loading = parts.begin("face detector", load_detector)
-            network = make_network(landmarker, batch)
-            self._detector = _Model(detector, loading.result(), format, batch)
-            self._landmarker = _Model(landmarker, network, format, batch)
+            loading = parts.begin("face detector", partial(load, detector, True))
+            if needs_landmarks:
+                self._landmarker = self._load_landmarker(True)
+            self._detector = loading.result()
         self._found = CudaDetections(detector.spec.width, self._detector.most)
-        self._meshes = CudaMeshes(self._landmarker.most)
+        self._meshes = CudaMeshes(self._detector.most)
 
     def start(self) -> None:
-        """Run both networks once, in the thread that will use them."""
-        self._detector.network.run()
-        self._landmarker.network.run()
+        """Run what is loaded once, in the thread that will use it."""
+        for model in (self._detector, self._landmarker):
+            if model is not None:
+                model.network.run()
 
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
@@ -105,6 +124,10 @@ class CudaFaceNetworks(Closing):
 
     def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
+        if not asked:
+            return []
+        if self._landmarker is None:
+            self._landmarker = self._load_landmarker(False)
         size, most = self._landmarker.size, self._landmarker.most
         answers: list[Mesh] = []
         for start in range(0, len(asked), most):
@@ -120,8 +143,9 @@ class CudaFaceNetworks(Closing):
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
-        self._detector.network.close()
-        self._landmarker.network.close()
+        for model in (self._detector, self._landmarker):
+            if model is not None:
+                model.network.close()
 
 
 class _Model:

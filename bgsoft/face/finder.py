@@ -9,7 +9,8 @@ is found does not depend on batches, nor on the hardware.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -19,6 +20,7 @@ import numpy as np
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
+from bgsoft.face.closeups import CloseUps
 from bgsoft.face.detect import MIN_SECOND_OVERLAP, Detections, merge
 from bgsoft.face.geometry import Roi, Tile, frame_from_tile, letterbox, overlap, tiles
 from bgsoft.face.landmarks import ROI_SCALE, Mesh
@@ -59,9 +61,9 @@ class FinderSettings:
     """Look for small faces, too, by showing the detector parts of the frame."""
     small_every: int = 32
     """Frames between searches for small faces; the first after a reset always is one."""
-    rest_every: int = 1
-    """Frames between runs of the landmark model on a face that hardly moves; it is carried on in
-    those between."""
+    by_landmarks: bool = True
+    """Follow faces by their landmarks; else landmarks are made where :meth:`FaceFinder.close_up`
+    asks for them."""
     max_faces: int = 32
     """Followed at a time."""
 
@@ -78,7 +80,8 @@ class FaceFinder(Closing):
         self._networks = networks
         self._settings = settings = settings or FinderSettings()
         self._views = _SearchViews(format, settings, resolve_detector().spec.width)
-        self._tracker = Tracker(settings.max_faces, settings.rest_every)
+        self._tracker = Tracker(settings.max_faces, by_landmarks=settings.by_landmarks)
+        self._close_ups = CloseUps(networks)
 
     def start(self) -> None:
         """Run both networks once, in the thread that will call :meth:`find`."""
@@ -87,6 +90,7 @@ class FaceFinder(Closing):
     def reset(self) -> None:
         """End all tracks (scene cut)."""
         self._tracker.reset()
+        self._close_ups.reset()
         self._views.reset()
 
     def renew(self) -> None:
@@ -107,13 +111,26 @@ class FaceFinder(Closing):
         looks = _Looks(self._networks, list(zip(frames, reduced, strict=True)))
         found = []
         for frame in frames:
-            try:
+            with _told_of(frame):
                 found.append(self._find(frame, looks))
-            except InferenceError as exc:
-                exc.stage, exc.pts = "face", frame.pts
-                raise
             looks.at += 1
         return found
+
+    def close_up(self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]) -> list[Face]:
+        """Faces of a frame with their landmarks; without those that the landmark model sees not.
+
+        Called for frames in order, for any of them.
+
+        Args:
+            frame: Where the networks read it.
+            reduced: The same on the analysis frame.
+            faces: Some that :meth:`find` has found in it, without landmarks.
+
+        Raises:
+            InferenceError: A model failed; carries the frame's pts.
+        """
+        with _told_of(frame):
+            return self._close_ups.look(frame, reduced, faces)
 
     def _find(self, frame: Frame, looks: _Looks) -> list[Face]:
         views = self._views.take(self._tracker.wants_detection)
@@ -163,6 +180,16 @@ class FaceFinder(Closing):
     def close(self) -> None:
         """Free the networks; safe to call twice."""
         self._networks.close()
+
+
+@contextmanager
+def _told_of(frame: Frame) -> Iterator[None]:
+    """Errors of models carry the frame."""
+    try:
+        yield
+    except InferenceError as exc:
+        exc.stage, exc.pts = "face", frame.pts
+        raise
 
 
 class _Looks:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from bgsoft.analysis.base import Reducer
 from bgsoft.clock import StageClock, observed
 from bgsoft.composite.base import Compositor
-from bgsoft.face.step import FaceStep, FoundFaces
+from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage
@@ -210,7 +210,7 @@ class PictureStages:
                 self.segmenter.start()
             if self.faces is not None:
                 with observed(self.metrics.observer, "first run of the face models"):
-                    self.faces.start()
+                    self.execution.beside(self.faces.start)()
             self.execution.wait()
 
     def process(self, frame: Frame) -> Matte:
@@ -273,14 +273,15 @@ class PictureStages:
         """The same for frames of one scene."""
         measure, faces = self._measure, self.faces
         if faces is not None:
-            found = self.execution.beside(partial(self._find, faces, frames, reduced))
+            found = self.execution.beside(partial(self._beside, faces.find, frames, reduced))
         with measure("segment"):
             masks = self._masks(frames, reduced)
         with measure("matte"):
             mattes = self.matte.refine(masks, frames, reduced)
         if faces is not None:
-            faces.fetch_mattes(mattes)
             faces_of = found()
+            look_at = partial(self._beside, faces.look_at, frames, reduced, mattes, faces_of)
+            self.execution.beside(look_at)()
             with measure("face"):
                 faces.edit_mattes(frames, mattes, faces_of)
         with measure("composite"):
@@ -306,11 +307,10 @@ class PictureStages:
                 masks[index] = mask
         return masks
 
-    def _find(
-        self, faces: FaceStep, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
-    ) -> list[FoundFaces]:
-        with self._measure("face"):
-            return faces.find(frames, reduced)
+    def _beside(self, work: Callable[..., R], *args: Any) -> R:
+        """Do something for faces in the thread that the execution has for it."""
+        with self.metrics.stage("face").measure():
+            return work(*args)
 
     def _reset(self, frame: Frame) -> None:
         """Forget what was before this frame, which begins a new scene."""
@@ -343,7 +343,8 @@ class PictureStages:
         with self.execution.working(()):
             self.execution.wait()
             if self.faces is not None:
-                self.faces.close()
+                # Behind what is still looked for where something has failed.
+                self.execution.beside(self.faces.close)()
         self.segmenter.close()
         self.compositor.close()
         self.execution.close()

@@ -61,7 +61,7 @@ SCENES: dict[str, tuple[Thing, ...]] = {
 }
 
 
-@pytest.mark.parametrize("settings", [{}, {"rest_every": 3}, {"detect_every": 1}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"by_landmarks": False}, {"detect_every": 1}], ids=str)
 @pytest.mark.parametrize("name", SCENES)
 def test_who_is_found_does_not_depend_on_batches(name: str, settings: dict[str, int]) -> None:
     one, *others = (plain(Watch(*SCENES[name], **settings).run(48, size)) for size in SIZES)
