@@ -239,7 +239,7 @@ class Frame:
 
     @property
     def time_seconds(self) -> float:
-        return float(self.pts * self.time_base)
+        return self.pts * self.time_base.numerator / self.time_base.denominator
 
     def __repr__(self) -> str:
         return (

@@ -9,15 +9,17 @@ import numpy as np
 
 from bgsoft.face.base import Face
 from bgsoft.face.geometry import Roi
-from bgsoft.face.landmarks import PLACE_PLAY, Mesh
+from bgsoft.face.landmarks import Mesh
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.track import DEFAULT_DT_SECONDS, MIN_PRESENCE, Track
 from bgsoft.frame import AnalysisFrame, Frame
 
+_STILL = 0.02
+"""How far a face that hardly moves goes between two runs, in parts of its square's side."""
 _KEPT_FRAMES = 3
 """Frames from one run of the landmark model to the next on a face that hardly moves, and frames
 without any run after which a face is looked at as for the first time."""
-_MAX_APART = 0.25
+_MAX_APART = 0.35
 """By how much of its side the square that landmarks are followed in may lie off that of the face
 itself."""
 
@@ -33,6 +35,8 @@ class _CloseUp:
     """whose index this is,"""
     seconds: float
     """and its time."""
+    looks: int = 0
+    """Runs of the landmark model so far."""
 
     def serves(self, face: Face) -> bool:
         """Whether landmarks go on from here."""
@@ -41,8 +45,8 @@ class _CloseUp:
 
     def rests(self, face: Face, frame: Frame) -> bool:
         """Whether the last landmarks, moved with the face, are as good as new ones."""
-        x, y = self._way(face)
-        is_still = max(abs(x), abs(y)) <= PLACE_PLAY * self.square.side
+        ways = *self._way(face), *self.track.step
+        is_still = max(map(abs, ways)) <= _STILL * self.square.side and self.looks > 1
         return is_still and frame.index - self.frame < _KEPT_FRAMES and not self.track.misses
 
     def _way(self, face: Face) -> tuple[float, float]:
@@ -54,6 +58,7 @@ class _CloseUp:
             self.track.see(mesh, dt if dt > 0 else DEFAULT_DT_SECONDS)
         else:
             self.track.miss()
+        self.looks += 1
         self.square, self.frame, self.seconds = face.square, frame.index, frame.time_seconds
 
     def shown(self, face: Face) -> Face:

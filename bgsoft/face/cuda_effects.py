@@ -4,18 +4,14 @@ Reference: :class:`bgsoft.face.guard.CpuMatteEditor`.
 
 The host hands over outlines, as an argument of the two kernels that a frame with covered faces
 takes: one finds out what the matte has of each, the other fills in what is missing. What the matte
-had covered comes back some frames later, for many frames at once, so that nothing waits for it.
-Only what looks at mattes waits: :meth:`CudaMatteEditor.missing`, once for the faces of a batch, and
-:meth:`CudaMatteEditor.read`. Both may run on another stream than what changes them.
+had covered is waited for once in many such frames. What looks at mattes waits, too, and may run on
+another stream than what changes them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import cupy
 import numpy as np
@@ -53,22 +49,8 @@ _MEASURE_BLOCK = (32, 32, 1)
 """Threads that measure one face: all that a block may have, as a close-up has 30,000 cells."""
 _MAX_ASKED, _MISSING_BLOCK = 64, (128, 1, 1)
 """Faces whose mattes are looked at by one launch; threads for each."""
-_FETCH_EVERY = 16
-"""Frames whose coverage is fetched together."""
-_UNDER_WAY = 3
-"""Fetches that may be under way: more than frames that the host is ahead of the device."""
-
-
-@dataclass(slots=True, eq=False)
-class _Fetch:
-    """Coverage of the faces of some frames, on its way to the host."""
-
-    coverage: NDArray[np.float32]
-    """(_FETCH_EVERY, MAX_MEASURED), page-locked."""
-    done: Any
-    """CuPy event behind the copy."""
-    listeners: list[tuple[OnCoverage, int]] = field(default_factory=list)
-    """What to call for each frame, and with how many faces."""
+_TOLD_EVERY = 16
+"""Frames with covers whose coverage is waited for together."""
 
 
 class CudaMatteEditor:
@@ -102,16 +84,9 @@ class CudaMatteEditor:
         self._edit_matte = kernel("face", "edit_matte")
         self._grid = blocks(columns, rows)
 
-        self._coverage = cupy.empty((_FETCH_EVERY, MAX_MEASURED), np.float32)
-        self._coverage_rows = [self._coverage[row] for row in range(_FETCH_EVERY)]
+        self._coverage = cupy.empty((_TOLD_EVERY, MAX_MEASURED), np.float32)
+        self._told: NDArray[np.float32] = pinned_array(self._coverage.shape, np.float32)
         self._listeners: list[tuple[OnCoverage, int]] = []
-        self._idle = [
-            _Fetch(
-                pinned_array(self._coverage.shape, np.float32), cupy.cuda.Event(disable_timing=True)
-            )
-            for _ in range(_UNDER_WAY)
-        ]
-        self._fetches: deque[_Fetch] = deque()
 
     def read(self, matte: Matte) -> Plane8:
         """See :meth:`bgsoft.face.guard.MatteEditor.read`; waits for the stream."""
@@ -162,7 +137,7 @@ class CudaMatteEditor:
         measured = 0 if cover is None or on_coverage is None else len(cover.faces)
         seen = (matte.reduced, self._limit, self._strengths)
         changed = (self._reduced, matte.alpha)
-        row = self._coverage_rows[len(self._listeners)]
+        row = self._coverage[len(self._listeners)]
         # A frame with more faces than one launch takes is changed by several.
         for first in range(0, max(1, len(outlines)), _MAX_OUTLINES):
             part = outlines[first : first + _MAX_OUTLINES]
@@ -176,8 +151,8 @@ class CudaMatteEditor:
         matte.reduced.data.copy_from_device_async(self._reduced.data, size)
         if on_coverage is not None and measured:
             self._listeners.append((on_coverage, measured))
-            if len(self._listeners) == _FETCH_EVERY:
-                self._fetch()
+            if len(self._listeners) == _TOLD_EVERY:
+                self.close()
 
     def _write(
         self, has_limit: bool, first: int, outlines: Sequence[Outline], measured: int
@@ -192,29 +167,14 @@ class CudaMatteEditor:
             _OUTLINE.pack_into(self._edit_bytes, at, points, *fractions, outline.side, *outline.box)
             at += _OUTLINE.size
 
-    def _fetch(self) -> None:
-        """Start copying the coverage that the kernels have measured so far."""
-        if not self._idle:
-            self._finish()
-        fetch = self._idle.pop()
-        fetch.listeners, self._listeners = self._listeners, []
-        size = len(fetch.listeners) * self._coverage_rows[0].nbytes
-        self._coverage.data.copy_to_host_async(fetch.coverage.ctypes.data, size)
-        self._device.copies.add_d2h(size)
-        fetch.done.record()
-        self._fetches.append(fetch)
-
-    def _finish(self) -> None:
-        """Report the oldest fetch."""
-        fetch = self._fetches.popleft()
-        fetch.done.synchronize()
-        for (on_coverage, count), row in zip(fetch.listeners, fetch.coverage, strict=False):
-            on_coverage(row[:count].tolist())
-        self._idle.append(fetch)
-
     def close(self) -> None:
-        """Report what is outstanding, in order."""
-        if self._listeners:
-            self._fetch()
-        while self._fetches:
-            self._finish()
+        """Tell what is outstanding, in order; waits for the stream."""
+        if not self._listeners:
+            return
+        stream = cupy.cuda.get_current_stream()
+        self._coverage.data.copy_to_host_async(self._told.ctypes.data, self._told.nbytes, stream)
+        self._device.copies.add_d2h(self._told.nbytes)
+        stream.synchronize()
+        listeners, self._listeners = self._listeners, []
+        for (on_coverage, count), row in zip(listeners, self._told, strict=False):
+            on_coverage(row[:count].tolist())

@@ -9,20 +9,17 @@ is found does not depend on batches, nor on the hardware.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
-
-import numpy as np
 
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
 from bgsoft.face.closeups import CloseUps
 from bgsoft.face.detect import MIN_SECOND_OVERLAP, Detections, merge
-from bgsoft.face.geometry import Roi, Tile, frame_from_tile, letterbox, overlap, tiles
+from bgsoft.face.geometry import Roi, Tile, box_iou, frame_from_tile, letterbox, tiles
 from bgsoft.face.landmarks import ROI_SCALE, Mesh
 from bgsoft.face.networks import FaceNetworks, resolve_detector
 from bgsoft.face.track import MIN_AGREEMENT, MIN_MATCH, MIN_SCORE, Track, Tracker
@@ -110,10 +107,12 @@ class FaceFinder(Closing):
         """
         looks = _Looks(self._networks, list(zip(frames, reduced, strict=True)))
         found = []
-        for frame in frames:
-            with _told_of(frame):
+        try:
+            for looks.at, frame in enumerate(frames):
                 found.append(self._find(frame, looks))
-            looks.at += 1
+        except InferenceError as exc:
+            exc.stage, exc.pts = "face", frames[looks.at].pts
+            raise
         return found
 
     def close_up(self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]) -> list[Face]:
@@ -129,8 +128,11 @@ class FaceFinder(Closing):
         Raises:
             InferenceError: A model failed; carries the frame's pts.
         """
-        with _told_of(frame):
+        try:
             return self._close_ups.look(frame, reduced, faces)
+        except InferenceError as exc:
+            exc.stage, exc.pts = "face", frame.pts
+            raise
 
     def _find(self, frame: Frame, looks: _Looks) -> list[Face]:
         views = self._views.take(self._tracker.wants_detection)
@@ -153,11 +155,14 @@ class FaceFinder(Closing):
         elsewhere: list[Detections] = []
         for track, near in zip(tracks, seen[len(views) :], strict=True):
             one = near.nearest(track.box, MIN_MATCH)
-            is_there = all(track.agreement(box) >= MIN_AGREEMENT for box in one.boxes)
+            is_there = all(track.agreement(box) >= MIN_AGREEMENT for box in one.boxes.tolist())
             (followed if is_there else elsewhere).append(one)
-        known = np.concatenate([np.zeros((0, 4)), *(each.boxes for each in followed)])
-        is_new = [(overlap(known, box) < MIN_SECOND_OVERLAP).all() for box in found.boxes]
-        unknown = np.flatnonzero(is_new).tolist()
+        known = [box for each in followed for box in each.boxes.tolist()]
+        unknown = [
+            row
+            for row, box in enumerate(found.boxes.tolist())
+            if all(box_iou(other, box) < MIN_SECOND_OVERLAP for other in known)
+        ]
         rest = found.rows(unknown[self._settings.max_faces :])
         # Beside its track a face is at the edge of what was shown of that.
         new = merge([found.rows(unknown[: self._settings.max_faces]), *elsewhere])
@@ -180,16 +185,6 @@ class FaceFinder(Closing):
     def close(self) -> None:
         """Free the networks; safe to call twice."""
         self._networks.close()
-
-
-@contextmanager
-def _told_of(frame: Frame) -> Iterator[None]:
-    """Errors of models carry the frame."""
-    try:
-        yield
-    except InferenceError as exc:
-        exc.stage, exc.pts = "face", frame.pts
-        raise
 
 
 class _Looks:
@@ -284,22 +279,16 @@ class _SearchViews:
     def take(self, wanted: bool) -> list[View]:
         """The views of the next frame, none where no search is due; ``wanted`` makes one due."""
         self._since += 1
-        self._waited = [waited + 1 for waited in self._waited]
-        due = [
-            bool(views) and waited > every
-            for (views, every), waited in zip(self._parts, self._waited, strict=True)
-        ]
+        shown: list[View] = []
+        for index, (views, every) in enumerate(self._parts):
+            self._waited[index] += 1
+            if views and self._waited[index] > every:
+                shown += views
+                self._waited[index] = 1
         is_time = self._since >= self._detect_every
-        if not wanted and not any(due) and not is_time:
-            return []
         if is_time:  # what is searched between changes nothing of when the next search is
             self._since = 0
-        shown = [self._whole]
-        for index, is_due in enumerate(due):
-            if is_due:
-                shown += self._parts[index][0]
-                self._waited[index] = 1
-        return shown
+        return [self._whole, *shown] if wanted or shown or is_time else []
 
     def near(self, x: float, y: float, face: float) -> View:
         """A face of that size in the middle, and its surroundings."""

@@ -35,9 +35,9 @@ exactly. In parts of the side; of radians; of the side's logarithm. Without latt
 left of jitter in motion is 0.150 %, not 0.116."""
 
 
-def roi_from_box(box: NDArray[np.floating], keypoints: NDArray[np.floating]) -> Roi:
-    """The square for a detected face, by its box, (4,), and key points, (6, 2)."""
-    left, top, right, bottom = box.tolist()
+def roi_from_box(box: Sequence[float], keypoints: NDArray[np.floating]) -> Roi:
+    """The square for a detected face, by its box and key points, (6, 2)."""
+    left, top, right, bottom = box
     side = max(right - left, bottom - top) * ROI_SCALE
     (right_x, right_y), (left_x, left_y) = keypoints[:2].tolist()
     angle = math.atan2(left_y - right_y, left_x - right_x)

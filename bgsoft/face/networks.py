@@ -54,7 +54,7 @@ class FaceNetworks(Protocol):
 
 
 def resolve_detector() -> ResolvedModel:
-    """BlazeFace; raises :class:`ModelError` where its file is damaged."""
+    """BlazeFace; raises ModelError where its file is damaged."""
     return resolve("blazeface-short", ("face-detector",))
 
 

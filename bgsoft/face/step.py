@@ -167,11 +167,12 @@ class FaceStep(Closing):
         """Write the next frame's faces down, and say who is who."""
         is_kept = self._is_kept(frame)
         self._journal.add(faces, is_kept=is_kept)
-        if is_kept and any(face.contested for face in faces):
-            self._journal.add_contested(frame, faces)
+        contested = [face.id for face in faces if face.contested]
+        if is_kept and contested:
+            self._journal.add_contested(frame, contested)
         if self._data is not None and is_kept:
             self._data.write(frame, faces)
-        if self._guards and faces and all(face.contested for face in faces):
+        if self._guards and faces and len(contested) == len(faces):
             # Nobody goes on: as far as faces are concerned, a cut that was not seen.
             self._begin_scene()
         cut, self._cut = self._cut, False
@@ -349,12 +350,11 @@ class FaceJournal:
             self._most = max(self._most, len(faces))
             self._tracks.update(face.id for face in faces)
 
-    def add_contested(self, frame: Frame, faces: Sequence[Face]) -> None:
+    def add_contested(self, frame: Frame, ids: list[int]) -> None:
         """Take down a frame in which a face was not where, or who, it was followed as."""
         self._contested_frames += 1
         if len(self._contested) < MAX_LISTED:
             entry = {"frame": frame.index, "pts": frame.pts, "time_s": round(frame.time_seconds, 6)}
-            ids = [face.id for face in faces if face.contested]
             self._contested.append({**entry, "ids": ids})
 
     def add_coverage(

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from bgsoft.face.base import Box, Face
 from bgsoft.face.detect import Detections
-from bgsoft.face.geometry import Roi, overlap
+from bgsoft.face.geometry import Roi, box_iou
 from bgsoft.face.landmarks import (
     ROI_SCALE,
     Mesh,
@@ -64,7 +64,7 @@ turned and scaled, root mean square, in face sizes. Of one face it is 0.02 at mo
 at cuts to another person mostly 0.036 and more."""
 CHECK_EVERY = 3
 """Frames from one look of the detector at what is followed to the next, at most."""
-CARRIED_FRAMES, MAX_DRIFT = 6, 0.06
+CARRIED_FRAMES, MAX_DRIFT = 4, 0.06
 """Where faces are followed without landmarks: frames from one detection to the next, at most; and
 how far a face may have moved by then, in face sizes."""
 MAX_MISSES = 2
@@ -140,11 +140,11 @@ class Track:
         x, y = self.roi.x, self.roi.y
         return x - half, y - half, x + half, y + half
 
-    def agreement(self, box: NDArray[np.float64]) -> float:
-        """Intersection over union of a box, (4,), with the face's: the last, or moved as it was."""
-        x, y = self.step
-        boxes = np.array([self.box, np.add(self.box, (x, y, x, y))])
-        return float(overlap(boxes, box).max())
+    def agreement(self, box: Sequence[float]) -> float:
+        """Intersection over union of a box with the face's: the last, or moved as it was."""
+        (x, y), (left, top, right, bottom) = self.step, self.box
+        own = box_iou(self.box, box)
+        return max(own, box_iou((left + x, top + y, right + x, bottom + y), box))
 
     @property
     def is_young(self) -> bool:
@@ -252,14 +252,14 @@ class Tracker:
     def wants_detection(self) -> bool:
         """Whether the detector should run on the next frame, whatever its interval."""
         # A face that was just found is looked for in the next frame, too: so are known ones.
-        return (
-            self._frames == 1
-            or not self.tracks
-            or any(
-                track.misses or track.unseen or track.is_young or track.presence < SURE_PRESENCE
-                for track in self.tracks
-            )
-        )
+        if self._frames == 1 or not self.tracks:
+            return True
+        for track in self.tracks:
+            if track.misses or track.unseen or track.sightings < 2:
+                return True
+            if track.presence < SURE_PRESENCE:
+                return True
+        return False
 
     @property
     def wants_check(self) -> bool:
@@ -294,7 +294,8 @@ class Tracker:
         """
         matches: dict[int, int] = {}
         if self.tracks and len(found):
-            table = np.stack([overlap(found.boxes, np.array(track.box)) for track in self.tracks])
+            boxes = found.boxes.tolist()
+            table = np.array([[box_iou(box, track.box) for box in boxes] for track in self.tracks])
             while table.max() > MIN_MATCH:
                 position, index = np.unravel_index(int(table.argmax()), table.shape)
                 matches[int(index)] = int(position)
@@ -323,6 +324,7 @@ class Tracker:
     def _take(self, found: Detections) -> None:
         """Give detections to the tracks they belong to, and begin new tracks with others."""
         matches, _ = self.match(found)
+        boxes = found.boxes.tolist()
         rows = {position: row for row, position in matches.items()}
         for position, track in enumerate(self.tracks):
             row = rows.get(position)
@@ -331,8 +333,8 @@ class Tracker:
                 track.unseen += 1
                 continue
             score = float(found.scores[row])
-            roi = roi_from_box(found.boxes[row], found.keypoints[row])
-            if self._by_landmarks and track.agreement(found.boxes[row]) < MIN_AGREEMENT:
+            roi = roi_from_box(boxes[row], found.keypoints[row])
+            if self._by_landmarks and track.agreement(boxes[row]) < MIN_AGREEMENT:
                 track.contested = True
                 track.unseen += 1
                 track.rival = Track(roi, score, sightings=1, detected=True, contested=True)
@@ -346,11 +348,11 @@ class Tracker:
             elif track.misses or not self._by_landmarks:
                 track.roi = roi
         self.tracks += [track.rival for track in self.tracks if track.rival is not None]
-        for row, (box, score) in enumerate(zip(found.boxes, found.scores.tolist(), strict=True)):
+        for row, (box, score) in enumerate(zip(boxes, found.scores.tolist(), strict=True)):
             if row in matches or score < MIN_SCORE or len(self.tracks) >= self._max_faces:
                 continue
             # One of these detections may have begun a track on the same face.
-            if not any(overlap(box[None], np.array(t.box))[0] > MIN_MATCH for t in self.tracks):
+            if not any(box_iou(box, t.box) > MIN_MATCH for t in self.tracks):
                 roi = roi_from_box(box, found.keypoints[row])
                 in_doubt = score < SURE_SCORE
                 self.tracks.append(Track(roi, score, sightings=1, detected=True, in_doubt=in_doubt))
@@ -393,7 +395,7 @@ class Tracker:
         rival, track.rival = track.rival, None
         if rival is None or rival.dead:
             return
-        is_same = overlap(np.array([track.bounds]), np.array(rival.bounds))[0] >= MIN_AGREEMENT
+        is_same = box_iou(track.bounds, rival.bounds) >= MIN_AGREEMENT
         if is_same and track.id >= 0 and not track.misses and not track.dead:
             # Landmarks from both lie on one face, and have not changed their shape.
             rival.dead = True
