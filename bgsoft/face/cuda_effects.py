@@ -152,7 +152,7 @@ class CudaMatteEditor:
         if on_coverage is not None and measured:
             self._listeners.append((on_coverage, measured))
             if len(self._listeners) == _TOLD_EVERY:
-                self.close()
+                self._tell()
 
     def _write(
         self, has_limit: bool, first: int, outlines: Sequence[Outline], measured: int
@@ -167,10 +167,8 @@ class CudaMatteEditor:
             _OUTLINE.pack_into(self._edit_bytes, at, points, *fractions, outline.side, *outline.box)
             at += _OUTLINE.size
 
-    def close(self) -> None:
-        """Tell what is outstanding, in order; waits for the stream."""
-        if not self._listeners:
-            return
+    def _tell(self) -> None:
+        """Tell of the coverage that the kernels have measured; waits for the stream."""
         stream = cupy.cuda.get_current_stream()
         self._coverage.data.copy_to_host_async(self._told.ctypes.data, self._told.nbytes, stream)
         self._device.copies.add_d2h(self._told.nbytes)
@@ -178,3 +176,8 @@ class CudaMatteEditor:
         listeners, self._listeners = self._listeners, []
         for (on_coverage, count), row in zip(listeners, self._told, strict=False):
             on_coverage(row[:count].tolist())
+
+    def close(self) -> None:
+        """Tell of what is outstanding, in order."""
+        if self._listeners:
+            self._tell()

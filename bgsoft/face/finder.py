@@ -138,7 +138,7 @@ class FaceFinder(Closing):
         views = self._views.take(self._tracker.wants_detection)
         found = self._search(looks, views) if views or self._tracker.wants_check else None
         tracks = self._tracker.propose(found)
-        meshes = looks.meshes(tracks)
+        meshes = looks.meshes(tracks) if tracks else []
         return self._tracker.update(tracks, meshes, frame.time_seconds)
 
     def _search(self, looks: _Looks, views: Sequence[View]) -> Detections:
@@ -169,6 +169,8 @@ class FaceFinder(Closing):
         boxes = new.boxes.tolist()
         if self._tracker.is_fresh:
             boxes += self._tracker.match(found)[1]
+        if not boxes:
+            return merge([*followed, rest])
         again = looks.detections([partial(_again, self._near(box)) for box in boxes], MIN_SCORE)
         return merge([*followed, rest, *map(Detections.nearest, again, boxes)])
 
@@ -226,7 +228,8 @@ class _Looks:
         Each of ``looks`` gives the place in this frame, and where it will be in the next ones.
         """
         here = self.at
-        missing = [look for look in looks if (here, look(1)[0]) not in known]
+        places = [look(1)[0] for look in looks]
+        missing = [look for at, look in enumerate(looks) if (here, places[at]) not in known]
         if missing:
             count = min(len(self._frames) - here, max(1, per_run // len(missing)))
             keys = [each for look in missing for each in enumerate(look(count), here)]
@@ -235,7 +238,7 @@ class _Looks:
                 frame, grid = self._frames[index]
                 asked.append((frame, grid, place))
             known.update(zip(keys, ask(asked), strict=True))
-        return [known[here, look(1)[0]] for look in looks]
+        return [known[here, place] for place in places]
 
 
 def _again(view: View, count: int) -> list[View]:

@@ -119,11 +119,17 @@ def tiles(width: int, height: int, side: float, shared: float) -> list[Tile]:
 
 
 def box_iou(a: Sequence[float], b: Sequence[float]) -> float:
-    """Intersection over union of two boxes (left, top, right, bottom); 0 where both are empty."""
-    shared = max(min(a[2], b[2]) - max(a[0], b[0]), 0.0) * max(
-        min(a[3], b[3]) - max(a[1], b[1]), 0.0
-    )
-    one, other = (max(c[2] - c[0], 0.0) * max(c[3] - c[1], 0.0) for c in (a, b))
+    """Intersection over union of two boxes (left, top, right, bottom); 0 where both are empty.
+
+    As :func:`overlap` of two, without a call: it is asked for a few boxes at a time.
+    """
+    left, top, right, bottom = a
+    x0, y0, x1, y1 = b
+    width = (right if right < x1 else x1) - (left if left > x0 else x0)
+    height = (bottom if bottom < y1 else y1) - (top if top > y0 else y0)
+    shared = width * height if width > 0 and height > 0 else 0.0
+    one = (right - left) * (bottom - top) if right > left and bottom > top else 0.0
+    other = (x1 - x0) * (y1 - y0) if x1 > x0 and y1 > y0 else 0.0
     union = one + other - shared
     return shared / union if union > 0 else 0.0
 
