@@ -74,16 +74,8 @@ def create_device_faces(
 ) -> FaceStep | None:
     """The face step for frames on a device, which is current; None where no faces are wanted.
 
-    Args:
-        config: What to do.
-        format: Format of every frame.
-        device: Where the frames are.
-        backend: What runs the models.
-        batch: Frames, and faces, per run of a model.
-        make_network: See :data:`bgsoft.face.cuda_networks.MakeNetwork`.
-        stream: What looks at frames and mattes runs on it.
-        on_event: Told where people cannot be separated.
-        data: Where faces are written; None: nowhere.
+    The models run by ``backend`` on ``batch`` frames or faces at a time, loaded by ``make_network``
+    (:data:`bgsoft.face.cuda_networks.MakeNetwork`); they, and what looks at mattes, on ``stream``.
 
     Raises:
         ModelError: A model's file is damaged.

@@ -122,7 +122,7 @@ def decode(
     )
 
 
-def weighted_nms(found: Detections, max_overlap: float = MAX_OVERLAP) -> Detections:
+def weighted_nms(found: Detections) -> Detections:
     """Merge overlapping predictions into their mean, weighted by score.
 
     The best prediction that is left takes all that overlap it; the face has its score and their
@@ -131,12 +131,11 @@ def weighted_nms(found: Detections, max_overlap: float = MAX_OVERLAP) -> Detecti
 
     Args:
         found: Sorted by score, best first.
-        max_overlap: Intersection over union above which two predictions are the same face.
     """
     left = np.arange(len(found))
     boxes, keypoints, scores = [], [], []
     while len(left):
-        same = overlap(found.boxes[left], found.boxes[left[0]]) > max_overlap
+        same = overlap(found.boxes[left], found.boxes[left[0]]) > MAX_OVERLAP
         same[0] = True
         group, left = left[same], left[~same]
         weights = found.scores[group] / found.scores[group].sum()

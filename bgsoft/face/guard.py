@@ -46,7 +46,7 @@ FILLED_SHARE = 0.15
 
 MAY_MISS_SHARE = 0.01
 """Landmarks are made of faces of which the matte misses more than this, where they are expected.
-Over 25,140 faces in mattes as they are and damaged in 58 ways, 25 of the 19,533 that landmarks say
+Over 25,140 faces in mattes as they are and damaged in 59 ways, 25 of the 19,533 that landmarks say
 are missed by more than :data:`MISSED_SHARE` have less, mostly in the wake of landmarks beside the
 face; of mattes as they are, no face in clips has more, and a tenth of those in portraits."""
 _EXPECTED_SCALE = 0.95
@@ -136,15 +136,10 @@ class MatteEditor(Protocol):
         limit: Plane8 | None,
         on_coverage: OnCoverage | None,
     ) -> None:
-        """Cut a matte down to ``limit``, then fill in the faces that are missing from it.
+        """Cut a matte down to ``limit``, (gh, gw), then fill in the faces that are missing from it.
 
-        Both of the matte's planes are changed in place.
-
-        Args:
-            matte: The matte.
-            cover: Faces that are to be in it; None: none.
-            limit: (gh, gw), what it must not exceed elsewhere; None: nothing.
-            on_coverage: Called with the share of each face in between; may be None.
+        Both of its planes are changed in place. ``on_coverage`` is called for what it had of each
+        face in between.
         """
         ...
 

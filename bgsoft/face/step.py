@@ -60,16 +60,8 @@ class FaceStep(Closing):
     while; after the last frame :meth:`flush`. The first two wait for models, and are made to be
     called by another thread than the others.
 
-    Args:
-        config: What to do.
-        format: Format of every frame.
-        finder: Closed with the step.
-        editor: Closed with the step.
-        hider: Hides faces where frames are.
-        data: Where faces are written; None: nowhere.
-        on_event: Told where people cannot be separated.
-        backend: What runs the models, for the report; and where.
-        device: E.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``.
+    Finder and editor are closed with the step; ``on_event`` is told where people cannot be
+    separated. What runs the models, ``backend``, and where, ``device``, is for the report.
     """
 
     def __init__(

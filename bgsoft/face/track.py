@@ -328,8 +328,7 @@ class Tracker:
         rows = {position: row for row, position in matches.items()}
         for position, track in enumerate(self.tracks):
             row = rows.get(position)
-            least = 0.0 if self._by_landmarks else MIN_SCORE
-            if row is None or found.scores[row] < least:
+            if row is None:
                 track.unseen += 1
                 continue
             score = float(found.scores[row])
@@ -343,6 +342,7 @@ class Tracker:
             track.unseen = 0
             track.detected = True
             track.detection_score = score
+            track.in_doubt = track.in_doubt or score < MIN_SCORE
             if self.is_fresh:
                 track.renew(roi, score)
             elif track.misses or not self._by_landmarks:

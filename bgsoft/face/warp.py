@@ -42,9 +42,7 @@ class View(NamedTuple):
 class CpuWarper:
     """Writes views of frames of one format into a network's input buffer.
 
-    Args:
-        spec: Input size and normalisation; square, RGB, channels first.
-        format: Format of the frames.
+    ``spec`` says input size and normalisation; square, RGB, channels first.
     """
 
     def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
@@ -68,14 +66,7 @@ class CpuWarper:
     def write(
         self, frame: Frame, reduced: AnalysisFrame, view: View, tensor: NDArray[np.float32]
     ) -> None:
-        """Sample, convert and normalise one view.
-
-        Args:
-            frame: The frame.
-            reduced: The same on the analysis frame.
-            view: What to look at.
-            tensor: (3, S, S) float32; overwritten.
-        """
+        """Sample, convert and normalise one view into ``tensor``, (3, S, S) float32."""
         grid, scale = reduced.for_networks, view.frame_from_input.scale
         planes, cells = (frame.luma, frame.chroma), (1, 2)
         if grid.factor > 1 and scale / grid.factor >= MIN_GRID_SAMPLES:  # sharp enough
