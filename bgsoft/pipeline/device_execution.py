@@ -1,9 +1,8 @@
-"""The picture loop's work on a CUDA device: all of it on one stream, timed by events.
+"""The picture loop's work on a CUDA device: a stream for pictures, timed by events, one for faces.
 
 The host waits for a thumbnail of each frame, to see scene cuts before anything that depends on
-them is launched, and for the faces of a whole batch. Where people are separated it also reads the
-mattes; they are made first and sent for together, and as a rule have come by the time the faces
-have.
+them is launched. What is found of faces it waits for in a thread of its own, while pictures are
+launched; before compositing for what was seen of them in a batch's mattes.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import cupy
 from bgsoft.clock import StageClock
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Frame
+from bgsoft.infer.warm import network_worker
 from bgsoft.pipeline.trace import TraceRecorder
 
 R = TypeVar("R")
@@ -93,16 +93,29 @@ class DeviceTimer:
 
 
 class DeviceExecution:
-    """Launches all work, also the networks', onto one stream; nothing waits for it but who asks."""
+    """Launches work onto one stream; nothing waits for it but who asks.
+
+    Args:
+        device: Where the frames are.
+        streams: The stream of all work, also the networks'; and that of what :meth:`submit` does.
+        batch: Frames at a time.
+        observer: Given each stage's time on the device.
+    """
 
     def __init__(
-        self, device: CudaDevice, stream: Any, batch: int, observer: TraceRecorder | None = None
+        self,
+        device: CudaDevice,
+        streams: tuple[Any, Any],
+        batch: int,
+        observer: TraceRecorder | None = None,
     ) -> None:
         self.batch = batch
         self._device = device
-        self._stream = stream
+        self._stream, self._other_stream = streams
+        self._other_thread = network_worker()
         self._timer = DeviceTimer(observer)
-        with device.use(stream):
+        with device.use(self._stream):
+            self._launched = cupy.cuda.Event(disable_timing=True)
             self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(_READY_EVENTS)]
         self._next_event = 0
 
@@ -122,8 +135,15 @@ class DeviceExecution:
         self._timer.mark(clock)
 
     def submit(self, work: Callable[[], R]) -> Callable[[], R]:
-        """Launches come one after another: it is done when its result is wanted."""
-        return work
+        """Do it in another thread, on its stream, behind all that has been launched."""
+        self._launched.record(self._stream)
+        self._other_stream.wait_event(self._launched)
+
+        def on_stream() -> R:
+            with self._device.use(self._other_stream):
+                return work()
+
+        return self._other_thread.submit(on_stream).result
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
         """Give frames an event behind everything that has been launched, maybe by earlier calls."""
@@ -140,6 +160,7 @@ class DeviceExecution:
 
     def close(self) -> None:
         """Read the last clocks."""
+        self._other_thread.close()
         with self._device.use(self._stream):
             self._stream.synchronize()
             self._timer.flush()

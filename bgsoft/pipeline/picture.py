@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bgsoft.analysis.base import Reducer
 from bgsoft.clock import StageClock
@@ -24,7 +24,7 @@ from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
-    from bgsoft.face.step import FaceStep, FoundFaces
+    from bgsoft.face.step import FaceStep
 
 R = TypeVar("R")
 
@@ -195,7 +195,7 @@ class PictureStages:
                 self.segmenter.start()
             if self.faces is not None:
                 with StageClock("first run of the face models", self.metrics.observer).measure():
-                    self.faces.start()
+                    self.execution.submit(self.faces.start)()
             self.execution.wait()
 
     def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
@@ -244,14 +244,15 @@ class PictureStages:
         """The same for frames of one scene."""
         measure, faces = self._measure, self.faces
         if faces is not None:
-            found = self.execution.submit(partial(self._find, faces, frames, reduced))
+            found = self.execution.submit(partial(self._for_faces, faces.find, frames, reduced))
         with measure("segment"):
             masks = self._masks(frames, reduced)
         with measure("matte"):
             mattes = self.matte.refine(masks, frames, reduced)
         if faces is not None:
-            faces.fetch_mattes(mattes)
             faces_of = found()
+            look_at = partial(self._for_faces, faces.look_at, frames, reduced, mattes, faces_of)
+            self.execution.submit(look_at)()
             with measure("face"):
                 faces.edit_mattes(frames, mattes, faces_of)
         with measure("composite"):
@@ -279,11 +280,10 @@ class PictureStages:
                 masks[index] = mask
         return masks
 
-    def _find(
-        self, faces: FaceStep, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
-    ) -> list[FoundFaces]:
-        with self._measure("face"):
-            return faces.find(frames, reduced)
+    def _for_faces(self, work: Callable[..., R], *args: Any) -> R:
+        """Do something for faces in the thread that the execution has for it."""
+        with self.metrics.stage("face").measure():
+            return work(*args)
 
     def _reset(self, frame: Frame) -> None:
         """Forget what was before this frame, which begins a new scene."""
@@ -310,7 +310,8 @@ class PictureStages:
         with self.execution.working(()):
             self.execution.wait()
             if self.faces is not None:
-                self.faces.close()
+                # Behind what is still looked for where something has failed.
+                self.execution.submit(self.faces.close)()
         self.segmenter.close()
         self.compositor.close()
         self.execution.close()

@@ -53,7 +53,8 @@ class DeviceStages:
     def __init__(self, resources: Resources, batch: int = 0) -> None:
         self.batch = batch or _BATCH
         self._device = resources.device
-        self._stream = network_stream(self._device)  # of all work, also the networks'
+        self._stream = network_stream(self._device)  # of all work but faces, also the networks'
+        self._face_stream = network_stream(self._device, 2)
         self._on_event = resources.on_event
 
     def planes(self, format: FrameFormat, slot: int) -> Planes:
@@ -77,7 +78,8 @@ class DeviceStages:
         return single
 
     def execution(self, observer: TraceRecorder | None) -> Execution:
-        return DeviceExecution(self._device, self._stream, self.batch, observer)
+        streams = self._stream, self._face_stream
+        return DeviceExecution(self._device, streams, self.batch, observer)
 
     def reducer(self, format: FrameFormat) -> Reducer:
         return CudaReducer(format, self.batch)
@@ -107,9 +109,9 @@ class DeviceStages:
         make_loader: LoaderMaker,
         data: FaceDataWriter | None,
     ) -> FaceStep | None:
-        device, stream = self._device, self._stream
+        device, stream = self._device, self._face_stream
 
-        def face_network(face_model: ResolvedModel, batch: int) -> Network:
+        def face_network(face_model: ResolvedModel, batch: int, graphs: bool) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
             loader = make_loader(face_model, None if backend == "tensorrt" else Precision.FP32)
             wiring = Wiring(inputs={face_model.spec.input: face_model.spec.input_shape(batch)})
@@ -120,11 +122,12 @@ class DeviceStages:
 
             if backend == "cpu":
                 return make_twin()
-            network = for_device(loader.on_gpu(wiring, backend, device, stream), device, stream)
+            network = loader.on_gpu(wiring, backend, device, stream, graphs=graphs)
+            network = for_device(network, device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=self._on_event)
 
         return create_device_faces(
-            config, format, device, backend, self.batch, face_network, self._on_event, data
+            config, format, device, backend, self.batch, face_network, stream, self._on_event, data
         )
 
     def matte_stage(

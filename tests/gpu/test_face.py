@@ -50,7 +50,7 @@ class TwinNetwork:
     provider = "CPUExecutionProvider"
     device = "cpu"
 
-    def __init__(self, model: ResolvedModel, batch: int) -> None:
+    def __init__(self, model: ResolvedModel, batch: int, _graphs: bool) -> None:
         import cupy
 
         self._network = CpuNetwork(model.path, {model.spec.input: model.spec.input_shape(batch)})
@@ -259,7 +259,7 @@ def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) ->
         expected = on_cpu.find(frames, reduced)
     found = []
     with gpu.use(gpu.new_stream()):
-        networks = CudaFaceNetworks(format, lambda m, n: TwinNetwork(m, n), batch)
+        networks = CudaFaceNetworks(format, TwinNetwork, batch)
         with FaceFinder(format, networks, settings) as finder:
             finder.start()
             for start in range(0, FRAMES, batch):
@@ -293,7 +293,7 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
         boxes = on_cpu.detect([(frame, grid, view) for view in seen], 0.3)
     with (
         gpu.use(gpu.new_stream()),
-        CudaFaceNetworks(format, lambda m, n: TwinNetwork(m, n), 1) as networks,
+        CudaFaceNetworks(format, TwinNetwork, 1) as networks,
     ):
         there = frame_on_device(frame), grid_on_device(grid)
         found = networks.landmarks([(*there, roi) for roi in rois])
@@ -320,7 +320,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
 
     stream = gpu.new_stream()
 
-    def make(model: ResolvedModel, batch: int) -> GpuNetwork:
+    def make(model: ResolvedModel, batch: int, graphs: bool) -> GpuNetwork:
         chosen = model.for_provider(backend, Precision.FP32)
         asked = GpuModel(
             path=chosen.path,
@@ -328,6 +328,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
             backend=backend,
             device=gpu,
             sha256=chosen.sha256,
+            graphs=graphs,
         )
         return GpuNetwork(asked, stream)
 
