@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bgsoft.composite.background import CellsBackground, Hold
+from bgsoft.composite.plan import CellsPlan
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.ops.sides import HOST
 from tests.pictures import Array, chroma_alpha, copy_frame, frame_format, random_frame
@@ -87,3 +90,32 @@ def test_every_alpha_against_every_pair_of_extremes(layout: PixelLayout) -> None
     assert np.abs(result.luma - wanted).max() <= 1 << format.shift
     assert result.luma[:, 255].tolist() == frame.luma[:, 255].tolist()
     assert result.luma[:, 0].tolist() == other.luma[:, 0].tolist()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [(333, 130), (640, 131)])
+@pytest.mark.parametrize("factor", [1 << log for log in range(9)])
+def test_cells_of_any_size_are_enlarged_as_opencv_does(
+    factor: int, size: tuple[int, int], layout: PixelLayout
+) -> None:
+    format = frame_format(size, layout)
+    plan = CellsPlan(format, factor, max(2, factor))
+    rng = np.random.default_rng(factor)
+    background = CellsBackground(HOST, plan, Hold(HOST, plan), lambda _: lambda *_: None)
+    cells = rng.integers(0, 60000, plan.count).astype(np.uint16)
+    background.arguments[1][:] = cells
+    frame, alpha = random_frame(format, rng), np.zeros(format.luma_shape, np.uint8)
+    launch = HOST.operation("blend", background.kernel, sample_bits=8 * format.bytes_per_sample)
+    planes = frame.luma, frame.chroma, alpha
+    launch(format.luma_shape, *planes, *format.luma_shape, 0, *background.arguments)
+
+    scales = plan.scales[0], plan.scales[1], plan.scales[1]
+    found = frame.luma, frame.chroma[..., 0], frame.chroma[..., 1]
+    code = 1 << (16 - format.bit_depth)
+    for plane, samples, scale in zip(plan.views(cells), found, scales, strict=True):
+        rows, columns = samples.shape
+        whole = plane.shape[1] * scale, plane.shape[0] * scale
+        large = cv2.resize(plane.astype(np.float32), whole, interpolation=cv2.INTER_LINEAR)
+        stored = samples.astype(np.float32) * (256 if format.bit_depth == 8 else 1)
+        # A threshold of up to a code value is added, and what is below one is cut off.
+        assert np.abs(stored - large[:rows, :columns]).max() <= code
