@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import time
@@ -42,6 +43,9 @@ PATIENCE_SECONDS = 6.0
 time."""
 _POLL_SECONDS = 0.1
 _WHAT = "working folder"
+_OWN_NAME = re.compile(r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*")
+"""Of files in a working folder; with a dot before, those that are not whole yet.
+NFS keeps what is removed while it is open, as .nfs…."""
 _FORMAT = 2
 """Of plans and manifests: what has another is begun anew."""
 
@@ -63,14 +67,17 @@ class WorkFolder:
             The chunks; those of the render that was stopped, where their number is left open.
 
         Raises:
-            OutputError: It cannot be written, or another render uses it.
+            OutputError: It cannot be written, another render uses it, or it is not bgsoft's.
         """
         plan, fingerprint = self.path / "plan.json", _fingerprint(config)
         with writing(self.path, _WHAT):
             self.path.mkdir(exist_ok=True)
+            if not self._is_ours():
+                text = f"{self.path}, which is to hold finished chunks, is not bgsoft's: move it"
+                raise OutputError(text, path=self._output)
             with self._lock(fcntl.LOCK_EX):
                 before = _read_json(plan)
-                if before is not None and before["render"] == fingerprint:
+                if isinstance(before, dict) and before.get("render") == fingerprint:
                     planned = [_chunk_from(entry) for entry in before["chunks"]]
                     if config.chunks is None or planned == chunks:
                         return planned
@@ -87,6 +94,10 @@ class WorkFolder:
         gone = OutputError(f"the {_WHAT} {self.path} is gone", path=self._output)
         with translated(FileNotFoundError, to=lambda _: gone), self._lock(fcntl.LOCK_SH):
             yield
+
+    def _is_ours(self) -> bool:
+        """Whether nothing is in this folder but what renders put there."""
+        return all(_OWN_NAME.fullmatch(entry.name) for entry in self.path.iterdir())
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
@@ -149,9 +160,10 @@ class WorkFolder:
 
     def remove_unused(self) -> None:
         """Remove what a stopped render has left, unless another one works with it now."""
-        if self.path.exists():
-            with suppress(OSError, OutputError), self._lock(fcntl.LOCK_EX):
-                self.remove()
+        with suppress(OSError, OutputError):
+            if self._is_ours():
+                with self._lock(fcntl.LOCK_EX):
+                    self.remove()
 
     def remove(self) -> None:
         """Remove it with all that is in it."""

@@ -250,3 +250,26 @@ def test_a_render_that_was_stopped_goes_on(
     assert not all(reused)
     assert pictures(target) == expected
     assert not folder.exists()
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(config: RenderConfig) -> None:
+    folder = WorkFolder(config.output)
+    folder.path.mkdir()
+    notes = folder.path / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(OutputError, match="is not bgsoft's"):
+        folder.prepare(config, [])
+    folder.remove_unused()
+    bgsoft.render_config(replace(config, chunks=1, duration_seconds=0.2))
+    assert notes.read_text() == "mine"
+    assert list(folder.path.iterdir()) == [notes]
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "{}", "nonsense"])
+def test_a_damaged_plan_is_made_anew(config: RenderConfig, text: str) -> None:
+    folder = WorkFolder(config.output)
+    folder.prepare(config, [])
+    plan = folder.path / "plan.json"
+    plan.write_text(text)
+    folder.prepare(config, [])
+    assert json.loads(plan.read_text())["chunks"] == []
