@@ -10,7 +10,7 @@ from bgsoft.composite.background import Background, CellsBackground, Hold
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.filters import BlurFilter, BokehFilter, PixelateBackground
-from bgsoft.composite.foreground import REPLACING, HostForeground
+from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.composite.plate import (
     CutoutBackground,
@@ -45,7 +45,7 @@ def create_compositor(
     workers = workers or Workers()
     make = _background_maker(effect, format, began)
     backgrounds = [make() for _ in range(workers.lanes)] if make else []
-    foregrounds = [HostForeground(format) for _ in backgrounds if effect.kind in REPLACING]
+    foregrounds = [ForegroundColor(HOST, format) for _ in backgrounds if effect.kind in REPLACING]
     return PictureCompositor(HOST, format, backgrounds, foregrounds, workers)
 
 

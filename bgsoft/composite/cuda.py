@@ -11,9 +11,8 @@ from pathlib import Path
 from bgsoft.composite.background import Background, CellsBackground, Hold
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.cuda_filters import CudaBlur, CudaBokeh, CudaPixelate
-from bgsoft.composite.cuda_foreground import CudaForeground
 from bgsoft.composite.cuda_plate import CudaClip, CudaCutout
-from bgsoft.composite.foreground import REPLACING
+from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.composite.plate import color_background, dim_background, image_background
 from bgsoft.cuda.device import CudaDevice
@@ -44,7 +43,7 @@ def create_cuda_compositor(
     """
     side = device_side()
     background = _make_background(side, effect, format, device, began)
-    foregrounds = [CudaForeground(format)] if effect.kind in REPLACING else []
+    foregrounds = [ForegroundColor(side, format)] if effect.kind in REPLACING else []
     # Frames are launched one after another, so one background serves them all.
     return PictureCompositor(side, format, background, foregrounds, Workers())
 
