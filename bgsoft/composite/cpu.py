@@ -83,5 +83,5 @@ def _background_maker(
             player = ClipPlayer(Path(effect.background or ""), format, began)
             return lambda: ClipBackground(player)
         case EffectKind.ALPHA:
-            return lambda: CutoutBackground(format)
+            return lambda: CutoutBackground(HOST, format)
     return None  # with matte, the encoder writes the matte itself, and no colour

@@ -11,10 +11,15 @@ from pathlib import Path
 from bgsoft.composite.background import Background, CellsBackground, Hold
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.cuda_filters import CudaBlur, CudaBokeh, CudaPixelate
-from bgsoft.composite.cuda_plate import CudaClip, CudaCutout
+from bgsoft.composite.cuda_plate import CudaClip
 from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
-from bgsoft.composite.plate import color_background, dim_background, image_background
+from bgsoft.composite.plate import (
+    CutoutBackground,
+    color_background,
+    dim_background,
+    image_background,
+)
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import FrameFormat
 from bgsoft.ops.sides import Side
@@ -78,5 +83,5 @@ def _make_background(
         case EffectKind.VIDEO:
             return [CudaClip(path, format, device.copies, began)]
         case EffectKind.ALPHA:
-            return [CudaCutout(format)]
+            return [CutoutBackground(side, format)]
     return []  # with matte, the encoder writes the matte itself, and no colour

@@ -1,7 +1,4 @@
-"""A video and a cut-out's colour as backgrounds on a CUDA device.
-
-The twin of :mod:`bgsoft.composite.plate`, and of :mod:`bgsoft.composite.clip`.
-"""
+"""A video as the background on a CUDA device; the twin of :mod:`bgsoft.composite.clip`."""
 
 from __future__ import annotations
 
@@ -13,12 +10,8 @@ import numpy as np
 
 from bgsoft.composite.background import Background
 from bgsoft.composite.clip import ClipPlayer
-from bgsoft.composite.fill import BackgroundFill
-from bgsoft.composite.plan import CutoutPlan
 from bgsoft.cuda.device import CopyMeter, pinned_array
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
-from bgsoft.ops.loader import BLOCK, blocks, kernel
-from bgsoft.ops.sides import device
 
 _PINNED_BUFFERS = 3
 """Uploads that may be on their way before the host has to wait for one."""
@@ -89,44 +82,3 @@ class CudaClip(Background):
 
     def close(self) -> None:
         self._clip.close()
-
-
-class CudaCutout(Background):
-    """The foreground's colour running out into black; all at the resolution of chroma.
-
-    The twin of :class:`bgsoft.composite.plate.CutoutBackground`.
-    """
-
-    def __init__(self, format: FrameFormat) -> None:
-        plan = CutoutPlan.of(format)
-        self._fill = fill = BackgroundFill(device(), format, last_resort=plan.black)
-        grid = fill.plan.grid
-        self._room = cupy.empty(grid, np.uint8)
-        self._grid_blocks = blocks(*grid[::-1])
-        self._grid_size = tuple(np.int32(side) for side in grid)
-        luma = cupy.empty(format.luma_shape, format.dtype)
-        chroma = cupy.empty(format.chroma_shape, format.dtype)
-        super().__init__("blend_cutout", luma, chroma)
-        sizes = (*format.luma_shape, *fill.plan.shape, fill.plan.factor // 2, plan.reach)
-        self._arguments = (
-            fill.buffer,
-            *(np.int32(size) for size in sizes),
-            *(np.uint32(sample) for sample in plan.black[:2]),
-            luma,
-            chroma,
-        )
-        self._blocks = blocks(format.chroma_shape[1], format.chroma_shape[0])
-        # What is seen, and what is seen widened; see cutout.cu.
-        self._shared_bytes = sum(
-            (BLOCK[0] + margin) * (BLOCK[1] + margin) for margin in (4 * plan.reach, 2 * plan.reach)
-        )
-        bits = 8 * format.bytes_per_sample
-        self._invert = kernel("cutout", "cutout_room", sample_bits=bits)
-        self._fade = kernel("cutout", "cutout_fade", sample_bits=bits)
-
-    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        # What is filled in is the room, from the people.
-        self._invert(self._grid_blocks, BLOCK, (matte.reduced, self._room, *self._grid_size))
-        self._fill.update(self._room, reduced)
-        arguments = (matte.alpha, *self._arguments)
-        self._fade(self._blocks, BLOCK, arguments, shared_mem=self._shared_bytes)
