@@ -130,6 +130,7 @@ def _versions(report: DoctorReport) -> list[str]:
 
 def _machine(report: DoctorReport) -> list[str]:
     lines = ["Machine", _row("CPUs", report.cpu_count)]
+    lines.append(_row("Operations", report.operations or "not built"))
     lines.append(_row("NVIDIA driver", report.gpu_driver or "none"))
     gpu = report.gpu
     if gpu is not None:

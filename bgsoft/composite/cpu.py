@@ -81,7 +81,7 @@ def _background_maker(
             return lambda: image
         case EffectKind.VIDEO:
             player = ClipPlayer(Path(effect.background or ""), format, began)
-            return lambda: ClipBackground(player)
+            return lambda: ClipBackground(HOST, player)
         case EffectKind.ALPHA:
             return lambda: CutoutBackground(HOST, format)
     return None  # with matte, the encoder writes the matte itself, and no colour

@@ -9,9 +9,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from bgsoft.composite.background import Background, CellsBackground, Hold
+from bgsoft.composite.clip import ClipBackground, ClipPlayer
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.cuda_filters import CudaBlur, CudaBokeh, CudaPixelate
-from bgsoft.composite.cuda_plate import CudaClip
 from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.composite.plate import (
@@ -81,7 +81,8 @@ def _make_background(
         case EffectKind.IMAGE:
             return [image_background(side, path, format)]
         case EffectKind.VIDEO:
-            return [CudaClip(path, format, device.copies, began)]
+            player = ClipPlayer(path, format, began)
+            return [ClipBackground(side, player, device.copies)]
         case EffectKind.ALPHA:
             return [CutoutBackground(side, format)]
     return []  # with matte, the encoder writes the matte itself, and no colour

@@ -160,12 +160,9 @@ OP void blend(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, bool whole,
     const Background &background)
 {
+    [[maybe_unused]] int begun = -1;  // rows that the background is ready for
     for_runs(height, width, 2, COLUMNS, [&](int y, int x, int count) INLINED {
         const int rows = min(2, height - y);
-#if !ON_DEVICE
-        if (x == 0)
-            background.begin_rows(y, rows);
-#endif
         lane_t matte[2][COLUMNS], opaque = 255;
         UNROLL
         for (int row = 0; row < 2; ++row) {
@@ -183,6 +180,11 @@ OP void blend(
         }
         if (opaque == 255)
             return;
+#if !ON_DEVICE
+        if (begun != y)
+            background.begin_rows(y, rows);
+        begun = y;
+#endif
         UNROLL
         for (int row = 0; row < 2; ++row) {
             if (row >= rows)

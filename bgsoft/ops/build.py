@@ -13,7 +13,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SOURCES = ("blend", "cutout", "fill", "foreground", "hold")
+SOURCES = ("blend", "compiler", "cutout", "fill", "foreground", "hold")
 """Stems of the ``.cu`` files that the host has, too."""
 
 VARIANTS = {
