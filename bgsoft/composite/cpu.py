@@ -9,7 +9,7 @@ from pathlib import Path
 from bgsoft.composite.background import Background, CellsBackground, Hold
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
 from bgsoft.composite.compositor import PictureCompositor
-from bgsoft.composite.filters import BlurFilter, BokehFilter, PixelateBackground
+from bgsoft.composite.filters import BlurFilter, HostBokehFilter, PixelateBackground
 from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.composite.plate import (
@@ -59,13 +59,13 @@ def _background_maker(
             blur = BlurPlan.of(format, length_px)
             hold = Hold(HOST, blur.cells)
             return lambda: CellsBackground(
-                HOST, blur.cells, hold, lambda cells: BlurFilter(blur, cells)
+                HOST, blur.cells, hold, lambda cells: BlurFilter(HOST, blur, cells)
             )
         case EffectKind.BOKEH if length_px:
             bokeh = BokehPlan.of(format, length_px, effect.highlights)
             hold = Hold(HOST, bokeh.cells)
             return lambda: CellsBackground(
-                HOST, bokeh.cells, hold, lambda cells: BokehFilter(bokeh, cells)
+                HOST, bokeh.cells, hold, lambda cells: HostBokehFilter(bokeh, cells)
             )
         case EffectKind.PIXELATE if length_px:
             mosaic = PixelatePlan.of(format, length_px)

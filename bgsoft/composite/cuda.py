@@ -11,7 +11,8 @@ from pathlib import Path
 from bgsoft.composite.background import Background, CellsBackground, Hold
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
 from bgsoft.composite.compositor import PictureCompositor
-from bgsoft.composite.cuda_filters import CudaBlur, CudaBokeh, CudaPixelate
+from bgsoft.composite.cuda_filters import CudaPixelate
+from bgsoft.composite.filters import BlurFilter, DeviceBokehFilter
 from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.composite.plate import (
@@ -67,11 +68,17 @@ def _make_background(
         case EffectKind.BLUR if length_px:
             blur = BlurPlan.of(format, length_px)
             hold = Hold(side, blur.cells)
-            return [CellsBackground(side, blur.cells, hold, lambda cells: CudaBlur(blur, cells))]
+            return [
+                CellsBackground(side, blur.cells, hold, lambda cells: BlurFilter(side, blur, cells))
+            ]
         case EffectKind.BOKEH if length_px:
             bokeh = BokehPlan.of(format, length_px, effect.highlights)
             hold = Hold(side, bokeh.cells)
-            return [CellsBackground(side, bokeh.cells, hold, lambda cells: CudaBokeh(bokeh, cells))]
+            return [
+                CellsBackground(
+                    side, bokeh.cells, hold, lambda cells: DeviceBokehFilter(side, bokeh, cells)
+                )
+            ]
         case EffectKind.PIXELATE if length_px:
             return [CudaPixelate(PixelatePlan.of(format, length_px))]
         case EffectKind.DIM if effect.effective_strength:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -17,36 +20,54 @@ from bgsoft.composite.plan import (
     BlurPlan,
     BokehPlan,
     PixelatePlan,
+    Shape,
     disc_kernel,
 )
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.sides import HOST, Side
 
 Floats = NDArray[np.float32]
 
 _FULL_SCALE = 65536.0
+_RUN = 64
+"""RUN of ``blur.cu``."""
+_BLUR_BLOCK = (32, 8, 1)
+_MAX_REACH = 15
+"""Cells to each side that ``blur.cu`` has room for."""
+_DISC_BLOCK = (32, 4, 1)
+_DISC_OUTPUTS = 4
+"""Rows that a thread of ``bokeh.cu`` averages."""
 
 
 class BlurFilter:
     """The frame's own background, blurred; writes ``cells``."""
 
-    def __init__(self, plan: BlurPlan, cells: Array) -> None:
-        self._targets = plan.cells.views(cells)
-        self._picture = FilledPicture(plan.cells)
+    def __init__(self, side: Side, plan: BlurPlan, cells: Array) -> None:
+        self._picture = picture = FilledPicture(side, plan.cells)
+        shapes = plan.cells.shapes
         luma, chroma = zip(plan.reaches, plan.sigmas, strict=True)
-        self._kernels = (luma, chroma, chroma)
-        self._unblurred = [np.empty(plane.shape, np.float32) for plane in self._targets]
-        self._blurred = [np.empty_like(plane) for plane in self._unblurred]
+        numbers: list[int] = []
+        taps: list[float] = []
+        for shape, (reach, sigma), source, target in zip(
+            shapes, (luma, chroma, chroma), picture.offsets, plan.cells.offsets, strict=True
+        ):
+            assert reach <= _MAX_REACH, f"a blur of {sigma} cells"
+            numbers += [*shape, reach, len(taps), source, target]
+            taps += cv2.getGaussianKernel(2 * reach + 1, sigma, cv2.CV_32F).ravel().tolist()
+        rows, columns = (max(sides) for sides in zip(*shapes, strict=True))
+        # A thread does as many rows of a square tile as it has of them.
+        self._size = -(-rows * _BLUR_BLOCK[1] // _BLUR_BLOCK[0]), columns, len(shapes)
+        scratch = None
+        if not side.on_device:
+            reach, pitch = max(plan.reaches), columns + _RUN
+            scratch = np.zeros((rows + 2 * reach + 1) * pitch + 2 * reach, np.float32)
+        plans = side.array(numbers, np.int32), side.array(taps, np.float32)
+        self._arguments = (*plans, picture.buffer, cells, scratch)
+        self._blur = side.operation("blur", "blur_planes")
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        planes = self._picture.update(frame, matte, reduced)
-        for index, (plane, target) in enumerate(zip(planes, self._targets, strict=True)):
-            unblurred, blurred = self._unblurred[index], self._blurred[index]
-            np.copyto(unblurred, plane)
-            reach, sigma = self._kernels[index]
-            size = 2 * reach + 1, 2 * reach + 1
-            cv2.GaussianBlur(unblurred, size, sigma, dst=blurred, borderType=cv2.BORDER_REFLECT)
-            np.add(blurred, 0.5, out=target, casting="unsafe")
+        self._picture.update(frame, matte, reduced)
+        self._blur(self._size, *self._arguments, block=_BLUR_BLOCK)
 
 
 class _DiscFilter:
@@ -82,14 +103,18 @@ class _DiscFilter:
         cv2.split(padded[reach : reach + rows, reach : reach + columns], (first, second))
 
 
-class BokehFilter:
+class HostBokehFilter:
     """The frame's own background, out of focus like behind a lens; writes ``cells``."""
 
     def __init__(self, plan: BokehPlan, cells: Array) -> None:
         self._targets = plan.cells.views(cells)
-        self._picture = FilledPicture(plan.cells)
+        self._picture = picture = FilledPicture(HOST, plan.cells)
         self._plan = plan
         shapes = luma_shape, chroma_shape, _ = plan.cells.shapes
+        self._cells = [
+            picture.buffer[offset : offset + shape[0] * shape[1]].reshape(shape)
+            for offset, shape in zip(picture.offsets, shapes, strict=True)
+        ]
         luma_radius, chroma_radius = plan.radii
         self._luma_disc = self._chroma_disc = _DiscFilter(luma_shape, luma_radius)
         self._weighted = [np.empty(shape, np.float32) for shape in shapes]
@@ -101,7 +126,8 @@ class BokehFilter:
             self._idle = np.zeros(chroma_shape, np.float32)
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        cells = self._picture.update(frame, matte, reduced)
+        self._picture.update(frame, matte, reduced)
+        cells = self._cells
         luma, cb, cr = self._weighted
         weight, chroma_weight = self._weight, self._chroma_weight
         # weight ← 1 + gain · y^power
@@ -128,6 +154,58 @@ class BokehFilter:
         for plane, by, target in zip(self._weighted, weights, self._targets, strict=True):
             np.divide(plane, by, out=plane)
             np.add(plane, 0.5, out=target, casting="unsafe")
+
+
+class DeviceBokehFilter:
+    """The same on a device, where the disc's cells are added up one by one, from shared memory.
+
+    With at most 16 cells of radius that is a few microseconds' work.
+    """
+
+    def __init__(self, side: Side, plan: BokehPlan, cells: Array) -> None:
+        self._side, self._cells = side, cells
+        self._picture = FilledPicture(side, plan.cells)
+        self._highlights = plan.black, plan.span, plan.gain
+        radius, chroma_radius = plan.radii
+        sources, targets = self._picture.offsets, plan.cells.offsets
+        luma_shape, chroma_shape, _ = plan.cells.shapes
+        if plan.cells.factor > 1:
+            self._launches = [
+                self._launch("bokeh_together", radius, 16, luma_shape, (*sources, *targets))
+            ]
+        else:
+            plane = (sources[0], targets[0])
+            planes = (*luma_shape, *sources, *targets[1:])
+            self._launches = [
+                self._launch("bokeh_luma", radius, 8, luma_shape, plane),
+                self._launch("bokeh_chroma", chroma_radius, 16, chroma_shape, planes),
+            ]
+
+    def _launch(
+        self, name: str, radius: float, bytes_per_cell: int, shape: Shape, planes: tuple[int, ...]
+    ) -> Callable[[], None]:
+        weights = disc_kernel(radius)
+        reach = weights.shape[0] // 2
+        # Of each column, how many weights next to the middle one there are.
+        half_heights = np.maximum(np.count_nonzero(weights[reach:], axis=0) - 1, 0)
+        array = self._side.array
+        disc = array(weights, np.float32), array(half_heights, np.int32)
+        numbers = array((*shape, reach, *planes), np.int32)
+        arguments = (numbers, *disc, self._picture.buffer, self._cells, *self._highlights)
+        columns, thread_rows, _ = _DISC_BLOCK
+        tile = (_DISC_OUTPUTS * thread_rows + 2 * reach) * (columns + 2 * reach)
+        return partial(
+            self._side.operation("bokeh", name),
+            (-(-shape[0] // _DISC_OUTPUTS), shape[1]),
+            *arguments,
+            block=_DISC_BLOCK,
+            shared_bytes=tile * bytes_per_cell,
+        )
+
+    def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+        self._picture.update(frame, matte, reduced)
+        for launch in self._launches:
+            launch()
 
 
 class PixelateBackground(Background):

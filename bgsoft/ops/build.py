@@ -13,7 +13,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SOURCES = ("blend", "compiler", "cutout", "fill", "foreground", "hold")
+SOURCES = ("blend", "blur", "compiler", "cutout", "fill", "foreground", "hold", "picture")
 """Stems of the ``.cu`` files that the host has, too."""
 
 VARIANTS = {
