@@ -69,7 +69,7 @@ def _background_maker(
             )
         case EffectKind.PIXELATE if length_px:
             mosaic = PixelatePlan.of(format, length_px)
-            return lambda: PixelateBackground(mosaic)
+            return lambda: PixelateBackground(HOST, mosaic)
         case EffectKind.DIM if effect.effective_strength:
             dim = dim_background(HOST, format, effect.effective_strength)
             return lambda: dim

@@ -11,8 +11,7 @@ from pathlib import Path
 from bgsoft.composite.background import Background, CellsBackground, Hold
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
 from bgsoft.composite.compositor import PictureCompositor
-from bgsoft.composite.cuda_filters import CudaPixelate
-from bgsoft.composite.filters import BlurFilter, DeviceBokehFilter
+from bgsoft.composite.filters import BlurFilter, DeviceBokehFilter, PixelateBackground
 from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.composite.plate import (
@@ -80,7 +79,7 @@ def _make_background(
                 )
             ]
         case EffectKind.PIXELATE if length_px:
-            return [CudaPixelate(PixelatePlan.of(format, length_px))]
+            return [PixelateBackground(side, PixelatePlan.of(format, length_px))]
         case EffectKind.DIM if effect.effective_strength:
             return [dim_background(side, format, effect.effective_strength)]
         case EffectKind.COLOR:

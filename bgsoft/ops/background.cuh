@@ -174,6 +174,49 @@ OP u32 near_matte(
     return largest;
 }
 
+#if !ON_DEVICE
+// near_matte() of a row of cells; `marks` has room for three more.
+OP void near_row(const u8 *matte, int rows, int columns, int y, int reach, u8 *marks)
+{
+    const u8 *around[4];
+    for (int step = 0; step < 4; ++step)
+        around[step] = matte + clamp_int(y - 1 + min(step, reach + 1), 0, rows - 1) * columns;
+    for (int x = 0; x < columns; ++x)
+        marks[1 + x] = max(max(around[0][x], around[1][x]), max(around[2][x], around[3][x]));
+    marks[0] = marks[1];
+    marks[columns + 1] = marks[columns + 2] = marks[columns];
+    // Each is read before it is overwritten.
+    for (int x = 0; x < columns; ++x)
+        marks[x] = max(max(marks[x], marks[x + 1]), max(marks[x + 2], marks[x + 1 + reach]));
+}
+
+// The first `count` cells of row y as cell_mean() makes them, times 2^shift.
+template <int F>
+OP void whole_means(
+    const sample_t *samples, int pitch, int step, int count, int shift, u16 *means)
+{
+    for (int x = 0; x < count; ++x)
+        means[x] = (u16)(Cell<F>::mean(samples + x * F * step, pitch, step) << shift);
+}
+
+OP void mean_row(
+    const sample_t *plane, int rows, int columns, int step, int channel, int factor, int y,
+    int count, int shift, u16 *means)
+{
+    const sample_t *samples = plane + (size_t)y * factor * columns * step + channel;
+    int whole = (y + 1) * factor <= rows ? columns / factor : 0;
+    switch (factor) {
+    case 1: whole_means<1>(samples, columns * step, step, whole, shift, means); break;
+    case 2: whole_means<2>(samples, columns * step, step, whole, shift, means); break;
+    case 4: whole_means<4>(samples, columns * step, step, whole, shift, means); break;
+    default: whole = 0;
+    }
+    for (int x = whole; x < count; ++x)
+        means[x] = (u16)(cell_mean(plane, rows, columns, step, channel, factor, y, x) << shift);
+}
+#endif
+
+
 // Index of a sample beyond the edges, mirrored with the edge sample repeated (BORDER_REFLECT).
 OP int reflected(int index, int count)
 {

@@ -85,87 +85,51 @@ struct Pictures {
 #if !ON_DEVICE
 #define RUN 32
 
-// 1 for grid cells near people in row y, else 0; `marks` may be read and written one cell before
-// and three after.
-static void mark_people(const u8 *matte, int rows, int columns, int y, u8 *marks)
-{
-    const u8 *around[4];
-    for (int step = 0; step < 4; ++step)
-        around[step] = matte + clamp_int(y - 1 + step, 0, rows - 1) * columns;
-    for (int x = 0; x < columns; ++x)
-        marks[x] = max(max(around[0][x], around[1][x]), max(around[2][x], around[3][x]));
-    marks[-1] = marks[0];
-    marks[columns] = marks[columns + 1] = marks[columns + 2] = marks[columns - 1];
-    // Each is read before it is overwritten, one cell to the left.
-    for (int x = 0; x < columns; ++x)
-        marks[x - 1] = max(max(marks[x - 1], marks[x]), max(marks[x + 1], marks[x + 2]))
-            > CLEAR_ALPHA;
-}
-
-// Means of whole F x F samples, as Pictures::mean gives them.
-template <int F>
-OP void means(const sample_t *samples, int pitch, int step, u16 values[RUN])
-{
-    for (int index = 0; index < RUN; ++index)
-        values[index] = (u16)(Cell<F>::mean(samples + index * F * step, pitch, step) << FULL_SHIFT);
-}
-
 // A plane of the grid's or of the frame's samples, people replaced by filled cells.
 //
-// marks: room for a row of the grid and three cells, then for one of the plane and a run. line: for
-// a row of filled cells, two cells and a run.
+// marks: room for a row of the grid and three cells, then for one of the plane. line: for a row of
+// filled cells, two cells and a run.
 static void fine_plane(
     const Plane &plane, int index, const Pictures &pictures, const u16 *cells, u16 *target,
     u8 *marks, float *line)
 {
     const int *sizes = pictures.sizes;
-    const int step = index == 0 ? 1 : 2;
+    const int step = index == 0 ? 1 : 2, channel = index / 2;
     const bool of_grid = plane.source == FROM_GRID;
     const sample_t *const sources[] = {
         pictures.luma, pictures.chroma, pictures.grid_luma, pictures.grid_chroma};
-    const sample_t *source = sources[2 * of_grid + step - 1] + (index == 2);
+    const sample_t *source = sources[2 * of_grid + step - 1];
     const int *size = sizes + (of_grid ? 2 : 2 + 2 * step);
-    const int factor = of_grid ? 1 : plane.factor, pitch = step * size[1];
+    const int factor = of_grid ? 1 : plane.factor;
     int log_factor = 1;
     while (1 << (log_factor - 1) < plane.fine)
         ++log_factor;
-    u8 *near = marks + 1, *expanded = near + sizes[3] + 3;
-    const u8 *mask = plane.fine > 1 ? expanded : marks;
-    for (int y = 0; y < plane.rows; ++y) {
+    u8 *expanded = marks + sizes[3] + 3, *near = plane.fine > 1 ? expanded : marks;
+    for (int y = 0; y < plane.rows; ++y, target += plane.columns) {
         if (y % plane.fine == 0) {
-            mark_people(pictures.matte, sizes[2], sizes[3], y / plane.fine, near);
-            for (int x = 0; mask == expanded && x < plane.columns; ++x)
+            near_row(pictures.matte, sizes[2], sizes[3], y / plane.fine, 2, marks);
+            for (int x = 0; near == expanded && x < plane.columns; ++x)
                 expanded[x] = marks[x >> (log_factor - 1)];
         }
-        u8 any = 0;
+        mean_row(
+            source, size[0], size[1], step, channel, factor, y, plane.columns, FULL_SHIFT, target);
+        u8 nearest_matte = 0;
         for (int x = 0; x < plane.columns; ++x)
-            any |= mask[x];
-        if (any)
-            interpolate(
-                cells, sizes[0], sizes[1], log_factor, y, -1, sizes[1] + 2, line);
+            nearest_matte = max(nearest_matte, near[x]);
+        if (nearest_matte <= CLEAR_ALPHA)
+            continue;
+        interpolate(cells, sizes[0], sizes[1], log_factor, y, -1, sizes[1] + 2, line);
         for_runs(1, plane.columns, 1, RUN, [&](int, int x, int count) INLINED {
-            u16 values[RUN] = {};
-            const sample_t *samples = source + factor * (y * pitch + x * step);
-            const bool whole = (y + 1) * factor <= size[0] && (x + RUN) * factor <= size[1];
-            if (whole && factor == 1)
-                means<1>(samples, pitch, step, values);
-            else if (whole && factor == 2)
-                means<2>(samples, pitch, step, values);
-            else
-                for (int cell = 0; cell < count; ++cell)
-                    values[cell] = (u16)(pictures.mean(plane, index, y, x + cell) << FULL_SHIFT);
-            u8 near_run = 0;
+            u8 largest = 0;
             for (int cell = 0; cell < RUN; ++cell)
-                near_run |= cell < count ? mask[x + cell] : 0;
-            if (near_run) {
-                u16 filled[RUN];
-                enlarge<RUN>(cells, sizes[0], sizes[1], log_factor, y, x, line, filled);
-                for (int cell = 0; cell < RUN; ++cell)
-                    values[cell] = cell < count && mask[x + cell] ? filled[cell] : values[cell];
-            }
+                largest = max(largest, (u8)(cell < count ? near[x + cell] : 0));
+            if (largest <= CLEAR_ALPHA)
+                return;
+            u16 filled[RUN];
+            enlarge<RUN>(cells, sizes[0], sizes[1], log_factor, y, x, line, filled);
             for (int cell = 0; cell < RUN; ++cell)
                 if (cell < count)
-                    target[y * plane.columns + x + cell] = values[cell];
+                    target[x + cell] = near[x + cell] > CLEAR_ALPHA ? filled[cell] : target[x + cell];
         });
     }
 }
