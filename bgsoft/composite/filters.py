@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.composite.background import Background
+from bgsoft.composite.background import Background, CellFilter
 from bgsoft.composite.fill import PushPull
 from bgsoft.composite.picture import FilledPicture
 from bgsoft.composite.plan import (
@@ -105,8 +105,8 @@ class _DiscFilter:
         cv2.split(padded[reach : reach + rows, reach : reach + columns], (first, second))
 
 
-class HostBokehFilter:
-    """The frame's own background, out of focus like behind a lens; writes ``cells``."""
+class HostBokeh:
+    """See :func:`bokeh_filter`; by transforms, which cost the same for any radius."""
 
     def __init__(self, plan: BokehPlan, cells: Array) -> None:
         self._targets = plan.cells.views(cells)
@@ -158,8 +158,8 @@ class HostBokehFilter:
             np.add(plane, 0.5, out=target, casting="unsafe")
 
 
-class DeviceBokehFilter:
-    """The same on a device, where the disc's cells are added up one by one, from shared memory.
+class DeviceBokeh:
+    """See :func:`bokeh_filter`; the disc's cells are added up one by one, from shared memory.
 
     With at most 16 cells of radius that is a few microseconds' work.
     """
@@ -208,6 +208,11 @@ class DeviceBokehFilter:
         self._picture.update(frame, matte, reduced)
         for launch in self._launches:
             launch()
+
+
+def bokeh_filter(side: Side, plan: BokehPlan, cells: Array) -> CellFilter:
+    """The frame's own background, out of focus like behind a lens; writes ``cells``."""
+    return DeviceBokeh(side, plan, cells) if side.on_device else HostBokeh(plan, cells)
 
 
 class PixelateBackground(Background):

@@ -12,7 +12,7 @@ from bgsoft.analysis.base import Reducer
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.composite.base import Compositor
-from bgsoft.composite.cpu import create_compositor
+from bgsoft.composite.effects import create_compositor
 from bgsoft.face.create import create_host_faces
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.step import FaceStep
@@ -131,7 +131,7 @@ class HostStages:
     def compositor(
         self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
     ) -> Compositor:
-        return create_compositor(config, format, self._workers, began)
+        return create_compositor(config, format, workers=self._workers, began=began)
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
         """What hides parts of the frame; None: nothing."""
