@@ -14,7 +14,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SOURCES = ("blend", "fill", "hold")
+SOURCES = (
+    *("blend", "blur", "compiler", "cutout", "fill", "foreground", "hold", "picture", "pixelate"),
+)
 """Stems of the ``.cu`` files that the host has, too."""
 
 VARIANTS = {
