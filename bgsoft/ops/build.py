@@ -13,7 +13,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SOURCES = ("blend", "hold")
+SOURCES = ("blend", "components", "hold", "matte", "matte_guided", "matte_temporal")
 """Stems of the ``.cu`` files that the host has, too."""
 
 VARIANTS = {
