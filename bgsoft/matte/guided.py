@@ -38,6 +38,7 @@ class EdgeFitter:
         chroma_shape: Of their chroma: the same, or half of it.
         guided: None: the edge is not fitted.
         smooth: None: the contour is not smoothed.
+        flags: What kernels leave for each other.
         fitted_luma: On a device, where luma is kept when something is fitted.
     """
 
@@ -48,6 +49,7 @@ class EdgeFitter:
         chroma_shape: Shape,
         guided: GuidedPlan | None,
         smooth: SmoothPlan | None,
+        flags: Array,
         fitted_luma: Array | None = None,
     ) -> None:
         self._side, self._shape = side, shape
@@ -69,9 +71,11 @@ class EdgeFitter:
             self._chroma_shape = chroma_shape
             side_px = 2 * guided.radius + 1
             size = max(size, (48 + 4 * side_px) * (fits[1] + 4 * guided.radius + 2))
-            self._make_fit(guided, fits)
         self._scratch = None if side.on_device else np.empty(size, np.float32)
-        self._fitted_luma = fitted_luma
+        self._flags, self._fitted_luma = flags, fitted_luma
+        self._steps: list[tuple[Any, ...]] = []
+        if guided is not None:
+            self._make_fit(guided, fits)
         plan = guided or GuidedPlan.of(shape)
         self._numbers: tuple[Any, ...] = (
             *(int(guided is not None), plan.margin, float(plan.steepen), float(plan.offset)),
@@ -80,24 +84,31 @@ class EdgeFitter:
         self._last = (int(STILL_VARIANCE * shape[0] * shape[1]), *shape, self._scratch)
 
     def _make_fit(self, plan: GuidedPlan, fits: Shape) -> None:
-        side, half = self._side, self._half
-        self._steps: list[tuple[Any, ...]] = []
-        if not side.on_device or plan.spacing == 1:
-            self._fit = side.operation("matte_guided", "fit_guided")
-            self._fit_numbers = (plan.spacing, plan.radius, plan.margin, float(plan.epsilon), *half)
+        """On a device cells, fits, their averages and terms are planes, a launch each."""
+        side, half, radius = self._side, self._half, plan.radius
+        epsilon, packed, terms = float(plan.epsilon), self._packed, self._terms
+        if not side.on_device:
+            fit = side.operation("matte_guided", "fit_guided")
+            numbers = (plan.spacing, radius, plan.margin, epsilon, *half)
+            self._steps = [(fit, half, packed, terms, self._flags, *numbers, self._scratch)]
             return
-        operation = {n: side.operation("matte_guided", f"fine_{n}") for n in _FINE_STEPS}
         moments = side.xp.empty((_MOMENTS, *fits), np.int32)
         found, averaged = (side.xp.empty((*fits, 4), np.float32) for _ in range(2))
+        samples = (plan.spacing * (2 * radius + 1)) ** 2
+        sizes = (plan.spacing, *half, *fits)
+        arguments = {
+            "moments": (fits, packed, moments, self._flags, *sizes),
+            "fit": (fits, moments, found, samples, radius, epsilon, *fits),
+            "average": (fits, found, averaged, radius, *fits),
+            "terms": (half, averaged, packed, terms, *sizes),
+        }
         self._steps = [
-            (operation["fit"], fits, moments, found, plan.radius, float(plan.epsilon), *fits),
-            (operation["average"], fits, found, averaged, plan.radius, *fits),
-            (operation["terms"], half, averaged, self._packed, self._terms, *half, *fits),
+            (side.operation("matte_guided", f"guided_{name}"), *each)
+            for name, each in arguments.items()
         ]
-        self._measure, self._moments, self._fits = operation["moments"], moments, fits
 
     def apply(
-        self, alpha: Array, luma: Array, chroma: Array, out: Array, flags: Array, held: bool = False
+        self, alpha: Array, luma: Array, chroma: Array, out: Array, *, held: bool = False
     ) -> None:
         """Refine a plane.
 
@@ -106,27 +117,17 @@ class EdgeFitter:
             luma: (rows, columns) uint8, the picture.
             chroma: (ch, cw, 2) uint8, the picture.
             out: (rows, columns) uint8; may be alpha where nothing is smoothed.
-            flags: Of the frame.
             held: Leave ``out`` as it is where the picture has not moved (on a device).
         """
         if self._terms is not None:
-            planes = (alpha, luma, chroma, *self._chroma_shape, self._packed, flags)
+            planes = (alpha, luma, chroma, *self._chroma_shape, self._packed, self._flags)
             self._pack(self._half, *planes, *self._shape)
-            if not self._steps:
-                fit = (self._packed, self._terms, flags, *self._fit_numbers, self._scratch)
-                self._fit(self._half, *fit)
-            else:
-                measured = (self._packed, self._moments, flags, *self._half, *self._fits)
-                self._measure(self._fits, *measured)
             for operation, size, *arguments in self._steps:
                 operation(size, *arguments)
         # A thread makes two rows.
         size = -(-self._shape[0] // 2), self._shape[1]
-        evaluated = (alpha, self._terms, luma, self._fitted_luma, out, flags)
+        evaluated = (alpha, self._terms, luma, self._fitted_luma, out, self._flags)
         self._evaluate(size, *evaluated, *self._numbers, int(held), *self._last)
-
-
-_FINE_STEPS = ("moments", "fit", "average", "terms")
 
 
 def gaussian_weights(plan: SmoothPlan | None) -> NDArray[np.int32]:

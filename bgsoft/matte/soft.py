@@ -186,7 +186,9 @@ class _Scratch:
         self._limit = side.operation("matte", "limit_alpha") if plan.islands else None
         chroma_shape = shape if plan.factor > 1 else format.chroma_shape[:2]
         self._picture = _EightBits(side, format, shape, chroma_shape)
-        self._fitter = EdgeFitter(side, shape, chroma_shape, plan.guided, plan.smooth, fitted_luma)
+        self._fitter = EdgeFitter(
+            side, shape, chroma_shape, plan.guided, plan.smooth, self.flags, fitted_luma
+        )
         self._steps = steps.grid_steps([] if plan.fine else plan.contour)
         self._planes = [xp.empty(shape, np.uint8) for _ in self._steps]
         self._enlarge = side.operation("matte", "enlarge_alpha")
@@ -194,7 +196,7 @@ class _Scratch:
         self._enlarge_args = plan.factor.bit_length() - 1, *shape, *format.luma_shape
         lines = 2 * shape[1] * plan.factor
         self._lines = None if side.on_device else np.empty(lines, np.uint16)
-        self._fine = _FineEdge(side, plan) if plan.fine else None
+        self._fine = _FineEdge(side, plan, self.flags) if plan.fine else None
 
     def allocate(self, mask_shape: Shape) -> None:
         """Make room for masks of this shape."""
@@ -220,12 +222,12 @@ class _Scratch:
         source.is_clean.wait()
         planes = [*self._planes, made]
         picture = self.luma, self._chroma
-        self._fitter.apply(source.opacity, *picture, planes[0], self.flags, held)
+        self._fitter.apply(source.opacity, *picture, planes[0], held=held)
         for step, plane, target in zip(self._steps, planes, planes[1:], strict=False):
             step.apply(plane, target)
         self.enlarge(made, frame)
         if self._fine is not None:
-            self._fine.fit(frame, self.flags)
+            self._fine.fit(frame)
 
     def enlarge(self, made: Array, frame: Frame) -> None:
         """Write a matte on the grid into the plane of the frame's size."""
@@ -249,11 +251,11 @@ class _Scratch:
 class _FineEdge:
     """What is done on the frame where the edge is fitted there."""
 
-    def __init__(self, side: Side, plan: MattePlan) -> None:
+    def __init__(self, side: Side, plan: MattePlan, flags: Array) -> None:
         format, steps = plan.format, steps_of(side)
         shape, chroma_shape = format.luma_shape, format.chroma_shape[:2]
         self._picture = _EightBits(side, format, shape, chroma_shape)
-        self._fitter = EdgeFitter(side, shape, chroma_shape, plan.fine, None)
+        self._fitter = EdgeFitter(side, shape, chroma_shape, plan.fine, None, flags)
         self._steps = [steps.contour_step(each) for each in plan.contour]
         self._planes = [side.xp.empty(shape, np.uint8) for _ in self._steps]
         self._reducer = steps.AlphaReducer(format)
@@ -262,10 +264,10 @@ class _FineEdge:
         """What the steps read, one after the other, and the frame's own plane."""
         return [*self._planes, alpha]
 
-    def fit(self, frame: Frame, flags: Array) -> None:
+    def fit(self, frame: Frame) -> None:
         """Fit the edge in the first of the planes."""
         plane = self.planes(frame.planes.alpha)[0]
-        self._fitter.apply(plane, *self._picture.of(frame.luma, frame.chroma), plane, flags)
+        self._fitter.apply(plane, *self._picture.of(frame.luma, frame.chroma), plane)
 
     def finish(self, alpha: Array, reduced: Array) -> None:
         """Move the edge on purpose, and reduce the plane to the grid."""

@@ -237,7 +237,7 @@ KERNEL(enlarge_alpha)(
     u16 *lines)
 {
     enlarge_rows(
-        shift, plane, rows, columns, height, width, lines, [&](int y, const EnlargedRow &row) INLINED {
+        shift, plane, rows, columns, height, width, lines, [&](int y, const EnlargedRow row) INLINED {
             u8 *__restrict__ target = alpha + (size_t)y * width;
             __builtin_memset(target, 0, row.first);
             __builtin_memset(target + row.last, 0, width - row.last);

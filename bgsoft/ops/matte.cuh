@@ -128,8 +128,18 @@ void enlarge_rows_by(
     const auto make_line = [&](int row) {
         const u8 *cells = plane + (size_t)row * columns;
         int first = 0, last = columns;
+        for (size_t eight = 0; first + 8 <= columns; first += 8) {
+            __builtin_memcpy(&eight, cells + first, 8);
+            if (eight != 0)
+                break;
+        }
         while (first < last && cells[first] == 0)
             ++first;
+        for (size_t eight = 0; last - 8 >= first; last -= 8) {
+            __builtin_memcpy(&eight, cells + last - 8, 8);
+            if (eight != 0)
+                break;
+        }
         while (first < last && cells[last - 1] == 0)
             --last;
         const bool is_empty = first == last;

@@ -10,7 +10,6 @@
 // factor of luma, and the other terms on this picture, alpha scaled to 0-1.
 #include "matte.cuh"
 
-#define MAX_RADIUS 6
 #define MAX_SMOOTH_RADIUS 16
 
 // Sums over a window: alpha, luma, Cb, Cr; alpha by these three; their products by the upper
@@ -124,113 +123,53 @@ struct Box {
     }
 };
 
+// Whether a cell's alpha differs from that of the next one along, below or across.
+OP bool is_uneven(const u32 *row, const u32 *lower, int x, int next)
+{
+    return (((row[x] ^ row[next]) | (row[x] ^ lower[x]) | (row[x] ^ lower[next])) & 0xFF) != 0;
+}
+
 #if ON_DEVICE
-// Widens the box in the flags, a warp a row.
-OP void widen_box(int *flags, bool uneven, int left, int y, int size)
-{
-    const u32 row = __ballot_sync(0xffffffffu, uneven);
-    if (threadIdx.x != 0 || row == 0)
-        return;
-    atomicMin(flags + FLAG_LEFT, size * (left + __ffs((int)row) - 1));
-    atomicMax(flags + FLAG_RIGHT, size * (left + 32 - __clz((int)row)) - 1);
-    atomicMin(flags + FLAG_TOP, size * y);
-    atomicMax(flags + FLAG_BOTTOM, size * y + size - 1);
-}
-
-// Fits alpha to luma, Cb and Cr in every window, and averages the functions over windows, for a
-// spacing of 1. epsilon: added to the guide's variances, of samples scaled to 0-1. Widens the box in
-// the flags around cells whose 3 x 3 neighbours are not all equal. The others are the host's.
-KERNEL(fit_guided)(
-    const u32 *__restrict__ packed, float *__restrict__ terms, int *flags, int, int radius, int,
-    float epsilon, int rows, int columns, float *)
-{
-    __shared__ u32 tile[8 + 4 * MAX_RADIUS][32 + 4 * MAX_RADIUS];
-    __shared__ float4 fits[8 + 2 * MAX_RADIUS][32 + 2 * MAX_RADIUS];
-    int left = blockIdx.x * 32, top = blockIdx.y * 8;
-    int thread = threadIdx.y * 32 + threadIdx.x;
-    int wide = 32 + 4 * radius;
-    for (int i = thread; i < wide * (8 + 4 * radius); i += 256) {
-        int ty = i / wide, tx = i % wide;
-        int y = clamp_int(top - 2 * radius + ty, 0, rows - 1);
-        int x = clamp_int(left - 2 * radius + tx, 0, columns - 1);
-        tile[ty][tx] = packed[y * columns + x];
-    }
-    __syncthreads();
-    wide = 32 + 2 * radius;
-    int side = 2 * radius + 1;
-    for (int i = thread; i < wide * (8 + 2 * radius); i += 256) {
-        int fy = i / wide, fx = i % wide;
-        // Beyond the edges the functions are repeated: those of the nearest cell.
-        int ty = clamp_int(top - radius + fy, 0, rows - 1) - top + radius;
-        int tx = clamp_int(left - radius + fx, 0, columns - 1) - left + radius;
-        int sums[MOMENTS] = {};
-        for (int dy = 0; dy < side; dy++)
-            for (int dx = 0; dx < side; dx++)
-                add_moments(tile[ty + dy][tx + dx], sums);
-        fits[fy][fx] = fit_window(sums, side * side, epsilon);
-    }
-    __syncthreads();
-    int x = left + threadIdx.x, y = top + threadIdx.y;
-    bool uneven = false;
-    if (x < columns && y < rows) {
-        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        for (int dy = 0; dy < side; dy++) {
-            float4 row = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            for (int dx = 0; dx < side; dx++) {
-                float4 fit = fits[threadIdx.y + dy][threadIdx.x + dx];
-                row.x += fit.x;
-                row.y += fit.y;
-                row.z += fit.z;
-                row.w += fit.w;
-            }
-            sum.x += row.x;
-            sum.y += row.y;
-            sum.z += row.z;
-            sum.w += row.w;
-        }
-        u32 own = tile[threadIdx.y + 2 * radius][threadIdx.x + 2 * radius];
-        float share = 1.0f / (float)(side * side);
-        int at = y * columns + x;
-        terms[at] = sum.x * share;
-        terms[rows * columns + at] = other_terms(sum.y * share, sum.z * share, sum.w * share, own);
-        for (int dy = -1; dy <= 1; dy++)
-            for (int dx = -1; dx <= 1; dx++) {
-                u32 near = tile[threadIdx.y + 2 * radius + dy][threadIdx.x + 2 * radius + dx];
-                uneven = uneven || ((near ^ own) & 0xFF) != 0;
-            }
-    }
-    widen_box(flags, uneven, left, y, 1);
-}
-
-// The same in steps, for a spacing of 2. moments: (MOMENTS, fit_rows, fit_columns) int32, a cell of
-// 2 x 2 each.
-KERNEL(fine_moments)(
-    const u32 *__restrict__ packed, int *__restrict__ moments, int *flags, int rows, int columns,
-    int fit_rows, int fit_columns)
+// moments: (MOMENTS, fit_rows, fit_columns) int32, a cell each. Widens the box in the flags around
+// cells that differ from their neighbours.
+KERNEL(guided_moments)(
+    const u32 *__restrict__ packed, int *__restrict__ moments, int *flags, int spacing, int rows,
+    int columns, int fit_rows, int fit_columns)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     bool uneven = false;
     if (x < fit_columns && y < fit_rows) {
+        const u32 *upper = packed + (size_t)(spacing * y) * columns;
+        const u32 *lower = spacing * y + 1 < rows ? upper + columns : upper;
         int sums[MOMENTS] = {};
-        const u32 *upper = packed + (size_t)(2 * y) * columns;
-        const u32 *lower = 2 * y + 1 < rows ? upper + columns : upper;
-        add_cell<2>(upper, lower, x, 2 * x + 1 < columns, sums);
+        if (spacing == 1)
+            add_cell<1>(upper, lower, x, true, sums);
+        else
+            add_cell<2>(upper, lower, x, 2 * x + 1 < columns, sums);
         size_t cells = (size_t)fit_rows * fit_columns, at = (size_t)y * fit_columns + x;
         for (int i = 0; i < MOMENTS; i++)
             moments[i * cells + at] = sums[i];
-        // A step may lie right between two cells.
-        u32 own = packed[(size_t)(2 * y) * columns + 2 * x];
-        for (int ny = 2 * y; ny < min(2 * y + 3, rows); ny++)
-            for (int nx = 2 * x; nx < min(2 * x + 3, columns); nx++)
-                uneven = uneven || ((packed[(size_t)ny * columns + nx] ^ own) & 0xFF) != 0;
+        for (int cy = spacing * y; cy < min(spacing * (y + 1), rows); cy++) {
+            const u32 *row = packed + (size_t)cy * columns;
+            const u32 *below = cy + 1 < rows ? row + columns : row;
+            for (int cx = spacing * x; cx < min(spacing * (x + 1), columns); cx++)
+                uneven = uneven || is_uneven(row, below, cx, min(cx + 1, columns - 1));
+        }
     }
-    widen_box(flags, uneven, blockIdx.x * 32, y, 2);
+    const u32 row = __ballot_sync(0xffffffffu, uneven);
+    if (threadIdx.x != 0 || row == 0)
+        return;
+    const int left = blockIdx.x * 32;
+    atomicMin(flags + FLAG_LEFT, spacing * (left + __ffs((int)row) - 1));
+    atomicMax(flags + FLAG_RIGHT, spacing * (left + 32 - __clz((int)row)));
+    atomicMin(flags + FLAG_TOP, spacing * y);
+    atomicMax(flags + FLAG_BOTTOM, spacing * (y + 1));
 }
 
-// fits: (rows, columns, 4) float32.
-KERNEL(fine_fit)(
-    const int *__restrict__ moments, float4 *__restrict__ fits, int radius, float epsilon, int rows,
-    int columns)
+// fits: (rows, columns, 4) float32. samples: of a window.
+KERNEL(guided_fit)(
+    const int *__restrict__ moments, float4 *__restrict__ fits, int samples, int radius,
+    float epsilon, int rows, int columns)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= columns || y >= rows)
@@ -244,12 +183,11 @@ KERNEL(fine_fit)(
             for (int i = 0; i < MOMENTS; i++)
                 sums[i] += moments[i * cells + at];
         }
-    int side = 2 * radius + 1;
-    fits[(size_t)y * columns + x] = fit_window(sums, 4 * side * side, epsilon);
+    fits[(size_t)y * columns + x] = fit_window(sums, samples, epsilon);
 }
 
 // Functions averaged over the windows that a cell lies in.
-KERNEL(fine_average)(
+KERNEL(guided_average)(
     const float4 *__restrict__ fits, float4 *__restrict__ averaged, int radius, int rows,
     int columns)
 {
@@ -278,22 +216,28 @@ KERNEL(fine_average)(
         = make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share);
 }
 
-// Averaged functions enlarged to half the plane, (rows, columns).
-KERNEL(fine_terms)(
+// Averaged functions on half the plane, (rows, columns), enlarged for a spacing of 2.
+KERNEL(guided_terms)(
     const float4 *__restrict__ averaged, const u32 *__restrict__ packed, float *__restrict__ terms,
-    int rows, int columns, int fit_rows, int fit_columns)
+    int spacing, int rows, int columns, int fit_rows, int fit_columns)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= columns || y >= rows)
         return;
+    size_t at = (size_t)y * columns + x, rest = (size_t)rows * columns + at;
+    if (spacing == 1) {
+        const float4 fit = averaged[at];
+        terms[at] = fit.x;
+        terms[rest] = other_terms(fit.y, fit.z, fit.w, packed[at]);
+        return;
+    }
     const Doubled down(y, fit_rows), along(x, fit_columns);
     const float4 *upper = averaged + (size_t)down.first * fit_columns;
     const float4 *lower = averaged + (size_t)down.second * fit_columns;
     float4 a = upper[along.first], b = upper[along.second];
     float4 c = lower[along.first], d = lower[along.second];
-    size_t at = (size_t)y * columns + x;
     terms[at] = along.blend(down.blend(a.x, c.x), down.blend(b.x, d.x));
-    terms[(size_t)rows * columns + at] = other_terms(
+    terms[rest] = other_terms(
         along.blend(down.blend(a.y, c.y), down.blend(b.y, d.y)),
         along.blend(down.blend(a.z, c.z), down.blend(b.z, d.z)),
         along.blend(down.blend(a.w, c.w), down.blend(b.w, d.w)), packed[at]);
@@ -320,43 +264,29 @@ OP int evaluate(
     return refined(slope_at, rest_at, luma[at], steepen, offset);
 }
 #else
-// The box around cells of half a plane whose 3 x 3 neighbours do not all have the same alpha.
+// The box around cells that differ from their neighbours.
 OP void find_box(const u32 *packed, int *flags, int rows, int columns)
 {
-    int left = columns, right = -1, top = rows, bottom = -1;
+    int left = columns, right = -1;
     for (int y = 0; y < rows; ++y) {
-        const u32 *upper = packed + (size_t)max(y - 1, 0) * columns;
-        const u32 *row = packed + (size_t)y * columns;
-        const u32 *lower = packed + (size_t)min(y + 1, rows - 1) * columns;
-        const auto differs = [&](int x, int before, int after) INLINED {
-            const u32 own = row[x];
-            return ((own ^ row[before]) | (own ^ row[after]) | (own ^ upper[before])
-                    | (own ^ upper[x]) | (own ^ upper[after]) | (own ^ lower[before])
-                    | (own ^ lower[x]) | (own ^ lower[after])) & 0xFF;
-        };
+        const u32 *row = packed + (size_t)y * columns, *lower = y + 1 < rows ? row + columns : row;
         const int last = columns - 1;
-        u32 any = differs(0, 0, min(1, last)) | differs(last, max(last - 1, 0), last);
-        for (int x = 1; x < last; ++x)
-            any |= differs(x, x - 1, x + 1);
-        if (any == 0)
+        int any = is_uneven(row, lower, last, last);
+        for (int x = 0; x < last; ++x)
+            any |= is_uneven(row, lower, x, x + 1);
+        if (!any)
             continue;
-        top = min(top, y);
-        bottom = y;
-        const auto uneven = [&](int x) INLINED {
-            return differs(x, max(x - 1, 0), min(x + 1, last)) != 0;
-        };
-        int x = 0;
-        while (x < left && !uneven(x))
-            ++x;
-        left = min(left, x);
-        for (x = last; x > right && !uneven(x); --x)
-            ;
-        right = max(right, x);
+        flags[FLAG_TOP] = min(flags[FLAG_TOP], y);
+        flags[FLAG_BOTTOM] = y + 1;
+        for (int x = 0; x < left; ++x)
+            if (is_uneven(row, lower, x, min(x + 1, last)))
+                left = x;
+        for (int x = last; x > right; --x)
+            if (is_uneven(row, lower, x, min(x + 1, last)))
+                right = x;
     }
     flags[FLAG_LEFT] = left;
-    flags[FLAG_RIGHT] = right;
-    flags[FLAG_TOP] = top;
-    flags[FLAG_BOTTOM] = bottom;
+    flags[FLAG_RIGHT] = right < 0 ? -1 : right + 1;
 }
 
 // Fits for the cells [left, right) x [top, bottom), row by row; lines have room for 2 * radius cells
@@ -569,8 +499,8 @@ void fit_plane(
     });
 }
 
-// As on a device, only where alpha is not flat, and for both spacings. scratch: lines of
-// line_pitch() floats, as many as Fitter and fit_plane need.
+// All of it at once, and only where alpha is not flat. scratch: lines of line_pitch() floats, as many
+// as Fitter and fit_plane need.
 KERNEL(fit_guided)(
     const u32 *packed, float *terms, int *flags, int spacing, int radius, int margin, float epsilon,
     int rows, int columns, float *scratch)

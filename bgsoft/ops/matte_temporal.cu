@@ -208,7 +208,7 @@ KERNEL(steady_alpha)(
     if (!fresh)
         enlarge_rows(
             shift, reach, rows, columns, height, width, lines,
-            [&](int y, const EnlargedRow &row) INLINED {
+            [&](int y, const EnlargedRow row) INLINED {
                 u8 *__restrict__ now = alpha + (size_t)y * width;
                 const u8 *__restrict__ before = state + (size_t)y * width;
                 for (int first = row.first; first < row.last; first += 64) {

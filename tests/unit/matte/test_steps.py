@@ -240,8 +240,9 @@ def doubled(plane: Plane) -> Plane:
 
 def refine(alpha: Plane, luma: Plane, chroma: Plane, spacing: int = 1) -> Plane:
     plan, out = GuidedPlan.of(alpha.shape, spacing), np.full_like(alpha, 9)
-    fitter = EdgeFitter(HOST, alpha.shape, chroma.shape[:2], plan, None)
-    fitter.apply(alpha, luma, chroma, out, np.zeros(FLAG_COUNT, np.int32))
+    flags = np.zeros(FLAG_COUNT, np.int32)
+    fitter = EdgeFitter(HOST, alpha.shape, chroma.shape[:2], plan, None, flags)
+    fitter.apply(alpha, luma, chroma, out)
     return out
 
 
@@ -376,8 +377,9 @@ def test_smoothing_rounds_notches_and_keeps_the_edge_narrow() -> None:
     rows = np.arange(270)[:, None]
     alpha = as_bytes(np.clip((rows - level[None, :]) / 3 + 0.5, 0, 1))
     smooth = np.empty_like(alpha)
-    fitter = EdgeFitter(HOST, GRID, GRID, None, SmoothPlan.of(GRID, 1.0))
-    fitter.apply(alpha, alpha, alpha, smooth, np.zeros(FLAG_COUNT, np.int32))
+    flags = np.zeros(FLAG_COUNT, np.int32)
+    fitter = EdgeFitter(HOST, GRID, GRID, None, SmoothPlan.of(GRID, 1.0), flags)
+    fitter.apply(alpha, alpha, alpha, smooth)
     ragged = np.ptp((alpha > 127).sum(axis=0))
     assert np.ptp((smooth > 127).sum(axis=0)) < ragged
     width = np.count_nonzero((smooth[:, 100] > 0) & (smooth[:, 100] < 255))
@@ -434,11 +436,9 @@ def test_filters_stay_within_what_the_kernels_hold(size: tuple[int, int]) -> Non
     """At the largest grids. The limits are those at the top of the ``.cu`` files."""
     plan = MattePlan.of(MatteConfig(smooth=1.0), FrameFormat(width=size[0], height=size[1]))
     assert plan.islands
-    assert plan.guided
     assert plan.smooth
-    assert plan.temporal.window // 2 <= 4, "MAX_WINDOW_RADIUS in matte.cu"
+    assert plan.temporal.window // 2 <= 4, "MAX_WINDOW_RADIUS in matte_temporal.cu"
     assert len(plan.islands.skirt) // 2 <= 14, "MAX_HALO - 1 in components.cu"
-    assert plan.guided.radius <= 6, "MAX_RADIUS in matte_guided.cu"
     assert plan.smooth.radius <= 16, "MAX_SMOOTH_RADIUS in matte_guided.cu"
 
 
