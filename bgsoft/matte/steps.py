@@ -17,8 +17,8 @@ from bgsoft.matte.plan import MattePlan, half_shape
 from bgsoft.ops.sides import Side
 
 FLAG_COUNT = 10
-PERSON_EXCEEDS, BACKGROUND_EXCEEDS, SQUARES, UNSURE = 0, 1, 6, 8
-"""Places in the flags that kernels leave for each other, as in ``bgsoft/ops/matte.cuh``."""
+SQUARES, UNSURE = 6, 8
+"""Places in what kernels leave for each other, as in ``bgsoft/ops/matte.cuh``."""
 
 
 def steps_of(side: Side) -> Any:

@@ -15,8 +15,8 @@
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #endif
 
-// What the kernels of one frame leave for those after them, int32 each; names as in
-// bgsoft/matte/islands.py.
+// What the kernels of one frame leave for those after them, int32 each; places as in
+// bgsoft/matte/steps.py.
 enum MatteFlag {
     FLAG_PERSON_EXCEEDS = 0,    // 1: alpha has to be cut by the person's limit
     FLAG_BACKGROUND_EXCEEDS = 1,
