@@ -63,6 +63,9 @@ class IslandFilter:
         self._counters = cupy.empty((4, *half), np.int32)
         self.limits = cupy.empty((2, *half), np.uint8)
         """What alpha must not exceed, and what opacity of the background must not."""
+        # Views cost more than launches.
+        self._areas, self._kept = list(self._counters[::2]), list(self._counters[1::2])
+        self._each_limit = list(self.limits)
         self._mask_shape: Shape | None = None
         if plan.islands is not None:
             spans = half_widths(plan.islands.skirt)
@@ -84,14 +87,14 @@ class IslandFilter:
         plan, half, limits = self._plan, self._half, self._plan.islands
         assert limits is not None
         labels, following = self._labels[index], self._labels[1] if index == 0 else None
-        areas, kept = self._counters[2 * index], self._counters[2 * index + 1]
+        areas, kept = self._areas[index], self._kept[index]
         before = None if state.before is None else state.before.regions[index]
         gap = float(limits.gap) if index == 1 else 0.0
         mask = (gap, state.mask, *state.mask.shape, plan.factor, *plan.format.luma_shape)
         self._merge(half, labels, *half, int(index == 0))
         self._count(half, labels, before, areas, kept, *half, *mask)
         numbers = (*self._spans, limits.sure, limits.low, limits.high, int(before is None))
-        planes = (self._small, index, self.limits[index], flags, following)
+        planes = (self._small, index, self._each_limit[index], flags, following)
         region = state.regions[index]
         self._decide(half, labels, areas, kept, region, *numbers, *planes, *half)
 

@@ -140,6 +140,7 @@ class SoftMatte(MatteStage):
         """Smooth a mask over time, in order."""
         state, before = one.state, self._last
         one.allocate(mask.shape)
+        self._spare.allocate(mask.shape)
         self._temporal.apply(mask, one.luma, state, before, one.opacity, one.flags)
         state.is_clean.clear()
         state.before = before

@@ -43,7 +43,7 @@ class MaskState:
         """(h, w) uint16: sums of the picture over the temporal window."""
         self.opacity = self._xp.empty(plan.shape, np.uint8)
         """(gh, gw): clean, before the edge is fitted."""
-        self.regions = self._xp.zeros((2, *half_shape(plan.shape)), np.uint8)
+        self.regions = [self._xp.zeros(half_shape(plan.shape), np.uint8) for _ in range(2)]
         """Of the person and of the background, on half the grid: 1 where a component stayed."""
         self.is_clean = Event()
         """Set once opacity and regions are filled in, or never will be."""

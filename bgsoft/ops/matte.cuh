@@ -5,8 +5,8 @@
 #include "resample.cuh"
 
 // Before a loop whose rounds don't depend on each other, which the host's compiler cannot see: lines
-// of a buffer that lie a pitch apart, strides of two.
-// What is done to arrays within such a loop is unrolled: they must become registers.
+// of a buffer that lie a pitch apart, strides of two. The loop's body has no arrays of its own but such
+// as are indexed by constants once inner loops are unrolled: rounds would share them.
 #if ON_DEVICE
 #define INDEPENDENT
 #define UNROLLED UNROLL
