@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SOURCES = (
-    *("blend", "blur", "compiler", "cutout", "fill", "foreground", "hold", "picture", "pixelate"),
+    *("blend", "blur", "compiler", "components", "cutout", "fill", "foreground", "hold", "matte"),
+    *("matte_guided", "matte_temporal", "picture", "pixelate"),
 )
 """Stems of the ``.cu`` files that the host has, too."""
 

@@ -23,7 +23,7 @@ from bgsoft.infer.drivers import RecoveringNetwork
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
 from bgsoft.matte.base import MatteStage
-from bgsoft.matte.cuda import create_cuda_matte_stage
+from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.sides import device as device_side
@@ -139,8 +139,13 @@ class DeviceStages:
         from_alpha: bool = False,
         fine: bool = False,
     ) -> MatteStage:
-        return create_cuda_matte_stage(
-            config, format, self._device, self.batch, from_alpha=from_alpha, fine=fine
+        return create_matte_stage(
+            config,
+            format,
+            device=self._device,
+            batch=self.batch,
+            from_alpha=from_alpha,
+            fine=fine,
         )
 
     def compositor(

@@ -19,7 +19,7 @@ from bgsoft.hide.cpu import CpuHider
 from bgsoft.hide.regions import HiddenRegions, create_regions
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.matte.base import MatteStage
-from bgsoft.matte.cpu import create_matte_stage
+from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.pipeline.picture import Execution, HostExecution, SceneProbe
