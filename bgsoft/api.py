@@ -36,7 +36,7 @@ def render(
     strength: float | Off | None = None,
     background: FilePath | None = None,
     model: FilePath | None = None,
-    matte: config.Looks | Literal["fast", "standard", "best"] | None = None,
+    matte: config.MatteQuality | Literal["fast", "standard", "best"] | None = None,
     mask_every: int | None = None,
     similarity: float | Off | None = None,
     face: config.FaceMode | Literal["off", "guard", "main", "anonymize"] | None = None,
@@ -101,8 +101,8 @@ def render(
         model: What finds the people: a name from bgsoft models list, or your own ONNX file with a
             FILE.toml beside it. [default: selfie-general]
         matte: How thoroughly people are looked for. fast: one model, once a frame. standard: two
-            models, and a close look at the people. best: all of it on every frame, and mirrored. A
-            model that makes a matte itself looks once; best averages it with all these looks.
+            models, and a close pass over the people. best: all passes on every frame, and mirrored.
+            A model that makes a matte itself has one pass; best averages it with all of these.
             [default: standard]
         mask_every: Look for people on every Nth frame only, 1 to 300. [default: 1]
         similarity: Keep the last mask while the picture stays this similar, in dB of PSNR, 0 to
@@ -149,7 +149,7 @@ def render(
         require_gpu: Fail rather than run any stage on the CPU.
         batch: Frames worked on at a time, 1 to 64, or auto. [default: auto]
         precision: Number format of the model. [default: fp32]
-        threads: Cores to plan for: decoder, picture and encoder, 1 to 256; 0 is all there are.
+        threads: Cores to plan for, 1 to 256; 0 is all there are. x264 goes by the picture's height.
             [default: 0]
         stall: Fail once no frame has passed any stage for so long, rather than wait for ever; or
             off. [default: 300]
@@ -160,9 +160,9 @@ def render(
         overwrite: Replace OUT, and what is written beside it, where that exists.
         skip_existing: Do nothing, successfully, if OUT exists.
         report: Write what was done, how fast and by what, as JSON.
-        chunks: Render a long video in up to this many parts side by side, and join them; auto does
-            so where it pays. A render in parts that was interrupted goes on where it was. [default:
-            auto]
+        chunks: Render a long video in up to this many chunks side by side, and join them; auto does
+            so where it pays. A render in chunks that was interrupted goes on where it was.
+            [default: auto]
         trace: Write what each thread and GPU stream did when; open it in ui.perfetto.dev.
         on_progress: Called about ten times a second, from the calling thread.
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,

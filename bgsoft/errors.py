@@ -6,6 +6,7 @@ Tree::
     ├── ConfigError(ValueError)        a value the user gave is wrong
     │   └── PresetError                a preset is unknown or malformed
     ├── BackendUnavailableError        a stage's backend cannot run here
+    │   └── MixedModelError            a GPU would leave a part of the model to another provider
     ├── MediaError
     │   ├── OpenError                  the input cannot be opened or has no video
     │   ├── UnsupportedFormatError     the input, or what is asked of the output, has no path
@@ -29,33 +30,11 @@ The errors of vendors (PyAV, ONNX Runtime, CuPy, PyNvVideoCodec) and of the syst
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from os import PathLike
 from typing import Any
-
-__all__ = [
-    "BackendUnavailableError",
-    "BgsoftError",
-    "ConfigError",
-    "DecodeError",
-    "DiskFullError",
-    "EncodeError",
-    "InferenceError",
-    "MediaError",
-    "ModelDownloadError",
-    "ModelError",
-    "ModelIntegrityError",
-    "OpenError",
-    "OutputError",
-    "PresetError",
-    "RenderCancelledError",
-    "StallError",
-    "UnsupportedFormatError",
-    "VerificationError",
-    "WorkerDiedError",
-]
 
 
 class BgsoftError(Exception):
@@ -162,18 +141,25 @@ class RenderCancelledError(BgsoftError):
     """The render was stopped by its caller; nothing was written."""
 
 
-@contextmanager
-def translated(*theirs: type[Exception], to: Callable[[Any], Exception]) -> Iterator[None]:
+class translated:  # noqa: N801 - a context manager, entered several times a frame
     """Turn others' exceptions into ours, with theirs as the cause.
 
     Args:
         theirs: What is caught.
         to: Makes the error to raise, from what was caught.
     """
-    try:
-        yield
-    except theirs as exc:
-        raise to(exc) from exc
+
+    __slots__ = ("_theirs", "_to")
+
+    def __init__(self, *theirs: type[Exception], to: Callable[[Any], Exception]) -> None:
+        self._theirs, self._to = theirs, to
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, exc: BaseException | None, _traceback: object) -> None:
+        if isinstance(exc, self._theirs):
+            raise self._to(exc) from exc
 
 
 def errors_as(

@@ -51,17 +51,15 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
 
 
 def exit_code(exc: BaseException) -> ExitCode:
-    """The exit code that an exception ends the process with."""
+    """The exit code for an exception."""
     if isinstance(exc, UnsupportedFormatError) and exc.stage == "encode":
         return ExitCode.USAGE  # the input is fine; what was asked of the output is not
-    for kind, code in _CODES:
-        if isinstance(exc, kind):
-            return code
-    return ExitCode.RENDER_FAILED
+    codes = (code for kind, code in _CODES if isinstance(exc, kind))
+    return next(codes, ExitCode.RENDER_FAILED)
 
 
 def error_of(code: int) -> type[BaseException]:
-    """The kind of error that a process of this program has ended with, by its exit code."""
+    """The kind of error behind an exit code of this program."""
     return next((kind for kind, each in _CODES if each == code), BgsoftError)
 
 

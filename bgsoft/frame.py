@@ -43,11 +43,9 @@ class ColorInfo:
     """Colour description of a stream, as ITU-T H.273 code points (2 = unspecified)."""
 
     primaries: int = UNSPECIFIED
-    """Colour primaries."""
     transfer: int = UNSPECIFIED
-    """Transfer characteristics: 16 is PQ, 18 is HLG."""
+    """16 is PQ, 18 is HLG."""
     matrix: int = UNSPECIFIED
-    """Matrix coefficients."""
     full_range: bool = False
     """True for 0–255 luma, False for 16–235 (at 8 bit)."""
     range_specified: bool = False
@@ -56,14 +54,10 @@ class ColorInfo:
     """FFmpeg's AVChromaLocation (0 = unspecified, 1 = left, 2 = centre, 3 = top left)."""
 
     def kr_kb(self, height: int) -> tuple[float, float]:
-        """Luma coefficients of red and blue.
+        """Luma coefficients (kr, kb) of red and blue, as in ITU-T H.273, table 4.
 
-        Args:
-            height: Frame height in pixels; where the source does not name its matrix, players
-                take BT.601 below 720 lines and BT.709 from there on, and so do we.
-
-        Returns:
-            (kr, kb) as in ITU-T H.273, table 4.
+        Where the source does not name its matrix, players take BT.601 below a height of 720 lines
+        and BT.709 from there on, and so do we.
         """
         guess = 1 if height >= 720 else 6
         return _MATRIX_KR_KB.get(self.matrix, _MATRIX_KR_KB[guess])
@@ -123,12 +117,12 @@ class FrameFormat:
     @property
     def dtype(self) -> str:
         """NumPy dtype name of the planes."""
-        return "uint8" if self.layout is PixelLayout.NV12 else "uint16"
+        return f"uint{8 * self.bytes_per_sample}"
 
     @property
     def shift(self) -> int:
         """Left shift of a code value inside its sample: 0 for NV12, 6 for P010."""
-        return 0 if self.layout is PixelLayout.NV12 else 6
+        return 8 * self.bytes_per_sample - self.bit_depth
 
     @property
     def luma_shape(self) -> tuple[int, int]:
@@ -177,24 +171,23 @@ class Planes:
 
 @dataclass(slots=True, eq=False)
 class AnalysisFrame:
-    """A frame's picture on the analysis frame: the frame area-averaged by a power of two.
+    """A frame area-averaged by a power of two, so that the full frame is read only once.
 
-    Segmentation input, matte refinement and background filters all start from it, so the full
-    frame is read once.
+    Segmentation input, matte refinement and background filters all start from it.
     """
 
     factor: int
-    """Frame pixels per grid cell, each way: 1, 2, 4, …"""
+    """Frame pixels per sample of luma, each way: 1, 2, 4, …"""
     luma: Array
     """(h, w) = (⌈H/factor⌉, ⌈W/factor⌉), the frame's dtype and code values."""
     chroma: Array
     """(h, w, 2) for factor ≥ 2, otherwise the frame's own chroma shape; the frame's dtype."""
     detail: AnalysisFrame | None = None
-    """The same on a finer grid, or as the frame itself until it is composited, for networks."""
+    """One averaged less, or the frame itself until it is composited, for networks."""
 
     @property
     def for_networks(self) -> AnalysisFrame:
-        """What networks look at."""
+        """The input of networks: :attr:`detail` where there is one."""
         return self.detail or self
 
 
@@ -239,7 +232,7 @@ class Frame:
 
     @property
     def time_seconds(self) -> float:
-        return float(self.pts * self.time_base)
+        return self.pts * self.time_base.numerator / self.time_base.denominator
 
     def __repr__(self) -> str:
         return (

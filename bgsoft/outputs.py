@@ -11,7 +11,6 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -39,15 +38,12 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 
 
 def write_error(exc: BaseException, path: Path, what: str | None = None) -> OutputError:
-    """Describe a failed write for the user.
+    """The error to raise from a failed write.
 
     Args:
         exc: An OSError, or PyAV's error, which carries an ``errno`` too.
         path: The file the user asked for.
         what: What to call it; None: it is the video.
-
-    Returns:
-        The error to raise ``from exc``.
     """
     number = getattr(exc, "errno", None)
     reason = _REASONS.get(number) or getattr(exc, "strerror", None) or exc
@@ -94,7 +90,7 @@ def _check(path: Path, what: str, overwrite: bool, others: Iterable[Path], *, fo
     title = f"{what} {path}"
     target = resolved(path, what)
     for other in others:
-        if target == other.resolve() or (target.exists() and _is_same(target, other)):
+        if target == other.resolve() or _is_same(target, other):
             raise OutputError(f"{title} is the same file as {other}", path=path)
     if target.is_dir():
         raise OutputError(f"{title} is a directory", path=path)
@@ -139,10 +135,6 @@ def _refuse_address(path: Path) -> None:
 def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Iterator[None]:
     """Make the missing folders of files that are to be written, and remove those that stay empty.
 
-    Args:
-        paths: The files.
-        on_notice: Called for each folder that is made.
-
     Raises:
         OutputError: A folder cannot be made.
     """
@@ -183,7 +175,7 @@ def _hidden_parts(target: Path, suffix: str = "") -> tuple[str, str]:
 
 
 def _with_token(target: Path, prefix: str, ending: str) -> Path:
-    return target.with_name(f"{prefix}{secrets.token_hex(_TOKEN_CHARS // 2)}{ending}")
+    return target.with_name(f"{prefix}{os.urandom(_TOKEN_CHARS // 2).hex()}{ending}")
 
 
 def partial_beside(target: Path) -> Path:
@@ -194,10 +186,9 @@ def partial_beside(target: Path) -> Path:
 
 
 def stamp(path: Path | int) -> str:
-    """Size and time of change of what is at a path, ``bytes:nanoseconds``; empty: there is nothing.
+    """Size and time of change of a file, ``bytes:nanoseconds``; empty: there is none.
 
     Of an open file's descriptor it is never out of date: network shares may keep a path's a moment.
-
     No inode: network shares and FAT number theirs anew.
     """
     try:
@@ -216,18 +207,22 @@ def note_receipt(receipt: Path, target: Path, part: Path) -> None:
         receipt: The list, made where it is missing; its folder is where names start.
         target: The name.
         part: The file, complete.
-
-    Raises:
-        OSError: It cannot be written.
     """
     name = os.path.relpath(target, receipt.parent)
     line = json.dumps({"name": name, "stamp": stamp(part)}).encode() + b"\n"
-    descriptor = os.open(receipt, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    with _opened(receipt, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as fd:
+        os.write(fd, line)
+        os.fsync(fd)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """The descriptor of a file or folder, during a ``with`` block."""
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
     try:
-        os.write(descriptor, line)
-        os.fsync(descriptor)
+        yield fd
     finally:
-        os.close(descriptor)
+        os.close(fd)
 
 
 def read_receipt(receipt: Path) -> dict[str, bool]:
@@ -268,12 +263,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, what: str, data: str | bytes) -> None:
-    """Write a file at once.
-
-    Args:
-        path: Replaced where it exists. :data:`STDOUT` takes text.
-        what: What to call it in an error.
-        data: Bytes, or text for UTF-8.
+    """Write a file at once, or replace it; text as UTF-8, which :data:`STDOUT` takes too.
 
     Raises:
         OutputError: It cannot be written; what was there before stays.
@@ -300,25 +290,19 @@ def remove_leftovers(path: Path) -> None:
         if len(token) != _TOKEN_CHARS or name != prefix + token + ending:
             continue
         stale = target.parent / name
-        with suppress(OSError):
-            fd = os.open(stale, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                stale.unlink()
-            finally:
-                os.close(fd)
+        with suppress(OSError), _opened(stale, os.O_RDWR | os.O_NOFOLLOW) as fd:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stale.unlink()
 
 
 class AtomicOutput(Closing):
-    """A video that is being written.
+    """A video that is being written; without :meth:`commit` nothing is left behind.
 
     The constructor checks what can be checked before any work is done, removes what killed runs
-    left behind for the same target, and creates the temporary file. Use it as a context manager:
-    without :meth:`commit` nothing is left behind.
+    left behind for the same target, and creates the temporary file.
 
     Args:
-        path: The output the user asked for. Where it is a symbolic link, the file it points to is
-            written.
+        path: The output; where it is a symbolic link, the file it points to is written.
         overwrite: Replace an existing file.
         inputs: Files that must not be overwritten under any name.
         receipt: Where it is noted before it appears (:func:`note_receipt`). With one, even
@@ -407,7 +391,7 @@ class AtomicOutput(Closing):
             if exc.errno not in _NO_HARD_LINKS:
                 raise
             # No hard links here (FAT, some network shares): reserve the name, then replace.
-            os.close(os.open(self._target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            self._target.touch(exist_ok=False)
             self.temporary.replace(self._target)
         else:
             self.temporary.unlink()
@@ -425,9 +409,5 @@ class AtomicOutput(Closing):
 
 def _sync_folder(folder: Path) -> None:
     """Make a rename durable; where folders cannot be synced the data still is."""
-    with suppress(OSError):
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    with suppress(OSError), _opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
+        os.fsync(fd)

@@ -1,4 +1,4 @@
-"""What a render did, as a value and as JSON with stable names."""
+"""Events, progress and report of a render, as values and as JSON with stable names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ModelReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioReport:
-    """What happened to one audio track."""
+    """Treatment of one audio track."""
 
     track: int
     """Position among the input's audio tracks, from 0."""
@@ -77,8 +77,8 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartReport:
-    """One part of a render in parts."""
+class ChunkReport:
+    """One chunk of a render in chunks."""
 
     frames: int
     lead_frames: int
@@ -121,12 +121,11 @@ class RenderReport:
     d2h_bytes: float = 0.0
     """Frame data that went back, bytes a frame; 0 on an all-GPU path, but for the thumbnails."""
     faces: dict[str, Any] | None = None
-    """What faces were found and where the mask had missed one; see
-    :meth:`bgsoft.face.step.FaceJournal.summary`. None where none were looked for."""
+    """See :meth:`bgsoft.face.step.FaceJournal.summary`; None where no faces were looked for."""
     events: list[Event] = field(default_factory=list)
     audio: list[AudioReport] = field(default_factory=list)
-    parts: list[PartReport] = field(default_factory=list)
-    """Of a render in parts, in order; stages' times are means over all of them. Empty where it was
+    parts: list[ChunkReport] = field(default_factory=list)
+    """Of a render in chunks, in order; stages' times are means over all of them. Empty where it was
     done in one go."""
     peak_rss_bytes: int
     peak_vram_bytes: int | None = None
@@ -142,10 +141,6 @@ class RenderReport:
         return asdict(self)
 
     def write_json(self, path: Path) -> None:
-        """Write the report.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
+        """Write the report; OutputError where that fails."""
         text = json.dumps(self.to_dict(), indent=2, default=str)
         write_whole(path, "report", text + "\n")

@@ -1,4 +1,4 @@
-"""What the stages of one render share: cores, the GPU, and whom to tell."""
+"""Cores, GPU and event listener of one render, shared by its stages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Resources:
     Args:
         gpu: CUDA device number.
         threads: Cores to plan for, as the user named them; 0: all that this process may run on.
-        on_event: Called for what happens while stages are made or recover from faults.
+        on_event: Gets notices, fallbacks and faults of the stages.
         device: The GPU, where it has been set up already; ``gpu`` does not count then.
     """
 

@@ -17,10 +17,7 @@ class RingClosedError(Exception):
 class FrameRing:
     """A fixed set of slots, handed out to the decoder and given back after encoding.
 
-    Args:
-        slots: Number of slots, 1 or more.
-        allocate: Makes the buffers of one slot, on the device that the frames live on; called
-            ``slots`` times here and never again.
+    ``allocate`` makes the buffers of one slot, where the frames live; it is only called here.
     """
 
     def __init__(self, slots: int, allocate: Callable[[int], Planes]) -> None:
@@ -33,11 +30,7 @@ class FrameRing:
         """Time that :meth:`acquire` has spent waiting."""
 
     def acquire(self) -> Planes:
-        """Take a free slot, waiting for one if need be.
-
-        Raises:
-            RingClosedError: The ring was closed.
-        """
+        """Take a free slot, waiting for one if need be; RingClosedError once closed."""
         with self._condition:
             if not self._free and not self._closed:
                 with self.waiting.measure():
@@ -62,8 +55,7 @@ class FrameRing:
     @property
     def in_use(self) -> int:
         """Slots that are out."""
-        with self._condition:
-            return len(self._out)
+        return len(self._out)
 
     def close(self) -> None:
         """Wake every waiter with RingClosedError; safe to call twice."""

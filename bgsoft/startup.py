@@ -1,7 +1,7 @@
-"""The start of a render: what is made beside each other, and how long each part takes.
+"""The start of a render: what is made side by side, and how long each part of it takes.
 
-A part has a thread of its own. Python itself is done by one thread at a time, but most of a start
-is waiting for a driver, a codec or a network's session, none of which holds the interpreter.
+Python itself is done by one thread at a time, but most of a start is waiting for a driver, a codec
+or a network's session, none of which holds the interpreter.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 R = TypeVar("R")
 
-_MOST_PARTS = 8
-"""Threads of one set of parts."""
+_MOST_THREADS = 8
 
 
 class Span(NamedTuple):
-    """What took how long; nanoseconds of :func:`time.perf_counter_ns`."""
+    """A timed block of code; nanoseconds of :func:`time.perf_counter_ns`."""
 
     thread: str
     name: str
@@ -36,7 +34,7 @@ _log: ContextVar[list[Span] | None] = ContextVar("start", default=None)
 
 
 def process_start_ns() -> int:
-    """When this process began, on the clock of :func:`time.perf_counter_ns`; to 10 ms."""
+    """Start of this process on the clock of :func:`time.perf_counter_ns`, to 10 ms."""
     try:
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # starttime of proc_pid_stat(5)
@@ -48,15 +46,12 @@ def process_start_ns() -> int:
 
 @contextmanager
 def logged() -> Iterator[list[Span]]:
-    """Keep the spans of this thread, and of parts that are begun in it, during a ``with`` block.
+    """Keep the spans of this thread, and of what it submits to pools, during a ``with`` block.
 
     Inside another such block it is that one's list.
     """
     outer = _log.get()
-    if outer is not None:
-        yield outer
-        return
-    spans: list[Span] = []
+    spans: list[Span] = [] if outer is None else outer
     token = _log.set(spans)
     try:
         yield spans
@@ -79,24 +74,24 @@ def span(name: str) -> Iterator[None]:
         log.append(Span(threading.current_thread().name, name, started, ended))
 
 
-class Parts:
-    """Parts that are made beside each other, and beside the body of a ``with`` block.
+class StartupPool:
+    """Threads that make parts of a render beside each other, and beside a ``with`` block.
 
-    All have ended when the block has. The error that counts is that of the part that was begun
-    first, before the body's own, whichever came first in time; what the other parts have made is
+    All have ended when the block has. The error that counts is that of the part that was submitted
+    first, before the block's own, whichever came first in time; what the other parts have made is
     closed then.
     """
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_MOST_PARTS, thread_name_prefix="bgsoft-start")
-        self._begun: list[Future[Any]] = []
+        self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="bgsoft-start")
+        self._futures: list[Future[Any]] = []
 
-    def begin(self, name: str, make: Callable[[], R]) -> Future[R]:
-        """Begin to make a part.
+    def submit(self, name: str, make: Callable[[], R]) -> Future[R]:
+        """Begin to make a part; parts may submit others.
 
         Args:
             name: For the trace.
-            make: Makes it; what it gives is closed where the start fails, if it has a ``close``.
+            make: Makes it; the result is closed where the start fails, if it has a ``close``.
         """
 
         def timed() -> R:
@@ -104,43 +99,24 @@ class Parts:
             with span(name):
                 return make()
 
-        part = self._pool.submit(copy_context().run, timed)
-        self._begun.append(part)
-        return part
-
-    def drop(self, part: Future[Any]) -> None:
-        """Do without a part, also if it fails."""
-        self._begun.remove(part)
-        _discard(part)
+        future = self._pool.submit(copy_context().run, timed)
+        self._futures.append(future)
+        return future
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
         try:
-            for part in self._begun:  # which may begin others meanwhile
-                part.exception()
+            errors = [future.exception() for future in self._futures]  # it may grow meanwhile
         finally:
             self._pool.shutdown()
-        failed = (part.exception() for part in self._begun)
-        first = next((error for error in failed if error is not None), None)
+        first = next((error for error in errors if error is not None), None)
         if first is None and exc is None:
             return
-        for part in self._begun:
-            _discard(part)
+        for future, error in zip(self._futures, errors, strict=True):
+            if error is None and (close := getattr(future.result(), "close", None)) is not None:
+                close()
         # An interruption comes from outside: no part's error is behind it.
         if first is not None and first is not exc and (exc is None or isinstance(exc, Exception)):
             raise first
-
-
-def _discard(part: Future[Any]) -> None:
-    """Wait for a part, and close what was made."""
-    if part.exception() is None:
-        close = getattr(part.result(), "close", None)
-        if close is not None:
-            close()

@@ -12,8 +12,7 @@ _ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/+(.*)", re.DOTALL)
 def network_address(path: str | Path) -> str | None:
     """The address that stands where a file is wanted; None where it is a file's path.
 
-    Args:
-        path: Perhaps ``https://host/in.mp4``, of which :class:`pathlib.Path` takes a slash.
+    Of ``https://host/in.mp4`` :class:`pathlib.Path` takes a slash, which is given back.
     """
     match = _ADDRESS.fullmatch(str(path))
     if match is None or Path(f"{match[1]}:").exists():
@@ -22,16 +21,8 @@ def network_address(path: str | Path) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A phrase to put behind «unknown WORD».
-
-    Args:
-        word: What the user wrote.
-        known: What would have been right.
-
-    Returns:
-        ``"; did you mean X?"`` where a known word is near, else ``" (choose from X, Y, Z)"``, or
-        an empty string where nothing is known.
-    """
+    """A phrase to put behind «unknown WORD»: ``"; did you mean X?"`` where a known word is near,
+    else ``" (choose from X, Y, Z)"``, or nothing where none is known."""
     import difflib
 
     words = list(known)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import sys
-from importlib import metadata
 
 from bgsoft import __version__
 
@@ -35,6 +34,8 @@ def library_versions() -> dict[str, str]:
 
 def installed_version(name: str) -> str | None:
     """Version of one of :data:`LIBRARIES`, by its package; None where there is none."""
+    from importlib import metadata  # 20 ms, which a render does not need
+
     for distribution in LIBRARIES[name]:
         try:
             return metadata.version(distribution)

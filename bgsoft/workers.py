@@ -1,8 +1,8 @@
 """A pool of threads that do the same work on the frames of a batch, side by side.
 
-NumPy, OpenCV and ONNX Runtime let go of the interpreter's lock while they compute, so threads
-serve. Each frame of a batch has a lane of its own: the buffers that its work needs are made once a
-lane, and no two frames under way share any.
+NumPy, OpenCV and ONNX Runtime release the interpreter's lock while they compute, so threads serve.
+Each frame of a batch has a lane of its own: buffers are made once a lane, and no two frames under
+way share any.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def usable_cores() -> int:
 
 
 class Job(Generic[R]):
-    """Something that a thread does for another.
+    """Work that a thread does for another.
 
     A future of :mod:`concurrent.futures` does as much with five times the calls, and there are a
     dozen a frame: many cores spend their time waiting for the interpreter's lock between them.
@@ -63,7 +63,7 @@ class Job(Generic[R]):
         return self._result
 
 
-class _Lane:
+class _Worker:
     """A thread that does one job after another."""
 
     def __init__(self, number: int) -> None:
@@ -72,7 +72,7 @@ class _Lane:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def begin(self, work: Callable[[], R]) -> Job[R]:
+    def submit(self, work: Callable[[], R]) -> Job[R]:
         job = Job(work)
         self._jobs.put(job)
         return job
@@ -87,32 +87,25 @@ class _Lane:
 
 
 class Workers(Closing):
-    """A lane for each frame of a batch; that of the first one is the calling thread itself.
-
-    Args:
-        lanes: Frames at a time, 1 or more.
-    """
+    """So many lanes, one for each frame of a batch; the first is the calling thread itself."""
 
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
-        self._threads: dict[int, _Lane] = {}
+        self._threads: dict[int, _Worker] = {}
         """By lane, once they are needed; that of lane 0 does what runs beside all of them."""
 
     def map(self, work: Callable[..., R], *items: Sequence[Any]) -> list[R]:
-        """Do ``work(lane, *item)`` for every item; the calling thread takes the first.
+        """The results of ``work(lane, *item)``, in order; the calling thread takes the first.
 
         Args:
             work: Called with the number of a lane, from 0, and one element of each sequence.
             items: Sequences of the same length, up to :attr:`lanes`.
 
-        Returns:
-            The results, in order.
-
         Raises:
             Exception: Of the first item whose work failed; all have ended by then.
         """
         jobs = list(enumerate(zip(*items, strict=True)))
-        others = [self._begin(lane, partial(work, lane, *item)) for lane, item in jobs[1:]]
+        others = [self.submit(partial(work, lane, *item), lane) for lane, item in jobs[1:]]
         try:
             results = [work(lane, *item) for lane, item in jobs[:1]]
         finally:
@@ -120,14 +113,11 @@ class Workers(Closing):
                 other.wait()
         return results + [other.result() for other in others]
 
-    def beside(self, work: Callable[[], R]) -> Job[R]:
+    def submit(self, work: Callable[[], R], lane: int = 0) -> Job[R]:
         """Start something that goes on beside what follows; its result is waited for there."""
-        return self._begin(0, work)
-
-    def _begin(self, lane: int, work: Callable[[], R]) -> Job[R]:
         if lane not in self._threads:
-            self._threads[lane] = _Lane(lane)
-        return self._threads[lane].begin(work)
+            self._threads[lane] = _Worker(lane)
+        return self._threads[lane].submit(work)
 
     def close(self) -> None:
         """End the threads; safe to call twice."""

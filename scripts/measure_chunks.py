@@ -1,4 +1,4 @@
-"""Measure a render in parts against one in one go, and against plain ffmpeg.
+"""Measure a render in chunks against one in one go, and against plain ffmpeg.
 
 ::
 
@@ -8,10 +8,10 @@
 
 Every run is a process of its own, timed by a stopwatch from its start to its exit. Runs alternate,
 so that a machine that slows down slows all alike; the best of each is shown, and the middle one.
-What follows ``--`` goes to ``bgsoft render`` as it is; ``--threads`` is for all parts together.
+What follows ``--`` goes to ``bgsoft render`` as it is; ``--threads`` is for all chunks together.
 
 With ``--no-encode`` frames are thrown away after compositing: so many worker processes as there are
-chunks each render a part, on the GPUs that are named in turn.
+chunks each render one, on the GPUs that are named in turn.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.bench.floor import render_part
-from bgsoft.chunks.plan import divide, lead_frames, read_frames
+from bgsoft.chunks.plan import divide, pre_roll_frames, read_frames
 from bgsoft.decode.base import PtsRange
 from bgsoft.jobs.driver import Driver
-from bgsoft.jobs.environment import worker_environment
-from bgsoft.jobs.pool import Pool
+from bgsoft.jobs.pool import Pool, worker_environment
 from bgsoft.jobs.task import Finished, TaskContext
 from bgsoft.media.probe import probe
 from bgsoft.rendering.configure import build_config
@@ -45,7 +44,7 @@ from bgsoft.settings.config import RenderConfig
 
 @dataclass(frozen=True)
 class ThrownAway:
-    """Renders a part and keeps nothing; a task."""
+    """Renders a chunk and keeps nothing; a task."""
 
     config: RenderConfig
     frames: PtsRange
@@ -56,14 +55,16 @@ class ThrownAway:
 
 
 def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
-    """Render all parts side by side."""
+    """Render all chunks side by side."""
     config = build_config(clip, Path("nothing.mp4"), preset="soft")
     info = probe(clip)
     frames = read_frames(config, info, threading.Event())
     assert not isinstance(frames, str), frames
     whole = [PtsRange(None, None, 0)]
-    parts = divide(frames, chunks, lead_frames(config) or 0)
-    ranges = whole if chunks == 1 or isinstance(parts, str) else [part.frames for part in parts]
+    chunked = divide(frames, chunks, pre_roll_frames(config) or 0)
+    ranges = (
+        whole if chunks == 1 or isinstance(chunked, str) else [chunk.frames for chunk in chunked]
+    )
     with (
         worker_environment(config.backends, len(ranges), len(gpus), print) as environment,
         Driver(Pool(len(ranges), gpus=gpus, environment=environment)) as driver,
@@ -74,7 +75,7 @@ def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
                 if isinstance(update, Finished):
                     if update.error is not None:
                         raise update.error
-                    return {"frames": len(frames.pts), "parts": update.result}
+                    return {"frames": len(frames.pts), "chunks": update.result}
 
 
 def timed(command: Sequence[str]) -> float:

@@ -52,7 +52,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections
-from bgsoft.face.finder import FaceFinder, FinderSettings, _Looks
+from bgsoft.face.finder import FaceFinder, FinderSettings, _Passes
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.rendering.host import host_planes
@@ -95,7 +95,7 @@ class Recorder(FaceFinder):
 
     def reference(self, frame: Frame, grid: Any) -> Detections:
         """What the detector says of this frame and of parts of it."""
-        return self._search(_Looks(self._networks, [(frame, grid)]), self._views.take(True))
+        return self._search(_Passes(self._networks, [(frame, grid)]), self._views.take(True))
 
     def raw_landmarks(self) -> dict[int, NDArray[Any]]:
         """Unsmoothed landmarks of the last frame, by id."""

@@ -17,14 +17,13 @@ import numpy as np
 import pytest
 from av.packet import Packet
 
-from bgsoft.decode import nv_session
+from bgsoft.decode import nv_stream
 from bgsoft.decode.base import DecodeSettings
-from bgsoft.decode.convert import plane_view, turn_plane
-from bgsoft.decode.nv_caps import nv_codec
-from bgsoft.decode.nv_session import NvPicture, NvReader, NvSession
-from bgsoft.decode.stream import StreamDecoder
+from bgsoft.decode.convert import turn_plane
+from bgsoft.decode.nv_stream import NvPicture, NvStreamDecoder, nv_codec
 from bgsoft.frame import Frame
 from bgsoft.media.probe import probe
+from bgsoft.media.pyav import plane_view
 from tests.synthetic import Plane
 
 NVDEC_CLIPS = [
@@ -142,21 +141,20 @@ class StandIn:
 def install(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """Put the stand-in where the library is looked for."""
     stand_in = StandIn()
-    monkeypatch.setattr(nv_session, "video_codec", lambda: stand_in)
+    monkeypatch.setattr(nv_stream, "video_codec", lambda: stand_in)
     errors = (StandInError, UnsupportedError, RuntimeError, ValueError)
-    monkeypatch.setattr(nv_session, "codec_errors", lambda: errors)
+    monkeypatch.setattr(nv_stream, "codec_errors", lambda: errors)
     return stand_in
 
 
-class StandInDecoder(StreamDecoder[NvPicture]):
+class StandInDecoder(NvStreamDecoder):
     """All of NVDEC's decoder but the device: its surfaces are copied on the host."""
 
     def __init__(self, path: Path, settings: DecodeSettings | None = None) -> None:
         info = probe(path)
         stream: Any = SimpleNamespace(ptr=1234, synchronize=lambda: None)
         device: Any = SimpleNamespace(number=0, context=1)
-        self.session = NvSession(nv_codec(info), device, stream)
-        super().__init__(info, settings, NvReader(info, self.session))
+        super().__init__(info, settings, nv_codec(info), device, stream)
 
     def _write(self, picture: NvPicture, frame: Frame) -> None:
         rows, columns = picture.height, picture.width

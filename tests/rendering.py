@@ -84,9 +84,9 @@ def encode_frames(
     container = container_for(path)
     format = info.format
     if choice is None:
-        choice = choose_encoder(settings or EncodeConfig(), container, info, kind)
+        choice = choose_encoder(settings or EncodeConfig(), container, info, kind, threads)
     with Muxer(path, container, info, **({"copy_tracks": False} | mux_options)) as muxer:
-        encoder = CpuEncoder(muxer, choice, threads=threads)
+        encoder = CpuEncoder(muxer, choice)
         planes = host_planes(format)
         for index, value in enumerate(pts):
             draw_frame(planes, format, index)

@@ -1,4 +1,4 @@
-"""What reducing a frame and comparing two mean, on any device."""
+"""Size of the analysis frame, and similarity of two, on any device."""
 
 from __future__ import annotations
 
@@ -9,29 +9,24 @@ from typing import Protocol
 from bgsoft.frame import AnalysisFrame, Frame
 
 _MIN_GRID_SIDE = 160
-"""The short side of the grid is at least this: on portraits in 360 and 720 lines, edges of a matte
-of 180 rows lie as well as those of one of 360 (boundary F 0.757 and 0.748 against 0.761 and 0.752),
-for a third of the time."""
+"""The short side of the analysis frame is at least this: on portraits in 360 and 720 lines, edges
+of a matte of 180 rows lie as well as those of one of 360 (boundary F 0.757 and 0.748 against 0.761
+and 0.752), for a third of the time."""
 _MIN_DETAIL_SIDE = 256
 """Networks see at least so much, so that no input is an enlargement: from 180 rows, masks of the
 selfie model were worse (boundary F 0.747 against 0.766)."""
 
 
 def analysis_factor(width: int, height: int) -> int:
-    """The power of two by which frames of this size are reduced.
+    """The power of two by which frames of so many pixels are reduced.
 
-    Args:
-        width: Frame width, pixels.
-        height: Frame height, pixels.
-
-    Returns:
-        1 up to 319 pixels on the short side, 2 up to 639, 4 up to 1279, and so on.
+    1 up to 319 pixels on the short side, 2 up to 639, 4 up to 1279, and so on.
     """
     return _largest_factor(width, height, _MIN_GRID_SIDE)
 
 
 def detail_factor(width: int, height: int) -> int:
-    """The same for what networks look at: that of the grid, or half of it."""
+    """The same for what networks are shown: that of the analysis frame, or half of it."""
     return _largest_factor(width, height, _MIN_DETAIL_SIDE)
 
 
@@ -43,25 +38,16 @@ def _largest_factor(width: int, height: int, least: int) -> int:
 
 
 def analysis_shape(width: int, height: int, factor: int | None = None) -> tuple[int, int]:
-    """(h, w) of a grid for frames of this size, rounded up.
+    """(h, w) of frames of so many pixels, reduced and rounded up.
 
-    Args:
-        width: Frame width, pixels.
-        height: Frame height, pixels.
-        factor: Frame pixels per cell, each way; None: those of the analysis frame.
+    The factor is that of the analysis frame where none is given.
     """
     factor = factor or analysis_factor(width, height)
     return -(-height // factor), -(-width // factor)
 
 
 def is_similar(error: float, peak: float, min_db: float) -> bool:
-    """Whether a mean squared error stands for more than this PSNR.
-
-    Args:
-        error: Mean squared error of stored samples.
-        peak: The largest stored sample.
-        min_db: PSNR, dB.
-    """
+    """Whether the mean squared error of samples up to ``peak`` stands for more than this PSNR."""
     return error == 0 or 10 * math.log10(peak**2 / error) > min_db
 
 
@@ -69,10 +55,7 @@ class Reducer(Protocol):
     """Reduces frames of one format."""
 
     def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
-        """Average each frame of a batch over the grid's cells.
-
-        Returns:
-            A grid a frame, in order; overwritten by the next call.
+        """The analysis frame of each frame of a batch; overwritten by the next call.
 
         Raises:
             ValueError: A frame's planes are not of the reducer's format.

@@ -23,11 +23,7 @@ _MAX_FACTOR = 64
 class CudaReducer:
     """Reduces frames of one format on the device, bit for bit as :class:`CpuReducer` does.
 
-    One launch a frame on the current stream, or two where networks need a finer grid.
-
-    Args:
-        format: Format of every frame.
-        batch: Frames at a time.
+    One launch a frame on the current stream, or two where networks need more detail.
 
     Raises:
         ValueError: The frames are larger than 32k on the short side.
@@ -59,13 +55,7 @@ class CudaReducer:
 
 
 class CudaGrids:
-    """Grids of one size for the frames of a batch.
-
-    Args:
-        format: Format of every frame.
-        factor: Frame pixels per cell, each way.
-        batch: Frames at a time.
-    """
+    """Frames of a batch reduced by one factor."""
 
     def __init__(self, format: FrameFormat, factor: int, batch: int) -> None:
         height, width = format.luma_shape
@@ -98,13 +88,9 @@ def _check(plane: Array, shape: tuple[int, ...], dtype: str) -> None:
 
 
 class CudaSceneProbe:
-    """Looks for scene cuts and similar pictures; the host reads 9.2 kB a frame.
+    """Finds scene cuts and similar pictures; the host reads 9.2 kB a frame.
 
     Implements :class:`bgsoft.pipeline.picture.SceneProbe`.
-
-    Args:
-        format: Format of the frames.
-        batch: Frames at a time.
     """
 
     def __init__(self, format: FrameFormat, batch: int = 1) -> None:
@@ -152,16 +138,10 @@ class CudaSceneProbe:
         return [self._detector.update(self.thumbs[index]) for index in range(len(reduced))]
 
     def is_similar(self, reduced: AnalysisFrame, min_db: float) -> bool:
-        """Whether the frame is this close to the kept one; takes what :meth:`cuts` measured.
-
-        Args:
-            reduced: The only frame that :meth:`cuts` was called with last.
-            min_db: PSNR of luma, dB.
-        """
+        """Of the only frame that :meth:`cuts` was called with last, as that has measured."""
         error = int(self._host_errors[0]) / self._cells
         return self._compared and is_similar(error, self._peak, min_db)
 
     def keep(self, reduced: AnalysisFrame) -> None:
-        """Remember this frame for later comparisons."""
         cupy.copyto(self._kept, reduced.luma)
         self._has_kept = True

@@ -45,13 +45,12 @@ class Resampling:
 def resampling(
     source: tuple[int, int], target: tuple[int, int], *, area: bool, fixed_point: bool
 ) -> Resampling:
-    """Tables for ``cv2.resize`` with ``INTER_AREA`` or ``INTER_LINEAR``.
+    """Tables for ``cv2.resize`` from (rows, columns) to others.
 
     Args:
-        source: (rows, columns) of the planes to resize.
-        target: (rows, columns) wanted.
+        source, target: The shapes.
         area: ``INTER_AREA`` rather than ``INTER_LINEAR``.
-        fixed_point: 8-bit samples, whose bilinear weights are rounded.
+        fixed_point: Of 8-bit samples, whose bilinear weights are rounded.
     """
     scales = tuple(s / t for s, t in zip(source, target, strict=True))
     shrinks = min(scales) >= 1.0

@@ -69,14 +69,10 @@ class SceneCutDetector:
         self._changes = deque([_UNKNOWN_CHANGE], maxlen=_MEMORY)
 
     def update(self, thumb: Thumb) -> bool:
-        """Look at the next frame.
+        """Whether the next frame begins a new scene; never the first.
 
-        Args:
-            thumb: THUMB_SHAPE float32, luma in [0, 1].
-
-        Returns:
-            True where this frame begins a new scene; never for the first frame. Decided by it and
-            the :data:`REACH` frames before.
+        Decided by it and the :data:`REACH` frames before, of each of which ``thumb`` is the
+        luma, THUMB_SHAPE float32 in [0, 1].
         """
         last, now = self._last, _Contrast(thumb)
         self._last = thumb.copy(), now
@@ -140,11 +136,7 @@ def _shifted(thumb: Thumb, y: int, x: int) -> Thumb:
 
 
 class CpuSceneProbe:
-    """Implements :class:`bgsoft.pipeline.picture.SceneProbe` on the analysis frame's luma.
-
-    Args:
-        format: Format of the frames.
-    """
+    """Implements :class:`bgsoft.pipeline.picture.SceneProbe` on the analysis frame's luma."""
 
     def __init__(self, format: FrameFormat) -> None:
         self._detector = SceneCutDetector()

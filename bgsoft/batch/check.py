@@ -1,31 +1,65 @@
-"""Settings that would fail every file of a batch alike, found before any work."""
+"""What concerns all files of a batch: how many at a time, on which GPUs, and settings that would
+fail every one, found before any work."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from bgsoft.batch.job import BatchJob
+from bgsoft.cuda.driver import driver_problem
 from bgsoft.encode.base import PictureKind
-from bgsoft.errors import ConfigError
+from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.face.data import FACE_DATA_SUFFIXES
 from bgsoft.frame import FrameFormat
+from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
 from bgsoft.media.containers import container_for
 from bgsoft.models.catalog import is_model_file, read_spec, resolve
 from bgsoft.rendering import backends
-from bgsoft.rendering.backends import STAGES
-from bgsoft.settings.config import Codec, EffectKind, RenderConfig
+from bgsoft.rendering.backends import STAGES, may_use_gpu
+from bgsoft.settings.config import BackendConfig, Codec, EffectKind, RenderConfig
+from bgsoft.workers import usable_cores
 
 _FORMAT = FrameFormat(width=64, height=64)
 """Of a frame that stands for any."""
+_LEAST_BY_CORES = 2
+"""On two cores: while one file begins or ends, the other keeps them busy."""
+
+
+def read_gpus(text: str | None) -> list[int]:
+    """The GPUs that ``--gpu 0,1`` names; none where it is not given.
+
+    Raises:
+        ConfigError: It is no list of numbers, or names one twice.
+        BackendUnavailableError: One is not there.
+    """
+    if text is None:
+        return []
+    numbers = text.split(",")
+    if not all(number.strip().isdecimal() for number in numbers):
+        raise ConfigError(f"--gpu must be numbers like 0 or 0,1, not {text!r}")
+    gpus = [int(number) for number in numbers]
+    if len(set(gpus)) < len(gpus):
+        raise ConfigError(f"--gpu names a GPU twice: {text}")
+    for gpu in gpus:
+        problem = driver_problem(gpu)
+        if problem is not None:
+            raise BackendUnavailableError(f"--gpu {gpu}: {problem}")
+    return gpus
+
+
+def default_workers(config: BackendConfig, gpus: Sequence[int]) -> int:
+    """Files at a time, unless ``--jobs`` is given."""
+    cores = usable_cores()
+    by_cores = min(cores, max(_LEAST_BY_CORES, cores // CORES_A_TASK))
+    if not may_use_gpu(config) or driver_problem(0) is not None:
+        return by_cores
+    return min(by_cores, TASKS_A_GPU * max(1, len(gpus)))
 
 
 def check_settings(config: RenderConfig, *, here: bool) -> None:
     """Check what all files have in common.
 
-    Args:
-        config: The settings.
-        here: Files are rendered on this machine; otherwise its models and GPUs do not matter.
+    Models and GPUs of this machine only matter where files are rendered ``here``.
 
     Raises:
         ConfigError: A setting is wrong, or the background cannot be read.
@@ -75,12 +109,14 @@ def _check_backends(config: RenderConfig) -> str:
     wanted = config.backends
     gpu = backends.chosen_gpu(wanted.gpu)
     chosen = ""
+
+    def check(name: str) -> None:
+        if name == "nvenc" and (wanted.require_gpu or wanted.encode == "nvenc"):
+            _ask_nvenc(gpu, config.encode.codec)
+
     for stage in STAGES:
-        makers = dict.fromkeys(backends.names(stage), lambda: None)
-        if stage == "encode" and (wanted.require_gpu or wanted.encode == "nvenc"):
-            makers["nvenc"] = partial(_ask_nvenc, gpu, config.encode.codec)
         name = getattr(wanted, stage)
-        choice, _ = backends.create(stage, name, makers, gpu=gpu, require_gpu=wanted.require_gpu)
+        choice, _ = backends.create(stage, name, check, gpu=gpu, require_gpu=wanted.require_gpu)
         chosen = choice.backend if stage == "infer" else chosen
     return chosen
 
@@ -108,5 +144,5 @@ def _check_model(config: RenderConfig, backend: str) -> None:
             Workers(1),
             None,
             lambda _event: None,
-            config.segment.looks,
+            config.segment.matte,
         ).close()

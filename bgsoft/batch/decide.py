@@ -11,8 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from bgsoft.batch.job import BatchJob
-from bgsoft.batch.made import Look, look
-from bgsoft.batch.state import Entry, FileState, State
+from bgsoft.batch.state import Entry, FileState, Look, State, look
 from bgsoft.errors import ConfigError, OutputError
 
 READ_FILES = {
@@ -46,13 +45,9 @@ class Decision:
 
 
 def decide(job: BatchJob, state: State, *, resume: bool) -> Decision:
-    """Decide what is done with a file.
+    """Decide what is done with a file, by what earlier runs have left.
 
-    Args:
-        job: What is wanted.
-        state: What earlier runs have left.
-        resume: Whether these are gone on with. Otherwise their files are as good as somebody
-            else's.
+    Unless they are gone on with (``resume``), their files are as good as somebody else's.
     """
     config = job.config
     known = state.entries.get(config.output.relative_to(state.folder))

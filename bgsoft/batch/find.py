@@ -40,11 +40,9 @@ def find(
     """The videos of all sources, each once, in the order of the sources.
 
     Args:
-        sources: Files; folders, which are searched to the bottom; patterns (``*``, ``?``, ``[…]``,
-            ``**``) for either.
+        sources: Files; folders, which are searched to the bottom; patterns for either.
         leave_out: A folder that is not searched: that of the outputs.
-        exclude: Patterns of files and folders to leave out. Each is compared with names, and with
-            paths inside the folder that was given.
+        exclude: Patterns of names, and of paths inside the folder that was given, to leave out.
 
     Raises:
         OpenError: A source is not there.

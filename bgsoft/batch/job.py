@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
+import string
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bgsoft.batch.find import Found
-from bgsoft.batch.names import expand
-from bgsoft.errors import ConfigError, ModelError
+from bgsoft.errors import ConfigError, ModelError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.models.cache import hash_file
 from bgsoft.models.catalog import is_model_file, read_spec
@@ -21,6 +21,7 @@ from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.options import SECTIONS, TOP
 from bgsoft.settings.presets import Layer
+from bgsoft.suggestions import did_you_mean
 
 _BESIDE = ("matte_out", "face_data", "trace")
 """Settings that name a file beside the output: they are templates here."""
@@ -46,13 +47,11 @@ class BatchJob:
 
     def made_from(self, folder: Path) -> dict[str, str]:
         """What the result depends on, as it is now: the input and other files that are read, and
-        every setting that is not the default.
+        every setting that is not the default, so that a later version's new settings change
+        nothing.
 
-        So a later version's new settings change nothing. Where it runs (``backends``, ``chunks``)
-        does not count, nor does the version.
-
-        Args:
-            folder: The output folder, from which names count that are written to.
+        Where it runs (``backends``, ``chunks``) does not count, nor does the version. Files that
+        are written count by their name inside ``folder``.
         """
         config = self.config
         found: dict[str, object] = {}
@@ -99,12 +98,7 @@ def _hash(path: Path, _stamp: str) -> str:
 class Planner:
     """Makes jobs of what was found.
 
-    Args:
-        folder: Where the outputs go.
-        name: Template of their names.
-        preset: Name or file of the preset.
-        flags: As for :func:`bgsoft.rendering.configure.build_config`; those that name a file
-            beside the output are templates.
+    ``name`` and those ``flags`` that name a file beside the output are templates (:func:`expand`).
 
     Raises:
         ConfigError: A setting is wrong.
@@ -207,3 +201,42 @@ def shared_inputs(settings: RenderConfig, jobs: Sequence[BatchJob]) -> list[Path
     first = {job.config.input.parent: job.config.input for job in reversed(jobs)}
     others = [*settings.inputs[1:], Path(settings.segment.model)]
     return [*first.values(), *(path for path in others if path.is_file())]
+
+
+def expand(template: str, found: Found, index: int) -> Path:
+    """A name for one input, relative to the output folder, by a template like ``{stem}{suffix}``.
+
+    Its fields are ``{stem}``, the input's name without its ending; ``{suffix}``, its ending, or
+    ``.mkv`` where bgsoft does not write that kind; ``{parent}``, its folder inside the one that was
+    given, whose tree is kept where the template does not place it; ``{index}``, its number.
+
+    Raises:
+        ConfigError: The template is malformed, or leads out of the output folder.
+    """
+    values = {
+        "stem": found.path.stem,
+        "suffix": _suffix(found.path),
+        "parent": str(found.folder),
+        "index": index,
+    }
+    try:
+        used = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+        unknown = min(used - values.keys(), default=None)
+        if unknown is not None:
+            near = did_you_mean(unknown, values)
+            raise ConfigError(f"unknown field {{{unknown}}} in the name {template!r}{near}")
+        name = Path(template.format_map(values))
+    except (ValueError, LookupError, AttributeError) as exc:
+        raise ConfigError(f"malformed name {template!r}: {exc}") from exc
+    path = name if "parent" in used else found.folder / name
+    if path.is_absolute() or ".." in path.parts or not path.name:
+        raise ConfigError(f"the name {template!r} leads out of the output folder")
+    return path
+
+
+def _suffix(path: Path) -> str:
+    try:
+        container_for(path)
+    except UnsupportedFormatError:
+        return ".mkv"
+    return path.suffix

@@ -15,9 +15,8 @@ from typing import Any
 from bgsoft import __version__
 from bgsoft.batch.decide import READ_FILES, Act, Decision, decide
 from bgsoft.batch.job import BatchJob
-from bgsoft.batch.made import describe
-from bgsoft.batch.state import Entry, FileState, State
-from bgsoft.chunks.folder import WorkFolder
+from bgsoft.batch.state import STATE_NAME, Entry, FileState, State, describe
+from bgsoft.chunks.folder import WorkFolder, leftovers
 from bgsoft.chunks.prepare import after_failure
 from bgsoft.chunks.renders import Renders
 from bgsoft.errors import (
@@ -27,7 +26,7 @@ from bgsoft.errors import (
     RenderCancelledError,
     VerificationError,
 )
-from bgsoft.jobs.task import Finished, Retrying, Started, Told
+from bgsoft.jobs.task import Finished, Message, Retrying, Started
 from bgsoft.outputs import made_folders, remove_leftovers, stamp, write_whole
 from bgsoft.report import Event, Progress, RenderReport
 
@@ -106,18 +105,13 @@ class Summary:
         return [entry for entry in self.entries if entry.state is FileState.FAILED]
 
     def write_json(self, path: Path) -> None:
-        """Write the batch's report.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
-        counts = {str(state): self.count(state) for state in FileState}
+        """Write the batch's report; OutputError where that fails."""
         plain = {
             "bgsoft_version": __version__,
             "seconds": self.seconds,
             "frames": self.frames,
             "fps": self.frames / self.seconds if self.seconds else 0.0,
-            "counts": counts,
+            "counts": {str(state): self.count(state) for state in FileState},
             "files": [_plain(entry) for entry in self.entries],
         }
         write_whole(path, "report", json.dumps(plain, indent=2, default=str) + "\n")
@@ -129,17 +123,11 @@ def _plain(entry: Entry) -> dict[str, Any]:
     return {**values, "report": json.loads(entry.report) if entry.report else None}
 
 
-@dataclass(slots=True)
-class _Running:
-    job: BatchJob
-    entry: Entry
-
-
 class Batch:
     """Renders files until none is left.
 
     Args:
-        jobs: What is left to do, in order.
+        jobs: In order.
         renders: Where it is done; closed at the end.
         state: Holds an entry for every job.
         view: Shows what happens.
@@ -169,19 +157,15 @@ class Batch:
         self._looked_at = 0.0
         self._rewritten: list[BatchJob] = []
         """Files that were written anew while they were rendered."""
-        self._running: dict[int, _Running] = {}
+        self._running: dict[int, tuple[BatchJob, Entry]] = {}
+        """By the ids that the renders gave."""
         self._failed: list[tuple[BatchJob, BaseException]] = []
         self._folders = ExitStack()
         self._started = time.perf_counter()
         self._summary = Summary(0.0, [])
 
     def run(self) -> Summary:
-        """Render everything; a file that fails does not end it.
-
-        Returns:
-            What became of each file. :attr:`Summary.full`, :attr:`Summary.lost` and
-            :attr:`Summary.stopped` say why some are left.
-        """
+        """Render everything; a file that fails does not end it."""
         summary = self._summary
         entries = self._state.current
         self._view.begin(len(entries), sum(entry.state.is_settled for entry in entries))
@@ -207,11 +191,12 @@ class Batch:
         return summary
 
     def _look(self) -> None:
+        """Take what has come into a watched folder."""
         if self._more is None or time.monotonic() - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
         found, self._rewritten = [*self._rewritten, *self._more()], []
-        running = {running.job.config.output for running in self._running.values()}
+        running = {job.config.output for job, _ in self._running.values()}
         waiting = {job.config.output for job in self._waiting}
         for job in found:
             if job.config.output in running:
@@ -219,9 +204,7 @@ class Batch:
                 continue
             decision = decide(job, self._state, resume=True)
             self._save(decision.entry)
-            if decision.act is Act.SKIP:
-                continue
-            if job.config.output not in waiting:
+            if decision.act is not Act.SKIP and job.config.output not in waiting:
                 self._waiting.append(job)
                 waiting.add(job.config.output)
                 self._view.more(1)
@@ -237,31 +220,28 @@ class Batch:
                 self._folders.enter_context(made_folders([job.config.output], lambda _text: None))
             except OutputError as exc:
                 self._fail(job, entry, exc, None)
-                continue
-            self._submit(decision)
+            else:
+                self._submit(job, entry, decision.replaces)
 
-    def _submit(self, decision: Decision) -> None:
-        job, entry = decision.job, decision.entry
+    def _submit(self, job: BatchJob, entry: Entry, replaces: bool) -> None:
         entry.state, entry.made_from = FileState.RUNNING, job.made_from(self._state.folder)
         entry.attempts, entry.started_at = 1, time.time()
         self._save(entry)
         self._state.drop_receipt(entry)
         config = replace(job.config, receipt=self._state.receipt(entry))
-        if decision.replaces:
+        if replaces:
             config = replace(config, overwrite=True, skip_existing=False)
-        job = replace(job, config=config)
-        self._running[self._renders.submit(config)] = _Running(job, entry)
+        self._running[self._renders.submit(config)] = replace(job, config=config), entry
 
-    def _take(self, update: Started | Told | Retrying | Finished) -> None:
-        running = self._running[update.task_id]
-        job, entry = running.job, running.entry
+    def _take(self, update: Started | Message | Retrying | Finished) -> None:
+        job, entry = self._running[update.task_id]
         if isinstance(update, Started):
             self._view.started(job, update.worker)
-        elif isinstance(update, Told):
-            if isinstance(update.message, Progress):
-                self._view.progress(job, update.message)
-            elif isinstance(update.message, Event):
-                self._view.event(job, update.message)
+        elif isinstance(update, Message):
+            if isinstance(update.content, Progress):
+                self._view.progress(job, update.content)
+            elif isinstance(update.content, Event):
+                self._view.event(job, update.content)
         elif isinstance(update, Retrying):
             entry.attempts += 1
             self._save(entry)
@@ -269,22 +249,25 @@ class Batch:
         else:
             del self._running[update.task_id]
             entry.ended_at = time.time()
-            if update.error is None:
-                assert isinstance(update.result, RenderReport)
-                self._finish(job, entry, update.result)
-            elif isinstance(update.error, DiskFullError):
-                self._summary.full = update.error
-                self._put_back(job, entry)
-            elif isinstance(update.error, RenderCancelledError) and self._stop.is_set():
-                self._put_back(job, entry)
-            else:
-                self._fail(job, entry, update.error, update.traceback)
+            self._end(job, entry, update)
+
+    def _end(self, job: BatchJob, entry: Entry, end: Finished) -> None:
+        if end.error is None:
+            assert isinstance(end.result, RenderReport)
+            self._finish(job, entry, end.result)
+        elif isinstance(end.error, DiskFullError):
+            self._summary.full = end.error
+            self._put_back(job, entry)
+        elif isinstance(end.error, RenderCancelledError) and self._stop.is_set():
+            self._put_back(job, entry)
+        else:
+            self._fail(job, entry, end.error, end.traceback)
 
     def _finish(self, job: BatchJob, entry: Entry, report: RenderReport) -> None:
         entry.report = json.dumps(report.to_dict(), default=str)
         self._summary.rendered += not report.skipped
         self._summary.frames += report.frames_encoded
-        WorkFolder(job.config.output).remove_unused()  # begun in parts, then rendered whole
+        WorkFolder(job.config.output).remove_unused()  # begun in chunks, then rendered whole
         if report.skipped:
             entry.state, entry.made_from = FileState.SKIPPED, {}
         else:
@@ -316,8 +299,7 @@ class Batch:
         self, job: BatchJob, entry: Entry, error: BaseException, traceback: str | None
     ) -> None:
         self._state.settle(entry)
-        _clean_up(job)
-        after_failure(job.config, error)
+        _clean_up(job, error)
         self._failed.append((job, error))
         entry.state, entry.reason, entry.made_from = FileState.FAILED, self._describe(error), {}
         self._save(entry)
@@ -331,12 +313,11 @@ class Batch:
 
     def _give_up(self) -> None:
         """All workers have ended: what they had not finished is left to a later run."""
-        for running in self._running.values():
-            self._put_back(running.job, running.entry)
+        for job, entry in self._running.values():
+            self._put_back(job, entry)
         self._running.clear()
         for job, error in self._failed:  # of some the worker may have lived on a moment
-            _clean_up(job)
-            after_failure(job.config, error)
+            _clean_up(job, error)
 
     def _save(self, entry: Entry) -> None:
         try:
@@ -345,7 +326,27 @@ class Batch:
             self._summary.full = exc
 
 
-def _clean_up(job: BatchJob) -> None:
-    """Remove what a worker that was killed has left behind."""
+def _clean_up(job: BatchJob, error: BaseException | None = None) -> None:
+    """Remove what a worker left behind; with an error, chunks that are of no use, too."""
     for path in job.config.videos:
         remove_leftovers(path)
+    if error is not None:
+        after_failure(job.config, error)
+
+
+def clear_skipped(decisions: Sequence[Decision], folder: Path) -> list[str]:
+    """Remove what killed renders left of outputs that stay as they are: no run goes on with it.
+
+    Returns:
+        What to say of chunks of other stopped renders in the folders of the outputs.
+    """
+    skipped = [each.job.config for each in decisions if each.act is Act.SKIP]
+    videos = [path for config in skipped for path in config.videos]
+    stale = {parent for parent in {path.parent for path in videos} if any(parent.glob(".*.part*"))}
+    for path in videos:
+        if path.parent in stale:  # each call reads the folder
+            remove_leftovers(path)
+    for config in skipped:
+        WorkFolder(config.output).remove_unused()
+    outputs = [each.job.config.output for each in decisions]
+    return leftovers([folder / STATE_NAME, *outputs])

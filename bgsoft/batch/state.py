@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import sqlite3
 import tempfile
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
-from bgsoft.batch.made import Made, describe
+from bgsoft.chunks.folder import take_lock
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, os_errors_as, translated
-from bgsoft.jobs.worker import LEAVE_SECONDS
-from bgsoft.outputs import read_receipt, remove_leftovers
+from bgsoft.jobs.worker import GRACE_SECONDS
+from bgsoft.outputs import read_receipt, remove_leftovers, stamp
 
 STATE_NAME = ".bgsoft-batch.sqlite"
 _VERSION = 2
-_LOCK_POLL_SECONDS = 0.1
 _DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 """SQLite's codes where it is the file's contents that are at fault; ERROR: no such table."""
+_LENGTHS = [1 << power for power in range(21)]
+"""Bytes, up to 1 MiB: so much tells one video from another."""
+_DIGITS = 8
+
+
+class Made(NamedTuple):
+    """A file as the batch has left it."""
+
+    stamp: str
+    """See :func:`bgsoft.outputs.stamp`."""
+    beginnings: str
+    """Eight hex digits of the SHA-256 of its first 1, 2, 4, … bytes, one after the other."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return int(self.stamp.partition(":")[0] or 0)
 
 
 class FileState(StrEnum):
@@ -77,10 +93,7 @@ _COLUMNS = [entry.name for entry in fields(Entry)]
 class State(Closing):
     """The state file of an output folder, which is one batch's alone while it is open.
 
-    Args:
-        folder: Has to exist, but for a look.
-        anew: Where the file that is there cannot be used, begin another instead.
-        look_only: Nothing is written.
+    With ``anew``, a file that cannot be used is replaced; with ``look_only``, nothing is written.
 
     Raises:
         ConfigError: Another batch is at work in the folder.
@@ -110,20 +123,12 @@ class State(Closing):
     def _locked(self, folder: Path) -> int:
         with os_errors_as(OutputError, f"cannot open the folder {folder}"):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # The workers of a batch that was killed hold it for a moment longer.
-        until = time.monotonic() + LEAVE_SECONDS + 1
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as exc:
-                if time.monotonic() > until:
-                    os.close(lock)
-                    raise ConfigError(f"another batch is at work in {folder}") from exc
-                time.sleep(_LOCK_POLL_SECONDS)
-            except OSError:
-                return lock  # a file system without locks
-            else:
-                return lock
+        with suppress(OSError):  # a file system without locks
+            # The workers of a batch that was killed hold it for a moment longer.
+            if not take_lock(lock, fcntl.LOCK_EX, GRACE_SECONDS + 1):
+                os.close(lock)
+                raise ConfigError(f"another batch is at work in {folder}")
+        return lock
 
     def _read(self, anew: bool) -> None:
         """Take over what earlier runs have left."""
@@ -209,43 +214,33 @@ class State(Closing):
         return {entry.input: entry.number for entry in entries}
 
     def begin(self, entries: Iterable[Entry]) -> None:
-        """Make these entries the batch's; what is known of others is kept.
-
-        Raises:
-            OutputError: They cannot be written.
-        """
+        """Make these entries the batch's; what is known of others is kept."""
         with translated(sqlite3.Error, to=self._error):
             if self._database is None:
                 self._create()
-            database = self._open
-            database.execute("BEGIN")
-            database.execute("UPDATE files SET is_current = 0")
+            self._execute("BEGIN")
+            self._execute("UPDATE files SET is_current = 0")
             for entry in self.entries.values():
                 entry.is_current = False
             for entry in entries:
                 self._put(entry)
-            database.execute("COMMIT")
+            self._execute("COMMIT")
 
     def put(self, entry: Entry) -> None:
-        """Write an entry; it is on the disk when this returns.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Write an entry; it is on the disk when this returns. OutputError where that fails."""
         with translated(sqlite3.Error, to=self._error):
             self._put(entry)
-
-    @property
-    def _open(self) -> sqlite3.Connection:
-        assert self._database is not None
-        return self._database
 
     def _put(self, entry: Entry) -> None:
         entry.is_current = True
         self.entries[entry.output] = entry
         values = [_value(getattr(entry, name)) for name in _COLUMNS]
         marks = ", ".join("?" * len(values))
-        self._open.execute(f"INSERT OR REPLACE INTO files VALUES ({marks})", values)
+        self._execute(f"INSERT OR REPLACE INTO files VALUES ({marks})", values)
+
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> None:
+        assert self._database is not None
+        self._database.execute(statement, values)
 
     def receipt(self, entry: Entry) -> Path:
         """Where a worker notes what it is about to give its name."""
@@ -319,3 +314,50 @@ def _entry(row: dict[str, Any]) -> Entry:
     row["files"] = {name: Made(*made) for name, made in json.loads(row["files"]).items()}
     row["is_current"] = bool(row["is_current"])
     return Entry(**row)
+
+
+class Look(StrEnum):
+    """What is at the place of a file."""
+
+    MISSING = "missing"
+    OWN = "own"
+    """What the batch has made."""
+    CUT = "cut"
+    """The beginning of that."""
+    FOREIGN = "foreign"
+    """Something that somebody else has made, or changed."""
+
+
+def describe(path: Path) -> Made:
+    """A file as it is now; of one that cannot be read, nothing."""
+    try:
+        with path.open("rb") as file:
+            return Made(stamp(file.fileno()), _beginnings(file))
+    except OSError:
+        return Made("", "")
+
+
+def look(path: Path, made: Made | None) -> Look:
+    """Compare what is at a path with what the batch has made there; None: it has made nothing."""
+    now = stamp(path)
+    if not now:
+        return Look.MISSING
+    if made is None:
+        return Look.FOREIGN
+    if now == made.stamp:
+        return Look.OWN
+    found = describe(path) if path.is_file() else Made("", "")  # a pipe would block
+    is_cut = found.size < made.size and made.beginnings.startswith(found.beginnings)
+    return Look.CUT if found.stamp and is_cut else Look.FOREIGN
+
+
+def _beginnings(file: BinaryIO) -> str:
+    digest, done, found = hashlib.sha256(), 0, ""
+    for length in _LENGTHS:
+        data = file.read(length - done)
+        if done + len(data) < length:
+            break
+        digest.update(data)
+        done = length
+        found += digest.hexdigest()[:_DIGITS]
+    return found

@@ -24,15 +24,12 @@ _SCAN_SECONDS = 60.0
 class FolderWatch(Closing):
     """What is whole in some sources, each file once for every time that it is written.
 
-    Args:
-        sources: As for :func:`bgsoft.batch.find.find`; folders among them are watched.
-        leave_out: The folder of the outputs.
-        exclude: As for :func:`bgsoft.batch.find.find`.
-        settle_seconds: A file that has not changed for so long may be whole.
-        tell: Takes a line about what cannot be looked at.
+    Sources, ``leave_out`` and ``exclude`` are as for :func:`bgsoft.batch.find.find`. A file that
+    has not changed for ``settle_seconds`` may be whole; ``tell`` takes a line about what cannot be
+    read.
 
     Raises:
-        ConfigError: There is no folder among them.
+        ConfigError: There is no folder among the sources.
         BackendUnavailableError: The library that watches is missing.
     """
 

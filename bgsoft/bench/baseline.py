@@ -32,40 +32,24 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """Row by row, what both have measured; nothing where clip or settings differ.
-
-    Returns:
-        As the results have it under ``baseline``.
-    """
+    """``baseline`` of the results: what both measured; nothing where clip or settings differ."""
     another = list(_differences(now, before, _MEASUREMENT))
     elsewhere = list(_differences(now, before, _MACHINE))
-    earlier = {what: (value, samples) for what, value, samples, _ in _figures(before)}
+    earlier = {} if another else {figure[0]: figure for figure in _figures(before)}
     rows = []
     for what, value, samples, unit in _figures(now):
-        if what not in earlier or another:
+        if what not in earlier:
             continue
-        old, old_samples = earlier[what]
+        _, old, old_samples, _ = earlier[what]
         # Positive is slower: fewer frames a second, or more milliseconds a frame.
         change = (old / value if unit == "frames/s" else value / old) - 1
         allowed = max(_MIN_NOISE, noise(samples) + noise(old_samples))
-        verdict = "slower" if change > allowed else "faster" if change < -allowed else "same"
-        rows.append(
-            {
-                "what": what,
-                "before": old,
-                "after": value,
-                "unit": unit,
-                "change_pct": 100 * change,
-                "noise_pct": 100 * allowed,
-                "verdict": verdict,
-            }
-        )
-    return {
-        "file": file,
-        "comparable": not another,
-        "notes": another + elsewhere,
-        "rows": rows,
-    }
+        row = {"what": what, "before": old, "after": value, "unit": unit}
+        row |= {"change_pct": 100 * change, "noise_pct": 100 * allowed}
+        row["verdict"] = "slower" if change > allowed else "faster" if change < -allowed else "same"
+        rows.append(row)
+    notes = another + elsewhere
+    return {"file": file, "comparable": not another, "notes": notes, "rows": rows}
 
 
 def slower_than(comparison: Mapping[str, Any], percent: float) -> list[str]:

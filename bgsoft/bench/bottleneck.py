@@ -11,7 +11,7 @@ _BUSY = 0.85
 """A thread that is busy for so much of the time has no slack worth naming."""
 _CORES_BUSY = 0.9
 _PICTURE = ("segment", "face", "matte", "composite")
-"""Stages that share one thread."""
+"""Stages that share one thread; on a GPU, its stream."""
 _WORKERS = {
     "decode": "the decoder",
     "segment": "the model",
@@ -20,6 +20,22 @@ _WORKERS = {
     "composite": "the effect",
     "encode": "the encoder",
 }
+_ADVICE = {
+    ("decode", "cpu"): ["--decode nvdec"],
+    ("segment", "cpu"): ["--mask-every 2", "--infer cuda"],
+    ("segment", "cuda"): ["--mask-every 2", "--precision fp16"],
+    ("segment", "tensorrt"): ["--mask-every 2"],
+    ("face", "cpu"): ["--face off"],
+    ("face", "cuda"): ["--face off"],
+    ("matte", "cpu"): ["--refine none", "--composite cuda"],
+    ("matte", "cuda"): ["--refine none"],
+    ("composite", "cpu"): ["--composite cuda"],
+    ("composite", "cuda"): ["a smaller --strength"],
+    ("encode", "cpu"): ["--speed ultrafast", "--encode nvenc"],
+    ("encode", "nvenc"): ["--speed P1"],
+}
+"""(stage, its backend) → what would make it faster."""
+_BACKEND_OF = {"segment": "infer", "face": "composite", "matte": "composite"}
 
 
 def find_bottleneck(
@@ -44,58 +60,33 @@ def find_bottleneck(
     """
     if not load:
         return None
-    # On a GPU, its stream's time is shared by the picture stages; on the CPU, the thread's.
-    threads = {
-        "decode": load.get("decode", 0.0),
-        "picture": min(1.0, sum(load.get(stage, 0.0) for stage in _PICTURE)),
-        "encode": load.get("encode", 0.0),
-    }
-    thread, share = max(threads.items(), key=lambda item: item[1])
-    stage = max(_PICTURE, key=lambda s: load.get(s, 0.0)) if thread == "picture" else thread
-    advice = _advice(stage, backends, encode)
-    faster = f"; faster: {advice}" if advice else ""
+    stage = max(_PICTURE, key=lambda name: load.get(name, 0.0))
+    threads = {name: load.get(name, 0.0) for name in ("decode", "encode")}
+    threads[stage] = min(1.0, sum(load.get(name, 0.0) for name in _PICTURE))
+    stage, share = max(threads.items(), key=lambda item: item[1])
+    advice = [
+        words
+        for words in _ADVICE.get((stage, backends.get(_BACKEND_OF.get(stage, stage), "")), ())
+        if words.lower() != f"--speed {encode.speed}".lower()
+    ]
+    faster = f"; faster: {', or '.join(advice)}" if advice else ""
     saturated = cpu_load >= _CORES_BUSY
     if saturated and share < _BUSY:
         text = (
-            f"CPU-bound: all {cores} cores are busy {_percent(cpu_load)} of the time, and of the "
-            f"stages most in {stage} ({_percent(share)} of its thread's time)"
+            f"CPU-bound: all {cores} cores are busy {cpu_load:.0%} of the time, and of the "
+            f"stages most in {stage} ({share:.0%} of its thread's time)"
         )
-        return {"stage": "cpu", "load": cpu_load, "text": text + faster}
-    if thread == "picture":
+        return {"stage": "cpu", "load": cpu_load, "text": _spaced(text + faster)}
+    text = f"{stage}-bound: {_WORKERS[stage]} is busy {share:.0%} of the time"
+    if stage in _PICTURE:
         text = (
-            f"{stage}-bound: the picture stages together are busy {_percent(share)} of "
-            f"the time, {_WORKERS[stage]} the most ({_percent(load.get(stage, 0.0))})"
+            f"{stage}-bound: the picture stages together are busy {share:.0%} of "
+            f"the time, {_WORKERS[stage]} the most ({load.get(stage, 0.0):.0%})"
         )
-    else:
-        text = f"{stage}-bound: {_WORKERS[stage]} is busy {_percent(share)} of the time"
     if saturated:
-        text += f", and all {cores} cores {_percent(cpu_load)}"
-    return {"stage": stage, "load": share, "text": text + faster}
+        text += f", and all {cores} cores {cpu_load:.0%}"
+    return {"stage": stage, "load": share, "text": _spaced(text + faster)}
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _advice(stage: str, backends: Mapping[str, str], encode: EncodeConfig) -> str:
-    """What would make a stage faster; empty where nothing is known to."""
-    on_gpu = backends.get("composite") == "cuda"
-    options: list[str] = []
-    if stage == "encode" and backends.get("encode") == "nvenc":
-        options += [] if (encode.speed or "").upper() == "P1" else ["--speed P1"]
-    elif stage == "encode":
-        options += [] if encode.speed == "ultrafast" else ["--speed ultrafast"]
-        options.append("--encode nvenc")
-    elif stage == "decode":
-        options += [] if backends.get("decode") == "nvdec" else ["--decode nvdec"]
-    elif stage == "segment":
-        options.append("--mask-every 2")
-        more = {"cpu": "--infer cuda", "cuda": "--precision fp16"}
-        options += filter(None, [more.get(backends.get("infer", ""))])
-    elif stage == "face":
-        options.append("--face off")
-    elif stage == "matte":
-        options += ["--refine none"] if on_gpu else ["--refine none", "--composite cuda"]
-    else:
-        options.append("a smaller --strength" if on_gpu else "--composite cuda")
-    return ", or ".join(options)
+def _spaced(text: str) -> str:
+    return text.replace("%", " %")

@@ -32,11 +32,10 @@ from bgsoft.settings.config import RenderConfig
 class _NoPicture:
     """A picture stage that leaves frames as they are."""
 
-    batch = 1
-    held = 0
+    batch, held = 1, 0
 
     def start(self) -> None:
-        """Nothing to prepare."""
+        pass
 
     def process_batch(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         return frames
@@ -53,17 +52,11 @@ class _NoEncoder:
             frame.ready.synchronize()
 
     def finish(self) -> None:
-        """Nothing is kept back."""
+        pass
 
 
 def render_part(part: str, config: RenderConfig, frames: PtsRange | None = None) -> dict[str, Any]:
-    """Run a part of a render; what took how long.
-
-    Args:
-        part: ``picture`` or ``decode``.
-        config: The render.
-        frames: Only these.
-    """
+    """Run ``picture`` or ``decode`` of a render, of these frames only; what took how long."""
     started = time.perf_counter()
     cv2.setNumThreads(1)
     metrics = Metrics()

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -34,12 +34,11 @@ from bgsoft.settings.config import (
 
 
 class Phase(NamedTuple):
-    """One combination of backends."""
+    """One combination of backends; of those for inference, the first that runs here is taken."""
 
     name: str
     decode: DecodeBackend = DecodeBackend.CPU
     infer: tuple[InferBackend, ...] = (InferBackend.CPU,)
-    """The first that runs here is taken."""
     composite: CompositeBackend = CompositeBackend.CPU
     encode: EncodeBackend = EncodeBackend.CPU
 
@@ -62,19 +61,15 @@ _FLOORS = {
 
 @dataclass(slots=True)
 class Row:
-    """A phase or transcode, with its runs so far."""
+    """A phase, a part of one or a transcode, with its runs so far."""
 
+    name: str
     run: Callable[[RenderConfig], Run]
     configs: list[RenderConfig]
     """The first that works is taken; what does not is dropped."""
     refused: list[str] = field(default_factory=list)
     """Why the others do not work."""
     runs: list[Run] = field(default_factory=list)
-
-    @property
-    def reason(self) -> str | None:
-        """Why nothing works; None where something does."""
-        return None if self.configs else "; ".join(dict.fromkeys(self.refused))
 
     def take(self, keep: bool) -> None:
         """Run once more, unless that has turned out to be impossible."""
@@ -89,12 +84,30 @@ class Row:
                 return
 
     def median(self, figure: Callable[[Run], float]) -> float | None:
-        return statistics.median(map(figure, self.runs)) if self.runs else None
+        return _median(map(figure, self.runs))
 
     def medians(self, figures: Callable[[Run], Mapping[str, float]]) -> dict[str, float]:
         """The median of every key."""
         rows = [figures(run) for run in self.runs]
         return {key: statistics.median(row[key] for row in rows) for key in (rows or [{}])[0]}
+
+    def result(self) -> dict[str, Any]:
+        """What the results say of any row."""
+        steady = [run.fps for run in self.runs if run.report]
+        return {
+            "name": self.name,
+            "available": bool(self.runs),
+            "reason": None if self.configs else "; ".join(dict.fromkeys(self.refused)),
+            "fps": _median(steady),
+            "fps_samples": steady,
+            "run_fps": self.median(lambda run: run.run_fps),
+            "run_fps_samples": [run.run_fps for run in self.runs],
+        }
+
+
+def _median(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return statistics.median(known) if known else None
 
 
 def phase_configs(config: RenderConfig, phase: Phase) -> list[RenderConfig]:
@@ -103,26 +116,20 @@ def phase_configs(config: RenderConfig, phase: Phase) -> list[RenderConfig]:
     speed = encode.speed or ""
     if (phase.encode is EncodeBackend.NVENC) != (speed.upper()[:1] == "P" and speed[1:].isdigit()):
         encode = replace(encode, speed=None)  # the other encoder's word
-    backends = replace(
-        config.backends,
-        decode=phase.decode,
-        composite=phase.composite,
-        encode=phase.encode,
-        require_gpu=False,
-    )
-    precision = config.backends.precision
-    return [
-        replace(
-            config,
-            encode=encode,
-            backends=replace(
-                backends,
-                infer=infer,
-                precision=Precision.FP32 if infer is InferBackend.CPU else precision,
-            ),
+    configs = []
+    for infer in phase.infer:
+        on_cpu = infer is InferBackend.CPU
+        backends = replace(
+            config.backends,
+            decode=phase.decode,
+            infer=infer,
+            composite=phase.composite,
+            encode=phase.encode,
+            precision=Precision.FP32 if on_cpu else config.backends.precision,
+            require_gpu=False,
         )
-        for infer in phase.infer
-    ]
+        configs.append(replace(config, encode=encode, backends=backends))
+    return configs
 
 
 def in_turns(
@@ -153,25 +160,19 @@ def measure_phases(
 ) -> dict[str, Any]:
     """Run every phase and the transcodes, each in processes of their own, in turns.
 
-    The backends of ``config`` are set by each phase.
-
     Returns:
         ``phases``, ``transcodes`` and ``bottleneck`` of the results.
 
     Raises:
         BgsoftError: A render failed, for another reason than a backend that is unavailable.
     """
-    suffix = config.output.suffix
-    phases = [
-        Row(
-            lambda made: run_render(made, folder),
-            phase_configs(replace(config, output=folder / f"phase{number}{suffix}"), phase),
-        )
-        for number, phase in enumerate(PHASES)
-    ]
-    outputs = [row.configs[0].output for row in phases]
+    phases, outputs = [], []
+    for number, phase in enumerate(PHASES):
+        outputs.append(folder / f"phase{number}{config.output.suffix}")
+        configs = phase_configs(replace(config, output=outputs[-1]), phase)
+        phases.append(Row(phase.name, lambda made: run_render(made, folder), configs))
     transcodes = transcode_rows(config, info, folder)
-    for counts, row in in_turns([*phases, *transcodes.values()], rounds, log):
+    for counts, row in in_turns([*phases, *transcodes], rounds, log):
         row.take(keep=counts)
     results = [_phase_result(number, row, cores) for number, row in enumerate(phases)]
     _compare(results, outputs, log)
@@ -182,44 +183,37 @@ def measure_phases(
         encode = phases[best["id"]].configs[0].encode
         found = find_bottleneck(best["load"], best["cpu_load"], cores, best["backends"], encode)
         bottleneck = None if found is None else {"phase": best["id"], **found}
-    return {
-        "phases": results,
-        "transcodes": [_transcode_result(name, row, best) for name, row in transcodes.items()],
-        "bottleneck": bottleneck,
-    }
+    floors = []
+    for row in transcodes:
+        result = row.result()
+        ratio = best["run_fps"] / result["run_fps"] if best and result["run_fps"] else None
+        ratio_phase = best["id"] if best and ratio else None
+        floors.append({**result, "ratio": ratio, "ratio_phase": ratio_phase})
+    return {"phases": results, "transcodes": floors, "bottleneck": bottleneck}
 
 
 def _phase_result(number: int, row: Row, cores: int) -> dict[str, Any]:
-    runs = row.runs
-    report = runs[-1].report if runs else {}
-    vram = [run.report["peak_vram_bytes"] for run in runs if run.report["peak_vram_bytes"]]
+    reports = [run.report for run in row.runs]
+    last = reports[-1] if reports else {}
+    vram = [report["peak_vram_bytes"] for report in reports if report["peak_vram_bytes"]]
     return {
         "id": number,
-        "name": PHASES[number].name,
+        **row.result(),
         "backends": {
             stage: str(getattr(row.configs[0].backends, stage)) for stage in STAGES if row.configs
         },
-        "available": bool(runs),
-        "reason": row.reason,
-        "fps": row.median(lambda run: run.fps),
-        "fps_samples": [run.fps for run in runs],
-        "run_fps": row.median(lambda run: run.run_fps),
-        "run_fps_samples": [run.run_fps for run in runs],
         "startup_s": row.median(lambda run: run.wall_s - run.frames / run.fps),
         "speedup": None,
         "stage_ms": row.medians(lambda run: run.stage_ms),
         "load": row.medians(lambda run: run.stage_load),
         "cpu_load": row.median(lambda run: min(1.0, run.cpu_s / run.wall_s / cores)),
-        "gpu": report.get("gpu"),
+        **{key: last.get(key) for key in ("gpu", "h2d_bytes", "d2h_bytes", "versions")},
         "psnr_db": None,
         "ssim": None,
         "identical": False,
-        "h2d_bytes": report.get("h2d_bytes"),
-        "d2h_bytes": report.get("d2h_bytes"),
-        "peak_rss_bytes": max((run.report["peak_rss_bytes"] for run in runs), default=None),
+        "peak_rss_bytes": max((report["peak_rss_bytes"] for report in reports), default=None),
         "peak_vram_bytes": max(vram, default=None),
-        "versions": report.get("versions"),
-        "runs": [run.to_dict() for run in runs],
+        "runs": [run.to_dict() for run in row.runs],
     }
 
 
@@ -242,38 +236,33 @@ def _compare(
             result["ssim"] = None if ssim is None else ssim.mean
 
 
-def transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> dict[str, Row]:
+def transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> list[Row]:
     """Parts of a render, and plain transcodes by ffmpeg."""
-    rows = {
-        name: Row(partial(_render_part, part, folder), phase_configs(config, phase))
+    rows = [
+        Row(name, partial(_render_part, part, folder), phase_configs(config, phase))
         for name, (part, phase) in _FLOORS.items()
-    }
+    ]
     executable = (ffmpeg_executables() or [""])[-1]  # the user's own rather than the extra's
     missing = None if executable else "no ffmpeg found: pip install '.[quality]'"
     no_nvdec = missing or driver_problem(chosen_gpu(config.backends.gpu))
     if no_nvdec is None and "cuda" not in (ask_ffmpeg(executable, "-hwaccels") or "").split():
         no_nvdec = "this ffmpeg cannot decode on a GPU"
     version = (ask_ffmpeg(executable, "-version") or "").split()[2:3]
-    name = " ".join(["ffmpeg", *version]).partition("-")[0]
-    ways = {
-        f"{name} transcode": ([], missing),
-        f"{name} transcode (NVDEC)": (["-hwaccel", "cuda"], no_nvdec),
-    }
-    for label, (decoding, problem) in ways.items():
+    name = " ".join(["ffmpeg", *version]).partition("-")[0] + " transcode"
+    for label, decoding, problem in (
+        (name, [], missing),
+        (f"{name} (NVDEC)", ["-hwaccel", "cuda"], no_nvdec),
+    ):
         run = partial(_ffmpeg_transcode, executable, info, folder, decoding)
-        rows[label] = Row(run, phase_configs(config, _ALL_CPU))
-        if problem is not None:
-            rows[label] = Row(run, [], [problem])
+        configs = phase_configs(config, _ALL_CPU) if problem is None else []
+        rows.append(Row(label, run, configs, [problem] if problem else []))
     return rows
 
 
 def _render_part(part: str, folder: Path, config: RenderConfig) -> Run:
     settings = folder / "floor.toml"
     settings.write_text(preset_text(config), encoding="utf-8")
-    command = [
-        *(sys.executable, "-m", "bgsoft.bench.floor"),
-        *(part, str(config.input), str(settings)),
-    ]
+    command = [sys.executable, "-m", "bgsoft.bench.floor", part, str(config.input), str(settings)]
     if config.duration_seconds is not None:
         command.append(repr(config.duration_seconds))
     wall, cpu, text = run_process(command)
@@ -287,38 +276,21 @@ def _ffmpeg_transcode(
     """The same encoder with the same settings, sound copied."""
     output = folder / f"ffmpeg{config.output.suffix}"
     container = container_for(config.output)
-    choice = choose_encoder(config.encode, container, info, PictureKind.COLOR)
+    threads = config.backends.threads
+    choice = choose_encoder(config.encode, container, info, PictureKind.COLOR, threads)
     limit = [] if config.duration_seconds is None else ["-t", repr(config.duration_seconds)]
-    options = choice.with_threads(config.backends.threads)
-    coded = [part for key, value in options.items() for part in (f"-{key}", value)]
+    coded = [part for key, value in choice.options.items() for part in (f"-{key}", value)]
     # ffmpeg copies frames through as they are; PyAV's NV12 is its own yuv420p in another layout.
     pixel_format = "yuv420p" if choice.pixel_format == "nv12" else choice.pixel_format
+    command = [
+        *(executable, "-v", "error", "-nostdin", "-y", *limit, *decoding),
+        *("-i", str(config.input)),
+        *("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy", "-c:v", choice.encoder),
+        *(*coded, "-pix_fmt", pixel_format, "-progress", "pipe:1", str(output)),
+    ]
     try:
-        wall, cpu, text = run_process(
-            [
-                *(executable, "-v", "error", "-nostdin", "-y", *limit, *decoding),
-                *("-i", str(config.input)),
-                *("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy", "-c:v", choice.encoder),
-                *(*coded, "-pix_fmt", pixel_format, "-progress", "pipe:1", str(output)),
-            ]
-        )
+        wall, cpu, text = run_process(command)
     except BgsoftError as exc:  # an ffmpeg without this encoder
         raise BackendUnavailableError(f"ffmpeg failed: {exc}") from exc
     counts = [line.partition("=")[2] for line in text.splitlines() if line.startswith("frame=")]
     return Run(frames=int(counts[-1]), wall_s=wall, cpu_s=cpu, report={})
-
-
-def _transcode_result(name: str, row: Row, best: dict[str, Any] | None) -> dict[str, Any]:
-    whole = row.median(lambda run: run.run_fps)
-    steady = [run.fps for run in row.runs if run.report]
-    return {
-        "name": name,
-        "available": bool(row.runs),
-        "reason": row.reason,
-        "fps": statistics.median(steady) if steady else None,
-        "fps_samples": steady,
-        "run_fps": whole,
-        "run_fps_samples": [run.run_fps for run in row.runs],
-        "ratio": best["run_fps"] / whole if best is not None and whole else None,
-        "ratio_phase": None if best is None or not whole else best["id"],
-    }

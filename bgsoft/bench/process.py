@@ -51,12 +51,8 @@ class Run:
     @property
     def stage_ms(self) -> dict[str, float]:
         """Busy milliseconds a frame, by stage."""
-        stages = self.report.get("stages", {})
-        return {
-            name: stage["ms_per_frame"]
-            for name, stage in stages.items()
-            if stage["backend"] != "off"
-        }
+        stages = self.report.get("stages", {}).items()
+        return {name: s["ms_per_frame"] for name, s in stages if s["backend"] != "off"}
 
     @property
     def stage_load(self) -> dict[str, float]:
@@ -76,10 +72,7 @@ class Run:
 
 
 def run_process(command: Sequence[str]) -> tuple[float, float, str]:
-    """Run a command to its end, in an environment where this package is found.
-
-    Returns:
-        (wall seconds, CPU seconds, stdout).
+    """Run a command where this package is found: (wall seconds, CPU seconds, stdout).
 
     Raises:
         BgsoftError: It failed; by its exit code as ``bgsoft`` has them, with its last line.
@@ -124,7 +117,7 @@ def run_render(config: RenderConfig, folder: Path) -> Run:
     command = [
         *(sys.executable, "-m", "bgsoft", "render", str(config.input), str(config.output)),
         *("--preset", str(preset), "-y", "-q", "--progress", "none", "--report", str(report)),
-        *("--chunks", "1"),  # in parts, times to a first frame say nothing
+        *("--chunks", "1"),  # in chunks, times to a first frame say nothing
     ]
     if config.duration_seconds is not None:
         command += ["--duration", repr(config.duration_seconds)]

@@ -14,6 +14,7 @@ from bgsoft.bench import baseline as baselines
 from bgsoft.bench.phases import measure_phases
 from bgsoft.diagnose.machine import hardware
 from bgsoft.errors import ConfigError
+from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.rendering.backends import chosen_gpu
 from bgsoft.rendering.configure import build_config
@@ -60,26 +61,38 @@ def run_bench(
         raise ConfigError("bench needs a video: the sample does not come with the package")
     path = source or SAMPLE
     info = probe(path)
+    length = info.duration_seconds
+    limit = None if length is not None and length <= seconds else seconds
     with tempfile.TemporaryDirectory(prefix="bgsoft-bench-") as name:
         folder = Path(name)
-        whole = info.duration_seconds is not None and info.duration_seconds <= seconds
-        config = _config(path, folder, preset, flags, None if whole else seconds)
-        results: dict[str, Any] = {
-            "schema": baselines.SCHEMA,
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "bgsoft_version": __version__,
-            "settings": {
-                "rounds": rounds,
-                "seconds": seconds,
-                "preset": preset,
-                "command": list(command),
-                "render": _settings(config),
-            },
-            "hardware": hardware(chosen_gpu(config.backends.gpu)),
-            **measure_phases(config, info, folder, rounds=rounds, cores=usable_cores(), log=log),
-        }
-    frames = [run["frames"] for phase in results["phases"] for run in phase["runs"]]
-    results["clip"] = {
+        config = _config(path, folder, preset, flags, limit)
+        found = measure_phases(config, info, folder, rounds=rounds, cores=usable_cores(), log=log)
+    results: dict[str, Any] = {
+        "schema": baselines.SCHEMA,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "bgsoft_version": __version__,
+        "settings": {
+            "rounds": rounds,
+            "seconds": seconds,
+            "preset": preset,
+            "command": list(command),
+            "render": _settings(config),
+        },
+        "hardware": hardware(chosen_gpu(config.backends.gpu)),
+        **found,
+        "clip": _clip(path, info, found["phases"], length if limit is None else seconds),
+        "baseline": None,
+    }
+    if before is not None:
+        results["baseline"] = baselines.compare(results, before, str(baseline))
+    return results
+
+
+def _clip(
+    path: Path, info: VideoInfo, phases: Sequence[dict[str, Any]], seconds: float | None
+) -> dict[str, Any]:
+    frames = [run["frames"] for phase in phases for run in phase["runs"]]
+    return {
         "name": path.name,
         "frames": frames[0] if frames else info.estimated_frames or 0,
         "width": info.format.width,
@@ -87,12 +100,8 @@ def run_bench(
         "bit_depth": info.format.bit_depth,
         "codec": info.codec,
         "frame_rate": float(info.frame_rate) if info.frame_rate else None,
-        "duration_s": info.duration_seconds if whole else seconds,
+        "duration_s": seconds,
     }
-    results["baseline"] = None
-    if before is not None:
-        results["baseline"] = baselines.compare(results, before, str(baseline))
-    return results
 
 
 def _config(

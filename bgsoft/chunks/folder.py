@@ -1,4 +1,4 @@
-"""The working folder of a render in parts: finished parts, and what is known of them.
+"""The working folder of a render in chunks: finished chunks, and what is known of them.
 
 It lies beside the output, hidden, for as long as the output is not whole, so that the same command
 goes on where another was stopped. Whoever uses it holds a lock, which the system frees when the
@@ -26,7 +26,7 @@ from bgsoft.decode.base import PtsRange
 from bgsoft.errors import OutputError, translated
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import resolved, write_whole, writing
-from bgsoft.rendering.part import Part, PartResult
+from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
 
@@ -34,17 +34,20 @@ _MAX_NAME_BYTES = 255
 _ENDING = ".chunks"
 _NOT_IN_PICTURES = (
     *("output", "matte_out", "overwrite", "skip_existing", "report", "preset", "receipt"),
+    *("chunks", "trace"),
 )
-"""Settings that change nothing of a part."""
-_NOT_IN_BACKENDS = ("threads", "gpu")
+"""Settings that change nothing of a chunk."""
 PATIENCE_SECONDS = 6.0
 """How long to wait for another render's lock: the workers of one that was killed end in half that
 time."""
+_POLL_SECONDS = 0.1
 _WHAT = "working folder"
+_FORMAT = 2
+"""Of plans and manifests: what has another is begun anew."""
 
 
 class WorkFolder:
-    """Where the parts of one output are kept."""
+    """Where the chunks of one output are kept."""
 
     def __init__(self, output: Path) -> None:
         target = resolved(output)
@@ -53,84 +56,68 @@ class WorkFolder:
         self.path = target.with_name(f".{name}{_ENDING}")
         self._output = output
 
-    def prepare(self, config: RenderConfig, parts: list[Part]) -> list[Part]:
-        """Make the folder ready for some parts; keeps what is finished of the same render.
+    def prepare(self, config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
+        """Make the folder ready, and keep what is finished of the same render.
 
         Returns:
-            The parts; those of the render that was stopped, where it had the same settings and
-            their number is left open.
+            The chunks; those of the render that was stopped, where their number is left open.
 
         Raises:
             OutputError: It cannot be written, or another render uses it.
         """
+        plan, fingerprint = self.path / "plan.json", _fingerprint(config)
         with writing(self.path, _WHAT):
             self.path.mkdir(exist_ok=True)
             with self._lock(fcntl.LOCK_EX):
-                return self._prepare(config, parts)
-
-    def _prepare(self, config: RenderConfig, parts: list[Part]) -> list[Part]:
-        plan = self.path / "plan.json"
-        fingerprint = _fingerprint(config)
-        before = _read_json(plan)
-        if before is not None and before["render"] == fingerprint:
-            planned = [_part_from(entry) for entry in before["parts"]]
-            if config.chunks is None or planned == parts:
-                return planned
-        for entry in self.path.iterdir():
-            if entry.name != "lock":
-                entry.unlink()
-        known = [dataclasses.asdict(part) for part in parts]
-        write_whole(plan, _WHAT, json.dumps({"render": fingerprint, "parts": known}))
-        return parts
+                before = _read_json(plan)
+                if before is not None and before["render"] == fingerprint:
+                    planned = [_chunk_from(entry) for entry in before["chunks"]]
+                    if config.chunks is None or planned == chunks:
+                        return planned
+                for entry in self.path.iterdir():
+                    if entry.name != "lock":
+                        entry.unlink()
+                known = [dataclasses.asdict(chunk) for chunk in chunks]
+                write_whole(plan, _WHAT, json.dumps({"render": fingerprint, "chunks": known}))
+        return chunks
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Keep others from using it for another render.
-
-        Raises:
-            OutputError: One is doing that now, or it is gone.
-        """
+        """Keep others from using it for another render; OutputError: one does, or it is gone."""
         gone = OutputError(f"the {_WHAT} {self.path} is gone", path=self._output)
         with translated(FileNotFoundError, to=lambda _: gone), self._lock(fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
-        until = time.monotonic() + PATIENCE_SECONDS
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self.path / "lock", flags, 0o666)
         try:
             with suppress(OSError):  # a file system without locks
-                while not _locked(descriptor, kind):
-                    if time.monotonic() > until:
-                        text = f"another render is writing {self._output}: it uses {self.path}"
-                        raise OutputError(text, path=self._output)
-                    time.sleep(0.1)
+                if not take_lock(descriptor, kind, PATIENCE_SECONDS):
+                    text = f"another render is writing {self._output}: it uses {self.path}"
+                    raise OutputError(text, path=self._output)
             yield
         finally:
             os.close(descriptor)
 
     def video(self, number: int, target: Path, index: int) -> Path:
-        """A part's file for one of the videos that are written, by its index."""
+        """A chunk's file for one of the videos that are written, by its index."""
         return self.path / f"{number:05}-{index}{target.suffix}"
 
     def faces(self, number: int) -> Path:
-        """The faces of a part's frames."""
+        """The faces of a chunk's frames."""
         return self.path / f"{number:05}-faces.npz"
 
     def manifest(self, number: int) -> Path:
-        """The file that says that a part is finished."""
+        """The file that says that a chunk is finished."""
         return self.path / f"{number:05}.json"
 
-    def finish(self, number: int, result: PartResult) -> None:
-        """Note that a part is whole: all its videos are.
-
-        Raises:
-            OutputError: That cannot be written.
-        """
+    def finish(self, number: int, result: ChunkResult) -> None:
+        """Note that a chunk is whole: all its videos are."""
         known = {
             "report": result.report.to_dict(),
-            "lead": result.lead.tolist(),
+            "pre_roll": result.pre_roll.tolist(),
             "kept": result.kept.tolist(),
             "packets": [[pts.tolist(), lengths.tolist()] for pts, lengths in result.packets],
             "corrupt_packets": result.corrupt_packets,
@@ -139,14 +126,14 @@ class WorkFolder:
         }
         write_whole(self.manifest(number), _WHAT, json.dumps(known, default=str))
 
-    def finished(self, number: int) -> PartResult | None:
-        """What is known of a part; None where it is not whole."""
+    def finished(self, number: int) -> ChunkResult | None:
+        """What is known of a chunk; None where it is not whole."""
         known = _read_json(self.manifest(number))
         if known is None:
             return None
-        return PartResult(
+        return ChunkResult(
             report=_report_from(known["report"]),
-            lead=array("q", known["lead"]),
+            pre_roll=array("q", known["pre_roll"]),
             kept=array("q", known["kept"]),
             packets=[(array("q", pts), array("q", n)) for pts, n in known["packets"]],
             corrupt_packets=known["corrupt_packets"],
@@ -155,7 +142,7 @@ class WorkFolder:
         )
 
     def count(self) -> int:
-        """How many parts are whole."""
+        """How many chunks are whole."""
         with suppress(OSError):
             return sum(path.name[0].isdigit() for path in self.path.glob("*.json"))
         return 0
@@ -172,19 +159,17 @@ class WorkFolder:
 
 
 def leftovers(outputs: Iterable[Path]) -> list[str]:
-    """What to say of parts that stopped renders left in the folders of some outputs.
+    """What to say of chunks that stopped renders left in the folders of some outputs.
 
-    Not of those of the outputs themselves, which are gone on with, nor of renders that still run.
-
-    Args:
-        outputs: Videos that are about to be rendered.
+    Not of those of outputs that are about to be rendered, which are gone on with, nor of renders
+    that still run.
     """
     own = {WorkFolder(output).path for output in outputs}
     found = (
         path for folder in {path.parent for path in own} for path in folder.glob(f".*{_ENDING}")
     )
     return [
-        f"parts of a render that was stopped lie in {path}: the same command goes on from there;"
+        f"chunks of a render that was stopped lie in {path}: the same command goes on from there;"
         f" rm -r {shlex.quote(str(path))} removes them"
         for path in sorted(set(found) - own)
         if _is_abandoned(path)
@@ -197,20 +182,23 @@ def _is_abandoned(path: Path) -> bool:
     except OSError:  # somebody else's, or not a working folder
         return False
     try:
-        return (path / "plan.json").is_file() and _locked(descriptor, fcntl.LOCK_EX)
+        return (path / "plan.json").is_file() and take_lock(descriptor, fcntl.LOCK_EX, 0.0)
     except OSError:  # a file system without locks: nobody knows
         return False
     finally:
         os.close(descriptor)
 
 
-def _locked(descriptor: int, kind: int) -> bool:
-    """Take a lock, unless another process has it."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def take_lock(descriptor: int, kind: int, seconds: float) -> bool:
+    """Take a lock, unless another process keeps it for so long; OSError where there are none."""
+    until = time.monotonic() + seconds
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_POLL_SECONDS)
 
 
 def _read_json(path: Path) -> Any:
@@ -221,8 +209,8 @@ def _read_json(path: Path) -> Any:
         return None
 
 
-def _part_from(known: dict[str, Any]) -> Part:
-    return Part(**{**known, "frames": PtsRange(**known["frames"])})
+def _chunk_from(known: dict[str, Any]) -> Chunk:
+    return Chunk(**{**known, "frames": PtsRange(**known["frames"])})
 
 
 def _report_from(known: dict[str, Any]) -> RenderReport:
@@ -233,11 +221,11 @@ def _report_from(known: dict[str, Any]) -> RenderReport:
 
 
 def _fingerprint(config: RenderConfig) -> str:
-    """What all parts of one render have in common; changes with the files that are read."""
+    """What all chunks of one render have in common; changes with the files that are read."""
     settings = dataclasses.asdict(config)
-    for name in (*_NOT_IN_PICTURES, "chunks", "trace"):
+    for name in _NOT_IN_PICTURES:
         del settings[name]
-    for name in _NOT_IN_BACKENDS:
+    for name in ("threads", "gpu"):
         del settings["backends"][name]
     read = [config.input]
     if config.effect.background:
@@ -246,7 +234,7 @@ def _fingerprint(config: RenderConfig) -> str:
     outputs = [path.suffix for path in config.videos]
     model = resolve(config.segment.model)
     read_so = [model.sha256, dataclasses.asdict(model.spec)]  # its sidecar may have changed
-    text = json.dumps([__version__, settings, stamps, outputs, read_so], default=str)
+    text = json.dumps([_FORMAT, __version__, settings, stamps, outputs, read_so], default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

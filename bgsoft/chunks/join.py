@@ -1,4 +1,4 @@
-"""Finished parts become one file: their packets are copied, and everything else is as ever.
+"""Finished chunks become one file, with one report: their packets are copied.
 
 Packets stream through; of the whole video only its times are held.
 """
@@ -6,11 +6,13 @@ Packets stream through; of the whole video only its times are held.
 from __future__ import annotations
 
 import threading
+import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,57 +20,47 @@ from typing import Any
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from bgsoft.chunks.faces import joined_faces
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.report import joined_report
+from bgsoft.chunks.prepare import Plan
 from bgsoft.errors import RenderCancelledError, VerificationError
+from bgsoft.face.base import Box, box_overlap
+from bgsoft.face.data import FaceDataWriter, read_faces
+from bgsoft.face.step import MAX_LISTED
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.media.probe import probe
 from bgsoft.media.source import open_input, read_packets
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.runner import check_pts
-from bgsoft.rendering.part import PartResult, UnfitError
+from bgsoft.rendering.chunk import ChunkResult, JoinError
+from bgsoft.rendering.report import damage_text, plain_settings
 from bgsoft.rendering.target import open_faces, open_target
-from bgsoft.report import AudioReport, Event, RenderReport
+from bgsoft.report import AudioReport, ChunkReport, Event, RenderReport
 from bgsoft.settings.config import RenderConfig
+
+_SAME_FACE = 0.5
+"""Faces of one frame, found on the way from two places, are the same from this overlap on."""
 
 
 def join(
-    config: RenderConfig,
-    folder: WorkFolder,
+    plan: Plan,
     reused: Sequence[bool],
     *,
     on_event: Callable[[Event], None],
     cancel: threading.Event,
-    elapsed: Callable[[], float],
 ) -> RenderReport:
-    """Write the videos of a render from its parts.
+    """Write the videos of a render from its chunks, which are in the working folder.
 
-    Args:
-        config: The render's settings.
-        folder: Has all parts.
-        reused: For each part, whether an earlier run had finished it.
-        on_event: Called for what is found while tracks are copied.
-        cancel: Set it to stop.
-        elapsed: Seconds since the render began.
-
-    Returns:
-        The report; it is written where the settings ask for it.
+    ``reused`` says of each chunk whether an earlier run had finished it. The report is written
+    where the settings ask for it.
 
     Raises:
-        UnfitError: The parts do not make one video; nothing was written.
+        JoinError: The chunks do not make one video; nothing was written.
         OutputError: The output cannot be written.
         RenderCancelledError: ``cancel`` was set.
     """
-    info = probe(config.input)
-    parts = []
-    for number in range(len(reused)):
-        part = folder.finished(number)
-        if part is None:
-            raise VerificationError(f"part {number + 1} of {config.output.name} is gone")
-        parts.append(part)
-    pts = check_parts(parts)
+    config, info, folder = plan.config, plan.info, WorkFolder(plan.config.output)
+    chunks = _load(folder, len(plan.chunks), config)
+    pts = check_chunks(chunks)
     events: list[Event] = []
 
     def note(event: Event) -> None:
@@ -81,23 +73,13 @@ def join(
             open_target(path, config, info, stack, stack, note, copy_tracks=path is config.output)
             for path in config.videos
         ]
-        for index, (_, muxer) in enumerate(targets):
-            sources = [
-                folder.video(number, config.videos[index], index) for number in range(len(parts))
-            ]
-            _copy(muxer, info, sources, [part.packets[index] for part in parts], pts, cancel)
+        for index, (path, (_, muxer)) in enumerate(zip(config.videos, targets, strict=True)):
+            sources = [folder.video(number, path, index) for number in range(len(chunks))]
+            _copy(muxer, info, sources, [chunk.packets[index] for chunk in chunks], pts, cancel)
             muxer.finish()
             check_pts(pts, sorted(muxer.video_pts), "written", "was written as")
             audio += muxer.audio
-        if config.face_data is not None:
-            stack.enter_context(made_folders([config.face_data], lambda _text: None))
-        data = open_faces(config)
-        if data is not None:
-            stack.enter_context(data)
-            files = [folder.faces(number) for number in range(len(parts))]
-            for frame in joined_faces(parts, files):
-                data.write(frame, frame.faces)
-            data.finish()
+        data = _write_faces(config, folder, chunks, stack)
         for file, _ in targets:
             file.commit()
         if data is not None:
@@ -106,34 +88,64 @@ def join(
         short = info.shortage(len(pts))
         if short is not None:
             note(Event(kind="notice", message=short, stage="decode"))
-    length = (min(parts[-1].packets[0][0]) - pts[0]) * info.time_base
-    report = joined_report(config, parts, reused, events, length, elapsed())
+    length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base
+    seconds = time.time() - plan.started
+    report = joined_report(config, chunks, reused, events, length, seconds)
     report = replace(report, audio=audio)
     if config.report is not None:
         report.write_json(config.report)
     return report
 
 
-def check_parts(parts: Sequence[PartResult]) -> array[int]:
+def _load(folder: WorkFolder, count: int, config: RenderConfig) -> list[ChunkResult]:
+    chunks = []
+    for number in range(count):
+        chunk = folder.finished(number)
+        if chunk is None:
+            raise VerificationError(f"chunk {number + 1} of {config.output.name} is gone")
+        chunks.append(chunk)
+    return chunks
+
+
+def check_chunks(chunks: Sequence[ChunkResult]) -> array[int]:
     """The times of all frames, in order.
 
-    What led up to a part is the end of the parts before it, frame for frame: so none is missing or
-    there twice where they meet.
+    A chunk's pre-roll is the end of the chunks before it, frame for frame: so none is missing or
+    there twice at a boundary.
 
     Raises:
-        UnfitError: It is not, or a part says that it may differ.
+        JoinError: It is not, or a chunk says that it may differ.
     """
     pts = array("q")
-    for part in parts:
-        if part.irregular is not None:
-            raise UnfitError(part.irregular)
-        lead = part.lead
-        if len(lead) > len(pts) or pts[len(pts) - len(lead) :] != lead or bool(pts) != bool(lead):
-            raise UnfitError("its frames differ with where decoding begins")
-        pts.extend(part.kept)
+    for chunk in chunks:
+        if chunk.irregular is not None:
+            raise JoinError(chunk.irregular)
+        before = pts[max(0, len(pts) - len(chunk.pre_roll)) :]
+        if before != chunk.pre_roll or bool(pts) != bool(chunk.pre_roll):
+            raise JoinError("its frames differ with where decoding begins")
+        pts.extend(chunk.kept)
     if any(after <= before for before, after in pairwise(pts)):
-        raise UnfitError("the times of its frames fall")
+        raise JoinError("the times of its frames fall")
     return pts
+
+
+def _write_faces(
+    config: RenderConfig, folder: WorkFolder, chunks: Sequence[ChunkResult], stack: ExitStack
+) -> FaceDataWriter | None:
+    """Write the faces of all frames to a temporary file; None where nobody asks for them."""
+    if config.face_data is None:
+        return None
+    stack.enter_context(made_folders([config.face_data], lambda _text: None))
+    data = open_faces(config)
+    assert data is not None
+    stack.enter_context(data)
+    for chunk, numbers in enumerate(joined_ids(chunks)):
+        for frame in read_faces(folder.faces(chunk)):
+            for face in frame.faces:
+                face.id = numbers[face.id]
+            data.write(frame, frame.faces)
+    data.finish()
+    return data
 
 
 def _copy(
@@ -146,13 +158,8 @@ def _copy(
 ) -> None:
     """Copy the packets of finished files, one after the other.
 
-    Args:
-        muxer: Takes them.
-        info: What was rendered.
-        sources: The files.
-        known: For each pts and duration of its packets, in decoding order.
-        pts: All pts, in order.
-        cancel: Set it to stop.
+    ``known`` has pts and duration of each file's packets, in decoding order; ``pts`` are all, in
+    order.
     """
     stream: Any = None
     extradata: bytes | None = None
@@ -167,24 +174,24 @@ def _copy(
                 stream, extradata = muxer.add_copy(video), own
                 shift = pts[0] - muxer.timestamp(pts[0])
             elif own != extradata:
-                raise UnfitError("its encoder describes parts differently")
+                raise JoinError("its encoder describes chunks differently")
         packets: Iterator[Packet[Any]] = read_packets(path, number)
-        for time, length in zip(times, lengths, strict=True):
+        for pts_of_packet, length in zip(times, lengths, strict=True):
             packet = next(packets, None)
             if packet is None:
-                raise UnfitError(f"{path.name} lacks packets")
-            packet.pts, packet.dts = muxer.timestamp(time), next(decoding) - shift
+                raise JoinError(f"{path.name} lacks packets")
+            packet.pts, packet.dts = muxer.timestamp(pts_of_packet), next(decoding) - shift
             packet.duration, packet.time_base = length, info.time_base
             packet.stream = stream
             muxer.write_video([packet])
             if cancel.is_set():
                 raise RenderCancelledError("interrupted")
         if next(packets, None) is not None:
-            raise UnfitError(f"{path.name} has packets too many")
+            raise JoinError(f"{path.name} has packets too many")
 
 
 def _delay(times: array[int]) -> int:
-    """By how many packets decoding has to be ahead for a part's packets to come in time."""
+    """By how many packets decoding has to be ahead for a chunk's packets to come in time."""
     shown = sorted(times)
     return max(place - bisect_left(shown, time) for place, time in enumerate(times))
 
@@ -199,3 +206,145 @@ def _decoding_times(pts: array[int], delay: int) -> Iterator[int]:
     ahead = pts[delay] - pts[0]
     yield from (time - ahead for time in pts[:delay])
     yield from pts[: len(pts) - delay]
+
+
+def joined_report(
+    config: RenderConfig,
+    chunks: Sequence[ChunkResult],
+    reused: Sequence[bool],
+    events: Sequence[Event],
+    length: Fraction,
+    wall_seconds: float,
+) -> RenderReport:
+    """The report of a render whose chunks were joined.
+
+    ``reused`` says which chunks had been finished before this run, ``events`` what was reported
+    while they were joined, ``length`` the seconds from the first chunk's first frame to the last
+    chunk's.
+    """
+    reports = [chunk.report for chunk in chunks]
+    first = reports[0]
+    frames = sum(report.frames_encoded for report in reports)
+
+    def mean(values: Iterable[float]) -> float:
+        """Over all frames, of means over the frames of each chunk."""
+        pairs = zip(values, reports, strict=True)
+        return sum(value * report.frames_encoded for value, report in pairs) / frames
+
+    times = [report.first_frame_s for report in reports if report.first_frame_s is not None]
+    vram = [report.peak_vram_bytes for report in reports if report.peak_vram_bytes is not None]
+    stages = {
+        name: replace(stage, ms_per_frame=mean(r.stages[name].ms_per_frame for r in reports))
+        for name, stage in first.stages.items()
+    }
+    size = {key: first.settings[key] for key in ("width", "height")}
+    return replace(
+        first,
+        input=str(config.input),
+        output=str(config.output),
+        frames_decoded=frames,
+        frames_encoded=frames,
+        concealed_frames=sum(report.concealed_frames for report in reports),
+        duration_s=float(length) + reports[-1].duration_s,
+        wall_s=wall_seconds,
+        fps=frames / wall_seconds,
+        first_frame_s=min(times, default=None),
+        settings=plain_settings(config) | size,
+        stages=stages,
+        h2d_bytes=mean(report.h2d_bytes for report in reports),
+        d2h_bytes=mean(report.d2h_bytes for report in reports),
+        faces=_joined_faces(chunks),
+        events=_joined_events(chunks, events),
+        peak_rss_bytes=max(report.peak_rss_bytes for report in reports),
+        peak_vram_bytes=max(vram, default=None),
+        parts=list(map(_chunk_report, chunks, reused)),
+    )
+
+
+def _chunk_report(chunk: ChunkResult, reused: bool) -> ChunkReport:
+    report = chunk.report
+    return ChunkReport(
+        frames=report.frames_encoded,
+        lead_frames=len(chunk.pre_roll),
+        wall_s=report.wall_s,
+        device=report.stages["composite"].device,
+        reused=reused,
+    )
+
+
+def _joined_events(chunks: Sequence[ChunkResult], last: Sequence[Event]) -> list[Event]:
+    """Each event once; what belongs to no frame is reported by every chunk."""
+    damage = damage_text(
+        sum(chunk.report.concealed_frames for chunk in chunks),
+        sum(chunk.corrupt_packets for chunk in chunks),
+    )
+    every = [event for chunk in chunks for event in chunk.report.events]
+    if damage is not None:
+        every.append(Event(kind="repair", message=damage, stage="decode"))
+    return list(dict.fromkeys([*every, *last]))
+
+
+def _joined_faces(chunks: Sequence[ChunkResult]) -> dict[str, Any] | None:
+    """The chunks' face summaries as one."""
+    summaries = [chunk.report.faces for chunk in chunks if chunk.report.faces is not None]
+    if len(summaries) < len(chunks):
+        return None
+    tables = joined_ids(chunks)
+    missed: list[dict[str, Any]] = []
+    contested: list[dict[str, Any]] = []
+    for numbers, summary in zip(tables, summaries, strict=True):
+        for entry in summary["missed"] or []:
+            pct = {str(numbers[int(id)]): value for id, value in entry["missed_pct"].items()}
+            missed.append({**entry, "missed_pct": pct})
+        contested += (
+            {**entry, "ids": [numbers[id] for id in entry["ids"]]} for entry in summary["contested"]
+        )
+    measures = summaries[0]["missed_frames"] is not None
+    sums = {
+        key: sum(summary[key] or 0 for summary in summaries)
+        for key in ("frames_with_faces", "missed_frames", "shared_frames", "contested_frames")
+    }
+    return {
+        **summaries[0],
+        **sums,
+        "tracks": len({number for numbers in tables for number in numbers.values()}),
+        "most_faces": max(summary["most_faces"] for summary in summaries),
+        "missed_frames": sums["missed_frames"] if measures else None,
+        "missed": missed[:MAX_LISTED] if measures else None,
+        "contested": contested[:MAX_LISTED],
+    }
+
+
+def joined_ids(chunks: Sequence[ChunkResult]) -> list[dict[int, int]]:
+    """For each chunk, a table from its face ids to those of the whole video.
+
+    Tracks go on from chunk to chunk by place.
+    """
+    known = 0
+    last: dict[int, Box] = {}
+    tables = []
+    for chunk in chunks:
+        assert chunk.faces is not None
+        numbers = _same_faces(_boxes(chunk.faces["before"]), last)
+        for id in chunk.faces["ids"]:
+            if id not in numbers:
+                numbers[id] = known
+                known += 1
+        last = {numbers[id]: box for id, box in _boxes(chunk.faces["last"]).items()}
+        tables.append(numbers)
+    return tables
+
+
+def _boxes(faces: Sequence[Sequence[float]]) -> dict[int, Box]:
+    return {int(id): (left, top, right, bottom) for id, left, top, right, bottom in faces}
+
+
+def _same_faces(found: dict[int, Box], known: dict[int, Box]) -> dict[int, int]:
+    """Of the faces of one frame: which number those have that are known."""
+    numbers: dict[int, int] = {}
+    for id, box in found.items():
+        free = [number for number in known if number not in numbers.values()]
+        best = max(free, key=lambda number: box_overlap(box, known[number]), default=None)
+        if best is not None and box_overlap(box, known[best]) >= _SAME_FACE:
+            numbers[id] = best
+    return numbers

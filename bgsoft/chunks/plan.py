@@ -1,32 +1,32 @@
-"""Where a video can be divided so that its parts, rendered alone, join into the same video.
+"""Where a video can be divided so that its chunks, rendered alone, join into the same video.
 
-A part begins :data:`~bgsoft.pipeline.picture.BACKGROUND_RENEWAL` frames after a renewal. It is
-rendered from that renewal on (or from one before, where that is not enough), and the frames up to
-its beginning are dropped: they lead up to it. Everything that is kept from frame to frame:
+A chunk begins :data:`~bgsoft.pipeline.picture.BACKGROUND_REFRESH_OFFSET` frames after a refresh.
+It is rendered from that refresh on (or from one before, where that is not enough), and the frames
+up to its beginning are dropped: its pre-roll. Everything that is kept from frame to frame:
 
 =====================================  =============================================================
-what is kept                           how a part has it right
+what is kept                           how a chunk has it right
 =====================================  =============================================================
 pictures that others refer to          decoding begins at a key frame
-repaired timestamps, another clock     such a video is not divided; where it shows only while a part
-or picture size midway                 is rendered, the video is rendered whole
-deinterlacing (one frame each way)     the lead; the decoder reads one frame on
-what changed in the 8 frames before,   the lead begins so much before the renewal
+repaired timestamps, another clock     such a video is not divided; where it shows only in the
+or picture size midway                 render of a chunk, the video is rendered whole
+deinterlacing (one frame each way)     the pre-roll; the decoder reads one frame on
+what changed in the 8 frames before,   the pre-roll begins so much before the refresh
 which a scene cut stands out from
-which frames are segmented (every      by the renewal, which counts through the whole video
+which frames are segmented (every      by the refresh, which counts through the whole video
 Nth, or those that differ enough)
-looks in turn, box of the close look   by the renewal
-smoothed mask                          fades by ``--temporal``, which says how long the lead is
-mask that is held, picture it was      by the renewal
+passes in turn, box of close pass      by the refresh
+smoothed mask                          fades by ``--temporal``, which says how long the pre-roll is
+mask that is held, picture it was      by the refresh
 fitted to
 islands about as large as the limit    (not promised)
-recurrent models                       a longer lead, in which they come to the same
-background held against noise          by the background's renewal, at the part's first frame
+recurrent models                       a longer pre-roll, in which they come to the same
+background held against noise          by the background's refresh, at the chunk's first frame
 video behind people                    is told when the whole render's first frame is
-faces: where they are, tracks          by the renewal, from detections. Ids are joined by place in
-                                       the frame before the part
+faces: where they are, tracks          by the refresh, from detections. Ids are joined by place in
+                                       the frame before the chunk
 faces: main people, hidden ones        such a video is not divided
-encoder                                each part begins with a key frame
+encoder                                each chunk begins with a key frame
 scene cuts                             reset all of the above but the background's
 =====================================  =============================================================
 """
@@ -44,24 +44,23 @@ from pathlib import Path
 from bgsoft.analysis.scenes import REACH
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
-from bgsoft.decode.reader import NOT_SEEKABLE
-from bgsoft.decode.stream import wanted_pts
+from bgsoft.decode.stream import NOT_SEEKABLE, wanted_pts
 from bgsoft.errors import RenderCancelledError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
 from bgsoft.media.splice import FORWARD_SECONDS
 from bgsoft.models.catalog import read_spec
-from bgsoft.pipeline.picture import BACKGROUND_RENEWAL, RENEWAL
+from bgsoft.pipeline.picture import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
 from bgsoft.rendering.backends import may_use_gpu
-from bgsoft.rendering.part import Part
+from bgsoft.rendering.chunk import Chunk
 from bgsoft.segment.families import FAMILIES
 from bgsoft.settings.config import FaceMode, RenderConfig
 from bgsoft.workers import usable_cores
 
-_MOST_FRAMES, _MOST_FRAMES_ON_GPU = 24 * RENEWAL, 192 * RENEWAL
-"""Of a part where their number is left to us: what a kill costs at most. A GPU is ten times as
+_MOST_FRAMES, _MOST_FRAMES_ON_GPU = 24 * REFRESH_INTERVAL, 192 * REFRESH_INTERVAL
+"""Of a chunk where their number is left to us: what a kill costs at most. A GPU is ten times as
 fast, and starts more slowly."""
-_LEAST_FRAMES, _LEAST_FRAMES_ON_GPU = 2 * RENEWAL, 16 * RENEWAL
+_LEAST_FRAMES, _LEAST_FRAMES_ON_GPU = 2 * REFRESH_INTERVAL, 16 * REFRESH_INTERVAL
 """The same: for less, starting a process does not pay."""
 _CORES_PER_WORKER = 2
 """On 16 cores 8 processes render 1,800 frames of 1080p in 13.2 s, 14 in 14.8 s, and one in 17 s."""
@@ -70,13 +69,13 @@ _THREADS_PER_CORE = 2
 _WORKERS_PER_GPU = 4
 _SETTLED = 1e-3
 """What is left of earlier masks when they have faded: less than a step of 8 bits."""
-_MOST_LEAD = BACKGROUND_RENEWAL + 4 * RENEWAL
-_RECURRENT_LEAD = BACKGROUND_RENEWAL + RENEWAL
+_MOST_PRE_ROLL = BACKGROUND_REFRESH_OFFSET + 4 * REFRESH_INTERVAL
+_RECURRENT_PRE_ROLL = BACKGROUND_REFRESH_OFFSET + REFRESH_INTERVAL
 """rvm-mobilenetv3 begun in the middle of a clip has alphas 45 dB from those it has when begun
 before; after 32 frames it is 58 dB, after 160 frames 68 dB."""
-_DECODING_COST, _LEAD_COST = 0.15, 0.5
-"""Of a frame that is decoded on the way to a part, and of one that leads up to it, as a share of
-one that is rendered."""
+_DECODING_COST, _PRE_ROLL_COST = 0.15, 0.5
+"""Of a frame that is decoded on the way to a chunk, and of one of its pre-roll, as a share of one
+that is rendered."""
 _WORKER_BYTES, _WORKER_BYTES_ON_GPU, _WORKER_BYTES_PER_PIXEL = 350e6, 2.5e9, 140
 """Memory that a worker takes: 640 MB at 1080p. CUDA's libraries want more."""
 _BYTES_PER_MODEL_PIXEL = 2000
@@ -98,7 +97,7 @@ class Frames:
 
 
 def workers_for(config: RenderConfig, info: VideoInfo) -> int:
-    """How many parts of a video to render side by side on this machine."""
+    """How many chunks of a video to render side by side on this machine."""
     cores = config.backends.threads or usable_cores()
     workers = max(1, cores // _CORES_PER_WORKER)
     if _on_gpu(config):
@@ -119,7 +118,7 @@ def threads_for(config: RenderConfig, workers: int) -> int:
 
 
 def gpus_for(config: RenderConfig) -> Sequence[int]:
-    """The GPUs that parts are dealt over: all, where there are several and none is named."""
+    """The GPUs that chunks are dealt over: all, where there are several and none is named."""
     count = gpu_count()
     several = count > 1 and config.backends.gpu is None and may_use_gpu(config.backends)
     return range(count) if several else ()
@@ -139,7 +138,27 @@ def _free_bytes() -> float:
         return math.inf
 
 
-def reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
+def divide_video(
+    config: RenderConfig, info: VideoInfo, workers: int, begun: bool, cancel: threading.Event
+) -> list[Chunk] | str:
+    """Divide a video for so many workers; or why it is not to be divided.
+
+    It comes to two chunks at least where it has ``begun``: was divided before.
+
+    Raises:
+        RenderCancelledError: ``cancel`` was set.
+    """
+    against = _reason_against(config, info)
+    if against is not None:
+        return against
+    frames = read_frames(config, info, cancel)
+    if isinstance(frames, str):
+        return frames
+    count = max(_chunk_count(config, len(frames.pts), workers), 1 + begun)
+    return divide(frames, count, pre_roll_frames(config) or 0)
+
+
+def _reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
     """Why a video is not to be divided, as far as that shows before its packets are read."""
     if info.container in NOT_SEEKABLE or info.is_untimed:
         return f"a file of kind {info.container} cannot be read from the middle"
@@ -147,7 +166,7 @@ def reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
         return "its frames carry no times"
     if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
         return f"--face {config.face.mode} decides who is who by all frames before"
-    if lead_frames(config) is None:
+    if pre_roll_frames(config) is None:
         return f"--temporal {config.matte.temporal:g} reaches too far back"
     return None
 
@@ -162,19 +181,21 @@ def pays(config: RenderConfig, info: VideoInfo, workers: int) -> bool:
     return workers > 1 and enough and config.trace is None
 
 
-def lead_frames(config: RenderConfig) -> int | None:
-    """How many frames lead up to a part; None: too many."""
+def pre_roll_frames(config: RenderConfig) -> int | None:
+    """Frames of a chunk's pre-roll; None: too many."""
     if FAMILIES[read_spec(config.segment.model).family].in_order:
-        return _RECURRENT_LEAD
+        return _RECURRENT_PRE_ROLL
     strength = config.matte.temporal
     if strength >= 1:
         return None
     masks = math.log(_SETTLED) / math.log(strength) if strength > 0 else 0.0
-    needed = masks * config.segment.mask_every - BACKGROUND_RENEWAL
+    needed = masks * config.segment.mask_every - BACKGROUND_REFRESH_OFFSET
     if config.segment.similarity_db is not None:
-        needed = max(needed, RENEWAL)  # few frames are segmented
-    lead = BACKGROUND_RENEWAL + RENEWAL * max(0, math.ceil(needed / RENEWAL))
-    return lead if lead <= _MOST_LEAD else None
+        needed = max(needed, REFRESH_INTERVAL)  # few frames are segmented
+    pre_roll = BACKGROUND_REFRESH_OFFSET + REFRESH_INTERVAL * max(
+        0, math.ceil(needed / REFRESH_INTERVAL)
+    )
+    return pre_roll if pre_roll <= _MOST_PRE_ROLL else None
 
 
 def read_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) -> Frames | str:
@@ -215,8 +236,8 @@ def read_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) 
     return Frames(first, end, pts, keys)
 
 
-def parts_for(config: RenderConfig, total: int, workers: int) -> int:
-    """Into how many parts to divide so many frames for so many workers."""
+def _chunk_count(config: RenderConfig, total: int, workers: int) -> int:
+    """Into how many chunks to divide so many frames for so many workers."""
     if config.chunks is not None:
         return config.chunks
     most, least = _MOST_FRAMES, _LEAST_FRAMES
@@ -226,51 +247,45 @@ def parts_for(config: RenderConfig, total: int, workers: int) -> int:
     return max(1, min(workers * rounds, total // least))
 
 
-def divide(frames: Frames, count: int, lead: int) -> list[Part] | str:
-    """Divide a render into parts.
+def divide(frames: Frames, count: int, pre_roll: int) -> list[Chunk] | str:
+    """Divide frames into ``count`` chunks at most; or why there are not two.
 
-    Args:
-        frames: What is rendered.
-        count: How many parts, at most.
-        lead: Frames that lead up to a part.
-
-    Returns:
-        Two parts or more; or why there are not as many.
+    ``pre_roll`` is how many frames before a chunk are rendered and dropped.
     """
     total = len(frames.pts)
-    begins = [0, *_beginnings(frames, count, lead)]
+    begins = [0, *_beginnings(frames, count, pre_roll)]
     if len(begins) < 2:
         return "it is too short"
-    parts = []
+    chunks = []
     for begin, end in zip(begins, [*begins[1:], total], strict=True):
-        # Scene cuts are seen as in one go where the lead begins.
-        index = max(0, begin - lead - REACH)
-        parts.append(
-            Part(
+        # Scene cuts are seen as in one go where the pre-roll begins.
+        index = max(0, begin - pre_roll - REACH)
+        chunks.append(
+            Chunk(
                 frames=PtsRange(
                     frames.pts[index] if begin else frames.first,
                     frames.pts[end] if end < total else frames.end,
                     index,
                 ),
-                kept_from=frames.pts[begin],
+                trim_start=frames.pts[begin],
                 length=end - begin,
                 began=frames.pts[0],
             )
         )
-    return parts
+    return chunks
 
 
-def _beginnings(frames: Frames, count: int, lead: int) -> list[int]:
-    """Indices at which parts but the first begin, so that the dearest part is as cheap as can be.
+def _beginnings(frames: Frames, count: int, pre_roll: int) -> list[int]:
+    """Indices at which chunks but the first begin, so that the dearest chunk is as cheap as can be.
 
     There may be fewer than asked for, where more would not help.
     """
     total = len(frames.pts)
-    possible = range(lead, total - RENEWAL, RENEWAL)
-    before = {0: 0.0} | {at: _cost_before(frames, at, lead) for at in possible}
+    possible = range(pre_roll, total - REFRESH_INTERVAL, REFRESH_INTERVAL)
+    before = {0: 0.0} | {at: _cost_before(frames, at, pre_roll) for at in possible}
 
     def within(limit: float) -> list[int] | None:
-        """The fewest parts that cost up to this each; None: there are none."""
+        """The fewest chunks that cost up to this each; None: there are none."""
         begins = [0]
         while (last := begins[-1]) + limit < total + before[last]:
             reach = int(last + limit - before[last])
@@ -292,8 +307,8 @@ def _beginnings(frames: Frames, count: int, lead: int) -> list[int]:
     return chosen
 
 
-def _cost_before(frames: Frames, begin: int, lead: int) -> float:
-    """What it costs to come to where a part begins, in rendered frames."""
-    key = bisect_right(frames.keys, frames.pts[begin - lead]) - 1
+def _cost_before(frames: Frames, begin: int, pre_roll: int) -> float:
+    """What it costs to come to where a chunk begins, in rendered frames."""
+    key = bisect_right(frames.keys, frames.pts[begin - pre_roll]) - 1
     first = bisect_left(frames.pts, frames.keys[key]) if key >= 0 else 0
-    return _LEAD_COST * lead + _DECODING_COST * (begin - lead - first)
+    return _PRE_ROLL_COST * pre_roll + _DECODING_COST * (begin - pre_roll - first)

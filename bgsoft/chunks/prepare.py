@@ -1,4 +1,4 @@
-"""Whether a video is rendered in parts, and in which."""
+"""Whether a video is rendered in chunks, and in which."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.tasks import RenderPart
+from bgsoft.chunks.tasks import RenderChunk
 from bgsoft.errors import (
     BgsoftError,
     OutputError,
@@ -22,10 +22,11 @@ from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
-    from bgsoft.rendering.part import Part
+    from bgsoft.media.info import VideoInfo
+    from bgsoft.rendering.chunk import Chunk
 
 _LEAST_CORES = 4
-"""From which on videos are rendered in parts without being asked for."""
+"""From which on videos are rendered in chunks without being asked for."""
 _PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)
 """What another run of the same command may not meet again."""
 
@@ -34,93 +35,89 @@ _PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, Memo
 class Whole:
     """A video is rendered in one go."""
 
+    info: VideoInfo | None = None
+    """The input, where it was probed for the decision."""
     notices: tuple[Event, ...] = ()
     """Why, where the user wanted it otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a video is rendered in parts; its working folder is there."""
+    """How a video is rendered in chunks; its working folder is there."""
 
     config: RenderConfig
-    parts: tuple[Part, ...]
+    info: VideoInfo
+    chunks: tuple[Chunk, ...]
     workers: int
     threads: int
     """Cores that each of them plans for."""
     gpus: Sequence[int]
-    """GPUs to deal the parts over; none: they use the one that the settings name."""
+    """GPUs to deal the chunks over; none: they use the one that the settings name."""
     started: float
+    """Seconds since 1970."""
 
-    def tasks(self) -> list[RenderPart]:
-        """One for each part."""
-        return [RenderPart(self.config, *each) for each in enumerate(self.parts)]
+    def tasks(self) -> list[RenderChunk]:
+        """One for each chunk."""
+        return [RenderChunk(self.config, self.info, *each) for each in enumerate(self.chunks)]
 
 
 def plan_render(
     config: RenderConfig, workers: int | None = None, cancel: threading.Event | None = None
 ) -> Plan | Whole:
-    """Decide whether a video is rendered in parts, and in which.
+    """Decide whether a video is rendered in chunks, and in which.
 
-    Args:
-        config: The render.
-        workers: How many parts may be rendered side by side; None: as many as fit this machine.
-        cancel: Set it, from any thread, to stop.
+    ``workers`` says how many may be rendered side by side, None: as many as fit this machine.
 
     Raises:
         BgsoftError: As :func:`bgsoft.rendering.session.render_config`, as far as that shows without
             rendering.
     """
     started = time.time()
-    count = config.chunks
-    if count == 1 or (config.skip_existing and config.output.exists()):
+    if config.chunks == 1 or (config.skip_existing and config.output.exists()):
         return Whole()
     cores = config.backends.threads or usable_cores()
     begun = WorkFolder(config.output).path.exists()
-    if count is None and not begun and (workers == 1 or cores < _LEAST_CORES):
+    is_open = config.chunks is None and not begun
+    if is_open and (workers == 1 or cores < _LEAST_CORES):
         return Whole()
     from bgsoft.chunks import plan
     from bgsoft.media.probe import probe
-    from bgsoft.rendering.target import check_outputs, open_faces
+    from bgsoft.rendering.target import check_outputs
 
     check_outputs(config)
     info = probe(config.input)
     if workers is None:
         workers = plan.workers_for(config, info)
-    if count is None and not begun and not plan.pays(config, info, workers):
-        return Whole()
-    against = plan.reason_against(config, info)
-    parts: list[Part] | str = []
-    if against is None:
-        frames = plan.read_frames(config, info, cancel or threading.Event())
-        if isinstance(frames, str):
-            parts = frames
-        else:
-            wanted = max(plan.parts_for(config, len(frames.pts), workers), 1 + begun)
-            parts = plan.divide(frames, wanted, plan.lead_frames(config) or 0)
-        against = parts if isinstance(parts, str) else None
-    if against is not None:
-        if count is None:
-            return Whole()
-        text = f"rendered whole, not in {count} parts: {against}"
-        return Whole((Event(kind="notice", message=text),))
-    assert not isinstance(parts, str)
-    from bgsoft.outputs import AtomicOutput, made_folders
+    if is_open and not plan.pays(config, info, workers):
+        return Whole(info)
+    chunks = plan.divide_video(config, info, workers, begun, cancel or threading.Event())
+    if isinstance(chunks, str):
+        text = f"rendered whole, not in {config.chunks} chunks: {chunks}"
+        notices = () if config.chunks is None else (Event(kind="notice", message=text),)
+        return Whole(info, notices)
+    chunks = _prepare_folder(config, chunks)
+    workers = min(workers, len(chunks))
+    threads = plan.threads_for(config, workers)
+    gpus = plan.gpus_for(config)
+    return Plan(config, info, tuple(chunks), workers, threads, gpus, started)
 
-    folder = WorkFolder(config.output)
+
+def _prepare_folder(config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
+    """Check what will be written, and make the working folder; the chunks as they are there."""
+    from bgsoft.outputs import AtomicOutput, made_folders
+    from bgsoft.rendering.target import open_faces
+
     with made_folders(config.videos, lambda _text: None):
         for path in config.videos:
             AtomicOutput(path, overwrite=config.overwrite, inputs=config.inputs).close()
         faces = open_faces(config)
         if faces is not None:
             faces.close()
-        parts = folder.prepare(config, parts)
-    workers = min(workers, len(parts))
-    threads = plan.threads_for(config, workers)
-    return Plan(config, tuple(parts), workers, threads, plan.gpus_for(config), started)
+        return WorkFolder(config.output).prepare(config, chunks)
 
 
 def after_failure(config: RenderConfig, exc: BaseException) -> str | None:
-    """Keep finished parts where another run of the same command may get further, else remove them.
+    """Keep finished chunks where another run of the same command may get further, else remove them.
 
     Returns:
         What to tell the user, where some are kept.
@@ -130,4 +127,4 @@ def after_failure(config: RenderConfig, exc: BaseException) -> str | None:
     if not done or (isinstance(exc, BgsoftError) and not isinstance(exc, _PASSING)):
         folder.remove()
         return None
-    return f"finished parts are kept in {folder.path}: the same command goes on from there"
+    return f"finished chunks are kept in {folder.path}: the same command goes on from there"

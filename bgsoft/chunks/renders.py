@@ -1,10 +1,11 @@
-"""Renders of files on a driver: each by one task, or in parts that are planned and joined here."""
+"""Renders of files on a driver: each by one task, or in chunks that are planned and joined here."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,18 +15,58 @@ from typing import Any
 
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.prepare import Plan, Whole, plan_render
-from bgsoft.chunks.progress import PartsProgress
 from bgsoft.chunks.tasks import RenderWhole
 from bgsoft.closing import Closing
 from bgsoft.jobs.driver import Driver
-from bgsoft.jobs.task import Finished, Retrying, Started, Told, Update
-from bgsoft.rendering.part import UnfitError
+from bgsoft.jobs.task import Finished, Message, Retrying, Started, Update
+from bgsoft.pipeline.metrics import RecentFrames
+from bgsoft.rendering.chunk import JoinError
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import usable_cores
 
 _THREADS = 4
 """Files that are planned or joined at a time: mostly that waits for disks."""
+_WINDOW_SECONDS = 10.0
+"""Frame rates are means over this long: chunks begin and end."""
+
+
+class ChunksProgress:
+    """Makes one progress of that of chunks, which are rendered side by side, for ``callback``."""
+
+    def __init__(self, lengths: Sequence[int], callback: Callable[[Progress], None]) -> None:
+        self._total = sum(lengths)
+        self._callback = callback
+        self._latest: dict[int, Progress] = {}
+        self._known = 0
+        """Frames of chunks that were finished before."""
+        self._started = time.perf_counter()
+        self._recent = RecentFrames(self._started, _WINDOW_SECONDS)
+
+    def update(self, chunk: int, progress: Progress) -> None:
+        """Take in what a chunk says."""
+        if chunk not in self._latest and progress.frames == progress.total:
+            self._known += progress.frames
+        self._latest[chunk] = progress
+        now = time.perf_counter()
+        frames, total = sum(p.frames for p in self._latest.values()), self._total
+        since, before, _ = self._recent.since(now, frames - self._known)
+        fps = (frames - self._known - before) / (now - since) if now > since else 0.0
+        running = [p for p in self._latest.values() if p.total is None or p.frames < p.total]
+        load = {
+            stage: sum(p.load.get(stage, 0.0) for p in running) / len(running)
+            for stage in (running[0].load if running else ())
+        }
+        self._callback(
+            Progress(
+                frames=frames,
+                total=total,
+                elapsed_seconds=now - self._started,
+                fps=fps,
+                eta_seconds=(total - frames) / fps if fps > 0 else None,
+                load=load,
+            )
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -38,13 +79,13 @@ class _Render:
     """Cores to plan for where it is rendered whole; None: the worker's."""
     plan: Plan | None = None
     """None: it is rendered whole, as far as is known."""
-    progress: PartsProgress | None = None
+    progress: ChunksProgress | None = None
     has_started: bool = False
     told: set[Event] = field(default_factory=set)
 
 
 class Renders(Closing):
-    """Renders files: plans them, has a driver do the work, and joins what it made in parts.
+    """Renders files: plans them, has a driver do the work, and joins what it made in chunks.
 
     Used from one thread. What is read and written here takes a while, so other threads do it.
 
@@ -72,7 +113,7 @@ class Renders(Closing):
     def submit(self, config: RenderConfig, plan: Plan | None = None) -> int:
         """Take a file, perhaps with its plan; its id. Finished comes once for it, with its report.
 
-        It is rendered whole, unless the settings name a number of parts, or some are there already.
+        It is rendered whole unless the settings name a number of chunks, or some are there already.
         Where its plan is given, it is the only file.
         """
         render = _Render(next(self._ids), config, usable_cores() if plan is not None else None)
@@ -81,7 +122,7 @@ class Renders(Closing):
         elif config.chunks == 1 or (
             config.chunks is None and not WorkFolder(config.output).path.exists()
         ):
-            self._run_whole(render)
+            self._run_whole(render, Whole())
         else:
             # The files fill the machine: one is divided only where that was asked for.
             workers = 1 if config.chunks is None else None
@@ -91,7 +132,8 @@ class Renders(Closing):
 
     def poll(self, timeout: float) -> list[Update]:
         """What has happened since the last call; waits up to ``timeout`` seconds for something."""
-        self._take_done()
+        for work in [each for each in self._beside if each.done()]:
+            self._take_work(self._beside.pop(work), work)
         for update in self._driver.poll(0.0 if self._updates else timeout):
             self._hear(self._running[update.task_id], update)
         return [self._updates.popleft() for _ in range(len(self._updates))]
@@ -105,16 +147,16 @@ class Renders(Closing):
     def _divide(self, render: _Render, plan: Plan) -> None:
         render.plan = plan
         tell = partial(self._tell, render)
-        render.progress = PartsProgress([part.length for part in plan.parts], tell)
+        render.progress = ChunksProgress([chunk.length for chunk in plan.chunks], tell)
         self._running[self._driver.submit(plan.tasks())] = render
 
-    def _run_whole(self, render: _Render, *notices: Event) -> None:
+    def _run_whole(self, render: _Render, whole: Whole) -> None:
         render.plan = render.progress = None
-        task = RenderWhole(render.config, notices, render.threads)
+        task = RenderWhole(render.config, render.threads, whole.info, whole.notices)
         self._running[self._driver.submit([task])] = render
 
     def _tell(self, render: _Render, message: object) -> None:
-        self._updates.append(Told(render.id, message))
+        self._updates.append(Message(render.id, message))
 
     def _hear(self, render: _Render, update: Update) -> None:
         if isinstance(update, Started):
@@ -123,20 +165,20 @@ class Renders(Closing):
             render.has_started = True
         elif isinstance(update, Retrying):
             self._updates.append(Retrying(render.id, update.error))
-        elif isinstance(update, Told):
-            self._pass_on(render, update.part, update.message)
+        elif isinstance(update, Message):
+            self._pass_on(render, update.index, update.content)
         else:
             del self._running[update.task_id]
             self._take_end(render, update)
 
-    def _pass_on(self, render: _Render, part: int, message: object) -> None:
-        """Report an event unless another part has, and the parts' progress as one."""
-        if isinstance(message, Event) and message in render.told:
-            return
+    def _pass_on(self, render: _Render, chunk: int, message: object) -> None:
+        """Report an event unless another chunk has, and the chunks' progress as one."""
         if isinstance(message, Event):
+            if message in render.told:
+                return
             render.told.add(message)
         if isinstance(message, Progress) and render.progress is not None:
-            render.progress.update(part, message)
+            render.progress.update(chunk, message)
         else:
             self._tell(render, message)
 
@@ -151,25 +193,21 @@ class Renders(Closing):
         reused = [bool(each) for each in end.result]
         self._beside[self._threads.submit(self._join, render, render.plan, reused)] = render
 
-    def _take_done(self) -> None:
-        """Go on with files that are planned or joined by now."""
-        for work in [each for each in self._beside if each.done()]:
-            render, error = self._beside.pop(work), work.exception()
-            if isinstance(error, UnfitError):
-                WorkFolder(render.config.output).remove()
-                text = f"rendered whole, in one part: {error}"
-                self._run_whole(render, Event(kind="notice", message=text))
-            elif error is not None:
-                trace = "".join(format_exception(error))
-                self._updates.append(Finished(render.id, error=error, traceback=trace))
-            else:
-                self._take_made(render, work.result())
-
-    def _take_made(self, render: _Render, made: Plan | Whole | RenderReport) -> None:
-        if isinstance(made, Plan):
+    def _take_work(self, render: _Render, work: Future[Any]) -> None:
+        """Go on with a file that is planned or joined."""
+        error = work.exception()
+        if isinstance(error, JoinError):
+            assert render.plan is not None
+            WorkFolder(render.config.output).remove()
+            notice = Event(kind="notice", message=f"rendered whole: {error}")
+            self._run_whole(render, Whole(render.plan.info, (notice,)))
+        elif error is not None:
+            trace = "".join(format_exception(error))
+            self._updates.append(Finished(render.id, error=error, traceback=trace))
+        elif isinstance(made := work.result(), Plan):
             self._divide(render, made)
         elif isinstance(made, Whole):
-            self._run_whole(render, *made.notices)
+            self._run_whole(render, made)
         else:
             self._updates.append(Finished(render.id, made))
 
@@ -178,13 +216,7 @@ class Renders(Closing):
 
         folder = WorkFolder(plan.config.output)
         with folder.used():
-            report = join(
-                plan.config,
-                folder,
-                reused,
-                on_event=partial(self._pass_on, render, 0),
-                cancel=self._cancel,
-                elapsed=lambda: time.time() - plan.started,
-            )
+            on_event = partial(self._pass_on, render, 0)
+            report = join(plan, reused, on_event=on_event, cancel=self._cancel)
         folder.remove()
         return report

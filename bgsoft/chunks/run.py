@@ -1,4 +1,4 @@
-"""One render on this machine, in parts side by side where that pays."""
+"""One render on this machine, in chunks side by side where that pays."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from functools import partial
 
 from bgsoft.chunks.folder import WorkFolder, leftovers
 from bgsoft.chunks.prepare import Plan, Whole, after_failure, plan_render
-from bgsoft.chunks.renders import Renders
 from bgsoft.errors import BgsoftError, RenderCancelledError
-from bgsoft.jobs.driver import Driver, stall_limit
-from bgsoft.jobs.environment import worker_environment
-from bgsoft.jobs.pool import Pool
-from bgsoft.jobs.task import Finished, Retrying, Told
-from bgsoft.jobs.worker import TaskError
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
 
@@ -29,9 +23,9 @@ def render_config(
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> RenderReport:
-    """Render one video by settings that are already made, in parts where that pays.
+    """Render one video by settings that are already made, in chunks where that pays.
 
-    Finished parts are kept where it is stopped: the same call goes on from there.
+    Finished chunks are kept where it is stopped: the same call goes on from there.
 
     Args:
         config: What to do.
@@ -45,7 +39,7 @@ def render_config(
 
     Raises:
         BgsoftError: As :func:`bgsoft.rendering.session.render_config`; or WorkerDiedError, where
-            a process that renders a part was killed twice.
+            a process that renders a chunk was killed twice.
     """
     from bgsoft.rendering.session import render_config as render_whole
 
@@ -55,22 +49,22 @@ def render_config(
         if config.chunks is not None:
             raise
         plan = Whole()  # which fails in the same way, in its own order
-    left = tuple(Event(kind="notice", message=text) for text in leftovers([config.output]))
-    if isinstance(plan, Whole):
-        notices = (*plan.notices, *left)
-        more = {"events": notices} if notices else {}
-        report = render_whole(
-            config, on_progress=on_progress, on_event=on_event, cancel=cancel, **more
-        )
-        WorkFolder(config.output).remove_unused()
-        return report
-    if on_event is not None:
-        for event in left:
-            on_event(event)
+    notices = [Event(kind="notice", message=text) for text in leftovers([config.output])]
     folder = WorkFolder(config.output)
+    if isinstance(plan, Whole):
+        report = render_whole(
+            config,
+            on_progress=on_progress,
+            on_event=on_event,
+            cancel=cancel,
+            info=plan.info,
+            events=[*plan.notices, *notices],
+        )
+        folder.remove_unused()
+        return report
     with folder.used():
         try:
-            return _render_parts(plan, on_progress, on_event, cancel or threading.Event())
+            return _render_chunks(plan, notices, on_progress, on_event, cancel or threading.Event())
         except BaseException as exc:
             kept = after_failure(config, exc)
             if kept is not None:
@@ -78,16 +72,19 @@ def render_config(
             raise
 
 
-def _render_parts(
+def _render_chunks(
     plan: Plan,
+    notices: list[Event],
     on_progress: Callable[[Progress], None] | None,
     on_event: Callable[[Event], None] | None,
     cancel: threading.Event,
 ) -> RenderReport:
-    """Render a video in parts that are planned."""
-
-    def tell(kind: str, message: str) -> None:
-        hear(Event(kind=kind, message=message))
+    """Render a video in chunks that are planned."""
+    from bgsoft.chunks.renders import Renders
+    from bgsoft.jobs.driver import Driver, stall_limit
+    from bgsoft.jobs.pool import Pool, worker_environment
+    from bgsoft.jobs.task import Finished, Message, Retrying
+    from bgsoft.jobs.worker import TaskError
 
     def hear(message: object) -> None:
         if isinstance(message, Event) and on_event is not None:
@@ -95,6 +92,11 @@ def _render_parts(
         elif isinstance(message, Progress) and on_progress is not None:
             on_progress(message)
 
+    def tell(kind: str, text: str) -> None:
+        hear(Event(kind=kind, message=text))
+
+    for notice in notices:
+        hear(notice)
     backends, workers, gpus = plan.config.backends, plan.workers, plan.gpus
     with ExitStack() as stack:
         environment = stack.enter_context(
@@ -108,17 +110,13 @@ def _render_parts(
             if cancel.is_set():
                 raise RenderCancelledError("interrupted")
             for update in renders.poll(_POLL_SECONDS):
-                if isinstance(update, Told):
-                    hear(update.message)
+                if isinstance(update, Message):
+                    hear(update.content)
                 elif isinstance(update, Retrying):
-                    tell("retry", f"a part is rendered again: {update.error}")
+                    tell("retry", f"a chunk is rendered again: {update.error}")
                 elif isinstance(update, Finished):
-                    return _outcome(update)
-
-
-def _outcome(update: Finished) -> RenderReport:
-    if update.error is not None:
-        cause = TaskError(update.traceback) if update.traceback else None
-        raise update.error from cause
-    assert isinstance(update.result, RenderReport)
-    return update.result
+                    if update.error is not None:
+                        cause = TaskError(update.traceback) if update.traceback else None
+                        raise update.error from cause
+                    assert isinstance(update.result, RenderReport)
+                    return update.result

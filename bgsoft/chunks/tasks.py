@@ -13,7 +13,8 @@ from bgsoft.report import Event, Progress
 from bgsoft.settings.config import RenderConfig
 
 if TYPE_CHECKING:
-    from bgsoft.rendering.part import Part
+    from bgsoft.media.info import VideoInfo
+    from bgsoft.rendering.chunk import Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +22,12 @@ class RenderWhole:
     """A render in one go; gives its report."""
 
     config: RenderConfig
-    notices: tuple[Event, ...] = ()
-    """Reported before it begins."""
     threads: int | None = None
     """Cores to plan for; None: as many as the worker has."""
+    info: VideoInfo | None = None
+    """The input, where it has been probed."""
+    notices: tuple[Event, ...] = ()
+    """Reported before it begins."""
 
     def run(self, context: TaskContext) -> object:
         from bgsoft.rendering.session import render_config
@@ -39,72 +42,70 @@ class RenderWhole:
             on_progress=context.tell,
             on_event=context.tell,
             cancel=context.cancel,
+            info=self.info,
             events=self.notices,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class RenderPart:
-    """One part, into the working folder; nothing to do where it is there already.
+class RenderChunk:
+    """One chunk, into the working folder; nothing to do where it is there already.
 
     Its result says whether that was so.
     """
 
     config: RenderConfig
+    info: VideoInfo
     number: int
     """From 0."""
-    part: Part
+    chunk: Chunk
 
     def run(self, context: TaskContext) -> object:
-        from bgsoft.rendering.session import render_part
+        folder = WorkFolder(self.config.output)
+        with folder.used():
+            if folder.finished(self.number) is None:
+                self._render(folder, context)
+                return False
+        length = self.chunk.length
+        context.tell(
+            Progress(frames=length, total=length, elapsed_seconds=0, fps=0, eta_seconds=0, load={})
+        )
+        return True
+
+    def _render(self, folder: WorkFolder, context: TaskContext) -> None:
+        from bgsoft.rendering.session import render_chunk
 
         config = self.config
-        folder = WorkFolder(config.output)
-        with folder.used():
-            if folder.finished(self.number) is not None:
-                length = self.part.length
-                context.tell(
-                    Progress(
-                        frames=length,
-                        total=length,
-                        elapsed_seconds=0.0,
-                        fps=0.0,
-                        eta_seconds=0.0,
-                        load={},
-                    )
-                )
-                return True
-            files = [
-                folder.video(self.number, target, index)
-                for index, target in enumerate(config.videos)
-            ]
-            own = replace(
-                _placed(config, context, context.threads),
-                output=files[0],
-                matte_out=files[1] if len(files) > 1 else None,
-                overwrite=True,
-                skip_existing=False,
-                report=None,
-                face_data=None if config.face_data is None else folder.faces(self.number),
-                receipt=None,
+        files = [
+            folder.video(self.number, target, index) for index, target in enumerate(config.videos)
+        ]
+        own = replace(
+            _placed(config, context, context.threads),
+            output=files[0],
+            matte_out=files[1] if len(files) > 1 else None,
+            overwrite=True,
+            skip_existing=False,
+            report=None,
+            face_data=None if config.face_data is None else folder.faces(self.number),
+            receipt=None,
+        )
+        try:
+            result = render_chunk(
+                own,
+                self.info,
+                self.chunk,
+                on_progress=context.tell,
+                on_event=context.tell,
+                cancel=context.cancel,
             )
-            try:
-                result = render_part(
-                    own,
-                    self.part,
-                    on_progress=context.tell,
-                    on_event=context.tell,
-                    cancel=context.cancel,
-                )
-            except BgsoftError as exc:
-                for file, target in zip(files, config.videos, strict=True):
-                    exc.message = exc.message.replace(file.name, target.name)
-                exc.args = (exc.message,)
-                if isinstance(exc, OutputError):
-                    exc.path = config.output
-                raise
-            folder.finish(self.number, result)
-        return False
+        except BgsoftError as exc:
+            for file, target in zip(files, config.videos, strict=True):
+                exc.message = exc.message.replace(file.name, target.name)
+            exc.args = (exc.message,)
+            if isinstance(exc, OutputError):
+                exc.path = config.output
+            raise
+        folder.finish(self.number, result)
 
 
 def _placed(config: RenderConfig, context: TaskContext, threads: int) -> RenderConfig:

@@ -13,6 +13,7 @@ import typer
 
 from bgsoft.cli import batch, bench, compare, doctor, models, presets, preview, render
 from bgsoft.cli.console import Console
+from bgsoft.cli.flags import option
 from bgsoft.exitcodes import ExitCode, exit_code, one_line
 
 _EPILOG = (
@@ -44,13 +45,7 @@ def _program(
     ctx: typer.Context,
     version: Annotated[
         bool,
-        typer.Option(
-            "--version",
-            help="Print the version.",
-            callback=_print_version,
-            is_eager=True,
-            show_default=False,
-        ),
+        option("Print the version.", "--version", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Soften, replace or cut out the background behind people in videos.
@@ -61,14 +56,12 @@ def _program(
         typer.echo(ctx.get_help())
 
 
-render.register(app)
-batch.register(app)
-preview.register(app)
-bench.register(app)
-presets.register(app)
-models.register(app)
-compare.register(app)
-doctor.register(app)
+for _module in (render, batch, preview, bench, presets, models, compare, doctor):
+    _module.register(app)
+
+# typer has its own copy of click or uses click itself, by its version: this is the base of every
+# «wrong option, argument or command» in either.
+_USAGE_ERROR = typer.BadParameter.__mro__[1]
 
 
 def execute(argv: Sequence[str], console: Console) -> int:
@@ -86,11 +79,6 @@ def execute(argv: Sequence[str], console: Console) -> int:
         console.error(one_line(exc))
         return exit_code(exc)
     return result if isinstance(result, int) else ExitCode.OK
-
-
-# typer has its own copy of click or uses click itself, by its version: this is the base of every
-# «wrong option, argument or command» in either.
-_USAGE_ERROR = typer.BadParameter.__mro__[1]
 
 
 def _usage_text(exc: Exception) -> str:

@@ -1,10 +1,9 @@
-"""What a batch shows: a live table, a line a file, or JSON objects; and at its end what failed."""
+"""What a batch shows: live bars, a line a file, or JSON objects; and at its end what failed."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -20,18 +19,16 @@ from bgsoft.cli.progress import (
     ProgressKind,
     clock,
     event_text,
+    live_bars,
     progress_parts,
-    start_live,
     summary_line,
 )
 from bgsoft.exitcodes import exit_code, one_line
 from bgsoft.report import Event, Progress, RenderReport
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
+    from rich.progress import TaskID
 
-_LIVE_SECONDS = 0.5
 _NAME_CELLS = 40
 _BAR_CELLS = 16
 
@@ -57,8 +54,7 @@ def show_plan(decisions: Sequence[Decision], kind: ProgressKind, console: Consol
         config = decision.job.config
         if kind is ProgressKind.JSON:
             names = {"input": config.input, "output": config.output}
-            values = {**names, "action": str(decision.act), "reason": decision.reason}
-            console.out(json.dumps({"type": "plan", **values}, default=str))
+            console.json("plan", **names, action=str(decision.act), reason=decision.reason)
         else:
             text = f"{decision.act:<6}  {config.input} -> {config.output}: {decision.reason}"
             console.out(on_one_line(text))
@@ -69,6 +65,11 @@ def show_plan(decisions: Sequence[Decision], kind: ProgressKind, console: Consol
         console.err(f"{counted(len(decisions), 'file')}: {', '.join(parts)}")
 
 
+def _named(path: Path, reason: str) -> str:
+    """A reason, with the name of the file where it lacks it."""
+    return reason if path.name in reason else f"{path}: {reason}"
+
+
 class QuietBatchView(BatchView):
     """Prints what failed, at the end."""
 
@@ -77,8 +78,10 @@ class QuietBatchView(BatchView):
 
     def end(self, summary: Summary) -> None:
         for entry in summary.failed:
-            text = f"failed: {_named(entry.input, entry.reason or '')}"
-            self._console.err(on_one_line(text))
+            self._say(f"failed: {_named(entry.input, entry.reason or '')}")
+
+    def _say(self, text: str) -> None:
+        self._console.err(on_one_line(text))
 
 
 class PlainBatchView(QuietBatchView):
@@ -137,88 +140,56 @@ class PlainBatchView(QuietBatchView):
         self._settled += 1
         return f"[{self._settled:{len(str(self._total))}}/{self._total}]"
 
-    def _say(self, text: str) -> None:
-        self._console.err(on_one_line(text))
-
 
 class LiveBatchView(PlainBatchView):
-    """The same, above a live table of the files that are being rendered."""
+    """The same, above a bar for each file that is being rendered, and one for all."""
 
     def __init__(self, console: Console, *, verbose: bool = False) -> None:
         super().__init__(console, verbose=verbose)
-        self._live: Live | None = None
-        self._drawn = 0.0
+        self._live = contextlib.ExitStack()
         self._failed = 0
-        self._running: dict[BatchJob, Progress | None] = {}
+        self._running: dict[BatchJob, TaskID] = {}
+
+    def begin(self, total: int, settled: int) -> None:
+        super().begin(total, settled)
+        self.bars = self._live.enter_context(live_bars(self._console, _BAR_CELLS))
+        self._all = self.bars.add_task("all files", text="")
         self._began = time.monotonic()
+        self.tick()
 
     def started(self, job: BatchJob, worker: str) -> None:
-        self._running[job] = None
+        name = on_one_line(str(job.config.input))[-_NAME_CELLS:]
+        self._running[job] = self.bars.add_task(name, total=None, text="begins")
 
     def progress(self, job: BatchJob, progress: Progress) -> None:
-        self._running[job] = progress
+        text = "  ".join(progress_parts(dataclasses.replace(progress, load={})))
+        task = self._running[job]
+        self.bars.update(task, total=progress.total, completed=progress.frames, text=text)
 
     def done(self, job: BatchJob, report: RenderReport) -> None:
-        self._running.pop(job, None)
+        self._remove(job)
         super().done(job, report)
 
     def failed(self, job: BatchJob, error: BaseException, traceback: str | None) -> None:
-        self._running.pop(job, None)
+        self._remove(job)
         self._failed += 1
         super().failed(job, error, traceback)
 
     def tick(self) -> None:
-        now = time.monotonic()
-        if now - self._drawn < _LIVE_SECONDS:
-            return
-        self._drawn = now
-        if self._live is None:
-            self._live = start_live()
-        self._live.update(self._drawing(), refresh=True)
-
-    def end(self, summary: Summary) -> None:
-        self._running.clear()
-        if self._live is not None:
-            with contextlib.suppress(OSError):  # the terminal has gone away
-                self._live.update(self._drawing())
-                self._live.stop()
-            self._live = None
-        super().end(summary)
-
-    def _drawing(self) -> RenderableType:
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        grid = Table.grid(padding=(0, 2))
-        for job, progress in self._running.items():
-            name = Text(on_one_line(str(job.config.input))[-_NAME_CELLS:], no_wrap=True)
-            if progress is None:
-                grid.add_row(name, Text(""), Text("begins", style="dim"))
-                continue
-            parts = progress_parts(dataclasses.replace(progress, load={}))
-            bar = ProgressBar(total=progress.total, completed=progress.frames, width=_BAR_CELLS)
-            grid.add_row(name, bar, Text("  ".join(parts), no_wrap=True))
         left = self._total - self._settled - len(self._running)
-        line = (
+        text = (
             f"{self._settled} of {counted(self._total, 'file')}, {len(self._running)} running,"
             f" {left} waiting, {self._failed} failed, {clock(time.monotonic() - self._began)}"
         )
-        return Group(grid, Text(line, style="dim", no_wrap=True))
+        self.bars.update(self._all, total=self._total, completed=self._settled, text=text)
 
-    def _say(self, text: str) -> None:
-        if self._live is None:
-            super()._say(text)
-        else:
-            self._live.console.print(
-                on_one_line(text), markup=False, highlight=False, soft_wrap=True
-            )
+    def end(self, summary: Summary) -> None:
+        self._live.close()
+        super().end(summary)
 
-
-def _named(path: Path, reason: str) -> str:
-    """A reason, with the name of the file where it lacks it."""
-    return reason if path.name in reason else f"{path}: {reason}"
+    def _remove(self, job: BatchJob) -> None:
+        if job in self._running:
+            self.bars.remove_task(self._running.pop(job))
 
 
 class JsonBatchView(BatchView):
@@ -228,44 +199,38 @@ class JsonBatchView(BatchView):
     """
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        self._write = console.json
 
     def begin(self, total: int, settled: int) -> None:
-        self._write("begin", {"files": total, "settled": settled})
+        self._write("begin", files=total, settled=settled)
 
     def more(self, count: int) -> None:
-        self._write("more", {"files": count})
+        self._write("more", files=count)
 
     def notice(self, text: str) -> None:
-        self._write("notice", {"message": text})
+        self._write("notice", message=text)
 
     def started(self, job: BatchJob, worker: str) -> None:
-        self._write_of(job, "start", {"worker": worker})
+        self._write_of(job, "start", worker=worker)
 
     def progress(self, job: BatchJob, progress: Progress) -> None:
-        self._write_of(job, "progress", dataclasses.asdict(progress))
+        self._write_of(job, "progress", **dataclasses.asdict(progress))
 
     def event(self, job: BatchJob, event: Event) -> None:
-        self._write_of(job, "event", dataclasses.asdict(event))
+        self._write_of(job, "event", **dataclasses.asdict(event))
 
     def retrying(self, job: BatchJob, error: BaseException) -> None:
-        self._write_of(job, "retry", {"message": one_line(error)})
+        self._write_of(job, "retry", message=one_line(error))
 
     def done(self, job: BatchJob, report: RenderReport) -> None:
-        self._write_of(job, "done", {"report": report.to_dict()})
+        self._write_of(job, "done", report=report.to_dict())
 
     def failed(self, job: BatchJob, error: BaseException, traceback: str | None) -> None:
-        values = {"exit_code": int(exit_code(error)), "message": one_line(error)}
-        self._write_of(job, "failed", values)
+        self._write_of(job, "failed", exit_code=int(exit_code(error)), message=one_line(error))
 
     def end(self, summary: Summary) -> None:
         counts = {str(state): summary.count(state) for state in FileState}
-        values = {"seconds": summary.seconds, "frames": summary.frames, "counts": counts}
-        self._write("end", values)
+        self._write("end", seconds=summary.seconds, frames=summary.frames, counts=counts)
 
-    def _write_of(self, job: BatchJob, kind: str, values: dict[str, Any]) -> None:
-        names = {"input": job.config.input, "output": job.config.output}
-        self._write(kind, {**names, **values})
-
-    def _write(self, kind: str, values: dict[str, Any]) -> None:
-        self._console.out(json.dumps({"type": kind, **values}, default=str))
+    def _write_of(self, job: BatchJob, kind: str, /, **values: Any) -> None:
+        self._write(kind, input=job.config.input, output=job.config.output, **values)

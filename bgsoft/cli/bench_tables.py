@@ -1,47 +1,113 @@
-"""The results as tables: what to print, not how."""
+"""The results of a benchmark as tables and charts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from bgsoft.cli.tables import NONE, Table, number
+from bgsoft.cli.results import Table, bar_chart, number, write_plot
 
-STAGES = ("decode", "segment", "face", "matte", "composite", "encode")
+_STAGES = ("decode", "segment", "face", "matte", "composite", "encode")
 """As a report names them, in the order of the data."""
-_GPU_LOAD = {
-    "sm_pct": "GPU",
-    "memory_pct": "VRAM",
-    "decoder_pct": "NVDEC",
-    "encoder_pct": "NVENC",
-}
-"""Figure of the GPU monitor → its column."""
 Row: TypeAlias = Mapping[str, Any]
 """One object of the results' JSON."""
+Columns: TypeAlias = Mapping[str, Callable[[Row], str]]
+"""Heading → text of a row's cell."""
 
 
-def phase_label(phase: Row) -> str:
+def _phase_label(phase: Row) -> str:
     """e.g. ``2 + NVDEC``."""
     return f"{phase['id']} {phase['name']}"
 
 
+def _name(row: Row) -> str:
+    return str(row["name"])
+
+
 def _ms(value: float | None) -> str:
     """Three significant digits, whether microseconds or seconds."""
-    if value is None:
-        return NONE
-    return number(value, sum(value < limit for limit in (100, 10, 1, 0.1)))
+    return number(value, sum((value or 0) < limit for limit in (100, 10, 1, 0.1)))
 
 
-def _mega(value: float | None) -> str:
-    return number(None if value is None else value / 1e6, 0)
+def _stage_ms(stage: str, phase: Row) -> str:
+    return _ms(phase["stage_ms"].get(stage))
 
 
-def _by_reason(rows: Iterable[tuple[str, str | None]]) -> list[str]:
+def _figure(
+    key: str, digits: int = 1, unit: str = "", *, factor: float = 1
+) -> Callable[[Row], str]:
+    """A cell with a number of its row."""
+
+    def text(row: Row) -> str:
+        value = row[key]
+        return number(None if value is None else factor * value, digits, unit)
+
+    return text
+
+
+def _gpu_load(key: str) -> Callable[[Row], str]:
+    """A cell with a mean of the GPU monitor over a render."""
+    return lambda row: number(((row["gpu"] or {}).get("mean") or {}).get(key), 0, " %")
+
+
+_PHASES: Columns = {
+    "phase": _phase_label,
+    "frames/s": _figure("fps"),
+    "speed-up": _figure("speedup", 2, "×"),
+    "whole run": _figure("run_fps"),
+    "start s": _figure("startup_s", 2),
+    "PSNR dB": lambda row: "equal" if row["identical"] else number(row["psnr_db"]),
+    "SSIM": _figure("ssim", 4),
+}
+_LOAD: Columns = {
+    "phase": _phase_label,
+    "cores": _figure("cpu_load", 0, " %", factor=100),
+    "GPU": _gpu_load("sm_pct"),
+    "VRAM": _gpu_load("memory_pct"),
+    "NVDEC": _gpu_load("decoder_pct"),
+    "NVENC": _gpu_load("encoder_pct"),
+    "to GPU B": _figure("h2d_bytes", 0),
+    "back B": _figure("d2h_bytes", 0),
+    "RSS MB": _figure("peak_rss_bytes", 0, factor=1e-6),
+    "VRAM MB": _figure("peak_vram_bytes", 0, factor=1e-6),
+}
+_FLOOR: Columns = {
+    "by": _name,
+    "frames/s": _figure("fps"),
+    "whole run": _figure("run_fps"),
+    "fastest phase": lambda row: number(row["ratio"], 2, f"× (phase {row['ratio_phase']})"),
+}
+_CHANGES: Columns = {
+    "what": lambda row: str(row["what"]),
+    "before": lambda row: _ms(row["before"]),
+    "now": lambda row: _ms(row["after"]),
+    "unit": lambda row: str(row["unit"]),
+    "takes": lambda row: (
+        f"{abs(row['change_pct']):.1f} % {'more' if row['verdict'] == 'slower' else 'less'} time"
+    ),
+    "noise": _figure("noise_pct", 1, " %"),
+    "": lambda row: str(row["verdict"]),
+}
+
+
+def _table(title: str, columns: Columns, rows: Iterable[Row], notes: Iterable[str] = ()) -> Table:
+    cells = [[text(row) for text in columns.values()] for row in rows]
+    return Table(title, list(columns), cells, list(notes))
+
+
+def _stages(phases: Iterable[Row]) -> list[str]:
+    """The stages that any phase had."""
+    return [name for name in _STAGES if any(name in phase["stage_ms"] for phase in phases)]
+
+
+def _by_reason(rows: Iterable[Row], name: Callable[[Row], str]) -> list[str]:
     """Why some are missing, each reason once."""
     names: dict[str, list[str]] = {}
-    for name, reason in rows:
-        if reason is not None and name not in names.setdefault(reason, []):
-            names[reason].append(name)
+    for row in rows:
+        if row["reason"] is not None:
+            names.setdefault(row["reason"], []).append(name(row))
     return [f"{', '.join(those)}: {reason}" for reason, those in names.items()]
 
 
@@ -49,24 +115,13 @@ def tables(results: Row) -> Iterator[Table]:
     """Everything that was measured, in the order to read it."""
     phases, clip, machine = results["phases"], results["clip"], results["hardware"]
     gpu = machine["gpu"]["name"] if machine["gpu"] else f"no GPU ({machine['gpu_reason']})"
-    yield Table(
+    yield _table(
         f"Phases: {clip['name']}, {clip['frames']} frames of {clip['width']}x{clip['height']}, on "
         f"{machine['cpu']}, {machine['usable_cores']} cores, {gpu}",
-        ("phase", "frames/s", "speed-up", "whole run", "start s", "PSNR dB", "SSIM"),
+        _PHASES,
+        phases,
         [
-            (
-                phase_label(phase),
-                number(phase["fps"]),
-                number(phase["speedup"], 2, "×"),
-                number(phase["run_fps"]),
-                number(phase["startup_s"], 2),
-                "equal" if phase["identical"] else number(phase["psnr_db"]),
-                number(phase["ssim"], 4),
-            )
-            for phase in phases
-        ],
-        [
-            *_by_reason((f"phase {phase['id']}", phase["reason"]) for phase in phases),
+            *_by_reason(phases, lambda phase: f"phase {phase['id']}"),
             "frames/s: from the first finished frame on. whole run: by a stopwatch around the "
             "command.",
             "PSNR and SSIM: luma of the decoded output beside phase 0's, as bgsoft compare gives "
@@ -74,87 +129,71 @@ def tables(results: Row) -> Iterator[Table]:
         ],
     )
     ran = [phase for phase in phases if phase["available"]]
-    stages = [stage for stage in STAGES if any(stage in phase["stage_ms"] for phase in ran)]
-    busy = Table(
-        "Milliseconds a frame that each stage was busy",
-        ("phase", *stages),
-        [
-            (phase_label(phase), *(_ms(phase["stage_ms"].get(stage)) for stage in stages))
-            for phase in ran
-        ],
-        ["Stages run side by side, so these don't add up to the time of a frame."],
+    stages: Columns = {name: partial(_stage_ms, name) for name in _stages(ran)}
+    busy = _table(
+        "Milliseconds a frame that each stage was busy", {"phase": _phase_label, **stages}, ran
     )
+    busy.notes.append("Stages run side by side, so these don't add up to the time of a frame.")
     found = results["bottleneck"]
     if found is not None:
         busy.notes.append(f"phase {found['phase']} is {found['text']}")
     yield busy
-    yield Table(
-        "Load, in percent of the time; bytes a frame over PCIe; most memory",
-        ("phase", "cores", *_GPU_LOAD.values(), "to GPU B", "back B", "RSS MB", "VRAM MB"),
-        [
-            (
-                phase_label(phase),
-                _percent(phase["cpu_load"], 100),
-                *(_percent(_gpu_mean(phase, name)) for name in _GPU_LOAD),
-                number(phase["h2d_bytes"], 0),
-                number(phase["d2h_bytes"], 0),
-                _mega(phase["peak_rss_bytes"]),
-                _mega(phase["peak_vram_bytes"]),
-            )
-            for phase in ran
-        ],
-    )
-    yield Table(
+    yield _table("Load, in percent of the time; bytes a frame over PCIe; most memory", _LOAD, ran)
+    yield _table(
         "The floor: a render without its encoder, its decoder alone, and a plain transcode",
-        ("by", "frames/s", "whole run", "fastest phase"),
-        [
-            (
-                row["name"],
-                number(row["fps"]),
-                number(row["run_fps"]),
-                number(row["ratio"], 2, f"× (phase {row['ratio_phase']})"),
-            )
-            for row in results["transcodes"]
-        ],
-        _by_reason((row["name"], row["reason"]) for row in results["transcodes"]),
+        _FLOOR,
+        results["transcodes"],
+        _by_reason(results["transcodes"], _name),
     )
     if results["baseline"] is not None:
-        yield baseline_table(results["baseline"])
+        yield _baseline_table(results["baseline"])
 
 
-def _gpu_mean(phase: Row, name: str) -> float | None:
-    """A figure of the GPU monitor, over a render; None where there is none."""
-    mean: Row = (phase["gpu"] or {}).get("mean", {})
-    return mean.get(name)
-
-
-def _percent(value: float | None, factor: float = 1) -> str:
-    return number(None if value is None else factor * value, 0, " %")
-
-
-def baseline_table(found: Row) -> Table:
+def _baseline_table(found: Row) -> Table:
     """What changed since ``--baseline``."""
-    differ = "; ".join(found["notes"])
     rows = found["rows"]
-    more_or_less = {"slower": "more", "faster": "less"}
-    counts = [f"{sum(r['verdict'] == v for r in rows)} {v}" for v in ("same", "faster", "slower")]
-    return Table(
-        f"Against {found['file']}" + (f" ({differ})" if differ else ""),
-        ("what", "before", "now", "unit", "takes", "noise", ""),
-        [
-            (
-                row["what"],
-                _ms(row["before"]),
-                _ms(row["after"]),
-                row["unit"],
-                f"{abs(row['change_pct']):.1f} % {more_or_less[row['verdict']]} time",
-                f"{row['noise_pct']:.1f} %",
-                row["verdict"],
-            )
-            for row in rows
-            if row["verdict"] != "same"
-        ],
-        [", ".join(counts)]
-        if found["comparable"]
-        else ["not compared, as it is not the same measurement"],
+    differ = f" ({'; '.join(found['notes'])})" if found["notes"] else ""
+    note = "not compared, as it is not the same measurement"
+    if found["comparable"]:
+        verdicts = [row["verdict"] for row in rows]
+        note = ", ".join(f"{verdicts.count(v)} {v}" for v in ("same", "faster", "slower"))
+    changed = [row for row in rows if row["verdict"] != "same"]
+    return _table(f"Against {found['file']}{differ}", _CHANGES, changed, [note])
+
+
+def write_bench_plot(results: Row, path: Path) -> None:
+    """Draw frames a second, and the busy time of each stage.
+
+    Args:
+        results: What ``bgsoft bench --json`` writes (schema ``bgsoft-bench/1``).
+        path: ``.png`` or ``.svg``.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    clip, hardware = results["clip"], results["hardware"]
+    phases = [phase for phase in results["phases"] if phase["available"]]
+    transcodes = [row for row in results["transcodes"] if row["available"]]
+    labels = [_phase_label(phase) for phase in phases]
+    title = (
+        f"bgsoft bench: {clip['name']}, {clip['width']}×{clip['height']}, on {hardware['cpu']}, "
+        f"{hardware['usable_cores']} cores"
     )
+    charts = [
+        bar_chart(
+            "Frames a second over the whole process",
+            "frames/s",
+            [*labels, *map(_name, transcodes)],
+            {"frames/s": [row["run_fps"] for row in (*phases, *transcodes)]},
+        ),
+        bar_chart(
+            "Busy time of each stage; stages run side by side",
+            "ms a frame",
+            labels,
+            {
+                name: [phase["stage_ms"].get(name, 0.0) for phase in phases]
+                for name in _stages(phases)
+            },
+        ),
+    ]
+    write_plot(path, title, charts)

@@ -6,8 +6,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bgsoft.cli.plotting import Chart, write_plot
-from bgsoft.cli.tables import NONE, Table
+import numpy as np
+
+from bgsoft.cli.results import NONE, Chart, Table, write_plot
 from bgsoft.compare.result import Comparison, Curve, Pictures
 
 if TYPE_CHECKING:
@@ -75,17 +76,15 @@ def checks_table(result: Comparison) -> Table:
     )
 
 
-def write_comparison_plot(result: Comparison, pictures: Pictures, path: Path) -> None:
-    """Draw each measure, frame by frame.
-
-    Args:
-        result: What was compared.
-        pictures: Its pictures.
-        path: ``.png`` or ``.svg``.
+def write_comparison_plot(result: Comparison, path: Path) -> None:
+    """Draw each measure, frame by frame, to a ``.png`` or ``.svg``; nothing without pictures.
 
     Raises:
         OutputError: The file cannot be written.
     """
+    pictures = result.pictures
+    if pictures is None:
+        return
     metrics = dict.fromkeys(curve.metric for curve in pictures.curves)
     title = f"{Path(result.b).name} compared with {Path(result.a).name}"
     write_plot(path, title, [_chart(pictures, metric) for metric in metrics])
@@ -102,9 +101,9 @@ def _chart(pictures: Pictures, metric: str) -> Chart:
 
     def draw(axes: Axes) -> None:
         for curve in curves:
-            # Infinite where the frames are equal: a gap, as where there is nothing to measure.
-            shown = [math.nan if v is None or math.isinf(v) else v for v in curve.values]
-            axes.plot(pictures.seconds, shown, label=_PLANES[curve.plane])
+            # A gap where the frames are equal, or there is nothing to measure: infinity, None.
+            values = np.array(curve.values, np.float64)
+            axes.plot(pictures.seconds, values, label=_PLANES[curve.plane])
         if worst is not None:
             axes.plot(worst.worst_seconds, worst.worst, "o", color="red", markersize=4)
         axes.set_xlabel("s")

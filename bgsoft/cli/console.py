@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -52,6 +53,8 @@ class Console:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.live: RichConsole | None = None
+        """While something is drawn on stderr again and again: what writes above it."""
 
     def out(self, text: str = "") -> None:
         """Write a line to stdout."""
@@ -59,7 +62,15 @@ class Console:
 
     def err(self, text: str = "") -> None:
         """Write a line to stderr."""
-        self._write(sys.stderr, text)
+        live = self.live
+        if live is None:
+            self._write(sys.stderr, text)
+        else:
+            live.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def json(self, kind: str, /, **values: Any) -> None:
+        """Write an object, in one line, to stdout; ``type`` says what it is."""
+        self.out(json.dumps({"type": kind, **values}, default=str))
 
     def error(self, text: str) -> None:
         """Write the one line that says why the command failed."""
@@ -69,23 +80,17 @@ class Console:
     def close(self) -> None:
         """Flush, so that the interpreter finds nothing left to fail on at its end."""
         for stream in (sys.stdout, sys.stderr):
-            with self._lock:
-                try:
-                    stream.flush()
-                except OSError:
-                    _silence(stream)
+            with self._lock, _silenced_when_gone(stream):
+                stream.flush()
 
     def _write(self, stream: TextIO, text: str) -> None:
-        with self._lock:
+        encoding = stream.encoding or "ascii"
+        with self._lock, _silenced_when_gone(stream):
             try:
                 stream.write(text + "\n")
-                stream.flush()
             except UnicodeEncodeError:  # LANG=C and a file name beyond it
-                encoding = stream.encoding or "ascii"
                 stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
-                stream.flush()
-            except OSError:
-                _silence(stream)
+            stream.flush()
 
 
 def rich_console(*, stderr: bool = False) -> RichConsole:
@@ -109,11 +114,14 @@ def traceback_on_error(wanted: bool) -> Iterator[None]:
         raise
 
 
-def _silence(stream: TextIO) -> None:
-    """Point a stream whose reader is gone at nothing."""
+@contextlib.contextmanager
+def _silenced_when_gone(stream: TextIO) -> Iterator[None]:
+    """Point a stream whose reader turns out to be gone at nothing."""
     try:
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, stream.fileno())
-        os.close(sink)
-    except (OSError, ValueError):  # a stream without a descriptor has nothing to redirect
-        return
+        yield
+    except OSError:
+        # A stream without a descriptor has nothing to redirect.
+        with contextlib.suppress(OSError, ValueError):
+            sink = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(sink, stream.fileno())
+            os.close(sink)

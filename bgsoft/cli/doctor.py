@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bgsoft.cli import flags
+from bgsoft.cli.console import Console
 
 if TYPE_CHECKING:
-    from bgsoft.cli.console import Console
     from bgsoft.diagnose.doctor import DoctorReport
 
 
@@ -44,7 +46,6 @@ def doctor(
     with --require-gpu, if `bgsoft render --require-gpu` would. With --full it is 1 if anything
     that is installed failed.
     """
-    from bgsoft.cli.console import Console
     from bgsoft.cuda.driver import show_only
     from bgsoft.diagnose.doctor import examine
     from bgsoft.exitcodes import ExitCode
@@ -54,14 +55,12 @@ def doctor(
     if gpu is not None:
         show_only(gpu)
     report = examine(chosen_gpu(gpu))
-    if not as_json:
-        for line in report_lines(report):
-            console.out(line)
+    out: Callable[[str], None] = (lambda _text: None) if as_json else console.out
+    for line in report_lines(report):
+        out(line)
     if full:
-        _try_everything(report, chosen_gpu(gpu), None if as_json else console)
+        _try_everything(report, chosen_gpu(gpu), out)
     if as_json:
-        import json
-
         console.out(json.dumps(report.to_dict(), indent=2))
     failed = [row for row in report.full if row.status == "FAIL"]
     if failed:
@@ -76,77 +75,77 @@ def doctor(
     return ExitCode.OK
 
 
-def _try_everything(report: DoctorReport, gpu: int, console: Console | None) -> None:
+def _try_everything(report: DoctorReport, gpu: int, out: Callable[[str], None]) -> None:
     """Fill in ``report.full``, and print each row as it comes."""
     from bgsoft.diagnose.full import GROUPS, run_group
 
     for group in GROUPS:
-        if console is not None:
-            console.out(group)
+        out(group)
         for row in run_group(group, gpu):
             report.full.append(row)
-            if console is not None:
-                console.out(f"  {row.status}  {row.name:<40} {row.detail}")
-    if console is not None:
-        count = Counter(row.status for row in report.full)
-        console.out(f"{count['pass']} passed, {count['FAIL']} failed, {count['skip']} skipped")
+            out(f"  {row.status}  {row.name:<40} {row.detail}")
+    count = Counter(row.status for row in report.full)
+    out(f"{count['pass']} passed, {count['FAIL']} failed, {count['skip']} skipped")
 
 
 def report_lines(report: DoctorReport) -> list[str]:
     """A report as people read it."""
-    lines = [
-        *_versions(report),
-        *_machine(report),
-        *_backends(report),
-        *_codecs(report),
-        "Models",
-        *(_row(name, reason or "ok") for name, reason in report.models.items()),
-    ]
-    if report.parity:
-        lines.append("GPU against CPU, in code values")
-        for found in report.parity:
-            figures = f"max {found.max_difference:.3g}, mean {found.mean_difference:.2g}"
-            state = "ok" if found.ok else "TOO FAR"
-            lines.append(f"  {found.name:<28} {state}: {figures} (allowed: {found.tolerance})")
+    sections = {
+        "Versions": _versions(report),
+        "Machine": _machine(report),
+        "Backends, best first": _backends(report),
+        "Encoders": _rows({k: "ok" if ok else "missing" for k, ok in report.encoders.items()}),
+        "NVDEC and NVENC": _rows(report.video_engines, 21),
+        "Models": _rows({name: reason or "ok" for name, reason in report.models.items()}),
+        "GPU against CPU, in code values": [
+            f"{found.name:<28} {'ok' if found.ok else 'TOO FAR'}: max {found.max_difference:.3g}, "
+            f"mean {found.mean_difference:.2g} (allowed: {found.tolerance})"
+            for found in report.parity
+        ],
+    }
+    lines: list[str] = []
+    for title, rows in sections.items():
+        if rows:
+            lines += [title, *(f"  {row}" for row in rows)]
     lines.append(f"Never run by bgsoft's makers: {', '.join(report.never_run)}")
-    return lines + _verdict(report)
+    if report.problems:
+        return [*lines, "Problems", *(f"  {problem}" for problem in report.problems)]
+    if report.gpu_problems:
+        lines.append("A render works. Not every stage is on the GPU:")
+        return [*lines, *(f"  {problem}" for problem in report.gpu_problems)]
+    return [*lines, "A render works, every stage on the GPU."]
 
 
-def _row(title: str, text: object, width: int = 16) -> str:
-    return f"  {title:<{width}} {text}"
+def _rows(values: Mapping[str, object], width: int = 16) -> list[str]:
+    return [f"{name:<{width}} {value}" for name, value in values.items()]
 
 
 def _versions(report: DoctorReport) -> list[str]:
-    lines = ["Versions"]
-    for name, version in report.versions.items():
-        broken = report.import_errors.get(name)
-        note = f"  does not load: {broken}" if broken else ""
-        lines.append(_row(name, f"{version or 'not installed'}{note}"))
-    libraries = ", ".join(f"{name} {version}" for name, version in report.ffmpeg.items())
-    lines.append(_row("FFmpeg in av", libraries or "unknown"))
-    lines.append(_row("ONNX Runtime has", ", ".join(report.execution_providers) or "nothing"))
-    return lines
+    rows = {name: version or "not installed" for name, version in report.versions.items()}
+    for name, broken in report.import_errors.items():
+        rows[name] += f"  does not load: {broken}"
+    ffmpeg = ", ".join(f"{name} {version}" for name, version in report.ffmpeg.items())
+    rows["FFmpeg in av"] = ffmpeg or "unknown"
+    rows["ONNX Runtime has"] = ", ".join(report.execution_providers) or "nothing"
+    return _rows(rows)
 
 
 def _machine(report: DoctorReport) -> list[str]:
-    lines = ["Machine", _row("CPUs", report.cpu_count)]
-    lines.append(_row("Operations", report.operations or "not built"))
-    lines.append(_row("NVIDIA driver", report.gpu_driver or "none"))
+    rows: dict[str, object] = {"CPUs": report.cpu_count}
+    rows["Operations"] = report.operations or "not built"
+    rows["NVIDIA driver"] = report.gpu_driver or "none"
     gpu = report.gpu
     if gpu is not None:
         memory = f"{gpu.memory_bytes / 2**30:.0f} GiB"
-        lines += [
-            _row("GPU", f"{gpu.name}, {memory}, compute capability {gpu.compute_capability}"),
-            _row("CUDA", f"runtime {gpu.runtime}, driver up to {gpu.driver_cuda}"),
-            _row("NVRTC", gpu.nvrtc or "not found"),
-            _row("cuDNN", gpu.cudnn or "not found"),
-            _row("TensorRT", gpu.tensorrt or "not found"),
-        ]
-    return lines
+        rows["GPU"] = f"{gpu.name}, {memory}, compute capability {gpu.compute_capability}"
+        rows["CUDA"] = f"runtime {gpu.runtime}, driver up to {gpu.driver_cuda}"
+        libraries = {"NVRTC": gpu.nvrtc, "cuDNN": gpu.cudnn, "TensorRT": gpu.tensorrt}
+        rows |= {name: version or "not found" for name, version in libraries.items()}
+    return _rows(rows)
 
 
 def _backends(report: DoctorReport) -> list[str]:
-    lines = ["Backends, best first"]
+    lines = []
     for stage, candidates in report.stages.items():
         for position, candidate in enumerate(candidates):
             found = report.findings.get(stage, {}).get(candidate.name)
@@ -155,25 +154,5 @@ def _backends(report: DoctorReport) -> list[str]:
                 state += f", {found.ms_per_frame:.2f} ms a frame: {found.detail}"
             fix = f" ({candidate.fix})" if candidate.fix else ""
             title = stage if position == 0 else ""
-            lines.append(f"  {title:<10} {candidate.name:<9} {state}{fix}")
+            lines.append(f"{title:<10} {candidate.name:<9} {state}{fix}")
     return lines
-
-
-def _codecs(report: DoctorReport) -> list[str]:
-    lines = ["Encoders"]
-    lines += [_row(name, "ok" if ok else "missing") for name, ok in report.encoders.items()]
-    if report.video_engines:
-        lines.append("NVDEC and NVENC")
-    lines += [_row(name, said, 21) for name, said in report.video_engines.items()]
-    return lines
-
-
-def _verdict(report: DoctorReport) -> list[str]:
-    if report.problems:
-        return ["Problems", *(f"  {problem}" for problem in report.problems)]
-    if not report.gpu_problems:
-        return ["A render works, every stage on the GPU."]
-    return [
-        "A render works. Not every stage is on the GPU:",
-        *(f"  {problem}" for problem in report.gpu_problems),
-    ]

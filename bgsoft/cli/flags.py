@@ -1,15 +1,16 @@
-"""The flags that several commands share: those of the settings, made from their declarations."""
+"""Commands made from their flags: those of their own, and those of the settings they take."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from bgsoft.settings.options import OPTIONS, TEXTS, Option, field_type
+from bgsoft.cli.console import traceback_on_error
+from bgsoft.settings.options import OPTIONS, TEXTS, Option, field_type, settings_from_options
 
 OUTPUT = OPTIONS["codec"].panel
 """Title above the flags of what is written."""
@@ -40,21 +41,23 @@ def examples(*commands: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  bgsoft {command}" for command in commands)
 
 
-def complete_preset(incomplete: str) -> list[str]:
-    """Names of presets that begin so, for the shell."""
+def completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """A shell completion from the names that there are."""
+    # typer passes its own parameters by these names
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
+def preset_names() -> list[str]:
+    """The presets that come with bgsoft, and the user's own."""
     from bgsoft.settings.presets import list_presets
 
-    return [path.stem for path in list_presets() if path.stem.startswith(incomplete)]
+    return [path.stem for path in list_presets()]
 
 
-def _complete_model(incomplete: str) -> list[str]:
+def _model_names() -> list[str]:
     from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog
 
-    return [
-        spec.name
-        for spec in catalog().values()
-        if spec.family in SEGMENTATION_FAMILIES and spec.name.startswith(incomplete)
-    ]
+    return [spec.name for spec in catalog().values() if spec.family in SEGMENTATION_FAMILIES]
 
 
 def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
@@ -68,7 +71,7 @@ Preset = Annotated[
     typer.Option(
         metavar="NAME|FILE.toml",
         rich_help_panel=OPTIONS["effect"].panel,
-        autocompletion=complete_preset,
+        autocompletion=completion(preset_names),
         help="Start from these settings (see: bgsoft presets list); other flags win over it.",
     ),
 ]
@@ -80,22 +83,56 @@ Progress = Annotated[
     ),
 ]
 Quiet = Annotated[bool, option("Only print errors.", "--quiet", "-q")]
+Verbose = Annotated[bool, option("Also print where an error came from.", "--verbose", "-v")]
 
 
-def with_settings(command: Callable[..., int], names: Iterable[str]) -> Callable[..., int]:
-    """Give a command the flags of settings, which it takes as ``**settings``.
+Own = TypeVar("Own")
+"""A dataclass of a command's own flags and arguments, each an ``Annotated`` field."""
 
-    They come after its ``preset``, and hold None where they are not given, so that a preset shows
-    through. Their values are text, read by
-    :func:`bgsoft.settings.options.settings_from_options`.
+
+def add_command(
+    app: typer.Typer,
+    command: Callable[[Own, dict[str, dict[str, Any]]], int],
+    own: type[Own],
+    *,
+    epilog: str,
+    settings: Iterable[str] = (),
+) -> None:
+    """Add a command to the program.
+
+    Args:
+        app: The program.
+        command: Takes its flags, and the settings that were given (section → field → value);
+            returns the exit code. Its name and its docstring are the command's.
+        own: Its flags, ``verbose`` among them; those of ``settings`` come after its ``preset``.
+        epilog: The end of its help.
+        settings: Names of the settings that have a flag. These hold None where they are not given,
+            so that a preset shows through.
     """
-    signature = inspect.signature(command, eval_str=True)
-    *own, _ = signature.parameters.values()
-    at = [parameter.name for parameter in own].index("preset") + 1
-    own[at:at] = [_parameter(OPTIONS[name]) for name in names]
-    command.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
-    command.__annotations__ = {}  # typer would look at them once more
-    return command
+    parameters = list(inspect.signature(own, eval_str=True).parameters.values())
+    names = [parameter.name for parameter in parameters]
+    if settings:
+        after = names.index("preset") + 1
+        parameters[after:after] = [_parameter(OPTIONS[name]) for name in settings]
+
+    def run(**values: Any) -> int:
+        with traceback_on_error(values["verbose"]):
+            flags = own(**{name: values.pop(name) for name in names})
+            return command(flags, settings_from_options(values, from_text=True))
+
+    run.__doc__ = command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    app.command(command.__name__, cls=GroupedCommand, epilog=epilog)(run)
+
+
+def add_group(
+    app: typer.Typer, name: str, help: str, commands: Mapping[str, Callable[..., int]]
+) -> None:
+    """Add commands under one name; each by an example, ``NAME COMMAND ...``."""
+    group = typer.Typer(name=name, help=help, rich_markup_mode=None, epilog=examples(*commands))
+    for example, command in commands.items():
+        group.command(example.split()[1], epilog=examples(example))(command)
+    app.add_typer(group)
 
 
 def _parameter(setting: Option) -> inspect.Parameter:
@@ -108,18 +145,13 @@ def _parameter(setting: Option) -> inspect.Parameter:
     elif field_type(setting.section, setting.field.name)[0] == TEXTS:
         kind = list[str] | None
     elif setting.name == "model":
-        more["autocompletion"] = _complete_model
+        more["autocompletion"] = completion(_model_names)
     elif words := setting.choices:
-        # typer passes its own parameters by these names
-        more["autocompletion"] = lambda incomplete: [w for w in words if w.startswith(incomplete)]
-    flag = typer.Option(
-        False if kind is bool else None,
-        *names,
-        help=setting.help,
-        rich_help_panel=setting.panel,
-        show_default=False,
-        **more,
-    )
+        more["autocompletion"] = completion(lambda: words)
+    flag = option(setting.help, *names, panel=setting.panel, **more)
     return inspect.Parameter(
-        setting.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=flag, annotation=kind
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if kind is bool else None,
+        annotation=Annotated[kind, flag],
     )

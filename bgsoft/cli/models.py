@@ -2,65 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 from bgsoft.cli import flags
+from bgsoft.cli.console import Console
 
 _FREE_LICENCES = frozenset({"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC"})
 """Licences that ask nothing of those who render with the model."""
 
 
-def _complete(incomplete: str) -> list[str]:
+def _names() -> Iterable[str]:
     from bgsoft.models.catalog import catalog
 
-    return [name for name in catalog() if name.startswith(incomplete)]
+    return catalog()
 
 
 _Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="Name from bgsoft models list.", autocompletion=_complete
+        metavar="NAME",
+        help="Name from bgsoft models list.",
+        autocompletion=flags.completion(_names),
     ),
-]  # fmt: skip
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
-    group = typer.Typer(
-        name="models",
-        help="The models that find people: list, pull, path.",
-        rich_markup_mode=None,
-        epilog=flags.examples("models list", "models pull NAME --yes"),
+    flags.add_group(
+        app,
+        "models",
+        "The models that find people: list, pull, path.",
+        {
+            "models list": list_,
+            "models pull NAME --yes": pull,
+            "models path selfie-general": path,
+        },
     )
-    group.command("list", epilog=flags.examples("models list"))(list_)
-    group.command("pull", epilog=flags.examples("models pull NAME --yes"))(pull)
-    group.command("path", epilog=flags.examples("models path selfie-general"))(path)
-    app.add_typer(group)
 
 
 def list_() -> int:
     """List the models by name, with licence and whether they are here."""
-    from bgsoft.cli.console import Console
     from bgsoft.models.catalog import catalog, spec_path
 
-    console = Console()
     for spec in catalog().values():
         state = "embedded" if spec.embedded else "pulled" if spec_path(spec).is_file() else "-"
         size = f"{spec.bytes / 1e6:.1f} MB" if spec.bytes else "-"
-        console.out(f"{spec.name:<21} {state:<9} {size:>8}  {spec.licence:<11} {spec.description}")
+        described = f"{size:>8}  {spec.licence:<11} {spec.description}"
+        Console().out(f"{spec.name:<21} {state:<9} {described}")
     return 0
 
 
 def path(name: _Name) -> int:
     """Print where a model's file is."""
-    from bgsoft.cli.console import Console
     from bgsoft.errors import ModelError
     from bgsoft.models.catalog import find_spec, spec_path
 
-    spec = find_spec(name)
-    file = spec_path(spec)
+    file = spec_path(find_spec(name))
     if not file.is_file():
         raise ModelError(f"model {name} is not here yet: bgsoft models pull {name}")
     Console().out(str(file))
@@ -72,7 +73,6 @@ def pull(
     yes: Annotated[bool, flags.option("Accept the model's licence.", "--yes")] = False,
 ) -> int:
     """Fetch a model into the cache and check it."""
-    from bgsoft.cli.console import Console
     from bgsoft.errors import ConfigError
     from bgsoft.models import cache
     from bgsoft.models.catalog import find_spec, spec_path

@@ -7,25 +7,21 @@ from typing import Annotated
 import typer
 
 from bgsoft.cli import flags
+from bgsoft.cli.console import Console
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
-    group = typer.Typer(
-        name="presets",
-        help="Named settings for --preset: list them, show one.",
-        rich_markup_mode=None,
-        no_args_is_help=False,
-        epilog=flags.examples("presets list", "presets show soft > mine.toml"),
+    flags.add_group(
+        app,
+        "presets",
+        "Named settings for --preset: list them, show one.",
+        {"presets list": list_, "presets show soft > mine.toml": show},
     )
-    group.command("list", epilog=flags.examples("presets list"))(list_)
-    group.command("show", epilog=flags.examples("presets show soft > mine.toml"))(show)
-    app.add_typer(group)
 
 
 def list_() -> int:
     """List the presets by name."""
-    from bgsoft.cli.console import Console
     from bgsoft.errors import PresetError
     from bgsoft.settings.presets import list_presets, load_preset, user_folder
 
@@ -46,7 +42,7 @@ def show(
         typer.Argument(
             metavar="NAME|FILE.toml",
             help="Preset to show.",
-            autocompletion=flags.complete_preset,
+            autocompletion=flags.completion(flags.preset_names),
         ),
     ],
     all_settings: Annotated[
@@ -55,14 +51,11 @@ def show(
     ] = False,
 ) -> int:
     """Show a preset's file; copy it to make your own."""
-    from bgsoft.cli.console import Console
     from bgsoft.settings.presets import as_toml, load_preset
 
     preset = load_preset(name)
-    console = Console()
-    if all_settings:
-        console.out(as_toml(preset).rstrip("\n"))
-    else:
-        console.out(f"# {preset.path}")
-        console.out(preset.path.read_text(encoding="utf-8").rstrip("\n"))
+    text = as_toml(preset)
+    if not all_settings:
+        text = f"# {preset.path}\n{preset.path.read_text(encoding='utf-8')}"
+    Console().out(text.rstrip("\n"))
     return 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,18 +14,16 @@ from bgsoft.settings.options import OPTIONS
 _EPILOG = flags.examples(
     "preview in.mp4 look.png", "preview in.mp4 look.png --at 1:12 --preset studio --faces"
 )
+_SECTIONS = ("effect", "segment", "face", "hide", "matte")
+"""Settings that change what is seen."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    pictured = ("effect", "segment", "face", "hide", "matte")
-    names = [name for name, option in OPTIONS.items() if option.section in pictured]
-    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(flags.with_settings(preview, names))
+@dataclass(frozen=True, kw_only=True)
+class PreviewFlags:
+    """Its arguments, and the flags that are no settings."""
 
-
-def preview(
-    input: flags.Input,
-    output: Annotated[Path, typer.Argument(metavar="OUT.png", help="Picture to write.")],
+    input: flags.Input
+    output: Annotated[Path, typer.Argument(metavar="OUT.png", help="Picture to write.")]
     at: Annotated[
         str | None,
         flags.option(
@@ -32,8 +31,8 @@ def preview(
             metavar="TIME",
             panel=OPTIONS["effect"].panel,
         ),
-    ] = None,
-    preset: flags.Preset = "soft",
+    ] = None
+    preset: flags.Preset = "soft"
     faces: Annotated[
         bool,
         flags.option(
@@ -41,46 +40,49 @@ def preview(
             "--faces",
             panel=OPTIONS["face"].panel,
         ),
-    ] = False,
+    ] = False
     overwrite: Annotated[
         bool, flags.option("Replace OUT.png if it exists.", "--overwrite", "-y")
-    ] = False,
-    quiet: flags.Quiet = False,
-    verbose: Annotated[
-        bool, flags.option("Also print where an error came from.", "--verbose", "-v")
-    ] = False,
-    **settings: str | list[str] | bool | None,
-) -> int:
+    ] = False
+    quiet: flags.Quiet = False
+    verbose: flags.Verbose = False
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    names = [name for name, option in OPTIONS.items() if option.section in _SECTIONS]
+    flags.add_command(app, preview, PreviewFlags, epilog=_EPILOG, settings=names)
+
+
+def preview(own: PreviewFlags, settings: dict[str, Any]) -> int:
     """Try settings on one frame: source, matte and result.
 
     The frames just before are worked on too, so that the edge is as steady as in a render.
     """
-    from bgsoft.cli.console import Console, traceback_on_error
+    from bgsoft.cli.console import Console
     from bgsoft.infer.providers import require_runtime
     from bgsoft.rendering.configure import build_config
-    from bgsoft.settings.options import settings_from_options
     from bgsoft.settings.setting import parse_seconds
 
-    console = Console()
-    with traceback_on_error(verbose):
-        config = build_config(
-            input,
-            output,
-            preset=preset,
-            flags=settings_from_options(settings, from_text=True),
-            draws_faces=faces,
-            overwrite=overwrite,
-        )
-        at_seconds = parse_seconds(at, "--at") if at is not None else None
-        require_runtime()
-        from bgsoft.rendering.preview import write_preview
+    config = build_config(
+        own.input,
+        own.output,
+        preset=own.preset,
+        flags=settings,
+        draws_faces=own.faces,
+        overwrite=own.overwrite,
+    )
+    at_seconds = None if own.at is None else parse_seconds(own.at, "--at")
+    require_runtime()
+    from bgsoft.rendering.preview import write_preview
 
-        result = write_preview(config, at_seconds, faces=faces)
-    if not quiet:
+    result = write_preview(config, at_seconds, faces=own.faces)
+    if not own.quiet:
+        console = Console()
         for notice in result.notices:
             console.err(f"notice: {notice}")
         console.err(
-            f"{output}: source | matte | result at {result.time_seconds:.3f} s, "
+            f"{own.output}: source | matte | result at {result.time_seconds:.3f} s, "
             f"{result.width}x{result.height} each"
         )
     return 0

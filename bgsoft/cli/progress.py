@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import sys
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,13 +21,12 @@ from bgsoft.settings.config import DEFAULT_STRENGTH_PCT, LENGTH_EFFECTS, EffectK
 from bgsoft.settings.options import parse_choice
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
+    from rich.progress import Progress as Bars
 
 
 _PLAIN_SECONDS = 30.0
-_LIVE_SECONDS = 0.2
-"""Redrawing costs time that the render could use."""
+_REDRAWS_A_SECOND = 4
+"""Each costs time that the render could use."""
 _BAR_CELLS = 24
 
 
@@ -126,7 +123,7 @@ class PlainView(ProgressView):
         self._show_waiting()
         if self._lines and progress.elapsed_seconds - self._last_seconds >= _PLAIN_SECONDS:
             self._last_seconds = progress.elapsed_seconds
-            self._say(self._name + "  ".join(progress_parts(progress)))
+            self._console.err(self._name + "  ".join(progress_parts(progress)))
 
     def event(self, event: Event) -> None:
         key = (event.kind, event.message)
@@ -139,13 +136,13 @@ class PlainView(ProgressView):
                 # why; notices about a video that is never written would only hide it.
                 self._waiting.append(event)
                 return
-        self._say(self._name + event_text(event))
+        self._console.err(self._name + event_text(event))
 
     def _show_waiting(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting or [], None
         for event in waiting:
-            self._say(self._name + event_text(event))
+            self._console.err(self._name + event_text(event))
 
     def done(self, report: RenderReport) -> None:
         self._show_waiting()
@@ -159,10 +156,7 @@ class PlainView(ProgressView):
 
     def failed(self, exc: BaseException, code: ExitCode) -> None:
         for note in _notes(exc):
-            self._say(f"notice: {note}")
-
-    def _say(self, text: str) -> None:
-        self._console.err(text)
+            self._console.err(f"notice: {note}")
 
 
 class RichView(PlainView):
@@ -170,73 +164,83 @@ class RichView(PlainView):
 
     def __init__(self, console: Console, *, verbose: bool = False) -> None:
         super().__init__(console, verbose=verbose, lines=False)
-        self._live: Live | None = None
-        self._drawn = 0.0
+        self._live = contextlib.ExitStack()
+        self._bars: Bars | None = None
 
     def progress(self, progress: Progress) -> None:
         super().progress(progress)
-        now = time.monotonic()
-        last = progress.frames == progress.total
-        if not progress.frames or (now - self._drawn < _LIVE_SECONDS and not last):
+        if not progress.frames:
             return
-        self._drawn = now
-        if self._live is None:
+        if self._bars is None:
             # Only now, so that loading rich does not delay the first frame.
-            self._live = start_live()
-        self._live.update(_drawing(progress), refresh=True)
+            self._bars = self._live.enter_context(live_bars(self._console, _BAR_CELLS))
+            self._bars.add_task("", text="")
+        parts = progress_parts(progress)
+        loads = "\n" + parts.pop() if progress.load else ""
+        text = "  ".join(parts) + loads
+        self._bars.update(
+            self._bars.task_ids[0], total=progress.total, completed=progress.frames, text=text
+        )
 
     def done(self, report: RenderReport) -> None:
-        self._stop()
+        self._live.close()
         super().done(report)
 
     def failed(self, exc: BaseException, code: ExitCode) -> None:
-        self._stop()
+        self._live.close()
         super().failed(exc, code)
-
-    def _say(self, text: str) -> None:
-        if self._live is None:
-            super()._say(text)
-        else:
-            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def _stop(self) -> None:
-        if self._live is not None:
-            with contextlib.suppress(OSError):  # the terminal has gone away
-                self._live.stop()
-            self._live = None
 
 
 class JsonView(ProgressView):
     """One JSON object a line on stdout; ``type`` is start, progress, event, done or error."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        self._write = console.json
 
     def start(self, config: RenderConfig) -> None:
-        self._write(
-            "start", {"input": config.input, "output": config.output, "preset": config.preset}
-        )
+        self._write("start", input=config.input, output=config.output, preset=config.preset)
 
     def progress(self, progress: Progress) -> None:
-        self._write("progress", dataclasses.asdict(progress))
+        self._write("progress", **dataclasses.asdict(progress))
 
     def event(self, event: Event) -> None:
-        self._write("event", dataclasses.asdict(event))
+        self._write("event", **dataclasses.asdict(event))
 
     def done(self, report: RenderReport) -> None:
-        self._write("done", {"report": report.to_dict()})
+        self._write("done", report=report.to_dict())
 
     def failed(self, exc: BaseException, code: ExitCode) -> None:
-        values = {"exit_code": int(code), "message": one_line(exc), "notes": _notes(exc)}
-        self._write("error", values)
-
-    def _write(self, kind: str, values: dict[str, Any]) -> None:
-        self._console.out(json.dumps({"type": kind, **values}, default=str))
+        self._write("error", exit_code=int(code), message=one_line(exc), notes=_notes(exc))
 
 
 def _notes(exc: BaseException) -> list[str]:
     """What an error leaves behind on purpose."""
     return list(getattr(exc, "__notes__", ()))
+
+
+@contextlib.contextmanager
+def live_bars(console: Console, cells: int) -> Iterator[Bars]:
+    """Bars on stderr, each with a name before it and a ``text`` behind it; gone at the end."""
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
+    from rich.table import Column
+
+    bars = Bars(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(cells),
+        TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True)),
+        console=rich_console(stderr=True),
+        refresh_per_second=_REDRAWS_A_SECOND,
+        transient=True,
+    )
+    bars.start()
+    console.live = bars.console
+    try:
+        yield bars
+    finally:
+        with contextlib.suppress(OSError):  # the terminal has gone away
+            bars.stop()
+        console.live = None
 
 
 def progress_parts(progress: Progress) -> list[str]:
@@ -268,65 +272,36 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def start_live() -> Live:
-    """A part of stderr that is drawn again and again, and is gone at the end."""
-    from rich.live import Live
-
-    live = Live(console=rich_console(stderr=True), auto_refresh=False, transient=True)
-    live.start()
-    return live
-
-
-def _drawing(progress: Progress) -> RenderableType:
-    """A bar and the numbers, and below them the load of each stage."""
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    parts = progress_parts(progress)
-    loads = parts.pop() if progress.load else ""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_row(
-        ProgressBar(total=progress.total, completed=progress.frames, width=_BAR_CELLS),
-        Text("  ".join(parts), no_wrap=True),
-    )
-    return Group(grid, Text(loads, style="dim", no_wrap=True))
-
-
 def summary_line(report: RenderReport) -> str:
     """The output, and how fast it was made."""
     return f"{report.output}: {'exists, skipped' if report.skipped else _speed_text(report)}"
 
 
 def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
-    """What a render did, for people.
-
-    Percent lengths are shown with their size in this video's pixels. Events are not repeated:
-    they were reported while it ran.
-    """
+    """What a render did; events were reported while it ran."""
     if report.skipped:
         return [summary_line(report)]
-    lines = [report.output, f"  {_speed_text(report)}"]
+    lines = [_speed_text(report)]
     if report.concealed_frames:
-        lines.append(f"  {report.concealed_frames} damaged frames were concealed")
-    look = _look_text(report.settings)
-    if look:
-        lines.append(f"  {look}")
+        lines.append(f"{report.concealed_frames} damaged frames were concealed")
+    lines.append(_look_text(report.settings))
     if report.model is not None:
-        lines.append(f"  model {report.model.name} (licence {report.model.licence})")
+        lines.append(f"model {report.model.name} (licence {report.model.licence})")
     for name, stage in report.stages.items():
-        if stage.backend == "off":
-            continue
-        device = "" if stage.device == stage.backend else f" on {stage.device}"
-        why = f"  ({stage.fallback_reason})" if verbose and stage.fallback_reason else ""
-        lines.append(f"  {name:<9} {stage.backend}{device} {stage.ms_per_frame:.2f} ms/frame{why}")
-    if report.faces is not None:
-        lines.append(f"  {_faces_text(report.faces)}")
+        if stage.backend != "off":
+            device = "" if stage.device == stage.backend else f" on {stage.device}"
+            why = f"  ({stage.fallback_reason})" if verbose and stage.fallback_reason else ""
+            speed = f"{stage.ms_per_frame:.2f} ms/frame"
+            lines.append(f"{name:<9} {stage.backend}{device} {speed}{why}")
+    faces = report.faces
+    if faces is not None:
+        lines.append(f"faces: {faces['tracks']} followed, in {faces['frames_with_faces']} frames")
+        if faces["missed_frames"]:
+            lines[-1] += f"; the mask had missed one in {faces['missed_frames']} of them"
     for audio in report.audio:
         reason = f" ({audio.reason})" if audio.reason else ""
-        lines.append(f"  audio {audio.track}: {audio.codec} {audio.action}{reason}")
-    return lines
+        lines.append(f"audio {audio.track}: {audio.codec} {audio.action}{reason}")
+    return [report.output, *(f"  {line}" for line in lines)]
 
 
 def _speed_text(report: RenderReport) -> str:
@@ -336,38 +311,23 @@ def _speed_text(report: RenderReport) -> str:
     return text
 
 
-def _faces_text(faces: Mapping[str, Any]) -> str:
-    """How many faces there were, and what the mask had made of them."""
-    text = f"faces: {faces['tracks']} followed, in {faces['frames_with_faces']} frames"
-    if faces["missed_frames"]:
-        text += f"; the mask had missed one in {faces['missed_frames']} of them"
-    return text
-
-
 def _look_text(settings: Mapping[str, Any]) -> str:
     """The effect and the lengths in force, e.g. ``blur strength 2.5 % = 27 px``."""
-    effect, matte = settings.get("effect"), settings.get("matte")
-    if not isinstance(effect, Mapping) or not isinstance(matte, Mapping):
-        return ""
+    effect, matte, places = settings["effect"], settings["matte"], settings["hide"]["regions"]
+
+    def length(percent: float) -> str:
+        pixels = percent * settings["height"] / 100
+        return f"{percent:g} % = {pixels:.{0 if abs(pixels) >= 10 else 1}f} px"
+
     kind, strength = EffectKind(effect["kind"]), effect["strength"]
-    height = settings.get("height")
     parts = [f"effect {kind}"]
     if kind in LENGTH_EFFECTS:
-        parts = [f"{kind} strength {_length_text(strength, height)}"]
+        parts = [f"{kind} strength {length(strength)}"]
     elif kind in DEFAULT_STRENGTH_PCT:
         parts = [f"{kind} strength {strength:g} %"]
-    for name, key in (("expand", "expand_pct"), ("feather", "feather_pct")):
-        if matte.get(key):
-            parts.append(f"{name} {_length_text(matte[key], height)}")
-    places = settings.get("hide", {}).get("regions")
+    for name in ("expand", "feather"):
+        if matte[f"{name}_pct"]:
+            parts.append(f"{name} {length(matte[f'{name}_pct'])}")
     if places:
         parts.append(f"{len(places)} place{'s' if len(places) > 1 else ''} hidden")
     return ", ".join(parts)
-
-
-def _length_text(percent: float, height: object) -> str:
-    text = f"{percent:g} %"
-    if isinstance(height, int):
-        pixels = percent * height / 100
-        text += f" = {pixels:.0f} px" if abs(pixels) >= 10 else f" = {pixels:.1f} px"
-    return text

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,34 +24,37 @@ _EPILOG = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    command = flags.with_settings(render, OPTIONS)
-    app.command(cls=flags.GroupedCommand, epilog=_EPILOG)(command)
+@dataclass(frozen=True, kw_only=True)
+class RenderFlags:
+    """Its arguments, and the flags that are no settings."""
 
-
-def render(
-    input: flags.Input,
+    input: flags.Input
     output: Annotated[
         Path,
         typer.Argument(
             metavar="OUT", help="Video to write; its ending chooses the container, e.g. .mp4 .mkv."
         ),
-    ],
-    preset: flags.Preset = "soft",
-    progress: flags.Progress = "auto",
-    quiet: flags.Quiet = False,
+    ]
+    preset: flags.Preset = "soft"
+    progress: flags.Progress = "auto"
+    quiet: flags.Quiet = False
     verbose: Annotated[
         bool,
         flags.option("Also print scene cuts, and where an error came from.", "--verbose", "-v"),
-    ] = False,
-    **settings: str | list[str] | bool | None,
-) -> int:
+    ] = False
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    flags.add_command(app, render, RenderFlags, epilog=_EPILOG, settings=OPTIONS)
+
+
+def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     """Change the background behind the people in a video.
 
     Frames, timestamps, sound, subtitles and colours stay as they are.
     """
-    from bgsoft.cli.console import Console, traceback_on_error
+    from bgsoft.cli.console import Console
     from bgsoft.cli.progress import check_report, make_view, read_progress
     from bgsoft.cli.signals import StopSignals
     from bgsoft.cuda.driver import cuda_number, open_context, show_only
@@ -58,36 +62,33 @@ def render(
     from bgsoft.exitcodes import exit_code
     from bgsoft.rendering.backends import may_use_gpu
     from bgsoft.rendering.configure import build_config
-    from bgsoft.settings.options import settings_from_options
-    from bgsoft.startup import Parts, logged, span
+    from bgsoft.startup import StartupPool, logged, span
 
     console = Console()
-    with traceback_on_error(verbose):
-        kind = read_progress(progress, quiet)
-        given = settings_from_options(settings, from_text=True)
-        config = build_config(input, output, preset=preset, flags=given)
-        check_report(config.report, kind)
-        if config.backends.gpu is not None:
-            show_only(config.backends.gpu)
-        view = make_view(kind, console, quiet=quiet, verbose=verbose)
-        with StopSignals(console) as stop, logged(), Parts() as early:
-            if may_use_gpu(config.backends):
-                # The driver needs no interpreter meanwhile, and no library that is imported here.
-                number = cuda_number(config.backends.gpu or 0)
-                early.begin("CUDA context", partial(open_context, number))
-            with span("imports for the input"):
-                from bgsoft.chunks.run import render_config
-            view.start(config)
-            try:
-                result = render_config(
-                    config, on_progress=view.progress, on_event=view.event, cancel=stop.cancel
-                )
-            except BaseException as exc:
-                cancelled = isinstance(exc, RenderCancelledError)
-                code = stop.exit_code if cancelled else exit_code(exc)
-                view.failed(exc, code)
-                if cancelled:
-                    return code
-                raise
-            view.done(result)
+    kind = read_progress(own.progress, own.quiet)
+    config = build_config(own.input, own.output, preset=own.preset, flags=settings)
+    check_report(config.report, kind)
+    if config.backends.gpu is not None:
+        show_only(config.backends.gpu)
+    view = make_view(kind, console, quiet=own.quiet, verbose=own.verbose)
+    with StopSignals(console) as stop, logged(), StartupPool() as early:
+        if may_use_gpu(config.backends):
+            # The driver needs no interpreter meanwhile, and no library that is imported here.
+            number = cuda_number(config.backends.gpu or 0)
+            early.submit("CUDA context", partial(open_context, number))
+        with span("imports for the input"):
+            from bgsoft.chunks.run import render_config
+        view.start(config)
+        try:
+            result = render_config(
+                config, on_progress=view.progress, on_event=view.event, cancel=stop.cancel
+            )
+        except BaseException as exc:
+            cancelled = isinstance(exc, RenderCancelledError)
+            code = stop.exit_code if cancelled else exit_code(exc)
+            view.failed(exc, code)
+            if cancelled:
+                return code
+            raise
+        view.done(result)
     return 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bgsoft.compare.checks import structure_checks, time_checks
 from bgsoft.compare.facts import read_facts
 from bgsoft.compare.pictures import Region, compare_pictures, difference_of_size
 from bgsoft.compare.result import Check, Comparison, Pictures
-from bgsoft.compare.structure import structure_checks, time_checks
 from bgsoft.compare.vmaf import Ffmpeg, find_ffmpeg
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.versions import library_versions
@@ -32,6 +33,25 @@ class Limits:
         for name, value, most in ranges:
             if value is not None and not 0 <= value <= most:
                 raise ConfigError(f"--min-{name} must be between 0 and {most}, not {value:g}")
+
+    def missed(self, checks: list[Check], pictures: Pictures | None) -> Iterator[str]:
+        """What was not reached, in words."""
+        for metric, least, unit in (
+            ("vmaf", self.vmaf, ""),
+            ("psnr", self.psnr_db, " dB"),
+            ("ssim", self.ssim, ""),
+        ):
+            if least is None or pictures is None:
+                continue
+            statistic = pictures.statistic(metric, "y")
+            name = f"{metric.upper()} (Y)"
+            if statistic is None:
+                yield f"{name} has no value, {least:g}{unit} is asked"
+            elif statistic.mean < least:
+                yield f"{name} is {statistic.mean:.4f}{unit}, {least:g}{unit} is asked"
+        failed = [check.name for check in checks if not check.ok]
+        if self.strict and failed:
+            yield f"checks failed: {', '.join(failed)}"
 
 
 def compare(
@@ -59,74 +79,38 @@ def compare(
         MediaError: A file cannot be read.
     """
     limits = limits or Limits()
-    if limits.vmaf is not None and not vmaf:
-        raise ConfigError("--min-vmaf and --no-vmaf contradict each other")
-    ffmpeg: Ffmpeg | None = None
-    reason: str | None = None
-    if vmaf:
-        try:
-            ffmpeg = find_ffmpeg()
-        except BackendUnavailableError as exc:
-            if limits.vmaf is not None:
-                raise BackendUnavailableError(f"--min-vmaf: {exc.message}") from exc
-            reason = exc.message
-    else:
-        reason = "not asked for (--no-vmaf)"
-
+    ffmpeg, reason = _find_vmaf(limits, vmaf)
     facts_a, facts_b = read_facts(a), read_facts(b)
-    checks: list[Check] = []
-    notices: list[str] = []
-    pictures: Pictures | None = None
-    pictures_reason = difference_of_size(facts_a.info.format, facts_b.info.format)
-    if pictures_reason is None:
+    result = Comparison(a=str(a), b=str(b), versions=library_versions())
+    result.pictures_reason = difference_of_size(facts_a.info.format, facts_b.info.format)
+    if result.pictures_reason is None:
         found = compare_pictures(a, b, mask=mask, region=region, ffmpeg=ffmpeg, vmaf_reason=reason)
-        pictures = found.pictures
-        checks += time_checks(facts_a, facts_b, found.times_a, found.times_b)
-        notices += found.notices
+        result.pictures = found.pictures
+        result.checks += time_checks(facts_a, facts_b, found.times_a, found.times_b)
+        result.notices += found.notices
         if len(found.times_a) != len(found.times_b):
-            notices.append(
+            result.notices.append(
                 f"A has {len(found.times_a)} frames and B {len(found.times_b)}:"
-                f" only the first {pictures.frames} are compared"
+                f" only the first {found.pictures.frames} are compared"
             )
-        if pictures.vmaf_reason is not None and limits.vmaf is not None:
-            raise BackendUnavailableError(f"--min-vmaf: {pictures.vmaf_reason}")
-    checks += structure_checks(facts_a, facts_b)
-    return Comparison(
-        a=str(a),
-        b=str(b),
-        checks=checks,
-        pictures=pictures,
-        pictures_reason=pictures_reason,
-        notices=notices,
-        failures=_failures(limits, checks, pictures, pictures_reason),
-        versions=library_versions(),
-    )
-
-
-def _failures(
-    limits: Limits, checks: list[Check], pictures: Pictures | None, reason: str | None
-) -> list[str]:
-    failures: list[str] = []
-    if pictures is None:
-        failures.append(reason or "the pictures were not compared")
+        if found.pictures.vmaf_reason is not None and limits.vmaf is not None:
+            raise BackendUnavailableError(f"--min-vmaf: {found.pictures.vmaf_reason}")
     else:
-        wanted = (
-            ("VMAF", "vmaf", limits.vmaf, ""),
-            ("PSNR", "psnr", limits.psnr_db, " dB"),
-            ("SSIM", "ssim", limits.ssim, ""),
-        )
-        for name, metric, least, unit in wanted:
-            if least is None:
-                continue
-            statistic = pictures.statistic(metric, "y")
-            if statistic is None:
-                failures.append(f"{name} (Y) has no value, {least:g}{unit} is asked")
-            elif statistic.mean < least:
-                failures.append(
-                    f"{name} (Y) is {statistic.mean:.4f}{unit}, {least:g}{unit} is asked"
-                )
-    if limits.strict:
-        failed = [check.name for check in checks if not check.ok]
-        if failed:
-            failures.append(f"checks failed: {', '.join(failed)}")
-    return failures
+        result.failures.append(result.pictures_reason)
+    result.checks += structure_checks(facts_a, facts_b)
+    result.failures += limits.missed(result.checks, result.pictures)
+    return result
+
+
+def _find_vmaf(limits: Limits, wanted: bool) -> tuple[Ffmpeg | None, str | None]:
+    """What scores VMAF, or why nothing does."""
+    if not wanted:
+        if limits.vmaf is not None:
+            raise ConfigError("--min-vmaf and --no-vmaf contradict each other")
+        return None, "not asked for (--no-vmaf)"
+    try:
+        return find_ffmpeg(), None
+    except BackendUnavailableError as exc:
+        if limits.vmaf is not None:
+            raise BackendUnavailableError(f"--min-vmaf: {exc.message}") from exc
+        return None, exc.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,61 +67,59 @@ def read_facts(path: Path) -> FileFacts:
     """
     info = probe(path)
     with open_input(path) as container:
-        facts = FileFacts(
-            path=path,
-            info=info,
-            tags=said_tags(file_tags(container.metadata)),
-            chapters=[
-                (
-                    chapter["start"] * (chapter["time_base"] or Fraction(0)),
-                    chapter["end"] * (chapter["time_base"] or Fraction(0)),
-                    chapter["metadata"].get("title", ""),
-                )
-                for chapter in container.chapters()
-            ],
-        )
-        _read_tracks(container, facts)
+        chapters = []
+        for chapter in container.chapters():
+            tick = chapter["time_base"] or Fraction(0)
+            title = chapter["metadata"].get("title", "")
+            chapters.append((chapter["start"] * tick, chapter["end"] * tick, title))
+        tags = said_tags(file_tags(container.metadata))
+        facts = FileFacts(path=path, info=info, tags=tags, chapters=chapters)
+        tracks, covers = _read_headers(container, facts)
+        _read_packets(container, facts, tracks, covers)
+    facts.tracks = [tracks[i] for i in sorted(tracks, key=lambda i: (i != info.stream_index, i))]
     return facts
 
 
-def _read_tracks(container: InputContainer, facts: FileFacts) -> None:
+def _read_headers(
+    container: InputContainer, facts: FileFacts
+) -> tuple[dict[int, Track], dict[int, str]]:
+    """Tracks, and names of cover art, by their index in the file; attachments are noted."""
     tracks: dict[int, Track] = {}
     covers: dict[int, str] = {}
     for stream in container.streams:
         if isinstance(stream, AttachmentStream):
             name = f"attachment {stream.name or stream.index}"
             facts.pictures[name] = hashlib.sha256(stream.data or b"").hexdigest()
-            continue
-        if is_picture(stream):
+        elif is_picture(stream):
             covers[stream.index] = f"cover {len(covers)}"
-            continue
-        if stream.type not in TRACK_KINDS:
-            continue
-        codec = stream.codec_context.codec.canonical_name if stream.codec_context else "unknown"
-        tracks[stream.index] = Track(
-            kind=stream.type,
-            codec=codec,
-            time_base=exact(stream.time_base) or Fraction(1, 1_000_000),
-            tags=said_tags(stream_tags(stream.metadata)),
-            disposition=_disposition(stream.disposition),
-        )
-    try:
+        elif stream.type in TRACK_KINDS:
+            codec = stream.codec_context
+            tracks[stream.index] = Track(
+                kind=stream.type,
+                codec=codec.codec.canonical_name if codec else "unknown",
+                time_base=exact(stream.time_base) or Fraction(1, 1_000_000),
+                tags=said_tags(stream_tags(stream.metadata)),
+                disposition=_disposition(stream.disposition),
+            )
+    return tracks, covers
+
+
+def _read_packets(
+    container: InputContainer, facts: FileFacts, tracks: dict[int, Track], covers: dict[int, str]
+) -> None:
+    # Of a cut-off end, what came before it is compared, and the decoder reports it.
+    with contextlib.suppress(av.FFmpegError):
         for packet in container.demux():
-            if packet.size and packet.stream.index in covers:
-                facts.pictures[covers[packet.stream.index]] = hashlib.sha256(
-                    bytes(packet)
-                ).hexdigest()
-            track = tracks.get(packet.stream.index)
+            index = packet.stream.index
+            if packet.size and index in covers:
+                facts.pictures[covers[index]] = hashlib.sha256(bytes(packet)).hexdigest()
+            track = tracks.get(index)
             if track is None or track.kind == "video" or not packet.size:
                 continue
             track.digests.append(hashlib.sha256(bytes(packet)).digest())
             if len(track.early_seconds) < EARLY_PACKETS:
                 pts, tick = packet.pts, exact(packet.time_base)
                 track.early_seconds.append(None if pts is None or not tick else pts * tick)
-    except av.FFmpegError:
-        pass  # a cut-off end: what came before it is compared, and the decoder reports it
-    main = facts.info.stream_index
-    facts.tracks = [tracks[i] for i in sorted(tracks, key=lambda i: (i != main, i))]
 
 
 def _disposition(flags: Disposition) -> str:

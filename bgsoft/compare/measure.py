@@ -44,12 +44,7 @@ def mean_squared_error(a: Plane, b: Plane, region: Region | None = None) -> floa
 
 
 def psnr(error: float, bit_depth: int) -> float:
-    """Peak signal-to-noise ratio in dB: 10 log10(peak² / error); infinite for equal planes.
-
-    Args:
-        error: Mean squared error, squared code values.
-        bit_depth: Bits of a code value; the peak is the largest one, 255 or 1023.
-    """
+    """Peak signal-to-noise ratio in dB, of squared code values; infinite for equal planes."""
     peak = (1 << bit_depth) - 1
     return 10 * math.log10(peak * peak / error) if error > 0 else math.inf
 
@@ -64,9 +59,9 @@ def structural_similarity(
     vf_ssim.c: c1 = (0.01 peak)² · 64, c2 = (0.03 peak)² · 64 · 63, for sums instead of means).
 
     Args:
-        a: (H, W) uint8 or uint16, code values.
+        a: (H, W) uint8 or uint16, code values of ``bit_depth`` bits.
         b: The same shape and dtype.
-        bit_depth: Bits of a code value.
+        bit_depth: 8 or 10.
         region: (H, W); only windows that lie wholly where it is True count. None: all.
 
     Returns:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -23,7 +23,9 @@ from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.ring import FrameRing
 
-_PLANES = ("y", "cb", "cr")
+_PLANES = ("y", "cb", "cr", "all")
+InsideMasks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
+"""Luma's and chroma's samples that count, (H, W) and (⌈H/2⌉, ⌈W/2⌉)."""
 
 
 class Region(StrEnum):
@@ -72,6 +74,16 @@ class _Video:
             alpha=np.empty((0, 0), np.uint8),  # nothing is segmented here
         )
 
+    def notices(self, name: str) -> list[str]:
+        said = [*self.decoder.info.notices, *(event.message for event in self.decoder.events)]
+        stats = self.decoder.stats
+        if stats.concealed_frames or stats.corrupt_packets:
+            said.append(
+                f"damaged: {stats.corrupt_packets} packets rejected,"
+                f" {stats.concealed_frames} frames patched"
+            )
+        return [f"{name}: {text}" for text in said]
+
 
 def difference_of_size(a: FrameFormat, b: FrameFormat) -> str | None:
     """Why two formats' pictures cannot be compared; None where they can."""
@@ -102,8 +114,8 @@ def compare_pictures(
         b: The one that is judged.
         mask: A video, bright on the foreground, as long as the shorter of A and B at least.
         region: The part that counts, if there is a mask.
-        ffmpeg: Scores VMAF; None: no VMAF.
-        vmaf_reason: Why ``ffmpeg`` is None.
+        ffmpeg: Scores VMAF.
+        vmaf_reason: Why nothing does.
 
     Raises:
         ConfigError: The sizes differ, or the mask is too short or of another size.
@@ -111,80 +123,62 @@ def compare_pictures(
     """
     with ExitStack() as stack:
         first, second = _Video(a, stack), _Video(b, stack)
-        matte = None if mask is None else _Video(mask, stack)
-        different = difference_of_size(first.format, second.format)
-        if different is not None:
+        if (different := difference_of_size(first.format, second.format)) is not None:
             raise ConfigError(different)
-        if matte is not None and difference_of_size(first.format, matte.format) is not None:
-            size = f"{matte.format.width}x{matte.format.height}"
-            raise ConfigError(
-                f"the mask is {size}, the pictures are {first.format.width}x{first.format.height}",
-                path=mask,
-            )
         width, height = first.format.width, first.format.height
-        depth = max(first.format.bit_depth, second.format.bit_depth)
-        meter = _Meter(depth)
-        scorer: VmafScorer | None = None
-        try:
-            if ffmpeg is not None:
-                scorer = stack.enter_context(VmafScorer(ffmpeg, width, height, depth))
-        except BackendUnavailableError as exc:
-            vmaf_reason = exc.message
-        mattes = None if matte is None else matte.frames()
-        for frame_a, frame_b in zip_longest(first.frames(), second.frames()):
-            if frame_a is None or frame_b is None:
-                continue  # decoded on, for the timestamps
-            planes_a, planes_b = _planar(frame_a, depth), _planar(frame_b, depth)
-            inside = None if mattes is None else _next_region(mattes, region, meter.frames, mask)
-            meter.add(planes_a, planes_b, inside)
-            if scorer is not None:
-                if inside is not None:
-                    planes_b = _replaced(planes_a, planes_b, inside)
-                scorer.push(planes_a, planes_b)
-        scores: list[float] | None = None
-        try:
-            scores = None if scorer is None else scorer.finish()
-        except BackendUnavailableError as exc:
-            vmaf_reason = exc.message
+        meter = _Meter(max(first.format.bit_depth, second.format.bit_depth))
+        masks = None if mask is None else _masks(mask, region, first.format, stack)
+        scores, failure = _measure(first, second, masks, meter, ffmpeg)
         seconds = [float(time) for time in first.times[: meter.frames]]
         curves = meter.curves(seconds)
         if scores is not None:
-            curves.append(_curve("vmaf", "y", list(scores), seconds))
+            curves.append(_curve("vmaf", "y", scores, seconds))
+        share = meter.inside / (meter.frames * width * height) if mask and meter.frames else None
+        replaced = "whole pictures, B's samples outside the region replaced by A's"
         pictures = Pictures(
             width=width,
             height=height,
-            bit_depth=depth,
+            bit_depth=meter.depth,
             frames=meter.frames,
             seconds=seconds,
             region="all" if mask is None else region.value,
-            region_share=None
-            if mask is None or not meter.frames
-            else meter.inside / (meter.frames * width * height),
+            region_share=share,
             curves=curves,
-            vmaf_reason=vmaf_reason if scores is None else None,
+            vmaf_reason=failure or vmaf_reason,
             vmaf_model=None if scores is None else VMAF_MODEL,
             vmaf_by=None if scores is None or ffmpeg is None else ffmpeg.version,
-            vmaf_region=None
-            if mask is None or scores is None
-            else "whole pictures, B's samples outside the region replaced by A's",
+            vmaf_region=None if scores is None or mask is None else replaced,
         )
         return Measured(
             pictures=pictures,
             times_a=first.times,
             times_b=second.times,
-            notices=_notices(first, "A") + _notices(second, "B") + _depths(first, second),
+            notices=first.notices("A") + second.notices("B") + _depths(first, second),
         )
 
 
-def _notices(video: _Video, name: str) -> list[str]:
-    said = list(video.decoder.info.notices) + [event.message for event in video.decoder.events]
-    stats = video.decoder.stats
-    if stats.concealed_frames or stats.corrupt_packets:
-        said.append(
-            f"damaged: {stats.corrupt_packets} packets rejected,"
-            f" {stats.concealed_frames} frames patched"
-        )
-    return [f"{name}: {text}" for text in said]
+def _measure(
+    a: _Video,
+    b: _Video,
+    masks: Iterator[InsideMasks] | None,
+    meter: _Meter,
+    ffmpeg: Ffmpeg | None,
+) -> tuple[list[float] | None, str | None]:
+    """Measure all pairs; VMAF of each, or why there is none."""
+    size = a.format.width, a.format.height
+    with nullcontext() if ffmpeg is None else VmafScorer(ffmpeg, *size, meter.depth) as scorer:
+        for frame_a, frame_b in zip_longest(a.frames(), b.frames()):
+            if frame_a is None or frame_b is None:
+                continue  # decoded on, for the timestamps
+            planes_a, planes_b = _planar(frame_a, meter.depth), _planar(frame_b, meter.depth)
+            inside = None if masks is None else next(masks)
+            meter.add(planes_a, planes_b, inside)
+            if scorer is not None:
+                scorer.push(planes_a, _replaced(planes_a, planes_b, inside))
+        try:
+            return None if scorer is None else scorer.finish(), None
+        except BackendUnavailableError as exc:
+            return None, exc.message
 
 
 def _depths(a: _Video, b: _Video) -> list[str]:
@@ -207,25 +201,30 @@ def _planar(frame: Frame, bit_depth: int) -> PlanarPicture:
     return plane(frame.luma), plane(frame.chroma[..., 0]), plane(frame.chroma[..., 1])
 
 
-InsideMasks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
-"""Luma's and chroma's samples that count, (H, W) and (⌈H/2⌉, ⌈W/2⌉)."""
+def _masks(
+    path: Path, region: Region, size: FrameFormat, stack: ExitStack
+) -> Iterator[InsideMasks]:
+    """What counts of each frame; ConfigError where the mask is of another size, or too short."""
+    video = _Video(path, stack)
+    format = video.format
+    if difference_of_size(size, format) is not None:
+        raise ConfigError(
+            f"the mask is {format.width}x{format.height}, the pictures are"
+            f" {size.width}x{size.height}",
+            path=path,
+        )
+    black, white = format.luma_range
+    for frame in video.frames():
+        luma = (frame.luma >= (black + white) / 2) == (region is Region.FOREGROUND)
+        yield luma, luma[::2, ::2]
+    text = f"the mask ends after {len(video.times)} frames, before the pictures do"
+    raise ConfigError(text, path=path)
 
 
-def _next_region(
-    mattes: Iterator[Frame], region: Region, index: int, path: Path | None
-) -> InsideMasks:
-    frame = next(mattes, None)
-    if frame is None:
-        raise ConfigError(f"the mask ends after {index} frames, before the pictures do", path=path)
-    black, white = frame.format.luma_range
-    luma = frame.luma >= (black + white) / 2
-    if region is Region.BACKGROUND:
-        luma = ~luma
-    return luma, luma[::2, ::2]
-
-
-def _replaced(a: PlanarPicture, b: PlanarPicture, inside: InsideMasks) -> PlanarPicture:
+def _replaced(a: PlanarPicture, b: PlanarPicture, inside: InsideMasks | None) -> PlanarPicture:
     """B inside, A outside."""
+    if inside is None:
+        return b
     luma, chroma = inside
     cb, cr = (np.where(chroma, b[plane], a[plane]) for plane in (1, 2))
     return np.where(luma, b[0], a[0]), cb, cr
@@ -235,66 +234,75 @@ class _Meter:
     """Collects the figures of each pair."""
 
     def __init__(self, bit_depth: int) -> None:
-        self._depth = bit_depth
-        self.frames = 0
-        self.inside = 0
+        self.depth = bit_depth
+        self._sizes: list[list[int]] = []
+        self._errors: list[list[float | None]] = []
+        self._ssims: list[list[float | None]] = []
+
+    @property
+    def frames(self) -> int:
+        return len(self._sizes)
+
+    @property
+    def inside(self) -> int:
         """Samples of luma that counted."""
-        self._errors: dict[str, list[float | None]] = {p: [] for p in (*_PLANES, "all")}
-        self._ssims: dict[str, list[float | None]] = {p: [] for p in (*_PLANES, "all")}
+        return sum(luma for luma, *_ in self._sizes)
 
     def add(self, a: PlanarPicture, b: PlanarPicture, inside: InsideMasks | None) -> None:
+        regions = [None] * 3 if inside is None else [inside[0], inside[1], inside[1]]
         sizes: list[int] = []
         errors: list[float | None] = []
         ssims: list[float | None] = []
-        for number, (first, second) in enumerate(zip(a, b, strict=True)):
-            region = None if inside is None else inside[min(number, 1)]
-            sizes.append(first.size if region is None else int(np.count_nonzero(region)))
-            errors.append(mean_squared_error(first, second, region))
-            ssims.append(structural_similarity(first, second, self._depth, region))
-        for kept, found in ((self._errors, errors), (self._ssims, ssims)):
-            for plane, value in zip(kept, (*found, _weighted(found, sizes)), strict=True):
-                kept[plane].append(value)
-        self.inside += sizes[0]
-        self.frames += 1
+        for one, other, region in zip(a, b, regions, strict=True):
+            sizes.append(one.size if region is None else int(np.count_nonzero(region)))
+            errors.append(mean_squared_error(one, other, region))
+            ssims.append(structural_similarity(one, other, self.depth, region))
+        self._sizes.append(sizes)
+        self._errors.append(errors)
+        self._ssims.append(ssims)
 
-    def curves(self, seconds: list[float]) -> list[Curve]:
+    def curves(self, seconds: Sequence[float]) -> list[Curve]:
+        """PSNR and SSIM of each plane, and of all by their samples."""
         made: list[Curve] = []
-        for plane, errors in self._errors.items():
-            known = [error for error in errors if error is not None]
-            overall = psnr(sum(known) / len(known), self._depth) if known else None
-            values = [None if error is None else psnr(error, self._depth) for error in errors]
+        errors, ssims = self._with_all(self._errors), self._with_all(self._ssims)
+        for plane, column in zip(_PLANES, errors.T, strict=True):
+            known = column[~np.isnan(column)]
+            overall = psnr(float(known.mean()), self.depth) if known.size else None
+            values = [e if math.isnan(e) else psnr(e, self.depth) for e in column.tolist()]
             made.append(_curve("psnr", plane, values, seconds, overall))
-        made += [_curve("ssim", plane, ssims, seconds) for plane, ssims in self._ssims.items()]
+        for plane, column in zip(_PLANES, ssims.T, strict=True):
+            made.append(_curve("ssim", plane, column.tolist(), seconds))
         return made
 
-
-def _weighted(values: list[float | None], sizes: list[int]) -> float | None:
-    """Mean over the planes by their samples; None where any plane has no value."""
-    known = [(value, size) for value, size in zip(values, sizes, strict=True) if value is not None]
-    if len(known) < len(values) or not sum(sizes):
-        return None
-    return sum(value * size for value, size in known) / sum(sizes)
+    def _with_all(self, rows: list[list[float | None]]) -> NDArray[np.float64]:
+        """(frames, 4): values by plane, and their mean weighted by samples; NaN: no value."""
+        values = np.array(rows, np.float64).reshape(-1, 3)
+        sizes = np.array(self._sizes, np.float64).reshape(-1, 3)
+        with np.errstate(invalid="ignore"):  # an empty region
+            everything = (values * sizes).sum(1) / sizes.sum(1)
+        return np.column_stack([values, everything])
 
 
 def _curve(
     metric: str,
     plane: str,
-    values: list[float | None],
-    seconds: list[float],
+    found: Sequence[float],
+    seconds: Sequence[float],
     mean: float | None = None,
 ) -> Curve:
-    known = [(value, index) for index, value in enumerate(values) if value is not None]
-    if not known:
+    """A curve with its statistic; NaN stands for no value."""
+    values = [None if math.isnan(value) else value for value in found]
+    ranked = sorted((value, index) for index, value in enumerate(values) if value is not None)
+    if not ranked:
         return Curve(metric=metric, plane=plane, values=values, statistic=None)
-    ranked = sorted(known)
     worst, frame = ranked[0]
     statistic = Statistic(
-        mean=sum(value for value, _ in known) / len(known) if mean is None else mean,
+        mean=sum(value for value, _ in ranked) / len(ranked) if mean is None else mean,
         p1=ranked[math.ceil(len(ranked) / 100) - 1][0],
         worst=worst,
         worst_frame=frame,
         worst_seconds=seconds[frame],
-        frames=len(known),
+        frames=len(ranked),
         # SSIM is 1 for equal windows only: its sums are exact.
         identical=worst == {"psnr": math.inf, "ssim": 1.0}.get(metric),
     )

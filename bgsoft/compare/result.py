@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Self
-
-from bgsoft.outputs import write_whole
 
 SCHEMA = "bgsoft-compare/1"
 
@@ -23,9 +19,9 @@ class Check:
     """What was found, in one line."""
 
     @classmethod
-    def of_counts(cls, name: str, a: int, b: int) -> Self:
-        """Whether both have as many of something."""
-        return cls(name, a == b, f"{a} each" if a == b else f"A has {a}, B {b}")
+    def equal(cls, name: str, a: object, b: object, each: str = "") -> Self:
+        """Whether both have the same."""
+        return cls(name, a == b, f"{a}{each}" if a == b else f"A has {a}, B {b}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,49 +87,37 @@ class Pictures:
 
     def statistic(self, metric: str, plane: str) -> Statistic | None:
         """A curve's statistic; None where there is no value."""
-        for curve in self.curves:
-            if (curve.metric, curve.plane) == (metric, plane):
-                return curve.statistic
-        return None
+        of_all = {(curve.metric, curve.plane): curve.statistic for curve in self.curves}
+        return of_all.get((metric, plane))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Comparison:
     """All that was found. Stable names in JSON."""
 
     a: str
     b: str
-    checks: list[Check]
-    pictures: Pictures | None
+    checks: list[Check] = field(default_factory=list)
+    pictures: Pictures | None = None
     pictures_reason: str | None = None
     """Why the pictures could not be compared; None where they were."""
     notices: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """Which of the user's limits were missed."""
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types. JSON has no infinity: the PSNR of equal pictures is null; where all are
         equal, the statistic's ``identical`` is true.
         """
-        result = {"schema": SCHEMA, **asdict(self)}
-        for curve in (result["pictures"] or {}).get("curves", ()):
-            curve["values"] = [_finite(value) for value in curve["values"]]
-            statistic = curve["statistic"]
-            if statistic is not None:
-                for key in ("mean", "p1", "worst"):
-                    statistic[key] = _finite(statistic[key])
-        return result
-
-    def write_json(self, path: Path) -> None:
-        """Write the comparison.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
-        text = json.dumps(self.to_dict(), indent=2, allow_nan=False)
-        write_whole(path, "comparison", text + "\n")
+        plain: dict[str, Any] = _finite({"schema": SCHEMA, **asdict(self)})
+        return plain
 
 
-def _finite(value: float | None) -> float | None:
-    return None if value is None or math.isinf(value) else value
+def _finite(value: Any) -> Any:
+    """A value with None in place of infinities."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and math.isinf(value) else value

@@ -110,8 +110,8 @@ def find_ffmpeg() -> Ffmpeg:
 class VmafScorer(Closing):
     """Scores pairs of pictures, one after the other.
 
-    Both pictures of a pair travel in one raw picture of twice the height, the reference on top, so
-    that a single pipe carries them and neither can wait for the other.
+    A single pipe carries reference and distorted picture in turns, so that neither can wait for
+    the other.
 
     Args:
         ffmpeg: From :func:`find_ffmpeg`.
@@ -124,41 +124,30 @@ class VmafScorer(Closing):
     def __init__(
         self, ffmpeg: Ffmpeg, width: int, height: int, bit_depth: int, threads: int = 0
     ) -> None:
-        # 4:2:0 is cut at even rows only, so an odd picture is given one row that is cut away again.
-        self._padding = height % 2
         self._pushed = 0
         self._broken = False
         self._folder = tempfile.TemporaryDirectory(prefix="bgsoft-vmaf-")
         folder = Path(self._folder.name)
         self._messages: IO[bytes] = (folder / "stderr.txt").open("w+b")
         self._log = folder / _LOG
-        command = _command(ffmpeg.path, width, height, bit_depth, threads or os.cpu_count() or 1)
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=self._messages,
-                cwd=folder,  # so that the log's name in the filter needs no escaping
-            )
-        except OSError as exc:
-            self._messages.close()
-            self._folder.cleanup()
-            raise BackendUnavailableError(f"{ffmpeg.path} does not start: {exc}") from exc
+        self._process = subprocess.Popen(
+            _command(ffmpeg.path, width, height, bit_depth, threads or os.cpu_count() or 1),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self._messages,
+            cwd=folder,  # so that the log's name in the filter needs no escaping
+        )
+        assert self._process.stdin is not None
+        self._pipe: IO[bytes] = self._process.stdin
 
     def push(self, reference: PlanarPicture, distorted: PlanarPicture) -> None:
         """Hand over the next pair. Where ffmpeg has given up, :meth:`finish` says so."""
         if self._broken:
             return
         self._pushed += 1
-        pipe = self._process.stdin
-        assert pipe is not None
         try:
-            for plane, (first, second) in enumerate(zip(reference, distorted, strict=True)):
-                for picture in (first, second):
-                    pipe.write(np.ascontiguousarray(picture).data)
-                    if plane == 0 and self._padding:
-                        pipe.write(np.ascontiguousarray(picture[-1:]).data)
+            for plane in (*reference, *distorted):
+                self._pipe.write(np.ascontiguousarray(plane).data)
         except OSError:  # a broken pipe
             self._broken = True
 
@@ -168,12 +157,10 @@ class VmafScorer(Closing):
         Raises:
             BackendUnavailableError: ffmpeg failed; the message is what it said.
         """
-        pipe = self._process.stdin
-        assert pipe is not None
         if self._broken:
             raise self._failure()
         with translated(OSError, subprocess.TimeoutExpired, to=lambda _: self._failure()):
-            pipe.close()
+            self._pipe.close()
             self._process.wait(_FINISH_SECONDS)
         if self._process.returncode != 0 or not self._log.exists():
             raise self._failure()
@@ -187,26 +174,21 @@ class VmafScorer(Closing):
         return scores
 
     def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):  # what was buffered has no reader any more
-                self._process.stdin.close()
+        self._process.kill()
+        with contextlib.suppress(OSError):  # what was buffered has no reader any more
+            self._pipe.close()
         self._process.wait()
         self._messages.close()
         self._folder.cleanup()
 
     def _failure(self) -> BackendUnavailableError:
         """ffmpeg's own words, on one line. libvmaf crashes on pictures of a few pixels."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        code = self._process.wait()
         self._messages.seek(0)
         lines = self._messages.read().decode("utf-8", "replace").split("\n")
         said = " | ".join(line.strip() for line in lines if line.strip())
-        code = self._process.returncode
-        end = f"signal {-code}" if code < 0 else f"exit {code}"
-        reason = said[:400] or f"it ended with {end}"
+        reason = said[:400] or f"it ended with {f'signal {-code}' if code < 0 else f'exit {code}'}"
         return BackendUnavailableError(f"ffmpeg could not score: {reason}")
 
 
@@ -214,18 +196,19 @@ def _command(executable: str, width: int, height: int, bit_depth: int, threads: 
     """The command line that scores what comes in on its stdin."""
     import ffmpeg
 
-    stacked = height + height % 2
     source = ffmpeg.input(
         "pipe:0",
         protocol_whitelist="pipe",
         format="rawvideo",
         pixel_format="yuv420p" if bit_depth == 8 else "yuv420p10le",
-        video_size=(width, 2 * stacked),
+        video_size=(width, height),
         framerate=25,  # any: the pairs are already made
     )
     halves = source.video.filter_multi_output("split")
-    reference = halves[0].filter("crop", width, height, 0, 0, exact=1)
-    distorted = halves[1].filter("crop", width, height, 0, stacked, exact=1)
+    reference, distorted = (
+        halves[odd].filter("select", f"eq(mod(n,2),{odd})").filter("setpts", "N/(25*TB)")
+        for odd in (0, 1)
+    )
     scored = ffmpeg.filter(
         [distorted, reference],
         "libvmaf",

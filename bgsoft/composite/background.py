@@ -53,8 +53,8 @@ class Background:
             DecodeError: A background video can no longer be read.
         """
 
-    def renew(self) -> None:
-        """See :meth:`bgsoft.composite.base.Compositor.renew`."""
+    def refresh(self) -> None:
+        """See :meth:`bgsoft.composite.base.Compositor.refresh`."""
 
     def close(self) -> None:
         """Free what it holds; safe to call twice."""
@@ -126,5 +126,5 @@ class CellsBackground(Background):
     def settle(self, frame: Frame) -> None:
         self._hold.follow(self._cells, self._shown)
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         self._hold.fresh = True

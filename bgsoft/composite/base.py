@@ -33,7 +33,7 @@ class Compositor(Protocol):
         """
         ...
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """Show the background as the next frame has it, also where it has hardly changed."""
         ...
 

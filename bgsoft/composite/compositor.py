@@ -84,9 +84,9 @@ class PictureCompositor:
         size = self._format.height, self._format.width, int(whole)
         self._launch(self._runs, luma, chroma, alpha, *size, *self._backgrounds[lane].arguments)
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         for background in self._backgrounds:
-            background.renew()
+            background.refresh()
 
     def close(self) -> None:
         for background in self._backgrounds:

@@ -1,11 +1,11 @@
-"""What a decoder is to the rest of bgsoft."""
+"""The protocol of decoders, their settings and counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
@@ -18,16 +18,16 @@ class PtsRange:
     """Frames of a video by their exact times, in its time base."""
 
     first: int | None
-    """Of the first frame; None: from the beginning."""
+    """None: from the beginning."""
     end: int | None
-    """Frames from here on are left out; None: to the end."""
+    """Exclusive; None: to the end."""
     index: int
-    """Of the first frame among all that are rendered."""
+    """Index of the first frame among all that are rendered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSettings:
-    """What part of the input to decode, and with how many threads."""
+    """The part of the input to decode, and the decoder's threads."""
 
     start_seconds: float = 0.0
     """Frames shown before this time, counted from the stream's first frame, are left out."""
@@ -44,7 +44,6 @@ class DecodeStats:
     """Counted while decoding."""
 
     frames: int = 0
-    """Frames handed out."""
     passed_over: int = 0
     """Frames before the wanted part."""
     concealed_frames: int = 0
@@ -58,16 +57,16 @@ class DecodeStats:
     picture size changed."""
 
 
-class Decoder(Protocol):
+class Decoder(AbstractContextManager["Decoder", None], Protocol):
     """Decodes one video stream. The constructor opens it and knows :attr:`info`."""
 
     info: VideoInfo
     stats: DecodeStats
     events: list[Event]
-    """What the header did not show and the user should know, appended while decoding."""
+    """Notices and faults found while decoding."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        """Decode in presentation order, each frame into a slot of ``ring``.
+        """Decode in presentation order, each frame into a slot of ``ring``; each call starts anew.
 
         The caller releases each frame's slot. Timestamps rise strictly.
 
@@ -81,12 +80,3 @@ class Decoder(Protocol):
     def close(self) -> None:
         """Free the decoder; safe to call twice."""
         ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...

@@ -9,21 +9,16 @@ between black bars where its shape is another, too.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 from av.video.frame import VideoFrame
-from av.video.plane import VideoPlane
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
 from bgsoft.errors import DecodeError, translated
-from bgsoft.frame import FrameFormat, PixelLayout, Planes
+from bgsoft.frame import PixelLayout, Planes
 from bgsoft.media.info import Orientation, VideoInfo
-from bgsoft.media.pyav import PYAV_ERRORS
-
-Plane = npt.NDArray[Any]
+from bgsoft.media.pyav import PYAV_ERRORS, Plane, plane_view
 
 _TALL_CHROMA = {
     PixelLayout.NV12: frozenset({"yuv422p", "yuvj422p", "yuva422p"}),
@@ -63,17 +58,6 @@ def turn_plane(source: Plane, target: Plane, orientation: Orientation) -> None:
         cv2.flip(source, flip, dst=target)
 
 
-def plane_view(plane: VideoPlane, dtype: npt.DTypeLike) -> Plane:
-    """A plane without its row padding, as (H, W) samples; not a copy.
-
-    The view is only good as long as the frame is.
-    """
-    samples: Plane = np.frombuffer(memoryview(plane), dtype)
-    rows: Plane = samples.reshape(plane.height, -1)[:, : plane.width]
-    # A negative line size means that rows are stored from the bottom up.
-    return rows[::-1] if plane.line_size < 0 else rows
-
-
 def _halve(source: Plane, target: Plane) -> Plane:
     """Average pairs of rows; the last row of an odd number stays alone.
 
@@ -91,11 +75,11 @@ def _halve(source: Plane, target: Plane) -> Plane:
 def fitted_size(
     size: tuple[int, int], into: tuple[int, int], pixel_aspect: Fraction
 ) -> tuple[int, int]:
-    """The size, (width, height), at which a picture fills another's without being distorted.
+    """The (width, height) at which a picture of a size fills another's without being distorted.
 
     Args:
-        size: Of the picture, (width, height), pixels.
-        into: Of the other.
+        size: (width, height), pixels.
+        into: The same of the other.
         pixel_aspect: How much wider the picture's pixels are shown than the other's.
     """
     width, height = size[0] * pixel_aspect, size[1]
@@ -110,16 +94,11 @@ def fitted_size(
 
 
 class PlaneWriter:
-    """Fills ring slots from the frames of one stream.
-
-    Args:
-        info: The stream, as probed. Frames that differ from it in size or pixel format are scaled
-            or converted to it.
-    """
+    """Fills ring slots from the frames of one stream, converted to its probed size and format."""
 
     def __init__(self, info: VideoInfo) -> None:
         self._size = (info.coded_width, info.coded_height)
-        self._format: FrameFormat = info.format
+        self._format = info.format
         self._tall_chroma = _TALL_CHROMA[info.format.layout]
         self._direct = _DIRECT[info.format.layout]
         self._planar = _PLANAR[info.format.layout]
@@ -134,12 +113,11 @@ class PlaneWriter:
     def write(
         self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction | None = None
     ) -> None:
-        """Convert one frame into a slot.
+        """Convert one frame into the luma and chroma of a slot on the host.
 
         Args:
             frame: A decoded software frame.
-            planes: Buffers of this stream's frame format, on the host; luma and chroma are
-                overwritten.
+            planes: Buffers of this stream's frame format.
             pixel_aspect: How much wider the frame's pixels are shown than the stream's, where its
                 size is another; None: no wider.
 

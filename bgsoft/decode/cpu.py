@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import av
 from av.error import BlockingIOError as WouldBlockError
 from av.error import EOFError as EndOfStreamError
 from av.filter import Graph
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import PlaneWriter
-from bgsoft.decode.reader import FrameReader
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.probe import probe
+from bgsoft.media.probe import TimedDecoder, probe
+from bgsoft.media.pyav import exact
 from bgsoft.resources import Resources
 
 _MAX_THREADS = 8
@@ -33,32 +36,31 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         UnsupportedFormatError: It is no video, or no decoder exists for it.
     """
 
-    _reader: FrameReader
-
     def __init__(
         self, path: Path, settings: DecodeSettings | None = None, *, info: VideoInfo | None = None
     ) -> None:
-        info = info or probe(path)
-        super().__init__(info, settings, FrameReader(info, settings.threads if settings else 0))
-        self._writer = PlaneWriter(info)
+        super().__init__(info or probe(path), settings)
+        self._writer = PlaneWriter(self.info)
+        self._pending: set[int] = set()
+        self._codec: VideoCodecContext | None = None
         self._pixel_aspects: dict[tuple[int, int], Fraction] = {}
-        """Of picture sizes that differ from the first: how much wider pixels are shown."""
+        """Pixel aspect, relative to the first, of picture sizes that differ from the first."""
 
     def _write(self, picture: VideoFrame, frame: Frame) -> None:
         aspect = self._pixel_aspects.get((picture.width, picture.height))
         self._writer.write(picture, frame.planes, aspect)
 
-    def _pictures(self, from_pts: int | None) -> Iterator[VideoFrame]:
+    def _shown(self, from_pts: int | None) -> Iterator[VideoFrame]:
         """Deinterlaced where needed, as decoded otherwise."""
         deinterlacer: _Deinterlacer | None = None
         own = size = (self.info.coded_width, self.info.coded_height)
         aspect: Fraction | None = None
-        for frame in self._reader.frames(from_pts):
-            aspect = aspect or self._reader.pixel_aspect
+        for frame in self.pictures(from_pts):
+            aspect = aspect or self._pixel_aspect
             if (frame.width, frame.height) != size:
                 size = (frame.width, frame.height)
                 self.stats.irregular = True
-                self._pixel_aspects[size] = self._reader.pixel_aspect / aspect
+                self._pixel_aspects[size] = self._pixel_aspect / aspect
                 message = f"picture size changes to {size[0]}x{size[1]}"
                 if size != own:
                     message += f": fitted into {own[0]}x{own[1]}"
@@ -71,6 +73,54 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
                 yield from deinterlacer.push(frame)
         if deinterlacer is not None:
             yield from deinterlacer.flush()
+
+    @property
+    def _pixel_aspect(self) -> Fraction:
+        """Width over height of the last frames' pixels, by the codec's header; 1 where it has none.
+
+        A container may differ: only a change of it means something.
+        """
+        known = None if self._codec is None else exact(self._codec.sample_aspect_ratio)
+        return known or Fraction(1)
+
+    def _read(self, from_pts: int | None, *, threaded: bool = True) -> Iterator[VideoFrame]:
+        last: int | None = None
+        for frame in super()._read(from_pts, threaded=threaded):
+            last = frame.pts
+            yield frame
+        if last is None or self._settings.threads == 1 or not any(p > last for p in self._pending):
+            return
+        # With frame threads, an error while the decoder is drained hides the frames behind it: PyAV
+        # cannot go on reading then. Without threads an error belongs to its packet, and draining
+        # has none.
+        counted = self.stats.corrupt_packets
+        for frame in super()._read(last, threaded=False):
+            if frame.pts is None or frame.pts <= last:
+                self.stats.corrupt_packets = counted  # met before, on the first pass
+            else:
+                yield frame
+
+    def _decode(self, position: int | None, *, threaded: bool) -> Iterator[VideoFrame]:
+        stream = self._open(position)
+        if stream is None:
+            return
+        self._codec = stream.codec_context
+        stream.codec_context.thread_type = "AUTO" if threaded else "NONE"
+        stream.codec_context.thread_count = self._settings.threads if threaded else 1
+        pending = self._pending = set()
+        decoder = TimedDecoder(stream.codec_context, self.info.container)
+        for packet in itertools.chain(self._packets(stream), (None,)):
+            stamp = None if packet is None or packet.is_discard else packet.pts
+            if stamp is not None and not decoder.untimed:
+                pending.add(stamp)
+            try:
+                frames = decoder.decode(packet)
+            except av.FFmpegError:
+                self.stats.corrupt_packets += 1
+                continue
+            for frame in frames:
+                pending.discard(frame.pts)
+                yield frame
 
 
 def open_decoder(

@@ -15,19 +15,18 @@ from typing import Any
 
 import cupy
 import numpy as np
+from av.video.frame import VideoFrame
 
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.cuda.video_codec import codec_errors_as, decoder_caps
 from bgsoft.decode.base import DecodeSettings
-from bgsoft.decode.convert import plane_view
-from bgsoft.decode.nv_caps import caps_reason, nv_codec
-from bgsoft.decode.nv_session import NvPicture, NvReader, NvSession
-from bgsoft.decode.reader import FrameReader
-from bgsoft.decode.stream import StreamDecoder
+from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.decode.nv_stream import NvPicture, NvStreamDecoder, caps_reason, nv_codec
 from bgsoft.errors import BackendUnavailableError, DecodeError
 from bgsoft.frame import Frame, Planes
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
+from bgsoft.media.pyav import plane_view
 from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.resources import Resources
 from bgsoft.startup import span
@@ -35,7 +34,7 @@ from bgsoft.startup import span
 _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 2, 3  # cudaMemcpyKind
 
 
-class NvdecDecoder(StreamDecoder[NvPicture]):
+class NvdecDecoder(NvStreamDecoder):
     """Decodes a file's video stream into ring slots on a CUDA device.
 
     See :class:`bgsoft.decode.base.Decoder`. The slots come from
@@ -46,12 +45,6 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
     The first picture is decoded here on both sides and compared: decoding is exact in all codecs
     that come this far, so a difference (an unusual cropping, a pixel format in disguise) means that
     the CPU should do it.
-
-    Args:
-        path: A local video file.
-        settings: What part of it; threads are not used.
-        device: Where to decode.
-        info: The file, where it has been probed already.
 
     Raises:
         BackendUnavailableError: NVDEC cannot decode this stream here; the message is the reason.
@@ -71,19 +64,15 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
         codec = nv_codec(info)
         with span("NVDEC caps"):
             caps = decoder_caps(device.number, codec.name, info.format.bit_depth)
-        reason = caps_reason(caps, info)
-        if reason is not None:
+        if (reason := caps_reason(caps, info)) is not None:
             raise _unavailable(info, reason)
         self._device = device
-        self.stream = device.new_stream()
-        """CuPy stream of all copies into slots."""
         self._last: dict[int, Frame] = {}
         """The frame that was last in each slot; its event may have been replaced since."""
         self._ready: dict[int, Any] = {}
         """An event for each slot."""
         with span("NVDEC session"), _translated(info):
-            self._session = NvSession(codec, device, self.stream)
-        super().__init__(info, settings, NvReader(info, self._session))
+            super().__init__(info, settings, codec, device, device.new_stream())
         self._writer: SurfaceWriter | None = None
         try:
             with span("NVDEC's first picture"):
@@ -93,38 +82,35 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
             raise
 
     def _check_first_picture(self) -> None:
-        """Compare the first picture with the CPU decoder's.
-
-        Raises:
-            BackendUnavailableError: There is none, it is damaged, or it differs.
-        """
-        reference = next(FrameReader(self.info, threads=1).frames(), None)
+        """Raise BackendUnavailableError unless the first picture is the CPU decoder's."""
+        path = self.info.path
+        with CpuDecoder(path, DecodeSettings(threads=1), info=self.info) as decoder:
+            reference = next(decoder.pictures(), None)
         if reference is None:
             return  # nothing to compare with; decoding itself will show
         if reference.is_corrupt:
-            raise _unavailable(
-                self.info, "a damaged first picture is patched, and counted, on the CPU"
-            )
-        with closing(self._reader.frames()) as pictures, _translated(self.info, DecodeError):
-            picture = next(pictures, None)
-            if picture is None:
-                raise _unavailable(self.info, "it shows no picture of this stream")
-            if picture.pts is None:
-                raise _unavailable(self.info, "pictures without a timestamp are left to the CPU")
-            if picture.pts != reference.pts:
-                raise _unavailable(
-                    self.info, f"its first picture is at {picture.pts}, FFmpeg's at {reference.pts}"
-                )
-            if (picture.width, picture.height) != (reference.width, reference.height):
-                raise _unavailable(
-                    self.info,
-                    f"it crops to {picture.width}x{picture.height}, not "
-                    f"{reference.width}x{reference.height}",
-                )
-            format = self.info.format
-            expected = plane_view(reference.planes[0], format.dtype)
-            if not np.array_equal(self._luma(picture), expected << format.shift):
-                raise _unavailable(self.info, "its first picture differs from the CPU decoder's")
+            reason = "a damaged first picture is patched, and counted, on the CPU"
+            raise _unavailable(self.info, reason)
+        with closing(self.pictures()) as pictures, _translated(self.info, DecodeError):
+            reason = self._difference(next(pictures, None), reference)
+        if reason:
+            raise _unavailable(self.info, reason)
+
+    def _difference(self, picture: NvPicture | None, reference: VideoFrame) -> str:
+        """How a picture differs from the CPU decoder's; empty where it is equal."""
+        if picture is None:
+            return "it shows no picture of this stream"
+        if picture.pts is None:
+            return "pictures without a timestamp are left to the CPU"
+        if picture.pts != reference.pts:
+            return f"its first picture is at {picture.pts}, FFmpeg's at {reference.pts}"
+        width, height = reference.width, reference.height
+        if (picture.width, picture.height) != (width, height):
+            return f"it crops to {picture.width}x{picture.height}, not {width}x{height}"
+        format = self.info.format
+        expected = plane_view(reference.planes[0], format.dtype)
+        equal = np.array_equal(self._luma(picture), expected << format.shift)
+        return "" if equal else "its first picture differs from the CPU decoder's"
 
     def _luma(self, picture: NvPicture) -> np.ndarray[Any, Any]:
         """A picture's luma on the host."""
@@ -134,10 +120,10 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
         cupy.cuda.runtime.memcpy(host.ctypes.data, picture.pointer, host.nbytes, _DEVICE_TO_HOST)
         return host[:, : picture.width]
 
-    def _pictures(self, from_pts: int | None) -> Iterator[NvPicture]:
+    def _shown(self, from_pts: int | None) -> Iterator[NvPicture]:
         self._device.make_current()
         self._writer = SurfaceWriter(self.info, self.stream)
-        return super()._pictures(from_pts)
+        return super()._shown(from_pts)
 
     def _write(self, picture: NvPicture, frame: Frame) -> None:
         assert self._writer is not None
@@ -152,10 +138,6 @@ class NvdecDecoder(StreamDecoder[NvPicture]):
         frame.ready.record(self.stream)
         self._last[slot] = frame
 
-    def close(self) -> None:
-        super().close()
-        self._session.close()
-
 
 def _unavailable(info: VideoInfo, reason: str) -> BackendUnavailableError:
     return BackendUnavailableError(f"NVDEC: {reason}", stage="decode", path=info.path)
@@ -167,12 +149,7 @@ def _translated(info: VideoInfo, *also: type[Exception]) -> AbstractContextManag
 
 
 class SurfaceWriter:
-    """Fills device slots from the surfaces of one stream: one launch a frame.
-
-    Args:
-        info: The stream; its surfaces must have its stored size.
-        stream: CuPy stream that the surfaces are complete on.
-    """
+    """Fills device slots from the surfaces of one stream, which are complete on a CuPy stream."""
 
     def __init__(self, info: VideoInfo, stream: Any) -> None:
         format = info.format
@@ -193,14 +170,20 @@ class SurfaceWriter:
             DecodeError: The picture's size is not the stream's.
         """
         if (picture.width, picture.height) != self._size:
+            width, height = self._size
             raise DecodeError(
-                f"NVDEC: the picture size changes from {self._size[0]}x{self._size[1]} to "
-                f"{picture.width}x{picture.height}; use --decode cpu, which fits it in",
+                f"NVDEC: the picture size changes from {width}x{height} to {picture.width}x"
+                f"{picture.height}; use --decode cpu, which fits it in",
                 stage="decode",
                 pts=picture.pts,
             )
         if self._upright and picture.pitch == self._row_bytes:
-            self._copy(picture.pointer, planes)
+            pointer = picture.pointer
+            for plane in (planes.luma, planes.chroma):
+                cupy.cuda.runtime.memcpyAsync(
+                    plane.data.ptr, pointer, plane.nbytes, _DEVICE_TO_DEVICE, self._stream.ptr
+                )
+                pointer += plane.nbytes
             return
         args = (
             np.uintp(picture.pointer),
@@ -214,18 +197,6 @@ class SurfaceWriter:
         )
         with self._stream:
             self._kernel(self._blocks, BLOCK, args)
-
-    def _copy(self, pointer: int, planes: Planes) -> None:
-        """Copy without turning: both planes at once where the slot has them end to end."""
-        luma, chroma = planes.luma, planes.chroma
-        copy = cupy.cuda.runtime.memcpyAsync
-        at, stream = luma.data.ptr, self._stream.ptr
-        if chroma.data.ptr == at + luma.nbytes:
-            copy(at, pointer, luma.nbytes + chroma.nbytes, _DEVICE_TO_DEVICE, stream)
-            return
-        copy(at, pointer, luma.nbytes, _DEVICE_TO_DEVICE, stream)
-        after = pointer + luma.nbytes
-        copy(chroma.data.ptr, after, chroma.nbytes, _DEVICE_TO_DEVICE, stream)
 
 
 def open_decoder(

@@ -1,22 +1,37 @@
-"""What all decoders share: which pictures are shown, and when, and the loop that fills slots."""
+"""Base of all decoders: reading over damaged parts, selection of pictures, repair of timestamps."""
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Generic
+from typing import Generic, Protocol, TypeVar
+
+import av
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.stream import VideoStream
 
 from bgsoft.closing import Closing
 from bgsoft.decode.base import DecodeSettings, DecodeStats
-from bgsoft.decode.reader import P, StreamReader
-from bgsoft.errors import ConfigError, DecodeError
+from bgsoft.errors import ConfigError, DecodeError, OpenError
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.source import RAW_STREAMS, open_input
 from bgsoft.media.splice import BACKWARD_SECONDS, FORWARD_SECONDS
 from bgsoft.report import Event
 from bgsoft.ring import FrameRing
+
+_MAX_READ_ERRORS = 64
+"""Read errors in a row, without a packet between them, after which a file is given up."""
+_SEEK_BACK_SECONDS = (0, 2, 10, 40)
+"""How far before the wanted time to seek, one after the other, until an intact key frame from
+before it comes out. Containers seek by decoding time, and MPEG-TS does not know its key frames."""
+NOT_SEEKABLE = (*RAW_STREAMS, "gif")
+"""Demuxers without an index and timestamps: a start is found by decoding."""
+
 
 _MAX_HELD = 16
 """Leading pictures without a timestamp that are held back until one has one."""
@@ -28,6 +43,24 @@ _SHORT_SHARE = 0.05
 which more than half is missing."""
 
 
+class DecodedPicture(Protocol):
+    """A decoded picture of any decoder, with its timestamps from the demuxer."""
+
+    @property
+    def key_frame(self) -> bool: ...
+    @property
+    def is_corrupt(self) -> bool: ...  # patched over damaged data
+    @property
+    def pts(self) -> int | None: ...
+    @property
+    def dts(self) -> int | None: ...
+    @property
+    def duration(self) -> int: ...  # 0: unknown
+
+
+P = TypeVar("P", bound=DecodedPicture)
+
+
 @dataclass(frozen=True, slots=True)
 class TimedPicture(Generic[P]):
     """A decoded picture with the timestamp to use."""
@@ -35,9 +68,9 @@ class TimedPicture(Generic[P]):
     picture: P
     pts: int
     repaired: bool = False
-    """Whether the timestamp was replaced or moved."""
+    """The timestamp was replaced or moved."""
     jumped: bool = False
-    """Whether the clock was restarted at this picture."""
+    """The clock was restarted at this picture."""
 
 
 def rising_pts(
@@ -112,28 +145,27 @@ def wanted_pts(info: VideoInfo, settings: DecodeSettings) -> tuple[int | None, i
 
 
 class StreamDecoder(Closing, Generic[P]):
-    """A decoder whose reader makes the pictures; see :class:`bgsoft.decode.base.Decoder`."""
+    """Decodes one stream of a file; see :class:`bgsoft.decode.base.Decoder`.
 
-    def __init__(
-        self, info: VideoInfo, settings: DecodeSettings | None, reader: StreamReader[P]
-    ) -> None:
+    A subclass decodes packets and fills frames with pictures. The first picture is the first that
+    FFmpeg's decoder shows: it keeps back what an edit list hides, and what lacks its references
+    where a stream begins inside a group of pictures.
+    """
+
+    def __init__(self, info: VideoInfo, settings: DecodeSettings | None) -> None:
         self.info = info
         self.stats = DecodeStats()
         self.events: list[Event] = []
-        self._reader: StreamReader[P] = reader
         self._settings = settings or DecodeSettings()
+        self._container: InputContainer | None = None
+        self._read_error: str | None = None
+        """Why reading ended before the end of the file."""
         self._restarted = False
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        """See :meth:`bgsoft.decode.base.Decoder.frames`; each call starts anew, and adds to stats.
-
-        Raises:
-            DecodeError: No frame lies in the wanted stretch of time.
-        """
-        corrupt_before = self.stats.corrupt_packets
+        """See :meth:`bgsoft.decode.base.Decoder.frames`."""
         part = self._settings.range
         for index, timed in enumerate(self._wanted(), part.index if part else 0):
-            self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
             planes = ring.acquire()
             frame = Frame(
                 planes=planes,
@@ -153,21 +185,20 @@ class StreamDecoder(Closing, Generic[P]):
             self.stats.concealed_frames += frame.concealed
             self.stats.repaired_pts += timed.repaired
             yield frame
-        self.stats.corrupt_packets = corrupt_before + self._reader.corrupt_packets
-
-    def _pictures(self, from_pts: int | None) -> Iterator[P]:
-        """Pictures in presentation order, from a pts or earlier on; None: from the beginning."""
-        return self._reader.frames(from_pts)
 
     @abstractmethod
     def _write(self, picture: P, frame: Frame) -> None:
         """Fill a frame's planes."""
 
+    def _shown(self, from_pts: int | None) -> Iterator[P]:
+        """The :meth:`pictures` as they are shown."""
+        return self.pictures(from_pts)
+
     def _wanted(self) -> Iterator[TimedPicture[P]]:
         """The pictures inside the wanted stretch of time, with timestamps that rise."""
         start, end = wanted_pts(self.info, self._settings)
         last: TimedPicture[P] | None = None
-        for timed in self._timed(self._pictures(start)):
+        for timed in self._timed(self._shown(start)):
             if end is not None and timed.pts >= end:
                 return
             last = timed
@@ -206,15 +237,13 @@ class StreamDecoder(Closing, Generic[P]):
             ConfigError: The wanted part begins after the last frame.
             DecodeError: There was no frame to show.
         """
-        if self._reader.read_error:
-            self._report("fault", f"the file cannot be read further ({self._reader.read_error})")
+        if self._read_error:
+            self._report("fault", f"the file cannot be read further ({self._read_error})")
         if last is None or (start is not None and last.pts < start):
             path = self.info.path
             if start is not None:
-                raise ConfigError(
-                    f"{path.name}: no frame lies at or after {self._settings.start_seconds:g} s",
-                    path=path,
-                )
+                wanted = f"{self._settings.start_seconds:g} s"
+                raise ConfigError(f"{path.name}: no frame lies at or after {wanted}", path=path)
             raise DecodeError(f"{path}: no frame could be decoded", stage="decode", path=path)
         if self.info.duration_seconds is None or self._restarted:
             return  # nothing to compare with: a restarted clock makes the header's length wrong
@@ -224,17 +253,96 @@ class StreamDecoder(Closing, Generic[P]):
         missing = declared - seconds
         most = last.picture.duration > 0 and missing > declared / 2
         if most or missing > max(_SHORT_SECONDS, _SHORT_SHARE * declared):
-            self._report(
-                "notice",
-                f"the video ends after {seconds:.2f} s, its header says "
-                f"{declared:.2f} s; the file may have been cut off",
-                last.pts,
-            )
+            lengths = f"the video ends after {seconds:.2f} s, its header says {declared:.2f} s"
+            self._report("notice", f"{lengths}; the file may have been cut off", last.pts)
         elif start is None and (short := self.info.shortage(self.stats.frames)) is not None:
             self._report("notice", short, last.pts)
 
     def _report(self, kind: str, message: str, pts: int | None = None) -> None:
         self.events.append(Event(kind=kind, message=message, stage="decode", pts=pts))
 
+    def pictures(self, from_pts: int | None = None) -> Generator[P, None, None]:
+        """Decode to the end of the file; damaged packets are counted anew.
+
+        Args:
+            from_pts: Pictures from here on are wanted; earlier ones may come out as well. None:
+                all.
+
+        Raises:
+            OpenError: The file has changed since it was probed.
+        """
+        self.stats.corrupt_packets = 0
+        self._read_error = None
+        try:
+            yield from self._read(from_pts)
+        finally:
+            self._close_file()
+
     def close(self) -> None:
-        self._reader.close()
+        self._close_file()
+
+    def _close_file(self) -> None:
+        container, self._container = self._container, None
+        if container is not None:
+            container.close()
+
+    def _read(self, from_pts: int | None, *, threaded: bool = True) -> Iterator[P]:
+        """Decode from an intact key frame at or before a pts, or from the file's beginning."""
+        info, pts = self.info, from_pts
+        if pts is None or info.container in NOT_SEEKABLE:
+            return self._decode(None, threaded=threaded)
+        errors = self.stats.corrupt_packets
+        for seconds in _SEEK_BACK_SECONDS:
+            position = pts - round(seconds / info.time_base)
+            if seconds and info.start_pts is not None and position <= info.start_pts:
+                break
+            frames = self._decode(position, threaded=threaded)
+            for frame in frames:
+                if frame.pts is None:
+                    continue
+                if frame.pts > pts:
+                    break
+                if frame.key_frame and not frame.is_corrupt:
+                    return itertools.chain((frame,), frames)
+            self.stats.corrupt_packets = errors
+        return self._decode(None, threaded=threaded)
+
+    @abstractmethod
+    def _decode(self, position: int | None, *, threaded: bool) -> Iterator[P]:
+        """Decode from a pts (None: the beginning) to the end; nothing where seeking fails."""
+
+    def _open(self, position: int | None) -> VideoStream | None:
+        """Open the file, at a pts; None where it cannot seek there."""
+        self._close_file()
+        path = self.info.path
+        self._container = container = open_input(path)
+        index = self.info.stream_index
+        stream = container.streams[index] if index < len(container.streams) else None
+        if not isinstance(stream, VideoStream) or stream.codec_context is None:
+            raise OpenError(f"{path} has changed while it was read", path=path)
+        if position is not None:
+            try:
+                container.seek(position, stream=stream, backward=True)
+            except av.FFmpegError:
+                return None
+        return stream
+
+    def _packets(self, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+        """All packets of the open stream; read errors are counted and skipped."""
+        assert self._container is not None
+        container = self._container
+        errors_in_a_row = 0
+        while errors_in_a_row < _MAX_READ_ERRORS:
+            try:
+                for packet in container.demux(stream):
+                    # Empty packets (AVI's repeated frames, PyAV's last one) would end the decoder.
+                    if packet.size:
+                        errors_in_a_row = 0
+                        yield packet
+                return
+            except (av.FFmpegError, IndexError) as exc:
+                # IndexError is PyAV's answer where a damaged MPEG-TS shows new streams midway.
+                self.stats.corrupt_packets += 1
+                errors_in_a_row += 1
+                error = str(exc)
+        self._read_error = error

@@ -17,7 +17,7 @@ import numpy as np
 
 from bgsoft.cuda.driver import driver_problem
 from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
-from bgsoft.decode.nv_caps import caps_reason, nv_codec
+from bgsoft.decode.nv_stream import caps_reason, nv_codec
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, draw_frame, write_clip
 from bgsoft.diagnose.parity import LEAST_ENCODED_DB, CudaSide, HostSide, mask_tolerance
 from bgsoft.diagnose.stages import decode_clip, difference, encode_frames, run_model

@@ -197,7 +197,7 @@ class CudaSide(HostSide):
         from bgsoft.segment.cuda import CudaPreprocessor
 
         preprocessor = CudaPreprocessor(spec, format)
-        tensor = cupy.empty(preprocessor.shape, np.float32)
+        tensor = cupy.empty((1, *preprocessor.shape), np.float32)
         preprocessor.write(reduced, tensor)
         return tensor[0]
 

@@ -23,8 +23,7 @@ from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.rendering.build import StageBuilder
-from bgsoft.segment.create import make_host_driver
-from bgsoft.segment.families import FAMILIES
+from bgsoft.segment.cpu import HostSide
 from bgsoft.settings.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.workers import Workers
 
@@ -131,9 +130,10 @@ def run_model(
     """
     loader = NetworkLoader(model, precision)
     workers = Workers()
-    driver = make_host_driver(backend, loader, frame.format, workers, device)
+    side = HostSide(backend, frame.format, workers, device)
+    driver = side.driver(loader)
     try:
-        segmenter = FAMILIES[model.spec.family].on_host(model.spec, frame.format, driver, workers)
+        segmenter = side.segmenter(model.spec, driver)
         reduced = CpuReducer(frame.format).reduce([frame])
         segmenter.start()
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What an encoder is to the rest of bgsoft."""
+"""The protocol of encoders."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from bgsoft.frame import Frame
 
 
 class PictureKind(StrEnum):
-    """Which planes of a frame are encoded."""
+    """Which planes of a frame are encoded: the matte as alpha channel, or alone as grey."""
 
     COLOR = "color"
-    """Luma and chroma."""
     COLOR_ALPHA = "color+alpha"
-    """Luma, chroma and the matte as the alpha channel."""
     MATTE = "matte"
-    """The matte alone, as grey."""
 
 
 class Encoder(Protocol):

@@ -1,4 +1,4 @@
-"""Which encoder runs with which settings: all of it as data.
+"""Which encoder runs with which settings, as data.
 
 Ranges and defaults are the encoders' own (x264, x265, SVT-AV1, libvpx and FFmpeg's ``prores_ks``
 and ``ffv1``); a value outside is a :class:`~bgsoft.errors.ConfigError` that names them.
@@ -6,11 +6,13 @@ and ``ffv1``); a value outside is a :class:`~bgsoft.errors.ConfigError` that nam
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.hdr import hdr_parameters
-from bgsoft.encode.x264 import x264_parameters, x264_threads
 from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
@@ -20,18 +22,13 @@ from bgsoft.workers import usable_cores
 
 _QP_TO_LAMBDA = 118
 """FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` in one step of ``qscale``."""
-
+_X264_ROWS_A_THREAD = 135
+"""1080 rows make eight threads, each of them 20 MB. Frames come at 145 a second on 16 cores, at 178
+beside a GPU; at 28 ms of CPU a frame that is four to five threads busy all the time, and threads
+wait for one another."""
 _X26X_PRESETS = (
-    "ultrafast",
-    "superfast",
-    "veryfast",
-    "faster",
-    "fast",
-    "medium",
-    "slow",
-    "slower",
-    "veryslow",
-    "placebo",
+    *("ultrafast", "superfast", "veryfast", "faster", "fast"),
+    *("medium", "slow", "slower", "veryslow", "placebo"),
 )
 
 
@@ -42,7 +39,7 @@ class _EncoderSpec:
     encoder: str
     label: str
     depths: tuple[int, ...] = (8, 10)
-    """Bits of a sample that it codes."""
+    """Bits per sample that it codes."""
     chroma: str = "420"
     """Subsampling, in FFmpeg's names of pixel formats."""
     full_chroma: str = "420"
@@ -61,12 +58,12 @@ class _EncoderSpec:
     speed_default: str = ""
     speed_option: str = "preset"
     options: dict[str, str] = field(default_factory=dict)
-    thread_parameter: tuple[str, str] | None = None
-    """(option, key): where the encoder takes its number of threads; None: FFmpeg's ``threads``."""
+    parameters: tuple[str, str] = ("", "")
+    """(option, fixed part) of the encoder's own ``key=value:…`` parameters."""
+    thread_key: str = ""
+    """Which of these parameters is the number of threads; empty: FFmpeg's option ``threads`` is."""
     least_threads: int = 0
     """With fewer, its pictures are others; 0: they never are."""
-    parameters: tuple[str, str] | None = None
-    """(option, fixed part) of the encoder's own ``key=value:…`` parameters."""
 
     def pixel_format(self, depth: int, *, odd: bool, alpha: bool) -> str:
         """FFmpeg's name of the sample format that the encoder is fed."""
@@ -97,10 +94,10 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         speeds=_X26X_PRESETS,
         speed_default="veryfast",
         # x265 prints its banner to stderr by itself. The settings that it writes into the file
-        # differ with the threads, and parts of a video must not (:mod:`bgsoft.chunks`). From
+        # differ with the threads, and chunks of a video must not (:mod:`bgsoft.chunks`). From
         # four threads on it works on several frames at a time, and all numbers make the same.
         parameters=("x265-params", "log-level=none:info=0"),
-        thread_parameter=("x265-params", "pools"),
+        thread_key="pools",
         least_threads=4,
     ),
     Codec.AV1: _EncoderSpec(
@@ -111,7 +108,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         speeds=tuple(str(number) for number in range(14)),
         speed_default="9",
         parameters=("svtav1-params", ""),
-        thread_parameter=("svtav1-params", "lp"),
+        thread_key="lp",
     ),
     Codec.VP9: _EncoderSpec(
         encoder="libvpx-vp9",
@@ -133,7 +130,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         full_chroma="444",
         alpha=True,
         quality_range=(1, 64),
-        quality_option="",
+        quality_option="global_quality",
         options={"vendor": "apl0"},
     ),
     Codec.FFV1: _EncoderSpec(
@@ -154,38 +151,14 @@ class EncoderChoice:
     encoder: str
     """FFmpeg's name."""
     pixel_format: str
-    """FFmpeg's name of the format the encoder is fed."""
+    """The library's name of the format that the encoder is fed."""
     bit_depth: int
-    """Of the coded samples: 8 or 10."""
+    """Bits per coded sample: 8 or 10."""
     kind: PictureKind = PictureKind.COLOR
-    """Which planes are encoded."""
     options: dict[str, str] = field(default_factory=dict)
-    """FFmpeg options of the encoder."""
-    thread_parameter: tuple[str, str] | None = None
-    """(option, key) that takes the number of threads; None: FFmpeg's ``threads``, unless
-    :attr:`options` has it already."""
-    least_threads: int = 0
-    """With fewer, its pictures are others; 0: they never are."""
+    """The library's options of the encoder."""
     notices: tuple[str, ...] = ()
-    """What the user should know."""
-
-    def with_threads(self, threads: int) -> dict[str, str]:
-        """The options for a number of threads; 0: the encoder's choice."""
-        options = dict(self.options)
-        if self.least_threads:
-            threads = max(self.least_threads, threads or usable_cores())
-        if threads <= 0:
-            return options
-        if self.thread_parameter is None:
-            options.setdefault("threads", str(threads))
-        else:
-            option, key = self.thread_parameter
-            options[option] = _join(options.get(option, ""), f"{key}={threads}")
-        return options
-
-
-def _join(*parameters: str) -> str:
-    return ":".join(part for part in parameters if part)
+    """Messages for the user."""
 
 
 def choose_codec(
@@ -205,13 +178,13 @@ def choose_codec(
             f"{container.name} cannot hold an alpha channel; write one of {names}", stage="encode"
         )
     codec = settings.codec
-    depth = source_depth(picture, kind)
     if codec is Codec.AUTO:
         if alpha and container.alpha_codec is not None:
             return container.alpha_codec
+        deep = source_depth(picture, kind) == 10
         if Codec.H264 not in container.codecs:
-            return Codec.AV1 if depth == 10 else Codec.VP9
-        return Codec.HEVC if depth == 10 and Codec.HEVC in container.codecs else Codec.H264
+            return Codec.AV1 if deep else Codec.VP9
+        return Codec.HEVC if deep and Codec.HEVC in container.codecs else Codec.H264
     if codec not in container.codecs:
         fits = ", ".join(c.extensions[0] for c in CONTAINERS if codec in c.codecs)
         raise UnsupportedFormatError(
@@ -241,8 +214,11 @@ def choose_encoder(
     container: Container,
     info: VideoInfo,
     kind: PictureKind = PictureKind.COLOR,
+    threads: int = 0,
 ) -> EncoderChoice:
     """The CPU encoder for a render, with all its settings.
+
+    With 0 threads their number is the encoder's choice; x264's goes by the picture's height.
 
     Raises:
         UnsupportedFormatError: No encoder fits container and alpha together.
@@ -265,37 +241,14 @@ def choose_encoder(
             f"{picture.width}x{picture.height} is odd, so {spec.label} codes 4:4:4, which many "
             "hardware players lack"
         )
-    options = dict(spec.options)
-    quality = spec.quality_default
-    if settings.quality is not None:
-        if spec.quality_range is None:
-            raise ConfigError(f"{spec.label} is lossless and takes no --quality")
-        name = f"{spec.label} ({spec.encoder})"
-        quality = checked_quality(settings.quality, name, *spec.quality_range)
-    if codec is Codec.PRORES:
-        if quality is not None:
-            options |= {"flags": "+qscale", "global_quality": str(quality * _QP_TO_LAMBDA)}
-        options["profile"] = "4444" if "444" in pixel_format else "hq"
-        if alpha:
-            options["alpha_bits"] = "16"
-    elif codec is Codec.FFV1:
-        options |= _ffv1_slices(picture.width, picture.height)
-    elif quality is not None:
-        options[spec.quality_option] = str(quality)
-    if codec is Codec.H264:
-        options["threads"] = str(x264_threads(picture.height))
-        if container.numbers_frames:
-            options["bf"] = "0"  # pictures are shown in the order they are stored in
-    speed = _speed(spec, settings.speed)
-    if speed:
-        options[spec.speed_option] = speed
-    if spec.parameters is not None:
-        option, fixed = spec.parameters
-        hdr = "" if kind is PictureKind.MATTE else hdr_parameters(codec, info)
-        machine = x264_parameters(picture.width) if codec is Codec.H264 else ""
-        joined = _join(fixed, hdr, machine)
-        if joined:
-            options[option] = joined
+    options = spec.options | _quality(spec, settings.quality) | _speed(spec, settings.speed)
+    options |= _own_options(codec, picture, container, pixel_format)
+    if spec.least_threads:
+        threads = max(spec.least_threads, threads or usable_cores())
+    if threads and not spec.thread_key:
+        options.setdefault("threads", str(threads))
+    if parameters := _parameters(codec, info, kind, threads):
+        options[spec.parameters[0]] = parameters
     return EncoderChoice(
         codec=codec,
         encoder=spec.encoder,
@@ -303,22 +256,70 @@ def choose_encoder(
         bit_depth=depth,
         kind=kind,
         options=options,
-        thread_parameter=spec.thread_parameter,
-        least_threads=spec.least_threads,
         notices=tuple(notices),
     )
 
 
-def _ffv1_slices(width: int, height: int) -> dict[str, str]:
-    """Into how many slices FFV1 cuts a picture; its threads need some.
+def _parameters(codec: Codec, info: VideoInfo, kind: PictureKind, threads: int) -> str:
+    """The encoder's own ``key=value:…`` parameters; may be empty."""
+    spec = _SPECS[codec]
+    parts = [spec.parameters[1]]
+    if kind is not PictureKind.MATTE:
+        parts.append(hdr_parameters(codec, info))
+    if codec is Codec.H264:
+        parts.append(_x264_assembly(info.format.width))
+    if threads and spec.thread_key:
+        parts.append(f"{spec.thread_key}={threads}")
+    return ":".join(filter(None, parts))
 
-    FFmpeg's encoder refuses numbers that would cut an odd picture through a chroma sample, and
-    finds one that fits if none is given. Small pictures need one given: it would cut those
-    into pieces of nothing, and codes pictures above CIF (352x288) in no less than two.
+
+def _own_options(
+    codec: Codec, picture: FrameFormat, container: Container, pixel_format: str
+) -> dict[str, str]:
+    """Options of one codec that go by the picture and the container."""
+    own: dict[str, str] = {}
+    if codec is Codec.H264:
+        # Its pictures differ with the number of threads, so cores must not decide it: on fewer
+        # cores, more threads take no more time (28 to 29 ms of CPU a frame of 1080 rows with 2 to
+        # 16 of them).
+        own["threads"] = str(min(8, max(2, round(picture.height / _X264_ROWS_A_THREAD))))
+        if container.numbers_frames:
+            own["bf"] = "0"  # pictures are shown in the order they are stored in
+    elif codec is Codec.PRORES:
+        own["profile"] = "4444" if "444" in pixel_format else "hq"
+        if pixel_format.startswith("yuva"):
+            own["alpha_bits"] = "16"
+    elif codec is Codec.FFV1:
+        # FFmpeg's encoder refuses numbers of slices that would cut an odd picture through a chroma
+        # sample, and finds one that fits if none is given. Small pictures need one given: it would
+        # cut those into pieces of nothing, and codes pictures above CIF in no less than two.
+        width, height = picture.width, picture.height
+        if width % 2 == height % 2 == 0 and min(width, height) >= 8:
+            own["slices"] = "16"
+        elif width <= 352 and height <= 288:
+            own["slices"] = "1"
+    return own
+
+
+def _x264_assembly(width: int) -> str:
+    """x264 parameters for reproducible pictures; may be empty.
+
+    Its AVX-512 code for the macroblock tree counts in what happens to lie in memory behind a row
+    of macroblocks, unless their number is a multiple of eight: the pictures depended on what the
+    process had done before. Without AVX-512 it takes up to a tenth more time, so it is kept where
+    the number is (1280 and 1920 columns).
     """
-    if not (width % 2 or height % 2) and min(width, height) >= 8:
-        return {"slices": "16"}
-    return {"slices": "1"} if width <= 352 and height <= 288 else {}
+    macroblocks = -(-width // 16)
+    return "asm=AVX2" if macroblocks % 8 and _has_avx512() else ""
+
+
+@cache
+def _has_avx512() -> bool:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("flags"):
+                return "avx512f" in line.split()
+    return False
 
 
 def checked_quality(asked: int, encoder: str, best: int, worst: int) -> int:
@@ -334,16 +335,29 @@ def checked_quality(asked: int, encoder: str, best: int, worst: int) -> int:
     return asked
 
 
-def _speed(spec: _EncoderSpec, asked: str | None) -> str:
-    """The checked preset, the default where none is asked for."""
-    if asked is None:
-        return spec.speed_default
-    if not spec.speeds:
+def _quality(spec: _EncoderSpec, asked: int | None) -> dict[str, str]:
+    """The option of the checked quality, the default's where none is asked for."""
+    quality = spec.quality_default
+    if asked is not None:
+        if spec.quality_range is None:
+            raise ConfigError(f"{spec.label} is lossless and takes no --quality")
+        quality = checked_quality(asked, f"{spec.label} ({spec.encoder})", *spec.quality_range)
+    if quality is None:
+        return {}
+    if spec.quality_option == "global_quality":
+        return {"flags": "+qscale", "global_quality": str(quality * _QP_TO_LAMBDA)}
+    return {spec.quality_option: str(quality)}
+
+
+def _speed(spec: _EncoderSpec, asked: str | None) -> dict[str, str]:
+    """The option of the checked speed, the default's where none is asked for."""
+    if asked is not None and not spec.speeds:
         raise ConfigError(f"{spec.label} ({spec.encoder}) takes no --speed")
-    if asked not in spec.speeds:
+    if asked is not None and asked not in spec.speeds:
         numbers = spec.speeds[0].isdigit()
         valid = f"{spec.speeds[0]} to {spec.speeds[-1]}" if numbers else ", ".join(spec.speeds)
         raise ConfigError(
             f"--speed of {spec.label} ({spec.encoder}) must be one of {valid}, not {asked!r}"
         )
-    return asked
+    speed = asked or spec.speed_default
+    return {spec.speed_option: speed} if speed else {}

@@ -7,12 +7,14 @@ from typing import Any
 
 from av.codec.context import ThreadType
 from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
-from bgsoft.encode.pictures import picture_source
+from bgsoft.encode.pictures import picture_maker
 from bgsoft.errors import EncodeError
-from bgsoft.frame import ColorInfo, Frame, FrameFormat
+from bgsoft.frame import ColorInfo, Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.pyav import pyav_errors_as
@@ -22,8 +24,6 @@ from bgsoft.settings.config import EncodeConfig
 # These two run their slices on FFmpeg's own threads; with its frame threads they would hold on to
 # pictures after encode() has returned. All others thread inside and copy each picture at once.
 _SLICE_THREADED = frozenset({"prores_ks", "ffv1"})
-
-
 _X265_REORDER = 2
 """Frames that x265 waits for before it knows by how much decoding precedes showing. In videos that
 are no longer it reads that from memory it never wrote; they have nothing to reorder either."""
@@ -35,14 +35,13 @@ class CpuEncoder:
     Args:
         muxer: Takes the packets; gets its video stream here.
         choice: Encoder and settings.
-        threads: Encoder threads; 0: the encoder's choice. x264 has those of ``choice``.
 
     Raises:
         UnsupportedFormatError: The container cannot hold the codec.
         EncodeError: The encoder refuses its settings.
     """
 
-    def __init__(self, muxer: Muxer, choice: EncoderChoice, threads: int = 0) -> None:
+    def __init__(self, muxer: Muxer, choice: EncoderChoice) -> None:
         info, format = muxer.info, muxer.info.format
         self.name = choice.encoder
         self.frames = 0
@@ -53,21 +52,19 @@ class CpuEncoder:
         self._frame_ticks = info.nominal_ticks
         # A matte is a mask, not light: its values go through no transfer or matrix.
         self._color = format.color if choice.kind is not PictureKind.MATTE else ColorInfo()
-        self._range = _range_code(format)
-        self._pictures = picture_source(choice, format)
+        # FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full.
+        self._range = 1 + format.color.full_range if format.color.range_specified else 0
+        self._picture = picture_maker(choice, format)
         self._stream = muxer.add_encoder(
             choice.encoder,
             width=format.width,
             height=format.height,
             pix_fmt=choice.pixel_format,
-            options=choice.with_threads(threads),
+            options=choice.options,
         )
         context = self._stream.codec_context
         context.sample_aspect_ratio = info.sample_aspect_ratio
-        context.color_primaries = self._color.primaries
-        context.color_trc = self._color.transfer
-        context.colorspace = self._color.matrix
-        context.color_range = self._range
+        self._describe(context)
         context.options["chroma_sample_location"] = str(self._color.chroma_location)
         # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
         slices = choice.encoder in _SLICE_THREADED
@@ -81,12 +78,8 @@ class CpuEncoder:
 
     def encode(self, frame: Frame) -> None:
         pts = self._muxer.timestamp(frame.pts)
-        picture = self._pictures.picture(frame)
-        # ProRes and FFV1 take the colour description from the picture, not from the stream.
-        picture.color_primaries = self._color.primaries
-        picture.color_trc = self._color.transfer
-        picture.colorspace = self._color.matrix
-        picture.color_range = self._range
+        picture = self._picture(frame)
+        self._describe(picture)  # ProRes and FFV1 take it from here, not from the stream
         picture.pts = pts
         picture.time_base = self._time_base
         self._durations[pts] = frame.duration or self._frame_ticks
@@ -96,6 +89,13 @@ class CpuEncoder:
             packets = self._stream.encode(picture)
         self.frames += 1
         self._write(packets)
+
+    def _describe(self, target: VideoCodecContext | VideoFrame) -> None:
+        """Set the colour description."""
+        target.color_primaries = self._color.primaries
+        target.color_trc = self._color.transfer
+        target.colorspace = self._color.matrix
+        target.color_range = self._range
 
     def finish(self) -> None:
         with pyav_errors_as(EncodeError, f"{self.name} failed on its last frames", stage="encode"):
@@ -113,18 +113,13 @@ class CpuEncoder:
         self._muxer.write_video(packets)
 
     def close(self) -> None:
-        self._pictures.close()
-
-
-def _range_code(format: FrameFormat) -> int:
-    """FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full."""
-    return 1 + format.color.full_range if format.color.range_specified else 0
+        """Nothing to free: the muxer owns the stream, and no slot is referenced."""
 
 
 def open_encoder(
     muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind, resources: Resources
 ) -> CpuEncoder:
-    """The encoder that a render's settings ask for; says what it goes without."""
-    choice = choose_encoder(config, muxer.container, info, kind)
+    """The encoder that a render's settings ask for."""
+    choice = choose_encoder(config, muxer.container, info, kind, resources.threads)
     resources.notice("encode", *choice.notices)
-    return CpuEncoder(muxer, choice, resources.threads)
+    return CpuEncoder(muxer, choice)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from fractions import Fraction
 
 from bgsoft.frame import MasteringDisplay
@@ -20,15 +21,17 @@ _KEYS = {
     Codec.H264: ("mastering-display", "cll"),
     Codec.AV1: ("mastering-display", "content-light"),
 }
-"""What x265, x264 and SVT-AV1 call the two."""
+"""Names of the two parameters in x265, x264 and SVT-AV1."""
 
 
 def hdr_parameters(codec: Codec, info: VideoInfo) -> str:
     """``key=value:…`` for the encoder's parameter option; "" where there is nothing to say."""
+    if codec not in _KEYS:
+        return ""
     parts: list[str] = []
-    display_key, light_key = _KEYS.get(codec, ("", ""))
+    display_key, light_key = _KEYS[codec]
     display, light = info.mastering_display, info.content_light
-    if display and display_key:
+    if display:
         points, levels = _numbers(display)
         if codec is Codec.AV1:  # decimal fractions and cd/m²
             texts = [f"{float(value):.5f}" for value in points]
@@ -39,7 +42,7 @@ def hdr_parameters(codec: Codec, info: VideoInfo) -> str:
         named = zip(("G", "B", "R", "WP"), texts[::2], texts[1::2], strict=True)
         colors = "".join(f"{name}({x},{y})" for name, x, y in named)
         parts.append(f"{display_key}={colors}L({','.join(limits)})")
-    if light and light_key:
+    if light:
         parts.append(f"{light_key}={light.max_content},{light.max_frame_average}")
     return ":".join(parts)
 
@@ -53,15 +56,13 @@ def sei_messages(info: VideoInfo) -> tuple[tuple[dict[str, int], list[int]], ...
     payloads: dict[int, bytes] = {}
     if info.mastering_display is not None:
         points, levels = _numbers(info.mastering_display)
-        payloads[_SEI_MASTERING_DISPLAY] = b"".join(
-            [round(value * _CHROMATICITY_UNITS).to_bytes(2, "big") for value in points]
-            + [round(value * _LUMINANCE_UNITS).to_bytes(4, "big") for value in levels]
-        )
+        coded = [round(value * _CHROMATICITY_UNITS) for value in points]
+        limits = [round(value * _LUMINANCE_UNITS) for value in levels]
+        payloads[_SEI_MASTERING_DISPLAY] = struct.pack(">8H2I", *coded, *limits)
     light = info.content_light
     if light is not None:
-        payloads[_SEI_CONTENT_LIGHT] = b"".join(
-            value.to_bytes(2, "big") for value in (light.max_content, light.max_frame_average)
-        )
+        levels_cd = (light.max_content, light.max_frame_average)
+        payloads[_SEI_CONTENT_LIGHT] = struct.pack(">2H", *levels_cd)
     return tuple(({"sei_type": kind}, list(payload)) for kind, payload in payloads.items())
 
 

@@ -7,10 +7,8 @@ from collections import deque
 
 import av
 from av.bitstream import BitStreamFilterContext
-from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Stream
-from av.video.stream import VideoStream
 
 from bgsoft.errors import EncodeError, errors_as
 from bgsoft.media.mux import Muxer
@@ -23,11 +21,9 @@ _RAW_FORMATS = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
 class CodedPackets:
     """Writes an encoder's pictures, given in decoding order, through a muxer.
 
-    The first picture has to be a key frame with its parameter sets (H.26x: Annex B). The stream's
-    description in the file, colour and all, is read from it.
-
-    Decoding times: the pictures' own presentation times in rising order, put off by as many frames
-    as the encoder reorders over. They rise as those do, and none comes after its picture's time.
+    The first picture has to be a key frame with its parameter sets (H.26x: Annex B): the stream's
+    description in the file, colour and all, is read from it. Decoding times are the pictures'
+    presentation times in rising order, put off by as many frames as the encoder reorders over.
 
     Args:
         muxer: Takes the packets; gets its video stream here.
@@ -44,9 +40,7 @@ class CodedPackets:
         self._codec = codec
         self._delay = delay
         self._frame_ticks = muxer.info.nominal_ticks
-        self._filter: BitStreamFilterContext | None = None
-        if tag_filter != "null":
-            self._filter = BitStreamFilterContext(tag_filter, codec)
+        self._filter = BitStreamFilterContext(tag_filter, codec)
         self._stream: Stream = muxer.add_packets(codec)
         self._described = False
         self._times: dict[int, tuple[int, int]] = {}
@@ -56,19 +50,14 @@ class CodedPackets:
         """Decoding times for the packets to come."""
 
     def enter(self, pts: int, duration: int) -> int:
-        """Note a frame that goes into the encoder, in presentation order.
-
-        Returns:
-            Its number, from 0 on, which comes back with its coded picture.
-        """
+        """The number, from 0 on, of a frame that goes into the encoder, in presentation order."""
         number = self._entered
+        self._entered += 1
         if number == 0:
-            self._decoding.extend(
-                pts - step * self._frame_ticks for step in range(self._delay, 0, -1)
-            )
+            early = range(self._delay, 0, -1)
+            self._decoding.extend(pts - step * self._frame_ticks for step in early)
         self._decoding.append(pts)
         self._times[number] = (pts, duration or self._frame_ticks)
-        self._entered += 1
         return number
 
     def write(self, data: bytes, number: int, *, key_frame: bool) -> None:
@@ -79,10 +68,9 @@ class CodedPackets:
                 than it said.
             OutputError: It could not be written.
         """
-        times = self._times.pop(number, None)
-        if times is None:
+        if number not in self._times:
             raise EncodeError(f"the encoder made a picture {number} of no frame", stage="encode")
-        pts, duration = times
+        pts, duration = self._times.pop(number)
         dts = self._decoding.popleft()
         if dts > pts:
             raise EncodeError(
@@ -98,21 +86,14 @@ class CodedPackets:
         self._muxer.write_video([packet])
 
     def finish(self) -> None:
-        """Check that every frame has come out.
-
-        Raises:
-            EncodeError: The encoder kept some.
-        """
+        """Raise EncodeError unless every frame has come out."""
         if self._times:
-            pts = min(time for time, _ in self._times.values())
-            raise EncodeError(
-                f"the encoder lost {len(self._times)} frames", stage="encode", pts=pts
-            )
+            lost = len(self._times)
+            pts, _ = min(self._times.values())
+            raise EncodeError(f"the encoder lost {lost} frames", stage="encode", pts=pts)
 
     def _tagged(self, data: bytes) -> bytes:
         """A key frame with the colour description in its parameter sets."""
-        if self._filter is None:
-            return data
         problem = f"the encoder's {self._codec} headers cannot be read"
         with pyav_errors_as(EncodeError, problem, stage="encode", reason=str):
             filtered = self._filter.filter(Packet(data))
@@ -123,35 +104,8 @@ class CodedPackets:
         self._described = True
         problem = f"the encoder's first {self._codec} picture cannot be read"
         theirs = (*PYAV_ERRORS, IndexError)
-        with errors_as(theirs, EncodeError, problem, stage="encode", reason=str):
-            with _opened(io.BytesIO(data), _RAW_FORMATS[self._codec]) as raw:
-                source = raw.streams.video[0]
-                if self._codec != "hevc" or not self._muxer.container.edit_lists:
-                    BitStreamFilterContext("null", source, self._stream)
-                    return
-                tagged = _as_hvc1(raw, source)
-            with _opened(tagged, "mov") as named:
-                # Back to Annex B; the name stays.
-                BitStreamFilterContext("hevc_mp4toannexb", named.streams.video[0], self._stream)
-
-
-def _opened(file: io.BytesIO, format: str) -> InputContainer:
-    return av.open(file, mode="r", format=format)
-
-
-def _as_hvc1(raw: InputContainer, source: VideoStream) -> io.BytesIO:
-    """A QuickTime file in memory with the same stream under the name that Apple players open.
-
-    PyAV gives a stream's name away only with an encoder; this borrows one from a copy.
-    """
-    file = io.BytesIO()
-    with av.open(file, "w", format="mov") as output:
-        stream = output.add_stream_from_template(source, opaque=True)
-        stream.codec_context.codec_tag = "hvc1"
-        for packet in raw.demux(source):
-            if packet.size:
-                packet.pts = packet.dts = 0
-                packet.stream = stream
-                output.mux(packet)
-    file.seek(0)
-    return file
+        with (
+            errors_as(theirs, EncodeError, problem, stage="encode", reason=str),
+            av.open(io.BytesIO(data), mode="r", format=_RAW_FORMATS[self._codec]) as raw,
+        ):
+            self._muxer.describe(raw.streams.video[0])

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.codecs import checked_quality, choose_codec, codec_label, source_depth
+from bgsoft.encode.codecs import (
+    EncoderChoice,
+    checked_quality,
+    choose_codec,
+    codec_label,
+    source_depth,
+)
 from bgsoft.encode.hdr import sei_messages
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import ColorInfo
@@ -22,17 +28,26 @@ from bgsoft.settings.config import Codec, EncodeConfig
 
 GOP = 250
 """Frames from one key frame to the next, as x264 and x265 have it."""
-_LOOKAHEAD = 20
+_LOOKAHEAD, _LEAST_LOOKAHEAD = 20, 4
 _LOOKAHEAD_PIXELS = 4096 * 2304
 """Picture size up to which the look-ahead is whole: NVENC holds each picture of it in memory."""
-_LEAST_LOOKAHEAD = 4
-_AQ_STRENGTH = 8
-"""Strength of spatial adaptive quantisation, 1–15; the SDK's and FFmpeg's middle."""
+_OPTIONS = {
+    "tuning_info": "high_quality",
+    "rc": "vbr",
+    "gop": str(GOP),
+    "idrperiod": str(GOP),
+    "lookahead": str(_LOOKAHEAD),
+    # Strength of spatial adaptive quantisation, 1–15; the SDK's and FFmpeg's middle.
+    "aq": "8",
+    "temporalaq": "1",
+}
+_OPTIONAL = (
+    ("lookahead", "look-ahead", "support_lookahead"),
+    ("temporalaq", "temporal AQ", "support_temporal_aq"),
+)
+"""(option, name, capability) of features that not all GPUs have."""
 _B_FRAMES_WITH_REFERENCE = 3
 """PyNvVideoCodec makes the middle one of three a reference, and only of three."""
-_B_FRAMES = 2
-_PRESETS = tuple(f"P{number}" for number in range(1, 8))
-_DEFAULT_PRESET = "P4"
 _REFERENCE_MIDDLE = 2
 """Bit of ``support_bframe_ref_mode``: the middle B frame may be a reference."""
 
@@ -44,45 +59,31 @@ class _NvencSpec:
     quality_max: int
     """Largest ``cq``; 0 would mean automatic."""
     quality_default: int
-    b_frames: int
+    b_frames: int = 3
     """Most B frames in a row that are asked for."""
+    option: tuple[str, str] = ("repeatspspps", "1")
+    """Makes each key frame start with its headers, in no container."""
 
 
 _SPECS = {
-    Codec.H264: _NvencSpec(quality_max=51, quality_default=20, b_frames=3),
-    Codec.HEVC: _NvencSpec(quality_max=51, quality_default=22, b_frames=3),
+    Codec.H264: _NvencSpec(quality_max=51, quality_default=20),
+    Codec.HEVC: _NvencSpec(quality_max=51, quality_default=22),
     # AV1 shows reordered frames by hidden ones, which leave NVENC in packets of their own.
-    Codec.AV1: _NvencSpec(quality_max=63, quality_default=28, b_frames=0),
+    Codec.AV1: _NvencSpec(
+        quality_max=63, quality_default=28, b_frames=0, option=("use_ivf_container", "0")
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NvencChoice:
-    """NVENC's codec and all its settings."""
+class NvencChoice(EncoderChoice):
+    """NVENC's codec and all its settings; the kind is COLOR or MATTE."""
 
-    codec: Codec
-    """PyNvVideoCodec and FFmpeg call it the same."""
-    kind: PictureKind
-    """Which planes are encoded: COLOR or MATTE."""
-    bit_depth: int
-    """Of the coded samples: 8 or 10."""
     b_frames: int
-    options: dict[str, str] = field(default_factory=dict)
-    """For ``CreateEncoder``, without what belongs to the device."""
     tag_filter: str = "null"
     """FFmpeg bitstream filter that writes the colour description into key frames."""
     sei: tuple[tuple[dict[str, int], list[int]], ...] = ()
     """HDR10 metadata for each key frame, as PyNvVideoCodec takes it."""
-    notices: tuple[str, ...] = ()
-
-    @property
-    def label(self) -> str:
-        return codec_label(self.codec)
-
-    @property
-    def surface_format(self) -> str:
-        """PyNvVideoCodec's name of the input format."""
-        return "NV12" if self.bit_depth == 8 else "P010"
 
 
 def choose_nvenc(
@@ -100,51 +101,34 @@ def choose_nvenc(
     """
     picture = info.format
     codec = choose_codec(settings, container, picture, kind)
-    if codec not in _SPECS:
-        raise _unavailable(f"it does not encode {codec.upper()}")
-    if kind is PictureKind.COLOR_ALPHA:
-        raise _unavailable("it has no alpha channel here")
-    if picture.width % 2 or picture.height % 2:
-        raise _unavailable(f"{picture.width}x{picture.height} is odd; it codes 4:2:0 only")
+    matte = kind is PictureKind.MATTE
+    hdr = not matte and bool(info.mastering_display or info.content_light)
+    _check_codable(codec, info, kind, hdr=hdr)
     spec = _SPECS[codec]
-    hdr = kind is not PictureKind.MATTE and bool(info.mastering_display or info.content_light)
-    if codec is Codec.AV1:
-        if hdr:
-            raise _unavailable("HDR10 metadata in AV1 is written by the CPU encoder")
-        if info.sample_aspect_ratio != 1:
-            raise _unavailable("AV1 with pixels that are not square is left to the CPU encoder")
-    color = ColorInfo() if kind is PictureKind.MATTE else picture.color
     quality = spec.quality_default
     if settings.quality is not None:
         name = f"{codec_label(codec)} (NVENC)"
         quality = checked_quality(settings.quality, name, 1, spec.quality_max)
-    options = {
-        "codec": str(codec),
-        "preset": _preset(settings.speed),
-        "tuning_info": "high_quality",
-        "rc": "vbr",
-        "cq": str(quality),
-        "gop": str(GOP),
-        "idrperiod": str(GOP),
-        "lookahead": str(_LOOKAHEAD),
-        "aq": str(_AQ_STRENGTH),
-        "temporalaq": "1",
-        # For rate control only; two decimals are what PyNvVideoCodec reads.
-        "fps": f"{float(info.nominal_rate):.2f}",
-    }
-    if codec is Codec.AV1:
-        options["use_ivf_container"] = "0"
-    else:
-        options["repeatspspps"] = "1"
+    depth = source_depth(picture, kind)
     return NvencChoice(
         codec=codec,
+        encoder=f"{codec}_nvenc",
         kind=kind,
-        bit_depth=source_depth(picture, kind),
+        pixel_format="NV12" if depth == 8 else "P010",
+        bit_depth=depth,
         b_frames=spec.b_frames,
-        options=options,
+        options={
+            "codec": str(codec),
+            "preset": _preset(settings.speed),
+            "cq": str(quality),
+            # For rate control only; two decimals are what PyNvVideoCodec reads.
+            "fps": f"{float(info.nominal_rate):.2f}",
+            **_OPTIONS,
+            spec.option[0]: spec.option[1],
+        },
         tag_filter=tag_filter(
             codec,
-            color,
+            ColorInfo() if matte else picture.color,
             full_range=picture.color.full_range if picture.color.range_specified else None,
             aspect=(info.sample_aspect_ratio.numerator, info.sample_aspect_ratio.denominator),
         ),
@@ -152,16 +136,30 @@ def choose_nvenc(
     )
 
 
+def _check_codable(codec: Codec, info: VideoInfo, kind: PictureKind, *, hdr: bool) -> None:
+    """Raise BackendUnavailableError for what NVENC cannot encode, whatever the GPU."""
+    picture = info.format
+    if codec not in _SPECS:
+        raise _unavailable(f"it does not encode {codec.upper()}")
+    if kind is PictureKind.COLOR_ALPHA:
+        raise _unavailable("it has no alpha channel here")
+    if picture.width % 2 or picture.height % 2:
+        raise _unavailable(f"{picture.width}x{picture.height} is odd; it codes 4:2:0 only")
+    if codec is Codec.AV1 and hdr:
+        raise _unavailable("HDR10 metadata in AV1 is written by the CPU encoder")
+    if codec is Codec.AV1 and info.sample_aspect_ratio != 1:
+        raise _unavailable("AV1 with pixels that are not square is left to the CPU encoder")
+
+
 def _unavailable(reason: str) -> BackendUnavailableError:
     return BackendUnavailableError(f"NVENC: {reason}", stage="encode")
 
 
 def _preset(asked: str | None) -> str:
-    if asked is None:
-        return _DEFAULT_PRESET
-    if asked.upper() in _PRESETS:
-        return asked.upper()
-    if re.fullmatch(r"[pP]\d+", asked):
+    preset = (asked or "P4").upper()
+    if re.fullmatch("P[1-7]", preset):
+        return preset
+    if re.fullmatch(r"P\d+", preset):
         raise ConfigError(f"--speed of NVENC must be P1 (fastest) to P7, not {asked!r}")
     raise _unavailable(f"--speed {asked} belongs to the CPU encoder; NVENC has P1 to P7")
 
@@ -169,49 +167,49 @@ def _preset(asked: str | None) -> str:
 def fit_to_caps(
     choice: NvencChoice, caps: Mapping[str, int], width: int, height: int
 ) -> NvencChoice:
-    """The settings without what this GPU's NVENC lacks.
+    """The settings without the features that this GPU's NVENC lacks.
 
     Raises:
         BackendUnavailableError: The picture's size or depth is beyond it.
     """
-    size = f"{width}x{height}"
-    if not caps.get("width_min", 0) <= width <= caps.get("width_max", width) or not (
-        caps.get("height_min", 0) <= height <= caps.get("height_max", height)
-    ):
+    label = codec_label(choice.codec)
+    least = (caps.get("width_min", 0), caps.get("height_min", 0))
+    most = (caps.get("width_max", width), caps.get("height_max", height))
+    if not (least[0] <= width <= most[0] and least[1] <= height <= most[1]):
         raise _unavailable(
-            f"{size} is outside {caps.get('width_min', 0)}x{caps.get('height_min', 0)} to "
-            f"{caps.get('width_max')}x{caps.get('height_max')}, its sizes for {choice.label}"
+            f"{width}x{height} is outside {least[0]}x{least[1]} to {most[0]}x{most[1]}, "
+            f"its sizes for {label}"
         )
     if choice.bit_depth == 10 and not caps.get("support_10bit_encode", 0):
-        raise _unavailable(f"this GPU does not encode {choice.label} at 10 bits")
+        raise _unavailable(f"this GPU does not encode {label} at 10 bits")
     options = dict(choice.options)
     missing: list[str] = []
     b_frames = min(choice.b_frames, caps.get("num_max_bframes", 0))
-    if b_frames == _B_FRAMES_WITH_REFERENCE and not (
-        caps.get("support_bframe_ref_mode", 0) & _REFERENCE_MIDDLE
-    ):
-        b_frames = _B_FRAMES
+    reference = caps.get("support_bframe_ref_mode", 0) & _REFERENCE_MIDDLE
+    if b_frames == _B_FRAMES_WITH_REFERENCE and not reference:
+        b_frames -= 1
     if choice.b_frames and not b_frames:
         missing.append("B frames")
     options["bf"] = str(b_frames)
-    for option, name, capability in (
-        ("lookahead", "look-ahead", "support_lookahead"),
-        ("temporalaq", "temporal AQ", "support_temporal_aq"),
-    ):
+    for option, name, capability in _OPTIONAL:
         if not caps.get(capability, 0):
             del options[option]
             missing.append(name)
     if "lookahead" in options:
         depth = _LOOKAHEAD * _LOOKAHEAD_PIXELS // (width * height)
         options["lookahead"] = str(min(_LOOKAHEAD, max(_LEAST_LOOKAHEAD, depth)))
-    notices = list(choice.notices)
+    notices = choice.notices
     if missing:
-        notices.append(f"this GPU encodes {choice.label} without {', '.join(missing)}")
-    return replace(choice, b_frames=b_frames, options=options, notices=tuple(notices))
+        notices += (f"this GPU encodes {label} without {', '.join(missing)}",)
+    return replace(choice, b_frames=b_frames, options=options, notices=notices)
 
 
-_METADATA_FILTERS = {Codec.H264: "h264_metadata", Codec.HEVC: "hevc_metadata"}
-_AV1_CHROMA_POSITION = {1: 1, 3: 2}
+_METADATA_FILTERS = {
+    Codec.H264: "h264_metadata",
+    Codec.HEVC: "hevc_metadata",
+    Codec.AV1: "av1_metadata",
+}
+_AV1_CHROMA_POSITION = {1: "1", 3: "2"}
 """AVChromaLocation to AV1's chroma_sample_position (AV1 specification, 6.4.2)."""
 
 
@@ -230,8 +228,7 @@ def tag_filter(
     """
     values: dict[str, str] = {}
     av1 = codec is Codec.AV1
-    described = (color.primaries, color.transfer, color.matrix) != (2, 2, 2)
-    if described:
+    if (color.primaries, color.transfer, color.matrix) != (2, 2, 2):
         values["color_primaries" if av1 else "colour_primaries"] = str(color.primaries)
         values["transfer_characteristics"] = str(color.transfer)
         values["matrix_coefficients"] = str(color.matrix)
@@ -239,8 +236,7 @@ def tag_filter(
         values["color_range" if av1 else "video_full_range_flag"] = str(int(full_range))
     if av1:
         if color.chroma_location in _AV1_CHROMA_POSITION:
-            position = _AV1_CHROMA_POSITION[color.chroma_location]
-            values["chroma_sample_position"] = str(position)
+            values["chroma_sample_position"] = _AV1_CHROMA_POSITION[color.chroma_location]
     else:
         if color.chroma_location:
             values["chroma_sample_loc_type"] = str(color.chroma_location - 1)
@@ -248,5 +244,6 @@ def tag_filter(
             values["sample_aspect_ratio"] = f"{aspect[0]}/{aspect[1]}"
     if not values:
         return "null"
-    name = "av1_metadata" if av1 else _METADATA_FILTERS[codec]
-    return f"{name}=" + ":".join(f"{key}={value}" for key, value in values.items())
+    return f"{_METADATA_FILTERS[codec]}=" + ":".join(
+        f"{key}={value}" for key, value in values.items()
+    )

@@ -32,21 +32,13 @@ _THREADS = 256
 
 
 class _Plane:
-    """A plane as PyNvVideoCodec takes it: three dimensions, whatever the plane.
+    """A plane as PyNvVideoCodec takes it: (rows, samples or pairs, 1 or 2), whatever the plane.
 
-    Args:
-        pointer: Device address.
-        shape: (rows, samples or pairs, 1 or 2).
-        strides: As PyNvVideoCodec asks for, which at ten bits is not what the protocol says.
-        sample: Bytes per sample.
+    Its strides are those that PyNvVideoCodec asks for: at ten bits not what the protocol says.
     """
 
     def __init__(
-        self,
-        pointer: int,
-        shape: tuple[int, int, int],
-        strides: tuple[int, int, int],
-        sample: int,
+        self, pointer: int, shape: tuple[int, int, int], strides: tuple[int, int, int], sample: int
     ) -> None:
         self.__cuda_array_interface__ = {
             "shape": shape,
@@ -62,9 +54,8 @@ class _Surface:
 
     def __init__(self, width: int, height: int, sample: int) -> None:
         luma = width * height * sample
-        self.memory = cupy.empty(luma + luma // 2, np.uint8)
-        self.luma = self.memory[:luma]
-        self.chroma = self.memory[luma:]
+        memory = cupy.empty(luma + luma // 2, np.uint8)
+        self.luma, self.chroma = memory[:luma], memory[luma:]
         self.copied = cupy.cuda.Event(disable_timing=True)
         """Recorded when the frame is in here."""
         self.taken = cupy.cuda.Event(disable_timing=True)
@@ -81,7 +72,7 @@ class _Surface:
 
 
 class NvencEncoder:
-    """Encodes frames that live on a CUDA device. See :class:`bgsoft.encode.base.Encoder`.
+    """Encodes frames that live on a CUDA device; see :class:`bgsoft.encode.base.Encoder`.
 
     A frame is copied, on the device, to a surface of our own, from which PyNvVideoCodec copies it
     to NVENC's in its turn: so its slot is free before the engine has come to it.
@@ -97,13 +88,12 @@ class NvencEncoder:
         with span("NVENC caps"):
             caps = encoder_caps(device.number, str(choice.codec))
         choice = fit_to_caps(choice, caps, format.width, format.height)
-        self.name = f"{choice.codec}_nvenc"
+        self.name = choice.encoder
         self.notices = choice.notices
-        """What this GPU's NVENC goes without."""
+        """Features that this GPU's NVENC lacks."""
         self.frames = 0
         self._muxer = muxer
         self._device = device
-        self._matte = choice.kind is PictureKind.MATTE
         self._range = (0, 255) if format.color.full_range else (16, 235)
         self._stream = device.new_stream()
         self._copies = device.new_stream()
@@ -112,7 +102,7 @@ class NvencEncoder:
         self._encoder = self._create(choice, format)
         self._surfaces = [_Surface(format.width, format.height, sample) for _ in range(_SURFACES)]
         self._matte_kernel: Any = None
-        if self._matte:
+        if choice.kind is PictureKind.MATTE:
             self._matte_kernel = kernel("surface", "matte_luma")
             for surface in self._surfaces:
                 surface.chroma.fill(128)
@@ -128,7 +118,7 @@ class NvencEncoder:
                 return video_codec().CreateEncoder(
                     format.width,
                     format.height,
-                    choice.surface_format,
+                    choice.pixel_format,
                     False,  # frames come in device memory
                     gpu_id=self._device.number,
                     cudacontext=self._device.context,
@@ -165,7 +155,7 @@ class NvencEncoder:
     def _fill(self, surface: _Surface, frame: Frame) -> None:
         """Launch the copy of a frame into a surface, on the copying stream."""
         planes = frame.planes
-        if self._matte:
+        if self._matte_kernel is not None:
             black, white = self._range
             count = planes.alpha.size
             args = (planes.alpha, surface.luma, np.int32(count), np.int32(black), np.int32(white))
@@ -194,16 +184,15 @@ class NvencEncoder:
 
     def close(self) -> None:
         """Free the session; the encoder goes before its stream."""
-        if self._encoder is not None:
-            self._encoder = None
-            self._copies.synchronize()
-            self._stream.synchronize()
+        self._encoder = None
+        self._copies.synchronize()
+        self._stream.synchronize()
 
 
 def open_encoder(
     muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind, resources: Resources
 ) -> NvencEncoder:
-    """The encoder that a render's settings ask for; says what it goes without."""
+    """The encoder that a render's settings ask for."""
     choice = choose_nvenc(config, muxer.container, info, kind)
     encoder = NvencEncoder(muxer, choice, device=resources.device)
     resources.notice("encode", *encoder.notices)

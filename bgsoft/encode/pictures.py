@@ -6,49 +6,32 @@ written into one picture that is used again and again.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 from av.video.frame import VideoFrame
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
+from bgsoft.media.pyav import Plane, plane_view
 
-_Plane = npt.NDArray[Any]
 
-
-def picture_source(choice: EncoderChoice, format: FrameFormat) -> SharedPictures | CopiedPictures:
+def picture_maker(choice: EncoderChoice, format: FrameFormat) -> Callable[[Frame], VideoFrame]:
     """The cheapest way from a frame layout to an encoder's pixel format.
 
-    Its ``picture(frame)`` is valid until the next call, and only while the frame's slot is.
+    A picture is valid until the next one is made, and only while the frame's slot is.
     """
     own = choice.pixel_format == "nv12" and format.layout is PixelLayout.NV12
     if own and choice.kind is PictureKind.COLOR:
-        return SharedPictures()
-    return CopiedPictures(choice, format)
+        return shared_picture
+    return CopiedPictures(choice, format).picture
 
 
-class SharedPictures:
-    """NV12 without a copy: each ring slot has one picture whose planes are the slot's own."""
-
-    def __init__(self) -> None:
-        self._by_slot: dict[int, tuple[Any, VideoFrame]] = {}
-
-    def picture(self, frame: Frame) -> VideoFrame:
-        planes = frame.planes
-        known = self._by_slot.get(planes.slot)
-        if known is not None and known[0] is planes.luma:
-            return known[1]
-        picture = VideoFrame.from_dlpack((planes.luma, planes.chroma), format="nv12")
-        self._by_slot[planes.slot] = (planes.luma, picture)
-        return picture
-
-    def close(self) -> None:
-        """Drop all references to frame slots."""
-        self._by_slot.clear()
+def shared_picture(frame: Frame) -> VideoFrame:
+    """An NV12 frame without a copy: a picture whose planes are the slot's own."""
+    return VideoFrame.from_dlpack((frame.planes.luma, frame.planes.chroma), format="nv12")
 
 
 class CopiedPictures:
@@ -64,11 +47,12 @@ class CopiedPictures:
     def __init__(self, choice: EncoderChoice, format: FrameFormat) -> None:
         self._format = format
         self._kind = choice.kind
-        self._name = choice.pixel_format
         self._depth = choice.bit_depth
-        self._picture = VideoFrame(format.width, format.height, self._name)
-        self._views: list[_Plane] = []
-        self._addresses: tuple[int, ...] = ()
+        self._dtype = np.dtype(np.uint16 if self._depth > 8 else np.uint8)
+        self._picture = VideoFrame(format.width, format.height, choice.pixel_format)
+        if self._kind is PictureKind.MATTE:
+            for plane in self._picture.planes[1:]:
+                np.frombuffer(memoryview(plane), self._dtype).fill(1 << (self._depth - 1))
         self._table = _depth_table(format.color.full_range)
         value = np.arange(256)
         self._alpha_table = (value << 2 | value >> 6).astype(np.uint16)
@@ -83,55 +67,35 @@ class CopiedPictures:
         # An encoder that still reads the last picture has a reference to it; then the buffers
         # are replaced and the old ones stay untouched. None of ours does; this makes it certain.
         self._picture.make_writable()
-        self._map()
         planes = frame.planes
-        luma = self._views[0]
+        targets = [plane_view(plane, self._dtype) for plane in self._picture.planes]
         if self._kind is PictureKind.MATTE:
-            cv2.LUT(planes.alpha, self._matte_table, luma)
+            cv2.LUT(planes.alpha, self._matte_table, targets[0])
             return self._picture
-        self._write(planes.luma, luma)
+        self._write(planes.luma, targets[0])
         cv2.split(planes.chroma, self._split)
-        self._write_chroma(*self._split)
+        for source, target in zip(self._split, targets[1:3], strict=True):
+            self._write_chroma(source, target)
         if self._kind is PictureKind.COLOR_ALPHA:
             if self._depth == 8:
-                np.copyto(self._views[-1], planes.alpha)
+                np.copyto(targets[3], planes.alpha)
             else:
-                cv2.LUT(planes.alpha, self._alpha_table, self._views[-1])
+                cv2.LUT(planes.alpha, self._alpha_table, targets[3])
         return self._picture
 
-    def _map(self) -> None:
-        """NumPy views of the picture's planes, made again where the buffers were replaced."""
-        addresses = tuple(plane.buffer_ptr for plane in self._picture.planes)
-        if addresses == self._addresses:
-            return
-        self._addresses = addresses
-        dtype = np.dtype(np.uint16 if self._depth > 8 else np.uint8)
-        self._views = []
-        for plane in self._picture.planes:
-            rows = np.frombuffer(memoryview(plane), dtype).reshape(
-                -1, plane.line_size // dtype.itemsize
-            )
-            # NV12's interleaved plane is two samples wide for each that PyAV counts.
-            samples = 2 if self._name == "nv12" and self._views else 1
-            self._views.append(rows[: plane.height, : plane.width * samples])
-        if self._kind is PictureKind.MATTE:
-            for chroma in self._views[1:]:
-                chroma.fill(1 << (self._depth - 1))
+    def _write_chroma(self, source: Plane, target: Plane) -> None:
+        """Write Cb or Cr, each sample repeated where the picture has more of them."""
+        if target.shape == source.shape:
+            self._write(source, target)
+        elif target.shape[1] == source.shape[1]:
+            self._write(source, target[0::2])
+            target[1::2] = target[0 : target.shape[0] - 1 : 2]
+        else:
+            height, width = self._wide.shape
+            cv2.resize(source, (width, height), dst=self._wide, interpolation=cv2.INTER_NEAREST)
+            self._write(self._wide[: target.shape[0], : target.shape[1]], target)
 
-    def _write_chroma(self, blue: _Plane, red: _Plane) -> None:
-        """Write Cb and Cr, each sample repeated where the picture has more of them."""
-        for source, target in zip((blue, red), self._views[1:3], strict=True):
-            if target.shape == source.shape:
-                self._write(source, target)
-            elif target.shape[1] == source.shape[1]:
-                self._write(source, target[0::2])
-                target[1::2] = target[0 : target.shape[0] - 1 : 2]
-            else:
-                height, width = self._wide.shape
-                cv2.resize(source, (width, height), dst=self._wide, interpolation=cv2.INTER_NEAREST)
-                self._write(self._wide[: target.shape[0], : target.shape[1]], target)
-
-    def _write(self, source: _Plane, target: _Plane) -> None:
+    def _write(self, source: Plane, target: Plane) -> None:
         """Write samples of the frames' depth as the picture's."""
         if self._format.bit_depth == 8:
             if self._depth == 8:
@@ -143,11 +107,8 @@ class CopiedPictures:
         else:
             np.right_shift(source, 6, out=target)  # P010 to plain values
 
-    def close(self) -> None:
-        """Nothing to drop: no slot is referenced."""
 
-
-def _depth_table(full_range: bool) -> _Plane:
+def _depth_table(full_range: bool) -> Plane:
     """Eight bits to ten.
 
     Ten bits hold four times the eight-bit code value (ITU-T H.273, 8.3: limited range is scaled by
@@ -157,12 +118,9 @@ def _depth_table(full_range: bool) -> _Plane:
     return np.round(np.arange(256) * scale).astype(np.uint16)
 
 
-def _matte_table(format: FrameFormat, depth: int) -> _Plane:
+def _matte_table(format: FrameFormat, depth: int) -> Plane:
     """Alpha, 0–255, to luma from black to white in the frames' range."""
     scale = 1 << (depth - 8)
-    if format.color.full_range:
-        black, white = 0, (1 << depth) - 1
-    else:
-        black, white = 16 * scale, 235 * scale
+    black, white = (0, (1 << depth) - 1) if format.color.full_range else (16 * scale, 235 * scale)
     values = np.round(black + np.arange(256) * ((white - black) / 255))
     return values.astype(np.uint16 if depth > 8 else np.uint8)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.face.geometry import Roi
 from bgsoft.hide.plan import Ellipse
 
 Box = tuple[float, float, float, float]
@@ -27,6 +28,7 @@ a quarter of the time of one for rows and one for columns."""
 RIGHT_EYE, LEFT_EYE = 33, 263
 """Outer corners of the eyes in the same mesh; right is the face's own."""
 
+_NOWHERE = Roi(0.0, 0.0, 0.0, 0.0)
 _MARGIN_ACROSS = 1.3
 """An ellipse that hides a face is wider than the outline by this: ears and turned heads."""
 _MARGIN_ALONG = 1.35
@@ -43,8 +45,11 @@ class Face:
     """How sure the models are, 0–1."""
     box_xyxy: Box
     """May reach over the frame's edge."""
-    landmarks: NDArray[np.float32]
-    """(468, 3): x and y in frame pixels, z in the same scale, smaller is nearer."""
+    landmarks: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 3), np.float32))
+    """(468, 3): x and y in frame pixels, z in the same scale, smaller is nearer; (0, 3) where the
+    landmark model has not run on it."""
+    square: Roi = _NOWHERE
+    """Where the landmark model would look, of a face without landmarks."""
     detected: bool
     """True where the detector saw it in this frame, False where it was followed or interpolated."""
     age_frames: int
@@ -52,6 +57,10 @@ class Face:
     contested: bool = False
     """In this frame the detector, or the face's shape, contradicted what was followed here: a face
     of age 0 takes the place of one that may be somebody else."""
+
+    @property
+    def has_landmarks(self) -> bool:
+        return len(self.landmarks) > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +77,6 @@ def oval_points(face: Face) -> NDArray[np.float32]:
     """The landmarks along the outline: (2, 36) float32, all x and all y in frame pixels, a copy."""
     points: NDArray[np.float32] = face.landmarks.take(_FLAT_OVAL)
     return points
-
-
-def face_outline(face: Face) -> NDArray[np.float32]:
-    """The outline of a face: (36, 2) float32, x and y in frame pixels."""
-    return oval_points(face).T
 
 
 def hiding_ellipse(face: Face) -> Ellipse:

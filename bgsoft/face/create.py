@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bgsoft.face.anonymize import LOOK_AHEAD
 from bgsoft.face.data import FaceDataWriter
@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 def finder_settings(config: FaceConfig, *, writes_data: bool) -> FinderSettings:
     """How to look for faces."""
     anonymize = config.mode is FaceMode.ANONYMIZE
-    # Nobody sees every point of a face that is only kept sharp.
-    guards = config.mode is FaceMode.GUARD and not writes_data
     settings = FinderSettings(
         detect_every=config.effective_detect_every,
         small_faces=config.small_faces or anonymize or config.mode is FaceMode.MAIN,
-        rest_every=3 if guards else 1,
+        by_landmarks=writes_data or config.mode is not FaceMode.GUARD,
     )
     # So often that a face found late is hidden from its first frame on.
     return replace(settings, small_every=LOOK_AHEAD) if anonymize else settings
@@ -69,21 +67,15 @@ def create_device_faces(
     device: CudaDevice,
     backend: str,
     batch: int,
-    make_network: Callable[[ResolvedModel, int], Network],
+    make_network: Callable[[ResolvedModel, int, bool], Network],
+    stream: Any,
     on_event: Callable[[Event], None],
     data: FaceDataWriter | None,
 ) -> FaceStep | None:
     """The face step for frames on a device, which is current; None where no faces are wanted.
 
-    Args:
-        config: What to do.
-        format: Format of every frame.
-        device: Where the frames are.
-        backend: What runs the models.
-        batch: Frames, and faces, per run of a model.
-        make_network: Loads a model for a batch size, its arrays on the device.
-        on_event: Told where people cannot be separated.
-        data: Where faces are written; None: nowhere.
+    The models run by ``backend`` on ``batch`` frames or faces at a time, loaded by ``make_network``
+    (:data:`bgsoft.face.cuda_networks.MakeNetwork`); they, and what looks at mattes, on ``stream``.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -96,9 +88,15 @@ def create_device_faces(
     from bgsoft.hide.cuda import CudaHider
 
     on_cpu = backend == "cpu"
-    # There a run takes as long as its looks one after another.
-    networks = CudaFaceNetworks(format, make_network, 1 if on_cpu else batch)
     settings = finder_settings(config.face, writes_data=data is not None)
+    with stream:
+        networks = CudaFaceNetworks(
+            format,
+            make_network,
+            1 if on_cpu else batch,  # there a run takes as long as its looks one after another
+            # To build an engine takes a minute: better before the first frame.
+            needs_landmarks=settings.by_landmarks or backend == "tensorrt",
+        )
     return FaceStep(
         config.face,
         format,

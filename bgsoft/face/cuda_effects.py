@@ -2,21 +2,16 @@
 
 Reference: :class:`bgsoft.face.guard.CpuMatteEditor`.
 
-The host hands over outlines, as an argument of the two kernels that a frame with faces takes (a
-frame without takes none): one finds out what the matte has of each, the other fills in what is
-missing. Nothing is uploaded but limits, and nothing is drawn here. What the matte had covered comes
-back some frames later, for many frames at once, so that nothing waits for it. Only
-:meth:`CudaMatteEditor.read` waits, in a batch once: by the time the first matte has come the
-others, sent for right behind it, are almost there.
+The host hands over outlines, as an argument of the two kernels that a frame with covered faces
+takes: one finds out what the matte has of each, the other fills in what is missing. What the matte
+had covered is waited for once in many such frames. What looks at mattes waits, too, and may run on
+another stream than what changes them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import cupy
 import numpy as np
@@ -29,15 +24,15 @@ from bgsoft.face.guard import (
     FILLED_SHARE,
     MAX_MEASURED,
     MISSED_SHARE,
+    SAMPLES,
     Cover,
     OnCoverage,
     Outline,
     Plane8,
+    missing_shares,
 )
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops.loader import BLOCK, blocks, kernel
-
-_HOST_TO_DEVICE, _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
 
 _MAX_OUTLINES = 12
 """MAX_OUTLINES of ``bgsoft/ops/face.cu``: outlines that one launch takes."""
@@ -52,39 +47,16 @@ _EDIT_BYTES = _EDIT.size + _MAX_OUTLINES * _OUTLINE.size
 
 _MEASURE_BLOCK = (32, 32, 1)
 """Threads that measure one face: all that a block may have, as a close-up has 30,000 cells."""
-_FETCH_EVERY = 16
-"""Frames whose coverage is fetched together."""
-_UNDER_WAY = 3
-"""Fetches that may be under way: more than frames that the host is ahead of the device."""
-
-
-@dataclass(slots=True, eq=False)
-class _Fetch:
-    """Coverage of the faces of some frames, on its way to the host."""
-
-    coverage: NDArray[np.float32]
-    """(_FETCH_EVERY, MAX_MEASURED), page-locked."""
-    done: Any
-    """CuPy event behind the copy."""
-    listeners: list[tuple[OnCoverage, int]] = field(default_factory=list)
-    """What to call for each frame, and with how many faces."""
-
-
-@dataclass(slots=True, eq=False)
-class _Transfer:
-    """A matte on its way to the host, or a limit on its way to the device."""
-
-    staged: Plane8
-    """(gh, gw), page-locked."""
-    done: Any
-    """CuPy event behind the copy."""
+_MAX_ASKED, _MISSING_BLOCK = 64, (128, 1, 1)
+"""Faces whose mattes are looked at by one launch; threads for each."""
+_TOLD_EVERY = 16
+"""Frames with covers whose coverage is waited for together."""
 
 
 class CudaMatteEditor:
-    """Changes mattes on a device, on its current stream.
+    """Reads and changes mattes on a device, on the current stream.
 
-    Buffers are made in the constructor, but what each matte of a batch needs for being read: by
-    the first batch, where the mode reads any. The device must be the current one.
+    The device must be the current one.
     """
 
     def __init__(self, format: FrameFormat, device: CudaDevice) -> None:
@@ -93,8 +65,14 @@ class CudaMatteEditor:
         shift = analysis_factor(format.width, format.height).bit_length() - 1
         self._reduced = cupy.empty(shape, np.uint8)
         self._limit = cupy.empty(shape, np.uint8)
-        self._sent: list[_Transfer] = []
-        self._uploads = deque([self._new_transfer()])
+        self._staged: Plane8 = pinned_array(shape, np.uint8)
+        # What is asked of faces: the addresses of their mattes, then cells of these.
+        size = _MAX_ASKED * (8 + 4 * SAMPLES)
+        self._asked: NDArray[np.uint8] = pinned_array((size,), np.uint8)
+        self._asked_there = cupy.empty(size, np.uint8)
+        self._lacks: NDArray[np.int32] = pinned_array((_MAX_ASKED,), np.int32)
+        self._lacks_there = cupy.empty(_MAX_ASKED, np.int32)
+        self._measure_missing = kernel("face", "measure_missing")
 
         self._shares = (MISSED_SHARE, FILLED_SHARE)
         self._sizes = (rows, columns, format.height, format.width, shift)
@@ -106,38 +84,39 @@ class CudaMatteEditor:
         self._edit_matte = kernel("face", "edit_matte")
         self._grid = blocks(columns, rows)
 
-        self._coverage = cupy.empty((_FETCH_EVERY, MAX_MEASURED), np.float32)
-        self._coverage_rows = [self._coverage[row] for row in range(_FETCH_EVERY)]
+        self._coverage = cupy.empty((_TOLD_EVERY, MAX_MEASURED), np.float32)
+        self._told: NDArray[np.float32] = pinned_array(self._coverage.shape, np.float32)
         self._listeners: list[tuple[OnCoverage, int]] = []
-        self._idle = [
-            _Fetch(
-                pinned_array(self._coverage.shape, np.float32), cupy.cuda.Event(disable_timing=True)
-            )
-            for _ in range(_UNDER_WAY)
-        ]
-        self._fetches: deque[_Fetch] = deque()
 
-    def _new_transfer(self) -> _Transfer:
-        event = cupy.cuda.Event(disable_timing=True)
-        return _Transfer(pinned_array(self._shape, np.uint8), event)
+    def read(self, matte: Matte) -> Plane8:
+        """See :meth:`bgsoft.face.guard.MatteEditor.read`; waits for the stream."""
+        staged, stream = self._staged, cupy.cuda.get_current_stream()
+        matte.reduced.data.copy_to_host_async(staged.ctypes.data, staged.nbytes, stream)
+        self._device.copies.add_d2h(staged.nbytes)
+        stream.synchronize()
+        return staged
 
-    def fetch(self, matte: Matte, index: int) -> None:
-        """Send for a matte; see :meth:`bgsoft.face.guard.MatteEditor.fetch`."""
-        while len(self._sent) <= index:
-            self._sent.append(self._new_transfer())
-            # One more limit may be under way: none of this batch waits for another's upload.
-            self._uploads.append(self._new_transfer())
-        sent = self._sent[index]
-        source, size = matte.reduced.data.ptr, sent.staged.nbytes
-        self._copy(sent.staged.ctypes.data, source, size, _DEVICE_TO_HOST)
-        self._device.copies.add_d2h(size)
-        sent.done.record()
+    def missing(self, mattes: Sequence[Matte], cells: NDArray[np.int32]) -> list[float]:
+        """See :meth:`bgsoft.face.guard.MatteEditor.missing`; one launch, waits for the stream."""
+        shares: list[float] = []
+        for first in range(0, len(cells), _MAX_ASKED):
+            part = slice(first, first + _MAX_ASKED)
+            shares += missing_shares(self._lacking(mattes[part], cells[part]), cells[part])
+        return shares
 
-    def read(self, index: int) -> Plane8:
-        """A matte that was sent for; waits for everything before it on the stream."""
-        sent = self._sent[index]
-        sent.done.synchronize()
-        return sent.staged
+    def _lacking(self, mattes: Sequence[Matte], cells: NDArray[np.int32]) -> NDArray[np.int32]:
+        count = len(cells)
+        at, end = 8 * count, 8 * count + cells.nbytes
+        self._asked[:at].view(np.uint64)[:] = [matte.reduced.data.ptr for matte in mattes]
+        self._asked[at:end].view(np.int32)[:] = cells.ravel()
+        stream = cupy.cuda.get_current_stream()
+        there = self._asked_there
+        there.data.copy_from_host_async(self._asked.ctypes.data, end, stream)
+        arguments = (there, there[at:], self._lacks_there, np.int32(SAMPLES))
+        self._measure_missing((count, 1, 1), _MISSING_BLOCK, arguments)
+        self._lacks_there.data.copy_to_host_async(self._lacks.ctypes.data, 4 * count, stream)
+        stream.synchronize()
+        return self._lacks[:count]
 
     def apply(
         self,
@@ -150,12 +129,15 @@ class CudaMatteEditor:
         if cover is None and limit is None:
             return
         if limit is not None:
-            self._upload(limit)
+            # From pageable memory: the driver has its own copy when this returns.
+            stream = cupy.cuda.get_current_stream()
+            self._limit.data.copy_from_host_async(limit.ctypes.data, limit.nbytes, stream)
+            self._device.copies.add_h2d(limit.nbytes)
         outlines = [] if cover is None else cover.outlines
         measured = 0 if cover is None or on_coverage is None else len(cover.faces)
         seen = (matte.reduced, self._limit, self._strengths)
         changed = (self._reduced, matte.alpha)
-        row = self._coverage_rows[len(self._listeners)]
+        row = self._coverage[len(self._listeners)]
         # A frame with more faces than one launch takes is changed by several.
         for first in range(0, max(1, len(outlines)), _MAX_OUTLINES):
             part = outlines[first : first + _MAX_OUTLINES]
@@ -166,11 +148,11 @@ class CudaMatteEditor:
             self._edit_matte(self._grid, BLOCK, (*seen, *changed, self._edit))
         # The kernels read a cell's neighbours while they write others.
         size = self._reduced.nbytes
-        self._copy(matte.reduced.data.ptr, self._reduced.data.ptr, size, _DEVICE_TO_DEVICE)
+        matte.reduced.data.copy_from_device_async(self._reduced.data, size)
         if on_coverage is not None and measured:
             self._listeners.append((on_coverage, measured))
-            if len(self._listeners) == _FETCH_EVERY:
-                self._fetch()
+            if len(self._listeners) == _TOLD_EVERY:
+                self._tell()
 
     def _write(
         self, has_limit: bool, first: int, outlines: Sequence[Outline], measured: int
@@ -185,43 +167,17 @@ class CudaMatteEditor:
             _OUTLINE.pack_into(self._edit_bytes, at, points, *fractions, outline.side, *outline.box)
             at += _OUTLINE.size
 
-    def _upload(self, limit: Plane8) -> None:
-        upload = self._uploads[0]
-        self._uploads.rotate(-1)
-        upload.done.synchronize()
-        np.copyto(upload.staged, limit)
-        source, size = upload.staged.ctypes.data, upload.staged.nbytes
-        self._copy(self._limit.data.ptr, source, size, _HOST_TO_DEVICE)
-        self._device.copies.add_h2d(size)
-        upload.done.record()
-
-    def _fetch(self) -> None:
-        """Start copying the coverage that the kernels have measured so far."""
-        if not self._idle:
-            self._finish()
-        fetch = self._idle.pop()
-        fetch.listeners, self._listeners = self._listeners, []
-        size = len(fetch.listeners) * self._coverage_rows[0].nbytes
-        self._copy(fetch.coverage.ctypes.data, self._coverage.data.ptr, size, _DEVICE_TO_HOST)
-        self._device.copies.add_d2h(size)
-        fetch.done.record()
-        self._fetches.append(fetch)
-
-    def _finish(self) -> None:
-        """Report the oldest fetch."""
-        fetch = self._fetches.popleft()
-        fetch.done.synchronize()
-        for (on_coverage, count), row in zip(fetch.listeners, fetch.coverage, strict=False):
-            on_coverage(row[:count].tolist())
-        self._idle.append(fetch)
-
-    def _copy(self, target: int, source: int, size: int, kind: int) -> None:
+    def _tell(self) -> None:
+        """Tell of the coverage that the kernels have measured; waits for the stream."""
         stream = cupy.cuda.get_current_stream()
-        cupy.cuda.runtime.memcpyAsync(target, source, size, kind, stream.ptr)
+        self._coverage.data.copy_to_host_async(self._told.ctypes.data, self._told.nbytes, stream)
+        self._device.copies.add_d2h(self._told.nbytes)
+        stream.synchronize()
+        listeners, self._listeners = self._listeners, []
+        for (on_coverage, count), row in zip(listeners, self._told, strict=False):
+            on_coverage(row[:count].tolist())
 
     def close(self) -> None:
-        """Report what is outstanding, in order."""
+        """Tell of what is outstanding, in order."""
         if self._listeners:
-            self._fetch()
-        while self._fetches:
-            self._finish()
+            self._tell()

@@ -7,6 +7,7 @@ landmarks, some kilobytes each, come back to the host, where tracks are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import cupy
@@ -27,10 +28,11 @@ from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
-from bgsoft.startup import Parts
+from bgsoft.startup import StartupPool
 
-MakeNetwork = Callable[[ResolvedModel, int], Network]
-"""Loads a model for a batch size, with its arrays on the device, on the pipeline's stream."""
+MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
+"""Loads a model for a batch size, with its arrays on the device, on the current stream; the last
+argument says whether it may replay a CUDA graph, which is captured by its first run."""
 
 _RUNS_PER_WAIT = 4
 """Runs of a network whose results are waited for together, at most."""
@@ -61,36 +63,52 @@ _FACE_THREADS = (128, 1, 1)
 class CudaFaceNetworks(Closing):
     """Implements :class:`bgsoft.face.networks.FaceNetworks` for frames on the current device.
 
-    Everything runs on the current stream, which the host waits for at the end of each call. A run
-    of a network takes ``batch`` looks.
+    Everything runs on the current stream, which the host waits for at the end of each call.
+
+    Args:
+        format: Format of the frames.
+        make_network: Loads a network.
+        batch: Looks of a run.
+        needs_landmarks: Load the landmark model at once; else it is loaded when it is first used.
+            Something else may run on the device by then, so that it cannot be captured.
 
     Raises:
         ModelError: A model's file is damaged.
         BackendUnavailableError: A network does not load on the device.
     """
 
-    def __init__(self, format: FrameFormat, make_network: MakeNetwork, batch: int) -> None:
+    def __init__(
+        self,
+        format: FrameFormat,
+        make_network: MakeNetwork,
+        batch: int,
+        *,
+        needs_landmarks: bool = True,
+    ) -> None:
         detector, landmarker = resolve_detector(), resolve_landmarker()
         device, stream = cupy.cuda.Device(), cupy.cuda.get_current_stream()
         self.views_per_run = self.faces_per_run = batch
 
-        def load_detector() -> Network:
+        def load(model: ResolvedModel, graphs: bool) -> _Model:
             device.use()
             with stream:
-                return make_network(detector, batch)
+                return _Model(model, make_network(model, batch, graphs), format, batch)
 
-        with Parts() as parts:
-            loading = parts.begin("face detector", load_detector)
-            network = make_network(landmarker, batch)
-            self._detector = _Model(detector, loading.result(), format, batch)
-            self._landmarker = _Model(landmarker, network, format, batch)
+        self._load_landmarker = partial(load, landmarker)
+        self._landmarker: _Model | None = None
+        with StartupPool() as pool:
+            loading = pool.submit("face detector", partial(load, detector, True))
+            if needs_landmarks:
+                self._landmarker = self._load_landmarker(True)
+            self._detector = loading.result()
         self._found = CudaDetections(detector.spec.width, self._detector.most)
-        self._meshes = CudaMeshes(self._landmarker.most)
+        self._meshes = CudaMeshes(self._detector.most)
 
     def start(self) -> None:
-        """Run both networks once, in the thread that will use them."""
-        self._detector.network.run()
-        self._landmarker.network.run()
+        """Run what is loaded once, in the thread that will use it."""
+        for model in (self._detector, self._landmarker):
+            if model is not None:
+                model.network.run()
 
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
@@ -105,6 +123,10 @@ class CudaFaceNetworks(Closing):
 
     def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
+        if not asked:
+            return []
+        if self._landmarker is None:
+            self._landmarker = self._load_landmarker(False)
         size, most = self._landmarker.size, self._landmarker.most
         answers: list[Mesh] = []
         for start in range(0, len(asked), most):
@@ -120,8 +142,9 @@ class CudaFaceNetworks(Closing):
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
-        self._detector.network.close()
-        self._landmarker.network.close()
+        for model in (self._detector, self._landmarker):
+            if model is not None:
+                model.network.close()
 
 
 class _Model:
@@ -141,9 +164,8 @@ class _Model:
     def run(self, asked: Sequence[FrameView]) -> Iterator[tuple[Array, dict[str, Array], int, int]]:
         """Run as often as it takes to show all views, up to :attr:`most`.
 
-        Yields:
-            After each run: its views and outputs on the device, the outputs overwritten by the
-            next one; the index of its first view, and how many there are.
+        Yields views and outputs on the device, the outputs overwritten by the next run; and the
+        index of the run's first view, and how many it has.
         """
         self._warper.upload(asked)
         for first in range(0, len(asked), self._batch):
@@ -153,13 +175,10 @@ class _Model:
 
 
 class CudaWarper:
-    """Writes views of frames of one format into a batch tensor.
+    """Writes views of frames of one format into a tensor of ``batch`` items.
 
-    Args:
-        spec: Input size and normalisation; square, RGB, channels first.
-        format: Format of the frames.
-        batch: Items of the tensor.
-        most: Views of one :meth:`upload`, at most.
+    ``spec`` says input size and normalisation; square, RGB, channels first. Up to ``most`` views
+    are told of at a time.
     """
 
     def __init__(self, spec: ModelSpec, format: FrameFormat, batch: int, most: int) -> None:
@@ -176,9 +195,8 @@ class CudaWarper:
             cupy.asarray(norm),
         )
         # Views, then the addresses of as many frames: one copy takes both.
-        self._most = most
-        self._views_bytes = self._most * WARP_VIEW.itemsize
-        size = self._views_bytes + self._most * _PLANES * 8
+        self._views_bytes = most * WARP_VIEW.itemsize
+        size = self._views_bytes + most * _PLANES * 8
         self._host: NDArray[np.uint8] = pinned_array((size,), np.uint8)
         self._device = cupy.empty(size, np.uint8)
         self._views = self._host[: self._views_bytes].view(WARP_VIEW)
@@ -187,16 +205,8 @@ class CudaWarper:
         self._uploaded = 0
 
     def upload(self, asked: Sequence[FrameView]) -> None:
-        """Tell the device what is to be looked at; the stream must have passed the last upload.
-
-        Raises:
-            ValueError: There are too many views.
-        """
+        """Tell the device what is to be looked at; the stream must have passed the last upload."""
         self._uploaded = len(asked)
-        if self._uploaded > self._most:
-            raise ValueError(f"expected up to {self._most} views, not {self._uploaded}")
-        if not asked:
-            return
         frames: dict[int, int] = {}
         planes: list[list[int]] = []
         rows = []
@@ -206,8 +216,7 @@ class CudaWarper:
                 seen = grid.for_networks
                 arrays = (frame.luma, frame.chroma, seen.luma, seen.chroma)
                 planes.append([array.data.ptr for array in arrays])
-            t = view.frame_from_input
-            rows.append(((t.xx, t.xy, t.x0, t.yx, t.yy, t.y0), index, view.repeat_edges))
+            rows.append((tuple(view.frame_from_input), index, view.repeat_edges))
         self._views[: len(rows)] = rows
         self._planes[: len(planes)] = planes
         size = self._views_bytes + len(planes) * _PLANES * 8
@@ -219,17 +228,11 @@ class CudaWarper:
         return self._device[first * WARP_VIEW.itemsize :]
 
     def write(self, first: int, tensor: Array) -> int:
-        """Sample, convert and normalise views from ``first`` on, of those uploaded: one launch.
+        """Sample, convert and normalise the views from ``first`` on: one launch.
 
-        Args:
-            first: Index of the first of them.
-            tensor: Of :attr:`shape`, float32, C-contiguous; its first items are overwritten.
-
-        Returns:
-            How many were written: the tensor's items, or those that are left.
+        ``tensor`` is of :attr:`shape`, float32, C-contiguous. Returns how many of its items were
+        written: all, or those that are left.
         """
-        if tensor.shape != self.shape or tensor.dtype != "float32":
-            raise ValueError(f"expected {self.shape} float32, not {tensor.shape} {tensor.dtype}")
         count = min(self.shape[0], self._uploaded - first)
         if count > 0:
             planes = self._device[self._views_bytes :]
@@ -240,20 +243,12 @@ class CudaWarper:
 
 def _layout(format: FrameFormat) -> Any:
     """One element of :data:`_LAYOUT`; CuPy passes it by value."""
-    black, neutral = format.luma_range[0], format.chroma_neutral
     factor = detail_factor(format.width, format.height)
-    return np.array(
-        [
-            (
-                *format.luma_shape,
-                *format.chroma_shape[:2],
-                *analysis_shape(format.width, format.height, factor),
-                factor,
-                *(MIN_GRID_SAMPLES, MAX_SPACING, MAX_TAPS, black, neutral),
-            )
-        ],
-        _LAYOUT,
-    )
+    grid = analysis_shape(format.width, format.height, factor)
+    limits = MIN_GRID_SAMPLES, MAX_SPACING, MAX_TAPS
+    codes = format.luma_range[0], format.chroma_neutral
+    shapes = *format.luma_shape, *format.chroma_shape[:2], *grid
+    return np.array([(*shapes, factor, *limits, *codes)], _LAYOUT)
 
 
 class CudaDetections:
@@ -275,15 +270,10 @@ class CudaDetections:
     def launch(
         self, views: Array, boxes: Array, logits: Array, first: int, count: int, min_score: float
     ) -> None:
-        """Find the faces of a batch; one launch.
+        """Find the faces of a batch of ``count`` views, the first of which is the ``first``-th.
 
-        Args:
-            views: What the batch's items show, ``WARP_VIEW``, on the device.
-            boxes: (batch, anchors, 16) float32 on the device.
-            logits: (batch, anchors, 1) float32.
-            first: Which view the batch's first item is.
-            count: Items to look at.
-            min_score: In (0, 1).
+        ``views`` are of ``WARP_VIEW``, ``boxes`` (batch, anchors, 16) and ``logits`` (batch,
+        anchors, 1) float32; all on the device. ``min_score`` is in (0, 1).
         """
         row = MAX_VIEW_FACES * (_VALUES + 1)
         args = (
@@ -328,14 +318,10 @@ class CudaMeshes:
         self._kernel = kernel("mesh", "read_meshes")
 
     def launch(self, views: Array, raw: Array, logits: Array, first: int, count: int) -> None:
-        """Read a batch: one launch and one copy.
+        """Read a batch of ``count`` faces, the first of which is the ``first``-th.
 
-        Args:
-            views: What the batch's items show, ``WARP_VIEW``, on the device.
-            raw: (batch, 468, 3) float32 on the device, input pixels.
-            logits: (batch, 1) float32.
-            first: Which face the batch's first item is.
-            count: Items to look at.
+        ``views`` are of ``WARP_VIEW``, ``raw`` is (batch, 468, 3) in input pixels and ``logits``
+        (batch, 1), both float32; all on the device.
         """
         points, measures, presences = (array[first:] for array in self._device)
         sizes = map(np.int32, (LANDMARKS, RIGHT_EYE, LEFT_EYE))

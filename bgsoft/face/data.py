@@ -19,6 +19,7 @@ from contextlib import suppress
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,14 +40,13 @@ class FaceDataWriter(Closing):
     Args:
         path: The file.
         overwrite: It may exist by the time of :meth:`publish`.
+        receipt: Where it is noted before it appears; see :func:`bgsoft.outputs.note_receipt`.
     """
 
-    receipt: Path | None = None
-    """Where it is noted before it appears; see :func:`bgsoft.outputs.note_receipt`."""
-
-    def __init__(self, path: Path, *, overwrite: bool) -> None:
+    def __init__(self, path: Path, *, overwrite: bool, receipt: Path | None = None) -> None:
         self._path = path
         self._overwrite = overwrite
+        self._receipt = receipt
         self._target = path.resolve()
         self._partial = partial_beside(self._target)
         self._open = True
@@ -58,11 +58,7 @@ class FaceDataWriter(Closing):
         """Where the faces are that were found until something stopped the render."""
 
     def write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
-        """Add a frame.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
+        """Add a frame; raises OutputError where the file cannot be written."""
         if not self._open:
             raise ValueError("the file is closed")
         with writing(self._path, _WHAT):
@@ -89,13 +85,11 @@ class FaceDataWriter(Closing):
         if not self.frames:
             return
         if self._target.exists() and not self._overwrite:
-            raise OutputError(
-                f"the {_WHAT} {self._path} has appeared meanwhile and is not overwritten",
-                path=self._path,
-            )
+            text = f"the {_WHAT} {self._path} has appeared meanwhile and is not overwritten"
+            raise OutputError(text, path=self._path)
         with writing(self._path, _WHAT):
-            if self.receipt is not None:
-                note_receipt(self.receipt, self._path, self._partial)
+            if self._receipt is not None:
+                note_receipt(self._receipt, self._path, self._partial)
             put(self._partial, self._target)
             self._is_published = True
 
@@ -147,7 +141,7 @@ def open_face_data(
         others: Files that it must not be.
         exact: In a ``.npz`` file scores and boxes are float64, to be read again
             (:func:`read_faces`).
-        receipt: See :attr:`FaceDataWriter.receipt`.
+        receipt: See :class:`FaceDataWriter`.
 
     Raises:
         ConfigError: The name ends in something else.
@@ -159,13 +153,9 @@ def open_face_data(
     check_target(path, _WHAT, overwrite=overwrite, others=others)
     if path.exists() and not path.is_file():
         raise OutputError(f"the {_WHAT} {path} is not a regular file", path=path)
-    writer: FaceDataWriter
     if suffix == ".jsonl":
-        writer = _JsonLinesWriter(path, overwrite=overwrite)
-    else:
-        writer = _NpzWriter(path, overwrite=overwrite, exact=exact)
-    writer.receipt = receipt
-    return writer
+        return _JsonLinesWriter(path, overwrite=overwrite, receipt=receipt)
+    return _NpzWriter(path, overwrite=overwrite, receipt=receipt, exact=exact)
 
 
 class _JsonLinesWriter(FaceDataWriter):
@@ -178,10 +168,8 @@ class _JsonLinesWriter(FaceDataWriter):
     Boxes and landmarks are in pixels of the upright frame, to a hundredth.
     """
 
-    def __init__(self, path: Path, *, overwrite: bool) -> None:
-        super().__init__(path, overwrite=overwrite)
-        self._file: FileIO | None = None
-        self._bytes = 0
+    _file: FileIO | None = None
+    _bytes = 0
 
     def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
         line = {
@@ -244,13 +232,15 @@ class _NpzWriter(FaceDataWriter):
     frame.
     """
 
-    def __init__(self, path: Path, *, overwrite: bool, exact: bool) -> None:
-        super().__init__(path, overwrite=overwrite)
-        self._type = np.float64 if exact else np.float32
-        self._index, self._pts, self._first = array("q"), array("q"), array("q", [0])
-        self._time = array("d")
-        self._ids, self._detected = array("q"), array("b")
-        self._scores, self._boxes = array("d"), array("d")
+    def __init__(
+        self, path: Path, *, overwrite: bool, receipt: Path | None = None, exact: bool
+    ) -> None:
+        super().__init__(path, overwrite=overwrite, receipt=receipt)
+        real = "d" if exact else "f"
+        kinds = {"index": "q", "pts": "q", "time": "d", "first": "q", "id": "q", "detected": "b"}
+        kinds |= {"score": real, "box": real}
+        self._columns: dict[str, array[Any]] = {name: array(kind) for name, kind in kinds.items()}
+        self._columns["first"].append(0)
         self._spool: FileIO | None = None
 
     def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
@@ -259,15 +249,16 @@ class _NpzWriter(FaceDataWriter):
             self._spool = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         for face in faces:
             _write_all(self._spool, np.ascontiguousarray(face.landmarks, "<f4").tobytes())
+        columns = self._columns
         for face in faces:
-            self._ids.append(face.id)
-            self._detected.append(face.detected)
-            self._scores.append(face.score)
-            self._boxes.extend(face.box_xyxy)
-        self._index.append(frame.index)
-        self._pts.append(frame.pts)
-        self._time.append(frame.time_seconds)
-        self._first.append(len(self._ids))
+            columns["id"].append(face.id)
+            columns["detected"].append(face.detected)
+            columns["score"].append(face.score)
+            columns["box"].extend(face.box_xyxy)
+        columns["index"].append(frame.index)
+        columns["pts"].append(frame.pts)
+        columns["time"].append(frame.time_seconds)
+        columns["first"].append(len(columns["id"]))
 
     def _discard(self) -> None:
         spool, self._spool = self._spool, None
@@ -275,7 +266,7 @@ class _NpzWriter(FaceDataWriter):
             spool.close()
 
     def _finish(self) -> None:
-        if self._spool is None or not self._index:
+        if self._spool is None or not self._columns["index"]:
             return
         try:
             self._assemble(self._spool)
@@ -284,24 +275,18 @@ class _NpzWriter(FaceDataWriter):
             raise
 
     def _assemble(self, spool: FileIO) -> None:
-        count = self._first[-1]  # an error in the middle of a frame may have left more
+        columns: dict[str, Any] = {name: np.array(each) for name, each in self._columns.items()}
+        count = int(columns["first"][-1])  # an error in the middle of a frame may have left more
+        for name in ("id", "score", "detected"):
+            columns[name] = columns[name][:count]
+        columns["detected"] = columns["detected"].astype(np.bool_)
+        columns["box"] = columns["box"][: 4 * count].reshape(count, 4)
         shape = count, LANDMARKS, 3
         # Mapped, so that landmarks go from file to file; nothing of no length can be mapped.
         landmarks = np.memmap(spool, "<f4", "r", shape=shape) if count else np.zeros(shape, "<f4")
         # numpy.savez would lengthen a name that does not end in .npz.
         with self._partial.open("wb") as file:
-            np.savez(
-                file,
-                index=np.array(self._index, np.int64),
-                pts=np.array(self._pts, np.int64),
-                time=np.array(self._time, np.float64),
-                first=np.array(self._first, np.int64),
-                id=np.array(self._ids[:count], np.int64),
-                score=np.array(self._scores[:count], self._type),
-                detected=np.array(self._detected[:count], np.bool_),
-                box=np.array(self._boxes[: count * 4], self._type).reshape(count, 4),
-                landmarks=landmarks,
-            )
+            np.savez(file, **columns, landmarks=landmarks)
 
 
 def read_faces(path: Path) -> Iterator[RecordedFrame]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.base import Box, box_overlap
-from bgsoft.face.geometry import Affine, overlap
+from bgsoft.face.geometry import Affine, box_iou, overlap
 
 KEYPOINTS = ("right eye", "left eye", "nose", "mouth", "right ear", "left ear")
 """Order of the key points; right is the face's own right, on the left of the picture."""
@@ -56,14 +56,16 @@ class Detections:
 
     def rows(self, chosen: Sequence[int]) -> Detections:
         """Some of them, by index."""
+        if len(chosen) == len(self) == 1:
+            return self
         rows = np.array(chosen, np.intp)
         return Detections(self.boxes[rows], self.keypoints[rows], self.scores[rows])
 
     def nearest(self, box: Sequence[float], min_overlap: float = MIN_SECOND_OVERLAP) -> Detections:
         """The one that shares most with a box (left, top, right, bottom), or none shares enough."""
-        shared = overlap(self.boxes, np.array(box))
-        best = np.argsort(-shared, kind="stable")[:1]
-        return self.rows([row for row in best if shared[row] >= min_overlap])
+        shared = [box_iou(own, box) for own in self.boxes.tolist()]
+        best = max(shared, default=-1.0)
+        return self.rows([shared.index(best)] if best >= min_overlap else [])
 
 
 def anchor_centres(size: int) -> NDArray[np.float32]:
@@ -120,7 +122,7 @@ def decode(
     )
 
 
-def weighted_nms(found: Detections, max_overlap: float = MAX_OVERLAP) -> Detections:
+def weighted_nms(found: Detections) -> Detections:
     """Merge overlapping predictions into their mean, weighted by score.
 
     The best prediction that is left takes all that overlap it; the face has its score and their
@@ -129,21 +131,20 @@ def weighted_nms(found: Detections, max_overlap: float = MAX_OVERLAP) -> Detecti
 
     Args:
         found: Sorted by score, best first.
-        max_overlap: Intersection over union above which two predictions are the same face.
     """
     left = np.arange(len(found))
     boxes, keypoints, scores = [], [], []
     while len(left):
-        same = overlap(found.boxes[left], found.boxes[left[0]]) > max_overlap
+        same = overlap(found.boxes[left], found.boxes[left[0]]) > MAX_OVERLAP
         same[0] = True
         group, left = left[same], left[~same]
         weights = found.scores[group] / found.scores[group].sum()
         boxes.append(weights @ found.boxes[group])
-        keypoints.append(np.tensordot(weights, found.keypoints[group], axes=1))
+        keypoints.append(np.dot(weights[None], found.keypoints[group].reshape(-1, 12)))
         scores.append(found.scores[group[0]])
     if not scores:
         return Detections.none()
-    return Detections(np.stack(boxes), np.stack(keypoints), np.array(scores))
+    return Detections(np.array(boxes), np.array(keypoints).reshape(-1, 6, 2), np.array(scores))
 
 
 def merge(views: Sequence[Detections]) -> Detections:
@@ -152,7 +153,11 @@ def merge(views: Sequence[Detections]) -> Detections:
     A face that a view shows cut off has a smaller box there, so a box that lies mostly inside a
     better one is the same face, too.
     """
-    views = [Detections.none(), *views]
+    views = [view for view in views if len(view)]
+    if not views:
+        return Detections.none()
+    if len(views) == len(views[0]) == 1:
+        return views[0]
     everything = Detections(
         np.concatenate([view.boxes for view in views]),
         np.concatenate([view.keypoints for view in views]),

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.base import Face, face_outline
+from bgsoft.face.base import Face, oval_points
 
 _MESH_OPACITY = 0.3
 """Of the mesh's lines, which lie so close on a small face that they would cover it."""
@@ -30,7 +30,7 @@ def draw_faces(picture: NDArray[np.uint8], faces: Sequence[Face]) -> None:
     for face in faces:
         color = _COLORS[face.id % len(_COLORS)]
         _draw_mesh(picture, face, color)
-        outline = np.rint(face_outline(face)).astype(np.int32)
+        outline = np.rint(oval_points(face).T).astype(np.int32)
         cv2.polylines(picture, [outline], True, color, thick, cv2.LINE_AA)
         left, top, right, bottom = (round(value) for value in face.box_xyxy)
         cv2.rectangle(picture, (left, top), (right, bottom), color, thick)

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
-
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
+from bgsoft.face.closeups import CloseUps
 from bgsoft.face.detect import MIN_SECOND_OVERLAP, Detections, merge
-from bgsoft.face.geometry import Roi, Tile, frame_from_tile, letterbox, overlap, tiles
+from bgsoft.face.geometry import Roi, Tile, box_iou, frame_from_tile, letterbox, tiles
 from bgsoft.face.landmarks import ROI_SCALE, Mesh
 from bgsoft.face.networks import FaceNetworks, resolve_detector
 from bgsoft.face.track import MIN_AGREEMENT, MIN_MATCH, MIN_SCORE, Track, Tracker
@@ -59,9 +58,9 @@ class FinderSettings:
     """Look for small faces, too, by showing the detector parts of the frame."""
     small_every: int = 32
     """Frames between searches for small faces; the first after a reset always is one."""
-    rest_every: int = 1
-    """Frames between runs of the landmark model on a face that hardly moves; it is carried on in
-    those between."""
+    by_landmarks: bool = True
+    """Follow faces by their landmarks; else landmarks are made where :meth:`FaceFinder.close_up`
+    asks for them."""
     max_faces: int = 32
     """Followed at a time."""
 
@@ -78,7 +77,8 @@ class FaceFinder(Closing):
         self._networks = networks
         self._settings = settings = settings or FinderSettings()
         self._views = _SearchViews(format, settings, resolve_detector().spec.width)
-        self._tracker = Tracker(settings.max_faces, settings.rest_every)
+        self._tracker = Tracker(settings.max_faces, by_landmarks=settings.by_landmarks)
+        self._close_ups = CloseUps(networks)
 
     def start(self) -> None:
         """Run both networks once, in the thread that will call :meth:`find`."""
@@ -87,11 +87,12 @@ class FaceFinder(Closing):
     def reset(self) -> None:
         """End all tracks (scene cut)."""
         self._tracker.reset()
+        self._close_ups.reset()
         self._views.reset()
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """Search the next frame, and follow known faces from there."""
-        self._tracker.renew()
+        self._tracker.refresh()
         self._views.reset()
 
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Face]]:
@@ -104,25 +105,43 @@ class FaceFinder(Closing):
         Raises:
             InferenceError: A model failed; carries the frame's pts.
         """
-        looks = _Looks(self._networks, list(zip(frames, reduced, strict=True)))
+        passes = _Passes(self._networks, list(zip(frames, reduced, strict=True)))
         found = []
-        for frame in frames:
-            try:
-                found.append(self._find(frame, looks))
-            except InferenceError as exc:
-                exc.stage, exc.pts = "face", frame.pts
-                raise
-            looks.at += 1
+        try:
+            for passes.at, frame in enumerate(frames):
+                found.append(self._find(frame, passes))
+        except InferenceError as exc:
+            exc.stage, exc.pts = "face", frames[passes.at].pts
+            raise
         return found
 
-    def _find(self, frame: Frame, looks: _Looks) -> list[Face]:
+    def close_up(self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]) -> list[Face]:
+        """Faces of a frame with their landmarks; without those that the landmark model sees not.
+
+        Called for frames in order, for any of them.
+
+        Args:
+            frame: Where the networks read it.
+            reduced: The same on the analysis frame.
+            faces: Some that :meth:`find` has found in it, without landmarks.
+
+        Raises:
+            InferenceError: A model failed; carries the frame's pts.
+        """
+        try:
+            return self._close_ups.look(frame, reduced, faces)
+        except InferenceError as exc:
+            exc.stage, exc.pts = "face", frame.pts
+            raise
+
+    def _find(self, frame: Frame, passes: _Passes) -> list[Face]:
         views = self._views.take(self._tracker.wants_detection)
-        found = self._search(looks, views) if views or self._tracker.wants_check else None
+        found = self._search(passes, views) if views or self._tracker.wants_check else None
         tracks = self._tracker.propose(found)
-        meshes = looks.meshes(tracks)
+        meshes = passes.meshes(tracks) if tracks else []
         return self._tracker.update(tracks, meshes, frame.time_seconds)
 
-    def _search(self, looks: _Looks, views: Sequence[View]) -> Detections:
+    def _search(self, passes: _Passes, views: Sequence[View]) -> Detections:
         """Look at the frame; from near at each face that is followed, and at each new one.
 
         Only from near is a box good enough to say whether the face is where it was followed to.
@@ -130,24 +149,29 @@ class FaceFinder(Closing):
         tracks = [] if self._tracker.is_fresh else self._tracker.tracks
         ask = [partial(_again, view) for view in views]
         ask += [partial(self._around, track) for track in tracks]
-        seen = looks.detections(ask, _MIN_FIRST_SCORE)
+        seen = passes.detections(ask, _MIN_FIRST_SCORE)
         found = merge(seen[: len(views)])
         followed: list[Detections] = []
         elsewhere: list[Detections] = []
         for track, near in zip(tracks, seen[len(views) :], strict=True):
             one = near.nearest(track.box, MIN_MATCH)
-            is_there = all(track.agreement(box) >= MIN_AGREEMENT for box in one.boxes)
+            is_there = all(track.agreement(box) >= MIN_AGREEMENT for box in one.boxes.tolist())
             (followed if is_there else elsewhere).append(one)
-        known = np.concatenate([np.zeros((0, 4)), *(each.boxes for each in followed)])
-        is_new = [(overlap(known, box) < MIN_SECOND_OVERLAP).all() for box in found.boxes]
-        unknown = np.flatnonzero(is_new).tolist()
+        known = [box for each in followed for box in each.boxes.tolist()]
+        unknown = [
+            row
+            for row, box in enumerate(found.boxes.tolist())
+            if all(box_iou(other, box) < MIN_SECOND_OVERLAP for other in known)
+        ]
         rest = found.rows(unknown[self._settings.max_faces :])
         # Beside its track a face is at the edge of what was shown of that.
         new = merge([found.rows(unknown[: self._settings.max_faces]), *elsewhere])
         boxes = new.boxes.tolist()
         if self._tracker.is_fresh:
             boxes += self._tracker.match(found)[1]
-        again = looks.detections([partial(_again, self._near(box)) for box in boxes], MIN_SCORE)
+        if not boxes:
+            return merge([*followed, rest])
+        again = passes.detections([partial(_again, self._near(box)) for box in boxes], MIN_SCORE)
         return merge([*followed, rest, *map(Detections.nearest, again, boxes)])
 
     def _near(self, box: Sequence[float]) -> View:
@@ -165,7 +189,7 @@ class FaceFinder(Closing):
         self._networks.close()
 
 
-class _Looks:
+class _Passes:
     """What the networks say of the frames of a batch, some of it before it is asked for."""
 
     def __init__(
@@ -179,32 +203,33 @@ class _Looks:
         self._meshes: dict[tuple[int, Roi], Mesh] = {}
 
     def detections(
-        self, looks: Sequence[Callable[[int], list[View]]], min_score: float
+        self, passes: Sequence[Callable[[int], list[View]]], min_score: float
     ) -> list[Detections]:
         """The faces in some views of the frame; of a view always asked for with one score."""
         networks = self._networks
         ask = partial(networks.detect, min_score=min_score)
-        return self._answers(looks, self._detections, networks.views_per_run, ask)
+        return self._answers(passes, self._detections, networks.views_per_run, ask)
 
     def meshes(self, tracks: Sequence[Track]) -> list[Mesh]:
         """The landmarks in the squares of some tracks."""
         networks = self._networks
-        looks = [track.squares for track in tracks]
-        return self._answers(looks, self._meshes, networks.faces_per_run, networks.landmarks)
+        passes = [track.squares for track in tracks]
+        return self._answers(passes, self._meshes, networks.faces_per_run, networks.landmarks)
 
     def _answers(
         self,
-        looks: Sequence[Callable[[int], list[P]]],
+        passes: Sequence[Callable[[int], list[P]]],
         known: dict[tuple[int, P], A],
         per_run: int,
         ask: Callable[[list[tuple[Frame, AnalysisFrame, P]]], list[A]],
     ) -> list[A]:
         """What a network says of some places, from what is known, or by asking it.
 
-        Each of ``looks`` gives the place in this frame, and where it will be in the next ones.
+        Each of ``passes`` gives the place in this frame, and where it will be in the next ones.
         """
         here = self.at
-        missing = [look for look in looks if (here, look(1)[0]) not in known]
+        places = [look(1)[0] for look in passes]
+        missing = [look for at, look in enumerate(passes) if (here, places[at]) not in known]
         if missing:
             count = min(len(self._frames) - here, max(1, per_run // len(missing)))
             keys = [each for look in missing for each in enumerate(look(count), here)]
@@ -213,7 +238,7 @@ class _Looks:
                 frame, grid = self._frames[index]
                 asked.append((frame, grid, place))
             known.update(zip(keys, ask(asked), strict=True))
-        return [known[here, look(1)[0]] for look in looks]
+        return [known[here, place] for place in places]
 
 
 def _again(view: View, count: int) -> list[View]:
@@ -257,22 +282,16 @@ class _SearchViews:
     def take(self, wanted: bool) -> list[View]:
         """The views of the next frame, none where no search is due; ``wanted`` makes one due."""
         self._since += 1
-        self._waited = [waited + 1 for waited in self._waited]
-        due = [
-            bool(views) and waited > every
-            for (views, every), waited in zip(self._parts, self._waited, strict=True)
-        ]
+        shown: list[View] = []
+        for index, (views, every) in enumerate(self._parts):
+            self._waited[index] += 1
+            if views and self._waited[index] > every:
+                shown += views
+                self._waited[index] = 1
         is_time = self._since >= self._detect_every
-        if not wanted and not any(due) and not is_time:
-            return []
         if is_time:  # what is searched between changes nothing of when the next search is
             self._since = 0
-        shown = [self._whole]
-        for index, is_due in enumerate(due):
-            if is_due:
-                shown += self._parts[index][0]
-                self._waited[index] = 1
-        return shown
+        return [self._whole, *shown] if wanted or shown or is_time else []
 
     def near(self, x: float, y: float, face: float) -> View:
         """A face of that size in the middle, and its surroundings."""

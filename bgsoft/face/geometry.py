@@ -2,21 +2,20 @@
 
 All coordinates are continuous pixels: a sample at column 0 covers 0 to 1 and has its centre at
 0.5, so that a box (left, top, right, bottom) is half-open and scaling needs no half-pixel
-corrections. Only :meth:`Affine.on_samples` leaves this convention, for image functions that put
-sample centres on whole numbers.
+corrections.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class Affine:
+class Affine(NamedTuple):
     """x' = xx·x + xy·y + x0, y' = yx·x + yy·y + y0."""
 
     xx: float
@@ -34,7 +33,7 @@ class Affine:
     @property
     def matrix(self) -> NDArray[np.float64]:
         """(2, 3) float64, for column vectors (x, y, 1)."""
-        return np.array([[self.xx, self.xy, self.x0], [self.yx, self.yy, self.y0]])
+        return np.array(self).reshape(2, 3)
 
     @property
     def scale(self) -> float:
@@ -48,38 +47,16 @@ class Affine:
         return moved
 
     def inverse(self) -> Affine:
-        """The transform back.
-
-        Raises:
-            ValueError: The transform maps the plane to a line or a point.
-        """
+        """The transform back."""
         determinant = self.xx * self.yy - self.xy * self.yx
-        if determinant == 0.0 or not math.isfinite(determinant):
-            raise ValueError(f"{self} has no inverse")
         xx, xy = self.yy / determinant, -self.xy / determinant
         yx, yy = -self.yx / determinant, self.xx / determinant
         return Affine(
             xx, xy, -(xx * self.x0 + xy * self.y0), yx, yy, -(yx * self.x0 + yy * self.y0)
         )
 
-    def then(self, after: Affine) -> Affine:
-        """This transform followed by another."""
-        return Affine(
-            after.xx * self.xx + after.xy * self.yx,
-            after.xx * self.xy + after.xy * self.yy,
-            after.xx * self.x0 + after.xy * self.y0 + after.x0,
-            after.yx * self.xx + after.yy * self.yx,
-            after.yx * self.xy + after.yy * self.yy,
-            after.yx * self.x0 + after.yy * self.y0 + after.y0,
-        )
 
-    def on_samples(self) -> Affine:
-        """The same transform between sample indices, whose centres are whole numbers."""
-        return Affine.scaling(1, 1, 0.5, 0.5).then(self).then(Affine.scaling(1, 1, -0.5, -0.5))
-
-
-@dataclass(frozen=True, slots=True)
-class Roi:
+class Roi(NamedTuple):
     """A square that a model looks at, in frame pixels; may reach over the frame's edge."""
 
     x: float
@@ -90,8 +67,7 @@ class Roi:
     """Radians by which the face is turned clockwise on the screen; 0: upright."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(NamedTuple):
     """An upright square of the frame, in frame pixels."""
 
     x: float
@@ -140,6 +116,22 @@ def tiles(width: int, height: int, side: float, shared: float) -> list[Tile]:
         return [room * index / max(1, count - 1) for index in range(count)]
 
     return [Tile(x, y, side) for y in starts(height) for x in starts(width)]
+
+
+def box_iou(a: Sequence[float], b: Sequence[float]) -> float:
+    """Intersection over union of two boxes (left, top, right, bottom); 0 where both are empty.
+
+    As :func:`overlap` of two, without a call: it is asked for a few boxes at a time.
+    """
+    left, top, right, bottom = a
+    x0, y0, x1, y1 = b
+    width = (right if right < x1 else x1) - (left if left > x0 else x0)
+    height = (bottom if bottom < y1 else y1) - (top if top > y0 else y0)
+    shared = width * height if width > 0 and height > 0 else 0.0
+    one = (right - left) * (bottom - top) if right > left and bottom > top else 0.0
+    other = (x1 - x0) * (y1 - y0) if x1 > x0 and y1 > y0 else 0.0
+    union = one + other - shared
+    return shared / union if union > 0 else 0.0
 
 
 def overlap(boxes: NDArray[np.floating], box: NDArray[np.floating]) -> NDArray[np.float64]:

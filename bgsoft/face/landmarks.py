@@ -35,13 +35,29 @@ exactly. In parts of the side; of radians; of the side's logarithm. Without latt
 left of jitter in motion is 0.150 %, not 0.116."""
 
 
-def roi_from_box(box: NDArray[np.floating], keypoints: NDArray[np.floating]) -> Roi:
-    """The square for a detected face, by its box, (4,), and key points, (6, 2)."""
-    left, top, right, bottom = box.tolist()
+def roi_from_box(box: Sequence[float], keypoints: NDArray[np.floating]) -> Roi:
+    """The square for a detected face, by its box and key points, (6, 2)."""
+    left, top, right, bottom = box
     side = max(right - left, bottom - top) * ROI_SCALE
     (right_x, right_y), (left_x, left_y) = keypoints[:2].tolist()
     angle = math.atan2(left_y - right_y, left_x - right_x)
     return Roi((left + right) / 2, (top + bottom) / 2, side, angle)
+
+
+EXPECTED_HALF, EXPECTED_RISE = (0.31, 0.36), 0.04
+"""Half axes of the outline of a face, across and along it, and how far its middle lies above the
+square's, in parts of the square's side: means over 1,459 faces of 6 clips, also swung, rolled and
+shrunk, and of 50 portraits. Standard deviations are 0.02 of the half axes, 0.03 of the middle."""
+
+
+def expected_box(roi: Roi) -> Box:
+    """The box of a face that the landmark model would find in a square."""
+    cos, sin = math.cos(roi.angle), math.sin(roi.angle)
+    across, along = EXPECTED_HALF
+    width = roi.side * math.hypot(across * cos, along * sin)
+    height = roi.side * math.hypot(across * sin, along * cos)
+    x, y = roi.x + EXPECTED_RISE * roi.side * sin, roi.y - EXPECTED_RISE * roi.side * cos
+    return x - width, y - height, x + width, y + height
 
 
 class Mesh(NamedTuple):

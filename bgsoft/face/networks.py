@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +17,6 @@ from bgsoft.face.warp import CpuWarper, View
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, resolve
-from bgsoft.segment.single import network_shapes
 
 FrameView = tuple[Frame, AnalysisFrame, View]
 """A frame, the same on the analysis frame, and what of it the detector is shown."""
@@ -53,7 +53,7 @@ class FaceNetworks(Protocol):
 
 
 def resolve_detector() -> ResolvedModel:
-    """BlazeFace; raises :class:`ModelError` where its file is damaged."""
+    """BlazeFace; raises ModelError where its file is damaged."""
     return resolve("blazeface-short", ("face-detector",))
 
 
@@ -68,7 +68,7 @@ class _Model:
     def __init__(self, model: ResolvedModel, format: FrameFormat) -> None:
         spec = model.spec
         self.size = spec.width
-        self._network = CpuNetwork(model.path, network_shapes(spec, 1), threads=1)
+        self._network = CpuNetwork(model.path, {spec.input: spec.input_shape(1)}, threads=1)
         self._tensor = self._network.inputs[spec.input][0]
         self._warper = CpuWarper(spec, format)
         self.close = self._network.close
@@ -83,6 +83,8 @@ class _Model:
 class CpuFaceNetworks(Closing):
     """Implements :class:`FaceNetworks` with ONNX Runtime on the CPU; the reference.
 
+    The landmark model is loaded when it is first used.
+
     Raises:
         ModelError: A model's file is damaged.
     """
@@ -90,8 +92,10 @@ class CpuFaceNetworks(Closing):
     views_per_run = faces_per_run = 1
 
     def __init__(self, format: FrameFormat) -> None:
-        self._detector = _Model(resolve_detector(), format)
-        self._landmarker = _Model(resolve_landmarker(), format)
+        detector, landmarker = resolve_detector(), resolve_landmarker()
+        self._make_landmarker = partial(_Model, landmarker, format)
+        self._landmarker: _Model | None = None
+        self._detector = _Model(detector, format)
         self._anchors = anchor_centres(self._detector.size)
 
     def start(self) -> None:
@@ -112,6 +116,8 @@ class CpuFaceNetworks(Closing):
         """See :class:`FaceNetworks`."""
         if not asked:
             return []
+        if self._landmarker is None:
+            self._landmarker = self._make_landmarker()
         size = self._landmarker.size
         points = np.empty((len(asked), LANDMARKS, 3), np.float32)
         presence = np.empty(len(asked), np.float32)
@@ -123,4 +129,5 @@ class CpuFaceNetworks(Closing):
     def close(self) -> None:
         """Free the networks; safe to call twice."""
         self._detector.close()
-        self._landmarker.close()
+        if self._landmarker is not None:
+            self._landmarker.close()

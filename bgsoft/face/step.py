@@ -14,7 +14,15 @@ from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.base import Box, Face
 from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.finder import FaceFinder
-from bgsoft.face.guard import MISSED_SHARE, CoverDrawer, Guard, MatteEditor, Plane8
+from bgsoft.face.guard import (
+    MAY_MISS_SHARE,
+    MISSED_SHARE,
+    CoverDrawer,
+    ExpectedFaces,
+    Guard,
+    MatteEditor,
+    Plane8,
+)
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.plan import Hider
@@ -40,25 +48,20 @@ class FoundFaces:
     """Faces to fill in where the matte has missed them, and how opaque."""
     cut: bool
     """The frame begins a new scene."""
+    limit: Plane8 | None = None
+    """What its matte must not exceed; None: anything."""
 
 
 class FaceStep(Closing):
     """Does to a video what the face settings ask for, frame by frame.
 
-    For frames of one scene at a time, in order: :meth:`find`, then :meth:`fetch_mattes` and
-    :meth:`edit_mattes` between matte and compositing, then :meth:`finish` after it, which may keep
-    frames back for a while; after the last frame :meth:`flush`.
+    For frames of one scene at a time, in order: :meth:`find`; with their mattes :meth:`look_at`,
+    then :meth:`edit_mattes`; after compositing :meth:`finish`, which may keep frames back for a
+    while; after the last frame :meth:`flush`. The first two wait for models, and are made to be
+    called by another thread than the others.
 
-    Args:
-        config: What to do.
-        format: Format of every frame.
-        finder: Closed with the step.
-        editor: Closed with the step.
-        hider: Hides faces where frames are.
-        data: Where faces are written; None: nowhere.
-        on_event: Told where people cannot be separated.
-        backend: What runs the models, for the report; and where.
-        device: E.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``.
+    Finder and editor are closed with the step; ``on_event`` is told where people cannot be
+    separated. What runs the models, ``backend``, and where, ``device``, is for the report.
     """
 
     def __init__(
@@ -84,13 +87,14 @@ class FaceStep(Closing):
         self._on_event = on_event
         self._guards = config.mode in (FaceMode.GUARD, FaceMode.MAIN)
         self._guard = Guard()
+        self._expected = ExpectedFaces(format)
         self._drawer = CoverDrawer(format)
         self._picker: SubjectPicker | None = None
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
             is_main = config.mode is FaceMode.MAIN
             self._picker = SubjectPicker(config.subjects, format, inherits=is_main)
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
-        self.kept_from: int | None = None
+        self.trim_start: int | None = None
         """Frames with an earlier pts are not counted; None: all are."""
         self._hidden = HiddenFaces()
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
@@ -116,9 +120,9 @@ class FaceStep(Closing):
             self._picker.reset()
         self._cut = True
 
-    def renew(self) -> None:
-        """See :meth:`bgsoft.face.finder.FaceFinder.renew`."""
-        self._finder.renew()
+    def refresh(self) -> None:
+        """See :meth:`bgsoft.face.finder.FaceFinder.refresh`."""
+        self._finder.refresh()
 
     @property
     def edits_frame(self) -> bool:
@@ -134,12 +138,12 @@ class FaceStep(Closing):
         """For the report; complete once the step is closed."""
         return {"mode": self._mode.value, **self._journal.summary()}
 
-    def seam(self) -> dict[str, Any]:
-        """What joins the faces of a part with those of the one before it; plain JSON types.
+    def boundary(self) -> dict[str, Any]:
+        """What joins the faces of a chunk with those of the one before it; plain JSON types.
 
         Complete once the step is closed.
         """
-        return self._journal.seam()
+        return self._journal.boundary()
 
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[FoundFaces]:
         """Find the faces of the next frames of a scene, which are not composited yet.
@@ -155,11 +159,12 @@ class FaceStep(Closing):
         """Write the next frame's faces down, and say who is who."""
         is_kept = self._is_kept(frame)
         self._journal.add(faces, is_kept=is_kept)
-        if is_kept and any(face.contested for face in faces):
-            self._journal.add_contested(frame, faces)
+        contested = [face.id for face in faces if face.contested]
+        if is_kept and contested:
+            self._journal.add_contested(frame, contested)
         if self._data is not None and is_kept:
             self._data.write(frame, faces)
-        if self._guards and faces and all(face.contested for face in faces):
+        if self._guards and faces and len(contested) == len(faces):
             # Nobody goes on: as far as faces are concerned, a cut that was not seen.
             self._begin_scene()
         cut, self._cut = self._cut, False
@@ -175,32 +180,74 @@ class FaceStep(Closing):
         return FoundFaces(faces, main, places, covered, cut)
 
     def _is_kept(self, frame: Frame) -> bool:
-        return self.kept_from is None or frame.pts >= self.kept_from
+        return self.trim_start is None or frame.pts >= self.trim_start
 
-    def fetch_mattes(self, mattes: Sequence[Matte]) -> None:
-        """Send for the mattes that :meth:`edit_mattes` will look at; does not wait."""
+    def look_at(
+        self,
+        frames: Sequence[Frame],
+        reduced: Sequence[AnalysisFrame],
+        mattes: Sequence[Matte],
+        found: Sequence[FoundFaces],
+    ) -> None:
+        """Look at mattes, and say in ``found`` what :meth:`edit_mattes` is to do.
+
+        Raises:
+            InferenceError: A model failed.
+            BackendUnavailableError, ModelError: A model that was not needed before does not load.
+        """
         if self._separator is not None:
-            for index, matte in enumerate(mattes):
-                self._editor.fetch(matte, index)
+            for frame, matte, each in zip(frames, mattes, found, strict=True):
+                each.limit = self._limit(frame, matte, each)
+        elif self._guards:
+            self._close_up(frames, reduced, mattes, found)
+
+    def _close_up(
+        self,
+        frames: Sequence[Frame],
+        reduced: Sequence[AnalysisFrame],
+        mattes: Sequence[Matte],
+        found: Sequence[FoundFaces],
+    ) -> None:
+        """Get the landmarks of faces that mattes may have missed; the others are not covered."""
+        asked = [
+            (at, face)
+            for at, each in enumerate(found)
+            for face, _ in each.covered
+            if not face.has_landmarks
+        ]
+        if not asked:
+            return
+        cells = self._expected.cells([face.square for _, face in asked])
+        shares = self._editor.missing([mattes[at] for at, _ in asked], cells)
+        missed: dict[int, list[Face]] = {}
+        for (at, face), share in zip(asked, shares, strict=True):
+            if share > MAY_MISS_SHARE:
+                missed.setdefault(at, []).append(face)
+        for at, each in enumerate(found):
+            seen: dict[int, Face] = {}
+            if at in missed:
+                faces = self._finder.close_up(frames[at], reduced[at], missed[at])
+                seen = {face.id: face for face in faces}
+            covered = [(seen.get(face.id, face), opacity) for face, opacity in each.covered]
+            each.covered = [(face, opacity) for face, opacity in covered if face.has_landmarks]
 
     def edit_mattes(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], found: Sequence[FoundFaces]
     ) -> None:
-        """Cut mattes, sent for before, down to the main people and fill in missed faces."""
-        if self._guards:
-            for index, each in enumerate(zip(frames, mattes, found, strict=True)):
-                self._edit_matte(index, *each)
+        """Cut mattes down to the main people and fill in missed faces."""
+        for frame, matte, each in zip(frames, mattes, found, strict=True):
+            if each.covered or each.limit is not None:
+                self._edit_matte(frame, matte, each)
 
-    def _edit_matte(self, index: int, frame: Frame, matte: Matte, found: FoundFaces) -> None:
-        limit = self._limit(index, frame, found)
+    def _edit_matte(self, frame: Frame, matte: Matte, found: FoundFaces) -> None:
         cover = self._drawer.draw(found.covered)
         on_coverage = None
         if cover is not None and cover.faces and self._is_kept(frame):
             place = (frame.index, frame.pts, frame.time_seconds, list(cover.faces))
             on_coverage = partial(self._journal.add_coverage, *place)
-        self._editor.apply(matte, cover, limit, on_coverage)
+        self._editor.apply(matte, cover, found.limit, on_coverage)
 
-    def _limit(self, index: int, frame: Frame, found: FoundFaces) -> Plane8 | None:
+    def _limit(self, frame: Frame, matte: Matte, found: FoundFaces) -> Plane8 | None:
         separator = self._separator
         if separator is None:
             return None
@@ -209,11 +256,11 @@ class FaceStep(Closing):
         if not found.main_places and separator.is_fresh:
             return None
         others = [face for face in found.faces if face.id not in found.main]
-        separation = separator.separate(self._editor.read(index), found.main_places, others)
+        separation = separator.separate(self._editor.read(matte), found.main_places, others)
         if separation.shared:
             self._journal.shared_frames += 1
             self._tell(frame, separation.unsure)
-        return separation.limit
+        return None if separation.limit is None else separation.limit.copy()
 
     def _tell(self, frame: Frame, unsure: bool) -> None:
         """Tell of people who cannot be separated by the mask, once for each stretch of frames."""
@@ -295,12 +342,11 @@ class FaceJournal:
             self._most = max(self._most, len(faces))
             self._tracks.update(face.id for face in faces)
 
-    def add_contested(self, frame: Frame, faces: Sequence[Face]) -> None:
+    def add_contested(self, frame: Frame, ids: list[int]) -> None:
         """Take down a frame in which a face was not where, or who, it was followed as."""
         self._contested_frames += 1
         if len(self._contested) < MAX_LISTED:
             entry = {"frame": frame.index, "pts": frame.pts, "time_s": round(frame.time_seconds, 6)}
-            ids = [face.id for face in faces if face.contested]
             self._contested.append({**entry, "ids": ids})
 
     def add_coverage(
@@ -319,9 +365,9 @@ class FaceJournal:
             entry = {"frame": index, "pts": pts, "time_s": round(seconds, 6)}
             self._missed.append({**entry, "missed_pct": {str(id): v for id, v in missed.items()}})
 
-    def seam(self) -> dict[str, Any]:
-        """See :meth:`FaceStep.seam`: the ids that were counted, and ids and boxes of the faces in
-        the last frame before them and in the last of all."""
+    def boundary(self) -> dict[str, Any]:
+        """See :meth:`FaceStep.boundary`: the ids that were counted, and ids and boxes of the faces
+        in the last frame before them and in the last of all."""
         return {
             "ids": sorted(self._tracks),
             "before": [[id, *map(float, box)] for id, box in self._before.items()],

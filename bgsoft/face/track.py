@@ -24,11 +24,23 @@ from numpy.typing import NDArray
 
 from bgsoft.face.base import Box, Face
 from bgsoft.face.detect import Detections
-from bgsoft.face.geometry import Roi, overlap
-from bgsoft.face.landmarks import Mesh, OneEuro, moved, reshaping, roi_from_box, steadied
+from bgsoft.face.geometry import Roi, box_iou
+from bgsoft.face.landmarks import (
+    ROI_SCALE,
+    Mesh,
+    OneEuro,
+    expected_box,
+    moved,
+    reshaping,
+    roi_from_box,
+    steadied,
+)
 
 MIN_SCORE = 0.5
 """Of the detection that a track begins with."""
+SURE_SCORE = 0.75
+"""Of a detection that begins a track, where faces are followed without landmarks, without asking
+the landmark model whether it is a face: hands and collars have up to 0.65."""
 MIN_PRESENCE = 0.5
 """Below it the landmark model sees no face."""
 MIN_FIRST_PRESENCE = 0.99
@@ -52,6 +64,9 @@ turned and scaled, root mean square, in face sizes. Of one face it is 0.02 at mo
 at cuts to another person mostly 0.036 and more."""
 CHECK_EVERY = 3
 """Frames from one look of the detector at what is followed to the next, at most."""
+CARRIED_FRAMES, MAX_DRIFT = 4, 0.06
+"""Where faces are followed without landmarks: frames from one detection to the next, at most; and
+how far a face may have moved by then, in face sizes."""
 MAX_MISSES = 2
 """Frames that a face is held over without being seen. With 0, 4 frames of 1,115 more are empty."""
 MAX_UNSEEN = 2
@@ -62,13 +77,11 @@ MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED = 0.5, 80.0, 20.0, 0.1
 """Of the One-Euro filter, per face size a second; chosen with scripts/measure_faces.py. Without
 a speed of rest a still face jitters by 0.47 % of its width, not 0.18; without a gain of its own a
 point lags by 0.653 %, not 0.646."""
-SLOW = 0.3
-"""Face sizes a second: a hundredth of the face a frame, of which a mask shows nothing."""
 _FULL_SIZE = 128.0
 """Frame pixels from which a face fills its part of the landmark model's input (192 over the 1.5 of
 its square). A smaller one is enlarged, and its noise with it: it is smoothed the more at rest.
 Else it jitters by 0.24 %, not 0.18."""
-_DEFAULT_DT_SECONDS = 1 / 30
+DEFAULT_DT_SECONDS = 1 / 30
 _MAX_DT_SECONDS = 0.5
 
 
@@ -105,12 +118,14 @@ class Track:
     """What the model last saw."""
     step: tuple[float, float] = (0.0, 0.0)
     """By which the middle of that moved in a frame."""
+    in_doubt: bool = False
+    """Without landmarks: the landmark model has to say whether it is a face."""
+    spotted: Roi | None = None
+    """Without landmarks: where the detector last saw it,"""
+    since: float = 0.0
+    """how many seconds ago,"""
     velocity: tuple[float, float] = (0.0, 0.0)
-    """Of the smoothed landmarks' box, frame pixels a second."""
-    rested: int = 0
-    """Frames in a row in which it was only carried on,"""
-    rested_seconds: float = 0.0
-    """and how long they took."""
+    """and how it moved then, frame pixels a second."""
     dead: bool = False
     smoother: OneEuro = field(
         default_factory=lambda: OneEuro(MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED)
@@ -125,28 +140,24 @@ class Track:
         x, y = self.roi.x, self.roi.y
         return x - half, y - half, x + half, y + half
 
-    def agreement(self, box: NDArray[np.float64]) -> float:
-        """Intersection over union of a box, (4,), with the face's: the last, or moved as it was."""
-        x, y = self.step
-        boxes = np.array([self.box, np.add(self.box, (x, y, x, y))])
-        return float(overlap(boxes, box).max())
+    def agreement(self, box: Sequence[float]) -> float:
+        """Intersection over union of a box with the face's: the last, or moved as it was."""
+        (x, y), (left, top, right, bottom) = self.step, self.box
+        own = box_iou(self.box, box)
+        return max(own, box_iou((left + x, top + y, right + x, bottom + y), box))
 
     @property
     def is_young(self) -> bool:
         """Whether one detection is all there was so far."""
         return self.sightings < 2
 
-    @property
-    def may_rest(self) -> bool:
-        """Whether it is a face for sure, and where it will be in a frame is known well enough."""
-        left, top, right, bottom = self.bounds
-        return (
-            not self.contested
-            and not self.is_young
-            and self.misses == 0
-            and self.presence >= SURE_PRESENCE
-            and math.hypot(*self.velocity) < SLOW * max(right - left, bottom - top)
-        )
+    def patience(self, dt: float) -> int:
+        """Frames, ``dt`` seconds each, from one detection to the next where landmarks do not run.
+
+        As many as it takes the face to move by :data:`MAX_DRIFT`.
+        """
+        drift = math.hypot(*self.velocity) * dt * ROI_SCALE / self.roi.side
+        return max(1, min(CARRIED_FRAMES, int(MAX_DRIFT / max(drift, 1e-6))))
 
     def squares(self, count: int) -> list[Roi]:
         """Where the landmark model looks next, and in the frames after that if all goes on so."""
@@ -163,9 +174,8 @@ class Track:
         self.roi = roi
         self.detection_score = score
         self.smoother = OneEuro(MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED)
-        self.mesh, self.step, self.velocity = None, (0.0, 0.0), (0.0, 0.0)
+        self.mesh, self.step = None, (0.0, 0.0)
         self.misses = 0
-        self.rested, self.rested_seconds = 0, 0.0
 
     def begin_anew(self) -> None:
         """Be another face, first seen in this frame."""
@@ -178,36 +188,30 @@ class Track:
         """Take what the landmark model shows of the face, ``dt`` seconds after the last frame."""
         left, top, right, bottom = mesh.box
         size = max(right - left, bottom - top, 1.0)
-        frames, dt = 1 + self.rested, dt + self.rested_seconds
         self.landmarks = self.smoother.update(mesh.points, dt, size, min(1.0, size / _FULL_SIZE))
-        before, self.bounds = self.bounds, _bounds(self.landmarks)
+        self.bounds = _bounds(self.landmarks)
         if self.mesh is not None:
             last = self.mesh.roi
-            self.step = (mesh.roi.x - last.x) / frames, (mesh.roi.y - last.y) / frames
-            x, y = (
-                (
-                    (self.bounds[i] + self.bounds[i + 2] - before[i] - before[i + 2]) / 2
-                    + speed * self.rested_seconds
-                )
-                / dt
-                for i, speed in enumerate(self.velocity)
-            )
-            self.velocity = (self.velocity[0] + x) / 2, (self.velocity[1] + y) / 2
-        self.rested, self.rested_seconds = 0, 0.0
-        self.mesh = mesh
+            self.step = mesh.roi.x - last.x, mesh.roi.y - last.y
+        self.mesh, self.in_doubt = mesh, False
         self.presence = mesh.presence
         self.misses = 0
         self.roi = steadied(self.roi, mesh.roi)
 
-    def rest(self, dt: float) -> None:
-        """Carry the face on for a frame, as it moves."""
-        x, y = (speed * dt for speed in self.velocity)
-        self.landmarks[:2] += ((x,), (y,))
-        left, top, right, bottom = self.bounds
-        self.bounds = left + x, top + y, right + x, bottom + y
-        self.roi = moved(self.roi, x, y)
-        self.rested += 1
-        self.rested_seconds += dt
+    def carry(self, dt: float) -> None:
+        """Go on without landmarks, ``dt`` seconds on: to its detection, or as it moved."""
+        self.since += dt
+        if not self.detected:
+            self.roi = moved(self.roi, *(speed * dt for speed in self.velocity))
+            return
+        if self.mesh is not None:
+            self.renew(self.roi, self.detection_score)
+            self.landmarks, self.spotted = np.zeros((3, 0)), None
+        if self.spotted is not None:
+            way = self.roi.x - self.spotted.x, self.roi.y - self.spotted.y
+            x, y = ((v + w / self.since) / 2 for v, w in zip(self.velocity, way, strict=True))
+            self.velocity = x, y
+        self.spotted, self.since, self.presence = self.roi, 0.0, 1.0
 
     def miss(self) -> None:
         """Hold the face over, or end it."""
@@ -227,38 +231,42 @@ class Tracker:
 
     Args:
         max_faces: Tracks at a time; the best detections win.
-        rest_every: Frames between looks at a face that hardly moves.
+        by_landmarks: Faces are followed by their landmarks; else by detections, and by landmarks
+            only where the detector does not see them any more.
     """
 
-    def __init__(self, max_faces: int, rest_every: int = 1) -> None:
+    def __init__(self, max_faces: int, *, by_landmarks: bool = True) -> None:
         self._max_faces = max_faces
-        self._rest_every = rest_every
+        self._by_landmarks = by_landmarks
         self.tracks: list[Track] = []
         """Those alive."""
         self._next_id = 0
         self._unchecked = 0
         """Frames since the detector ran."""
         self._time: float | None = None
+        self._dt = DEFAULT_DT_SECONDS
         self._frames = 0
-        """Since a reset or a renewal."""
+        """Since a reset or a refresh."""
 
     @property
     def wants_detection(self) -> bool:
         """Whether the detector should run on the next frame, whatever its interval."""
         # A face that was just found is looked for in the next frame, too: so are known ones.
-        return (
-            self._frames == 1
-            or not self.tracks
-            or any(
-                track.misses or track.unseen or track.is_young or track.presence < SURE_PRESENCE
-                for track in self.tracks
-            )
-        )
+        if self._frames == 1 or not self.tracks:
+            return True
+        for track in self.tracks:
+            if track.misses or track.unseen or track.sightings < 2:
+                return True
+            if track.presence < SURE_PRESENCE:
+                return True
+        return False
 
     @property
     def wants_check(self) -> bool:
         """Whether the detector should look at what is followed in the next frame."""
-        return bool(self.tracks) and self._unchecked + 1 >= CHECK_EVERY
+        if self._by_landmarks:
+            return bool(self.tracks) and self._unchecked + 1 >= CHECK_EVERY
+        return any(self._unchecked + 1 >= track.patience(self._dt) for track in self.tracks)
 
     def reset(self) -> None:
         """End all tracks; their ids are not used again."""
@@ -266,7 +274,7 @@ class Tracker:
         self._time = None
         self._frames = 0
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """Follow the faces that the next frame's detections show from there on anew.
 
         So where a face is said to be depends on little before that frame.
@@ -275,7 +283,7 @@ class Tracker:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the next frame is the first since a reset or a renewal."""
+        """Whether the next frame is the first since a reset or a refresh."""
         return self._frames == 0
 
     def match(self, found: Detections) -> tuple[dict[int, int], list[Box]]:
@@ -286,7 +294,8 @@ class Tracker:
         """
         matches: dict[int, int] = {}
         if self.tracks and len(found):
-            table = np.stack([overlap(found.boxes, np.array(track.box)) for track in self.tracks])
+            boxes = found.boxes.tolist()
+            table = np.array([[box_iou(box, track.box) for box in boxes] for track in self.tracks])
             while table.max() > MIN_MATCH:
                 position, index = np.unravel_index(int(table.argmax()), table.shape)
                 matches[int(index)] = int(position)
@@ -307,14 +316,15 @@ class Tracker:
         if found is not None:
             self._unchecked = 0
             self._take(found)
-        # A face that is first found now is looked at in the next frame, too: so are known ones.
-        looks = self._frames < 2 or self._frames % self._rest_every == 0
         self._frames += 1
-        return [track for track in self.tracks if looks or not track.may_rest]
+        if self._by_landmarks:
+            return list(self.tracks)
+        return [track for track in self.tracks if track.unseen or track.misses or track.in_doubt]
 
     def _take(self, found: Detections) -> None:
         """Give detections to the tracks they belong to, and begin new tracks with others."""
         matches, _ = self.match(found)
+        boxes = found.boxes.tolist()
         rows = {position: row for row, position in matches.items()}
         for position, track in enumerate(self.tracks):
             row = rows.get(position)
@@ -322,8 +332,8 @@ class Tracker:
                 track.unseen += 1
                 continue
             score = float(found.scores[row])
-            roi = roi_from_box(found.boxes[row], found.keypoints[row])
-            if track.agreement(found.boxes[row]) < MIN_AGREEMENT:
+            roi = roi_from_box(boxes[row], found.keypoints[row])
+            if self._by_landmarks and track.agreement(boxes[row]) < MIN_AGREEMENT:
                 track.contested = True
                 track.unseen += 1
                 track.rival = Track(roi, score, sightings=1, detected=True, contested=True)
@@ -332,18 +342,20 @@ class Tracker:
             track.unseen = 0
             track.detected = True
             track.detection_score = score
+            track.in_doubt = track.in_doubt or score < MIN_SCORE
             if self.is_fresh:
                 track.renew(roi, score)
-            elif track.misses:
+            elif track.misses or not self._by_landmarks:
                 track.roi = roi
         self.tracks += [track.rival for track in self.tracks if track.rival is not None]
-        for row, (box, score) in enumerate(zip(found.boxes, found.scores.tolist(), strict=True)):
+        for row, (box, score) in enumerate(zip(boxes, found.scores.tolist(), strict=True)):
             if row in matches or score < MIN_SCORE or len(self.tracks) >= self._max_faces:
                 continue
             # One of these detections may have begun a track on the same face.
-            if not any(overlap(box[None], np.array(t.box))[0] > MIN_MATCH for t in self.tracks):
+            if not any(box_iou(box, t.box) > MIN_MATCH for t in self.tracks):
                 roi = roi_from_box(box, found.keypoints[row])
-                self.tracks.append(Track(roi, score, sightings=1, detected=True))
+                in_doubt = score < SURE_SCORE
+                self.tracks.append(Track(roi, score, sightings=1, detected=True, in_doubt=in_doubt))
 
     def update(
         self, tracks: Sequence[Track], meshes: Sequence[Mesh], time_seconds: float
@@ -351,17 +363,17 @@ class Tracker:
         """The faces of a frame, largest first.
 
         Args:
-            tracks: From :meth:`propose`; the others rest.
+            tracks: From :meth:`propose`; the others are carried on.
             meshes: What the landmark model said of their squares.
             time_seconds: When the frame is shown.
         """
-        dt = _DEFAULT_DT_SECONDS if self._time is None else time_seconds - self._time
+        dt = DEFAULT_DT_SECONDS if self._time is None else time_seconds - self._time
         if not 0 < dt <= _MAX_DT_SECONDS:
-            dt = _DEFAULT_DT_SECONDS
-        self._time = time_seconds
+            dt = DEFAULT_DT_SECONDS
+        self._time, self._dt = time_seconds, dt
         for track in self.tracks:
             if track not in tracks:
-                track.rest(dt)
+                track.carry(dt)
         for track, mesh in zip(tracks, meshes, strict=True):
             least = MIN_FIRST_PRESENCE if track.is_young else MIN_PRESENCE
             if mesh.presence >= least and all(map(math.isfinite, mesh.box)):
@@ -383,7 +395,7 @@ class Tracker:
         rival, track.rival = track.rival, None
         if rival is None or rival.dead:
             return
-        is_same = overlap(np.array([track.bounds]), np.array(rival.bounds))[0] >= MIN_AGREEMENT
+        is_same = box_iou(track.bounds, rival.bounds) >= MIN_AGREEMENT
         if is_same and track.id >= 0 and not track.misses and not track.dead:
             # Landmarks from both lie on one face, and have not changed their shape.
             rival.dead = True
@@ -402,8 +414,9 @@ class Tracker:
         face = Face(
             id=track.id,
             score=track.presence * track.detection_score * 0.5 ** (track.misses + doubts),
-            box_xyxy=track.bounds,
+            box_xyxy=track.bounds if track.landmarks.size else expected_box(track.roi),
             landmarks=np.ascontiguousarray(track.landmarks.T, np.float32),
+            square=track.roi,
             detected=track.detected and not track.misses,
             age_frames=track.frames,
             contested=track.contested,

@@ -6,8 +6,7 @@ Only as many samples as the input needs are converted to RGB.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -31,8 +30,7 @@ WARP_VIEW = np.dtype(
 """``View`` of ops/views.cuh."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """What a model is to look at."""
 
     frame_from_input: Affine
@@ -41,35 +39,10 @@ class View:
     """Beyond the frame: its edge samples, or black."""
 
 
-def uses_grid(reduced: AnalysisFrame, view: View) -> bool:
-    """Whether the grid for networks is sharp enough for a view; else the frame itself is read."""
-    factor = reduced.for_networks.factor
-    return factor > 1 and view.frame_from_input.scale / factor >= MIN_GRID_SAMPLES
-
-
-def shrink_taps(spacing: float) -> int:
-    """Bilinear samples to average along each axis of an input pixel: 1, 2 or 4.
-
-    ``spacing`` is in source samples per input pixel.
-    """
-    taps = 1
-    while taps < MAX_TAPS and spacing / taps > MAX_SPACING:
-        taps *= 2
-    return taps
-
-
-def plane_transform(view: View, cell: float, taps: int) -> Affine:
-    """Continuous coordinates of the input, enlarged by ``taps``, to those of a plane."""
-    enlarged = Affine.scaling(1 / taps, 1 / taps).then(view.frame_from_input)
-    return enlarged.then(Affine.scaling(1 / cell, 1 / cell))
-
-
 class CpuWarper:
     """Writes views of frames of one format into a network's input buffer.
 
-    Args:
-        spec: Input size and normalisation; square, RGB, channels first.
-        format: Format of the frames.
+    ``spec`` says input size and normalisation; square, RGB, channels first.
     """
 
     def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
@@ -93,21 +66,12 @@ class CpuWarper:
     def write(
         self, frame: Frame, reduced: AnalysisFrame, view: View, tensor: NDArray[np.float32]
     ) -> None:
-        """Sample, convert and normalise one view.
-
-        Args:
-            frame: The frame.
-            reduced: The same on the analysis frame.
-            view: What to look at.
-            tensor: (3, S, S) float32; overwritten.
-        """
-        if uses_grid(reduced, view):
-            grid = reduced.for_networks
-            luma = self._plane(grid.luma, grid.factor, view, self._borders[0])
-            chroma = self._plane(grid.chroma, grid.factor, view, self._borders[1])
-        else:
-            luma = self._plane(frame.luma, 1.0, view, self._borders[0])
-            chroma = self._plane(frame.chroma, 2.0, view, self._borders[1])
+        """Sample, convert and normalise one view into ``tensor``, (3, S, S) float32."""
+        grid, scale = reduced.for_networks, view.frame_from_input.scale
+        planes, cells = (frame.luma, frame.chroma), (1, 2)
+        if grid.factor > 1 and scale / grid.factor >= MIN_GRID_SAMPLES:  # sharp enough
+            planes, cells = (grid.luma, grid.chroma), (grid.factor, grid.factor)
+        luma, chroma = map(self._plane, planes, cells, (view, view), self._borders)
         if not self._eight_bit:
             # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
             luma = cv2.convertScaleAbs(luma, self._luma8, 1 / 256)
@@ -122,18 +86,25 @@ class CpuWarper:
                 tensor[channel] += self._bias[channel]
 
     def _plane(
-        self, plane: NDArray[Any], cell: float, view: View, border: Sequence[float]
+        self, plane: NDArray[Any], cell: int, view: View, border: Sequence[float]
     ) -> NDArray[Any]:
         """(S, S) or (S, S, 2) samples of one plane, whose cells are this many frame pixels wide.
 
         Overwritten by the next call.
         """
         channels = len(border)
-        taps = shrink_taps(view.frame_from_input.scale / cell)
+        spacing = view.frame_from_input.scale / cell
+        taps = 1  # 1, 2 or 4: bilinear samples to average along each axis of an input pixel
+        while taps < MAX_TAPS and spacing / taps > MAX_SPACING:
+            taps *= 2
         sampled = self._buffer(taps, channels)
+        # From the input, enlarged by taps, to the plane; OpenCV's sample centres are whole numbers.
+        xx, xy, x0, yx, yy, y0 = view.frame_from_input
+        xx, xy, yx, yy = (each * (1 / taps) * (1 / cell) for each in (xx, xy, yx, yy))
+        x, y = xx * 0.5 + xy * 0.5 + x0 * (1 / cell), yx * 0.5 + yy * 0.5 + y0 * (1 / cell)
         cv2.warpAffine(
             plane,
-            plane_transform(view, cell, taps).on_samples().matrix,
+            np.array([[xx, xy, x - 0.5], [yx, yy, y - 0.5]]),
             (sampled.shape[1], sampled.shape[0]),
             dst=sampled,
             flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,

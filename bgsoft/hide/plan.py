@@ -84,8 +84,7 @@ def whole_samples(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patch:
+class Patch(NamedTuple):
     """The cells of a hidden place, laid out on the frame."""
 
     ellipse: Ellipse | None
@@ -203,30 +202,15 @@ class HidePlan:
         )
         if outside:
             return None
-        return Patch(
-            ellipse=ellipse,
-            hidden=hidden,
-            left=left,
-            top=top,
-            edge=edge,
-            columns=columns,
-            rows=rows,
-        )
+        return Patch(ellipse, hidden, left, top, edge, columns, rows)
 
     def _box(self, box: Rectangle, wanted: float) -> Patch | None:
         left, top, right, bottom = box
         if right <= 0 or bottom <= 0 or left >= self.format.width or top >= self.format.height:
             return None
         edge = _edge(wanted, max(right - left, bottom - top))
-        return Patch(
-            ellipse=None,
-            hidden=box,
-            left=left,
-            top=top,
-            edge=edge,
-            columns=math.ceil((right - left) / edge),
-            rows=math.ceil((bottom - top) / edge),
-        )
+        columns, rows = math.ceil((right - left) / edge), math.ceil((bottom - top) / edge)
+        return Patch(None, box, left, top, edge, columns, rows)
 
 
 def _edge(wanted: float, longest: float) -> int:

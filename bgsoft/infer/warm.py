@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.infer.base import Network, WrappedNetwork
+from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -112,7 +113,9 @@ class LastingThread:
                 call._target()
             finally:
                 thread.name = cls._IDLE
-                call._done.set()
+                done = call._done
+                del call  # it holds a whole render, and another may be long in coming
+                done.set()
 
     def join(self, timeout: float | None = None) -> None:
         self._done.wait(timeout)
@@ -124,6 +127,7 @@ class LastingThread:
 StageThread = threading.Thread | LastingThread
 
 _warm: WarmNetworks | None = None
+_worker: Workers | None = None
 _streams: dict[tuple[int, int], Any] = {}
 
 
@@ -141,6 +145,22 @@ def loaded(key: Hashable, load: Callable[[], Network]) -> Network:
 def network_thread(target: Callable[[], None], name: str) -> StageThread:
     """The thread that is to run a render's networks, not started yet."""
     return daemon_thread(target, name) if _warm is None else LastingThread(target, name)
+
+
+def network_worker() -> Workers:
+    """A thread beside that one, which runs networks, too; kept as long as they are."""
+    global _worker
+    if _warm is None:
+        return Workers()
+    _worker = _worker or _LastingWorkers()
+    return _worker
+
+
+class _LastingWorkers(Workers):
+    """Workers that outlive the render that closes them."""
+
+    def close(self) -> None:
+        """They stay for the next."""
 
 
 def daemon_thread(target: Callable[[], None], name: str) -> threading.Thread:

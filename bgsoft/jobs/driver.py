@@ -10,12 +10,12 @@ from itertools import count
 
 from bgsoft.closing import Closing
 from bgsoft.errors import StallError, WorkerDiedError
-from bgsoft.jobs.task import Executor, Finished, Retrying, Started, Task, Told, Update
+from bgsoft.jobs.task import Executor, Finished, Message, Retrying, Started, Task, Update
 from bgsoft.report import Progress
 
 STALL_SECONDS = 900.0
-"""A render watches its own stages. This limit is for what hangs outside of them; it is long enough
-to build a TensorRT engine."""
+"""A render watches its own stages; this is for what hangs outside of them, and long enough to build
+a TensorRT engine."""
 _AWAKE_SECONDS = 5.0
 """Most time between two polls, beside the waiting itself, that counts as awake."""
 _WORTH_ANOTHER_TRY = (WorkerDiedError, StallError, MemoryError)
@@ -33,11 +33,11 @@ class _Job:
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """One of them, on its way to a result."""
+    """A task on its way to a result."""
 
     task: Task
     job: _Job
-    part: int
+    index: int
     tries_left: int
     news_at: float | None = None
     """None: it has not begun; on a cluster others may be at work."""
@@ -45,23 +45,20 @@ class _Run:
 
 
 def stall_limit(render_seconds: float | None) -> float | None:
-    """How long a task may go without news, by a render's own limit; None: any time.
-
-    The render is to notice first: it knows where it stands still.
-    """
+    """How long a task may go without news, by a render's own limit, which is to notice first."""
     return None if render_seconds is None else max(STALL_SECONDS, 2 * render_seconds)
 
 
 class Driver(Closing):
-    """Runs tasks on an executor. Used from one thread.
+    """Runs tasks on an executor, with second tries and time limits. Used from one thread.
 
     Args:
-        executor: Where they run; closed with the driver.
+        executor: Closed with the driver.
         retries: How often a task is tried again after its worker died, stalled or ran out of
             memory. Other errors would come again.
-        timeout_seconds: How long tasks that were submitted together may take, from the start of the
-            first, with their retries; None: as long as they like.
-        stall_seconds: How long a task may go without reporting anything new; None: any time.
+        timeout_seconds: Limit of a group of tasks, from the start of the first; None: there is
+            none.
+        stall_seconds: How long a task may go without news; None: any time.
     """
 
     def __init__(
@@ -83,8 +80,7 @@ class Driver(Closing):
         self._updates: list[Update] = []
         self._polled = time.monotonic()
         self._now = 0.0
-        """Seconds that this process has been awake. Time for which it and its workers were
-        suspended does not count."""
+        """Seconds that this process has been awake: while it was suspended, so were its workers."""
 
     @property
     def idle(self) -> int:
@@ -92,13 +88,15 @@ class Driver(Closing):
         return max(0, self._executor.idle - len(self._queue))
 
     def submit(self, tasks: Sequence[Task]) -> int:
-        """Take some tasks, to be run side by side, in any place; the id of them all.
+        """Take some tasks, to be run side by side; the id of them all.
 
-        Finished comes once for them, with the list of their results, or the error of the first that
-        failed: the others are then given up.
+        Finished comes once, with the list of their results, or the error of the first that failed:
+        the others are then given up.
         """
         job = _Job(next(self._ids), [None] * len(tasks), len(tasks))
-        self._queue.extend(_Run(task, job, part, self._retries) for part, task in enumerate(tasks))
+        self._queue.extend(
+            _Run(task, job, index, self._retries) for index, task in enumerate(tasks)
+        )
         self._feed()
         return job.id
 
@@ -110,8 +108,8 @@ class Driver(Closing):
                 continue  # it was given up
             if isinstance(update, Started):
                 self._start(run, update)
-            elif isinstance(update, Told):
-                self._listen(run, update.message)
+            elif isinstance(update, Message):
+                self._listen(run, update.content)
             elif isinstance(update, Finished):
                 del self._running[update.task_id]
                 self._finish(run, update)
@@ -144,12 +142,12 @@ class Driver(Closing):
             run.news_at = self._now
         if isinstance(message, Progress):
             run.frames = message.frames
-        self._updates.append(Told(run.job.id, message, run.part))
+        self._updates.append(Message(run.job.id, message, run.index))
 
     def _finish(self, run: _Run, update: Finished) -> None:
         job, error = run.job, update.error
         if error is None:
-            job.results[run.part] = update.result
+            job.results[run.index] = update.result
             job.missing -= 1
             if job.missing == 0:
                 self._updates.append(Finished(job.id, job.results))
@@ -163,7 +161,7 @@ class Driver(Closing):
     def _give_up(self, job: _Job, error: BaseException, traceback: str | None = None) -> None:
         for task_id in [id for id, run in self._running.items() if run.job is job]:
             del self._running[task_id]
-            self._executor.kill(task_id, "another part of it failed")
+            self._executor.kill(task_id, "another task of the same job failed")
         self._queue = deque(run for run in self._queue if run.job is not job)
         self._updates.append(Finished(job.id, error=error, traceback=traceback))
 

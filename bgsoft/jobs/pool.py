@@ -13,38 +13,56 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from types import MappingProxyType
 
 from bgsoft.closing import Closing
-from bgsoft.cuda.driver import shown_gpu
+from bgsoft.cuda.driver import driver_problem, shown_gpu
+from bgsoft.cuda.mps import shared_gpus
 from bgsoft.errors import WorkerDiedError
 from bgsoft.jobs.task import Finished, Started, Task, Update
-from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving, WorkerSettings
+from bgsoft.jobs.worker import GRACE_SECONDS, Exiting, WorkerSettings
+from bgsoft.rendering.backends import may_use_gpu
+from bgsoft.settings.config import BackendConfig
 from bgsoft.workers import usable_cores
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from bgsoft.jobs.worker import main; main({fd})"
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
 
 
-class Pool(Closing):
-    """An executor (:class:`bgsoft.jobs.task.Executor`) of processes, started as they are needed.
+@contextmanager
+def worker_environment(
+    config: BackendConfig, workers: int, gpus: int, on_notice: Callable[[str], None]
+) -> Iterator[dict[str, str]]:
+    """Variables for the environment of workers, as long as the block takes.
 
-    A worker that dies is replaced, and its task finishes with WorkerDiedError. Workers end by
-    themselves when this process does, however it ends.
+    ``gpus`` says over how many the workers are dealt, 0: the settings name one. ``on_notice`` takes
+    the reason where several have to take turns on a GPU.
+    """
+    if workers <= max(1, gpus) or not may_use_gpu(config) or driver_problem(0) is not None:
+        yield {}
+        return
+    with shared_gpus(on_notice) as variables:
+        yield variables
+
+
+class Pool(Closing):
+    """An executor of processes, started as they are needed.
+
+    A worker that dies is replaced, and its task finishes with WorkerDiedError. Workers end when
+    this process does, however it ends.
 
     Args:
         workers: Most tasks at a time, 1 or more.
         threads: Cores that each task plans for; None: their share of this machine's.
-        gpus: GPUs, as the user counts them, that are dealt out to the workers; each sees no other.
-            None: the tasks' settings decide.
+        gpus: Dealt out to the workers, as the user counts them; each sees no other. None: the
+            tasks' settings decide.
         environment: Further variables for the workers.
-        shared: Descriptors that the workers hold open, too: of locks that last as long as any of
-            them lives.
+        shared: Descriptors that the workers hold open, of locks that last as long as any lives.
     """
 
     def __init__(
@@ -70,8 +88,7 @@ class Pool(Closing):
 
     def submit(self, task: Task) -> int:
         task_id, pickled = next(self._ids), pickle.dumps(task)
-        free = (at for at, worker in enumerate(self._workers) if worker is None or worker.is_free)
-        slot = next(free)
+        slot = next(at for at, each in enumerate(self._workers) if each is None or each.is_free)
         worker = self._workers[slot] = self._workers[slot] or self._start(slot)
         worker.run(task_id, pickled)
         self._updates.append(Started(task_id, f"pid {worker.process.pid}"))
@@ -96,7 +113,7 @@ class Pool(Closing):
         self._workers = [None] * len(self._workers)
         for worker in workers:
             worker.connection.close()
-        until = time.monotonic() + LEAVE_SECONDS
+        until = time.monotonic() + GRACE_SECONDS
         for worker in workers:
             worker.wait(max(0.0, until - time.monotonic()))
 
@@ -121,21 +138,19 @@ class Pool(Closing):
             try:
                 message = worker.connection.recv()
             except (EOFError, OSError):
-                self._workers[self._workers.index(worker)] = None
-                self._bury(worker)
+                self._reap(worker)
                 continue
-            if isinstance(message, Leaving):
+            if isinstance(message, Exiting):
                 worker.end(worker.reason)
-            elif worker.reason:
-                continue  # it is being ended: the reason is what counts
-            else:
+            elif not worker.reason:  # of one that is being ended only the reason counts
                 self._updates.append(message)
                 if isinstance(message, Finished):
                     worker.task_id = None
 
-    def _bury(self, worker: _Worker) -> None:
+    def _reap(self, worker: _Worker) -> None:
+        self._workers[self._workers.index(worker)] = None
         worker.connection.close()
-        code = worker.wait(LEAVE_SECONDS)
+        code = worker.wait(GRACE_SECONDS)
         if worker.task_id is not None:
             reason = worker.reason or f"its worker process {_ending(code)}"
             self._updates.append(Finished(worker.task_id, error=WorkerDiedError(reason)))
@@ -181,7 +196,7 @@ class _Worker:
     def end(self, reason: str) -> None:
         """Have it end, in a moment."""
         self.reason = reason
-        self.deadline = time.monotonic() + LEAVE_SECONDS
+        self.deadline = time.monotonic() + GRACE_SECONDS
         self._send(None)
 
     def wait(self, seconds: float) -> int:

@@ -1,47 +1,64 @@
 """Workers on the nodes of a Ray cluster, where Ray puts them as CPUs and GPUs become free.
 
-A task whose worker is lost finishes with WorkerDiedError, as everywhere; trying again is the
-driver's part, so that there is one count of tries.
+A task whose worker is lost finishes with WorkerDiedError, as everywhere; trying again is left to
+the driver, so that there is one count of tries.
 """
 
 from __future__ import annotations
 
+import math
 import pickle
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, WorkerDiedError, errors_as
-from bgsoft.jobs.ray_cluster import connected
-from bgsoft.jobs.ray_nodes import Nodes, choose_share, last_line, selector
-from bgsoft.jobs.ray_worker import Actor, Worker
+from bgsoft.jobs.ray_cluster import Nodes, choose_share, connected, last_line, on_nodes
+from bgsoft.jobs.ray_worker import Worker
 from bgsoft.jobs.task import Finished, Task, Update
-from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving
+from bgsoft.jobs.worker import GRACE_SECONDS, Exiting
 
-_FAILING_SECONDS = 60.0
-"""For so long workers may fail to start before that is an error: Ray takes a while to know that a
-node is gone, and places them there until then."""
-_PAUSE_SECONDS = 0.5
-"""After one that has failed, before the next."""
+_FAILING_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
+"""How long workers may fail to start before that is an error, and the pause after each: Ray takes a
+while to know that a node is gone, and places them there until then."""
+
+
+@dataclass(eq=False, slots=True)
+class _Actor:
+    """A worker as the executor sees it; without a name it has not started yet."""
+
+    handle: Any
+    nodes: frozenset[str]
+    """Ids of those that Ray may put it on."""
+    call: Any
+    """Answered when it has news."""
+    task_id: int | None = None
+    name: str = ""
+    is_exiting: bool = False
+    """It takes no task after this one."""
+    reason: str = ""
+    """Why it is being ended."""
+    deadline: float = math.inf
 
 
 class RayExecutor(Closing):
-    """An executor (:class:`bgsoft.jobs.task.Executor`) of workers on a Ray cluster.
+    """An executor of workers on a Ray cluster.
 
     Args:
         address: As for :func:`bgsoft.jobs.ray_cluster.connected`.
-        folder: Where tasks write to; a node that does not see it, or ``inputs``, is left alone.
-        inputs: Files and folders that they read.
+        folder: Where tasks write to; nodes that do not see it, or ``inputs``, are not used.
+        inputs: Files and folders that tasks read.
         most: Most tasks at a time; None: as many as have two cores each.
         threads: Cores that a task reserves and plans for; None: as many as that leaves.
-        gpu_share: The part of a GPU that a task reserves, up to 1; 0: it sees no GPU. None: a half,
-            where the cluster has GPUs.
-        notice: Called with a line about each node that cannot be used.
+        gpu_share: What a task reserves of a GPU, up to 1; None: a half, where there are GPUs.
+        notice: Takes a line about each node that cannot be used.
 
     Raises:
         BackendUnavailableError: No cluster answers, or no node has room for a task.
@@ -60,28 +77,23 @@ class RayExecutor(Closing):
         notice: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._most = most or sys.maxsize
-        self._actors: list[Actor] = []
+        self._actors: list[_Actor] = []
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._failing_since: float | None = None
         """When a worker first did not start, since the last that did."""
-        self._failed_at = -float("inf")
+        self._failed_at = -math.inf
         self._ids = count()
         self._updates: list[Update] = []
         with ExitStack() as stack:
             self._ray = stack.enter_context(connected(address))
-            share = self._share = choose_share(self._ray, most, threads, gpu_share)
-            self._nodes = Nodes(self._ray, folder, inputs, share, notice)
-            stack.callback(self._nodes.close)
-            self._nodes.look()
+            self._share = choose_share(self._ray, most, threads, gpu_share)
+            self._nodes = Nodes(self._ray, folder, inputs, self._share, notice)
+            stack.enter_context(self._nodes).look()
             self._stack = stack.pop_all()
 
     @property
     def idle(self) -> int:
-        return max(0, self._room - self._wanted)
-
-    @property
-    def _room(self) -> int:
-        return min(self._most, self._nodes.slots)
+        return max(0, min(self._most, self._nodes.slots) - self._wanted)
 
     @property
     def _wanted(self) -> int:
@@ -94,8 +106,8 @@ class RayExecutor(Closing):
 
     def poll(self, timeout: float) -> list[Update]:
         """As declared; raises BackendUnavailableError where no node is left that can be used."""
-        theirs, text = (ConnectionError, self._ray.exceptions.RayError), "the Ray cluster is lost"
-        with errors_as(theirs, BackendUnavailableError, text, reason=last_line):
+        lost, text = (ConnectionError, self._ray.exceptions.RayError), "the Ray cluster is lost"
+        with errors_as(lost, BackendUnavailableError, text, reason=last_line):
             self._nodes.look()
             self._deal()
             self._listen(0.0 if self._updates else timeout)
@@ -110,15 +122,15 @@ class RayExecutor(Closing):
         for actor in self._actors:
             if actor.task_id == task_id and not actor.reason:
                 actor.reason = reason
-                actor.deadline = time.monotonic() + LEAVE_SECONDS
+                actor.deadline = time.monotonic() + GRACE_SECONDS
                 actor.call = actor.handle.cancel.remote()
 
     def close(self) -> None:
         actors, self._actors = self._actors, []
         with suppress(ConnectionError, self._ray.exceptions.RayError):  # the cluster is lost
-            leaving = [each.handle.cancel.remote() for each in actors if each.task_id is not None]
-            if leaving:
-                self._ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
+            exiting = [each.handle.cancel.remote() for each in actors if each.task_id is not None]
+            if exiting:
+                self._ray.wait(exiting, num_returns=len(exiting), timeout=GRACE_SECONDS)
             for actor in actors:
                 self._ray.kill(actor.handle)
         self._stack.close()
@@ -126,74 +138,71 @@ class RayExecutor(Closing):
     def _deal(self) -> None:
         """Give tasks to workers, and have Ray start those that are missing."""
         usable = self._nodes.usable
-        for actor in [each for each in self._actors if not (each.worker or each.nodes & usable)]:
+        for actor in [each for each in self._actors if not (each.name or each.nodes & usable)]:
             self._drop(actor, "")  # it waits for nodes that have gone
         for actor in self._actors:
-            if self._waiting and actor.worker and actor.task_id is None:
+            if self._waiting and actor.name and actor.task_id is None:
                 actor.task_id, pickled = self._waiting.popleft()
                 actor.handle.begin.remote(actor.task_id, pickled)
         if time.monotonic() - self._failed_at < _PAUSE_SECONDS:
             return
-        while len(self._actors) < min(self._room, self._wanted):
-            self._start(usable)
-
-    def _start(self, usable: frozenset[str]) -> None:
-        actor = self._ray.remote(Worker).options(
-            num_cpus=self._share.threads,
-            num_gpus=self._share.gpu,
-            max_concurrency=2,  # it listens while it works
-            scheduling_strategy="SPREAD",
-            label_selector=selector(usable),
-        )
-        handle = actor.remote(self._share.threads, Path.cwd())
-        self._actors.append(Actor(handle, usable, handle.news.remote()))
+        while len(self._actors) < min(self._most, self._nodes.slots, self._wanted):
+            worker = self._ray.remote(Worker).options(
+                num_cpus=self._share.threads,
+                num_gpus=self._share.gpu,
+                max_concurrency=2,  # it listens while it works
+                scheduling_strategy="SPREAD",
+                label_selector=on_nodes(usable),
+            )
+            handle = worker.remote(self._share.threads, Path.cwd())
+            self._actors.append(_Actor(handle, usable, handle.news.remote()))
 
     def _listen(self, timeout: float) -> None:
         """Take what workers say, and notice deaths."""
         now = time.monotonic()
-        calls = {actor.call: actor for actor in self._actors}
         until = min([now + timeout, *(actor.deadline for actor in self._actors)])
-        if calls:
-            ready, _ = self._ray.wait(list(calls), timeout=max(0.0, until - now))
-            for call in ready:
-                self._hear(calls[call])
-        else:
-            time.sleep(max(0.0, min(until - now, 0.1)))
+        calls = {actor.call: actor for actor in self._actors}
+        if not calls:
+            time.sleep(min(timeout, 0.1))
+            return
+        ready, _ = self._ray.wait(list(calls), timeout=max(0.0, until - now))
+        for call in ready:
+            self._hear(calls[call])
         for actor in [each for each in self._actors if each.deadline <= time.monotonic()]:
             self._drop(actor, actor.reason)
 
-    def _hear(self, actor: Actor) -> None:
-        """Take in what a worker says; hear more of it, or part with it."""
+    def _hear(self, actor: _Actor) -> None:
+        """Take in what a worker says; go on listening, or drop it."""
         try:
             said = self._ray.get(actor.call)
         except self._ray.exceptions.RayError as exc:
-            if not actor.worker:
-                self._failed_at = now = time.monotonic()
-                self._failing_since = self._failing_since or now
-                if now - self._failing_since > _FAILING_SECONDS:
-                    text = f"no worker starts on the Ray cluster: {last_line(exc)}"
-                    raise BackendUnavailableError(text) from exc
-            lost = f"its worker on {actor.worker} was lost: a crash, a kill, or its node is gone"
+            if not actor.name:
+                self._fail_start(exc)
+            lost = f"its worker on {actor.name} was lost: a crash, a kill, or its node is gone"
             self._drop(actor, actor.reason or lost)
             return
-        if actor.reason:
-            self._drop(actor, actor.reason)
-            return
-        for news in said:
+        for news in () if actor.reason else said:
             if isinstance(news, str):
-                actor.worker, self._failing_since = news, None
-            elif isinstance(news, Leaving):
-                actor.is_leaving = True
+                actor.name, self._failing_since = news, None
+            elif isinstance(news, Exiting):
+                actor.is_exiting = True
             else:
                 self._updates.append(news)
                 actor.task_id = None if isinstance(news, Finished) else actor.task_id
-        if actor.is_leaving and actor.task_id is None:
-            self._drop(actor, "")
+        if actor.reason or (actor.is_exiting and actor.task_id is None):
+            self._drop(actor, actor.reason)
         else:
             actor.call = actor.handle.news.remote()
 
-    def _drop(self, actor: Actor, reason: str) -> None:
-        """Part with a worker."""
+    def _fail_start(self, exc: Exception) -> None:
+        self._failed_at = now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        if now - self._failing_since > _FAILING_SECONDS:
+            text = f"no worker starts on the Ray cluster: {last_line(exc)}"
+            raise BackendUnavailableError(text) from exc
+
+    def _drop(self, actor: _Actor, reason: str) -> None:
+        """End a worker; a task that it has finishes with this reason."""
         self._actors.remove(actor)
         self._ray.kill(actor.handle)
         if actor.task_id is not None:

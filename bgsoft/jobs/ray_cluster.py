@@ -1,4 +1,4 @@
-"""The way into a Ray cluster."""
+"""A Ray cluster: the way in, and which of its nodes can be used for how many tasks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import shorten
 from typing import Any
 
+from bgsoft import __version__
+from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, ConfigError, errors_as
+from bgsoft.jobs.ray_worker import node_problem
+from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
+from bgsoft.outputs import hidden_beside, write_whole
 from bgsoft.workers import usable_cores
 
 LOCAL = "local"
@@ -25,6 +33,11 @@ _ADDRESS = re.compile(r"(ray://)?\[?(?P<host>[^/]+?)\]?:(?P<port>\d+)")
 _CONNECT_SECONDS = 5.0
 _STORE_BYTES = 75 * 2**20
 """Ray's memory for large objects, of which there are none here; it takes no less."""
+_LOOK_SECONDS = 2.0
+"""How often nodes that have joined or are lost are looked for."""
+PATIENCE_SECONDS = 60.0
+"""How long a cluster may be without any node."""
+_THREADS = range(1, 257)
 
 
 def check_address(address: str) -> None:
@@ -38,25 +51,24 @@ def check_address(address: str) -> None:
         raise BackendUnavailableError("Ray is missing: pip install '.[ray]'")
     if address == LOCAL:
         return
-    parts = _ADDRESS.fullmatch(address)
-    if parts is None:
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
         raise ConfigError(f"{address} is no address of a Ray cluster: HOST:PORT or ray://HOST:PORT")
     silent = f"no Ray cluster answers at {address}"
     with errors_as((OSError, OverflowError), BackendUnavailableError, silent, reason=str):
-        socket.create_connection((parts["host"], int(parts["port"])), _CONNECT_SECONDS).close()
+        socket.create_connection((match["host"], int(match["port"])), _CONNECT_SECONDS).close()
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
     """Ray's module, connected to a cluster for as long as the block takes.
 
-    Args:
-        address: ``HOST:PORT``, where this machine is part of the cluster; ``ray://HOST:PORT``, from
-            outside; ``local``: a cluster on this machine, which ends with the block.
+    The address is ``HOST:PORT``, where this machine is part of the cluster; ``ray://HOST:PORT``,
+    from outside; or ``local``: a cluster on this machine, which ends with the block.
 
     Raises:
-        ConfigError: The address is none.
-        BackendUnavailableError: Ray is missing; no cluster answers, or lets us in.
+        ConfigError, BackendUnavailableError: As :func:`check_address`; or the cluster lets nobody
+            in.
     """
     check_address(address)
     # Older ones warn of what they will no longer do, and what is not needed here.
@@ -93,3 +105,129 @@ def _local_options(stack: ExitStack) -> dict[str, Any]:
         "object_store_memory": _STORE_BYTES,
         "_temp_dir": stack.enter_context(folder),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a task reserves of a node: cores, and a part of a GPU up to 1."""
+
+    threads: int
+    gpu: float
+
+    def __str__(self) -> str:
+        gpu = f" and {self.gpu:g} of a GPU" if self.gpu > 0 else ""
+        return f"{self.threads} CPUs{gpu}"
+
+    def slots(self, node: Mapping[str, Any]) -> int:
+        """How many tasks a node has room for."""
+        room = node["Resources"]
+        slots = int(room.get("CPU", 0)) // self.threads
+        return min(slots, int(room.get("GPU", 0)) * int(1 / self.gpu)) if self.gpu > 0 else slots
+
+
+def choose_share(ray: Any, most: int | None, threads: int | None, gpu: float | None) -> Share:
+    """What tasks reserve; :class:`bgsoft.jobs.ray.RayExecutor` says what None means."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if gpu is None:
+        has_gpus = any(node["Resources"].get("GPU", 0) >= 1 for node in nodes)
+        gpu = 1 / TASKS_A_GPU if has_gpus else 0.0
+    if threads is None:
+        room = {cores: sum(map(Share(cores, gpu).slots, nodes)) for cores in _THREADS}
+        tasks = max(1, min(most or room[CORES_A_TASK], room[CORES_A_TASK]))
+        threads = max((cores for cores in _THREADS if room[cores] >= tasks), default=1)
+    return Share(threads, gpu)
+
+
+class Nodes(Closing):
+    """Which nodes can be used now. Each is asked once, when it is first seen.
+
+    They have to see ``inputs`` and see and write to ``folder``. ``notice`` takes a line about each
+    that cannot be used.
+
+    Raises:
+        OutputError: The folder cannot be written to.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        folder: Path,
+        inputs: Iterable[Path],
+        share: Share,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._ray = ray
+        self._marker, token = hidden_beside(folder.resolve() / "ray"), secrets.token_hex(16)
+        there = [path.absolute() for path in inputs if path.exists()]
+        sizes = {path: path.stat().st_size if path.is_file() else None for path in there}
+        self._wanted = (__version__, self._marker, token, sizes)
+        self._share = share
+        self._notice = notice
+        self._asked: dict[str, Any] = {}
+        """Node → the reference of its answer, until that is there."""
+        self._problems: dict[str, str | None] = {}
+        """Node that has answered → why it cannot be used; None: it can."""
+        self._looked_at = self._manned_at = -float("inf")
+        self.usable: frozenset[str] = frozenset()
+        """Ids."""
+        self.slots = 0
+        """Tasks at a time on all of them."""
+        write_whole(self._marker, "mark for the cluster's nodes", token)
+
+    def look(self) -> None:
+        """Find out what has changed, unless that was done a moment ago.
+
+        Raises:
+            BackendUnavailableError: There is none, and nothing speaks for one to come.
+        """
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return
+        nodes = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
+        room = {id: slots for id, node in nodes.items() if (slots := self._share.slots(node))}
+        for id in room.keys() - self._asked.keys() - self._problems.keys():
+            ask = self._ray.remote(node_problem)
+            ask = ask.options(num_cpus=0, max_retries=0, label_selector=on_nodes([id]))
+            self._asked[id] = ask.remote(*self._wanted)
+        for id in [*self._asked]:
+            if id not in nodes:
+                del self._asked[id]
+            elif self._ray.wait([self._asked[id]], timeout=0)[0]:
+                self._problems[id] = self._answer(nodes[id], self._asked.pop(id))
+        self._looked_at = -float("inf") if self._asked else now
+        self.usable = frozenset(id for id in room if self._problems.get(id, "") is None)
+        self.slots = sum(room[id] for id in self.usable)
+        if self.usable or self._asked:
+            self._manned_at = now
+            return
+        problem = next(filter(None, map(self._problems.get, room)), None)
+        if problem is not None:
+            raise BackendUnavailableError(f"no node of the Ray cluster can be used: {problem}")
+        if now - self._manned_at > PATIENCE_SECONDS:
+            text = f"no node of the Ray cluster has {self._share} for a task"
+            raise BackendUnavailableError(text)
+
+    def close(self) -> None:
+        self._marker.unlink(missing_ok=True)
+
+    def _answer(self, node: Mapping[str, Any], reference: Any) -> str | None:
+        try:
+            problem = self._ray.get(reference)
+        except self._ray.exceptions.RayError as exc:
+            problem = f"cannot start a worker: {last_line(exc)}"
+        if problem is None:
+            return None
+        text = f"the node {node['NodeManagerHostname']} ({node['NodeName']}) {problem}"
+        self._notice(f"{text}; it is not used")
+        return text
+
+
+def on_nodes(ids: Iterable[str]) -> dict[str, str]:
+    """Ray's label selector for one of these nodes."""
+    return {"ray.io/node-id": f"in({','.join(ids)})"}
+
+
+def last_line(exc: Exception) -> str:
+    """The last line of an error of Ray's: most have a page."""
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    return lines[-1] if lines else type(exc).__name__

@@ -1,26 +1,51 @@
-"""A worker process on a node of a Ray cluster."""
+"""What runs on the nodes of a Ray cluster: their check, and workers."""
 
 from __future__ import annotations
 
 import os
 import socket
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
+from bgsoft import __version__
 from bgsoft.infer.warm import keep_warm
-from bgsoft.jobs.task import Started, TaskContext, Told, Update
-from bgsoft.jobs.worker import LEAVE_SECONDS, Leaving, leaves, perform, thinned
+from bgsoft.jobs.task import Message, Started, TaskContext, Update
+from bgsoft.jobs.worker import GRACE_SECONDS, Exiting, must_restart, perform, throttled
 
-News = str | Update | Leaving
+News = str | Update | Exiting
+
+
+def node_problem(
+    version: str, marker: Path, token: str, inputs: Mapping[Path, int | None]
+) -> str | None:
+    """Why the node that this runs on cannot be used; None: it can.
+
+    ``marker`` is a file in the folder that is written to, with ``token`` in it. ``inputs`` are
+    files and folders to read; of files with the size in bytes.
+    """
+    if version != __version__:
+        return f"has bgsoft {__version__}, not {version}"
+    folder = marker.parent
+    with suppress(OSError):
+        if marker.read_text(encoding="ascii") == token and os.access(folder, os.W_OK | os.X_OK):
+            unseen = next((path for path in inputs if not _sees(path, inputs[path])), None)
+            return None if unseen is None else f"does not see {unseen}"
+    return f"does not see the folder {folder}, or may not write to it"
+
+
+def _sees(path: Path, size: int | None) -> bool:
+    try:
+        return size in (None, path.stat().st_size)
+    except OSError:
+        return False
 
 
 class Worker:
-    """The actor: a process on a node. Imports, CUDA contexts and models stay from task to task."""
+    """An actor: a process on a node. Imports, CUDA contexts and models stay from task to task."""
 
     def __init__(self, threads: int, folder: Path) -> None:
         self._threads = threads
@@ -54,36 +79,16 @@ class Worker:
         """Have the task end; returns when it has, or has had the time."""
         self._cancel.set()
         if self._thread is not None:
-            self._thread.join(LEAVE_SECONDS)
+            self._thread.join(GRACE_SECONDS)
 
     def _perform(self, task_id: int, pickled: bytes) -> None:
         context = TaskContext(
-            tell=thinned(lambda message: self._news.put(Told(task_id, message))),
+            tell=throttled(lambda message: self._news.put(Message(task_id, message))),
             cancel=self._cancel,
             threads=self._threads,
             gpu=self._gpu,
         )
         finished = perform(task_id, pickled, context)
-        if leaves(finished.error):
-            self._news.put(Leaving())
+        if must_restart(finished.error):
+            self._news.put(Exiting())
         self._news.put(finished)
-
-
-@dataclass(eq=False, slots=True)
-class Actor:
-    """A worker as the executor sees it."""
-
-    handle: Any
-    nodes: frozenset[str]
-    """Where Ray may put it."""
-    call: Any
-    """Answered when it has news."""
-    task_id: int | None = None
-    """None: it is free."""
-    worker: str = ""
-    """Its node and process; empty: it has not started yet."""
-    is_leaving: bool = False
-    """Of no more use after its task."""
-    reason: str = ""
-    """Why it is being ended."""
-    deadline: float = float("inf")

@@ -1,4 +1,4 @@
-"""What is sent to a worker process, and what comes back. Nothing heavy is imported here."""
+"""Tasks for worker processes, and the messages that come back. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class TaskContext:
     """What a worker gives to the task that it runs."""
 
     tell: Callable[[object], None]
-    """Sends a picklable message to the parent: a :class:`bgsoft.report.Progress`, an
-    :class:`bgsoft.report.Event`, or one of the task's own. May be called from any thread."""
+    """Sends a picklable message to the parent: Progress, Event or one of the task's own. May be
+    called from any thread."""
     cancel: threading.Event
     """Set where the task is to stop."""
     threads: int
@@ -37,7 +37,6 @@ class Task(Protocol):
         Raises:
             BgsoftError: It failed, and would fail again.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +49,13 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Message:
     """A task sent a message."""
 
     task_id: int
-    message: object
-    part: int = 0
-    """Which of the tasks that were submitted together sent it
-    (:meth:`bgsoft.jobs.driver.Driver.submit`)."""
+    content: object
+    index: int = 0
+    """Which of the tasks that were submitted together (:class:`bgsoft.jobs.driver.Driver`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class Finished:
     """Where that was raised, as text."""
 
 
-Update = Started | Told | Retrying | Finished
+Update = Started | Message | Retrying | Finished
 
 
 class Executor(Protocol):
@@ -89,20 +87,15 @@ class Executor(Protocol):
     @property
     def idle(self) -> int:
         """How many tasks it would start at once now."""
-        ...
 
     def submit(self, task: Task) -> int:
         """Begin a task, while :attr:`idle` is more than 0; its id."""
-        ...
 
     def poll(self, timeout: float) -> list[Update]:
         """What has happened since the last call; waits up to ``timeout`` seconds for something."""
-        ...
 
     def kill(self, task_id: int, reason: str) -> None:
         """End a task with its worker; it finishes with WorkerDiedError, which gives the reason."""
-        ...
 
     def close(self) -> None:
         """Cancel what runs and end all workers, quickly; safe to call twice."""
-        ...

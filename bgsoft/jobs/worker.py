@@ -1,7 +1,6 @@
-"""The program of a worker process: takes one task after another from its parent.
+"""The program of a worker process, which stays from task to task, with its imports and models.
 
-Imports, CUDA contexts and models stay from task to task. Nothing heavy is imported here, so that
-several workers start quickly.
+Nothing heavy is imported here, so that several workers start quickly.
 """
 
 from __future__ import annotations
@@ -17,16 +16,15 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from bgsoft.cuda.driver import context_fault, show_only, shown_by_parent
 from bgsoft.errors import RenderCancelledError, WorkerDiedError
-from bgsoft.jobs.task import Finished, Task, TaskContext, Told
+from bgsoft.jobs.task import Finished, Message, Task, TaskContext
 from bgsoft.report import Progress
 
-LEAVE_SECONDS = 3.0
+GRACE_SECONDS = 3.0
 """How long a task may take to clean up once its process is to end."""
 _STAGE_THREADS = {"bgsoft-decode", "bgsoft-picture", "bgsoft-encode"}
 """Of :class:`bgsoft.pipeline.runner.Pipeline`: they end with it, unless one is stuck."""
@@ -36,7 +34,7 @@ _PROGRESS_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What a worker receives once, before its first task."""
+    """What a worker gets once, before its first task."""
 
     threads: int
     gpu: int | None
@@ -45,7 +43,7 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class Exiting:
     """Sent by a worker before the end of its last task: its process ends after that."""
 
 
@@ -62,21 +60,19 @@ def main(descriptor: int) -> NoReturn:
         settings = connection.recv()
     except (EOFError, OSError):  # the parent has ended already
         os._exit(1)
-    _Worker(connection, settings).work()
+    _Worker(connection).work(settings)
 
 
 class _Worker:
     """Runs tasks in the main thread; another one listens."""
 
-    def __init__(self, connection: Connection, settings: WorkerSettings) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sending = threading.Lock()
         self._tasks: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
         self._cancel = threading.Event()
-        self._settings = settings
 
-    def work(self) -> NoReturn:
-        settings = self._settings
+    def work(self, settings: WorkerSettings) -> NoReturn:
         if settings.only_gpu is not None:
             shown_by_parent(settings.only_gpu)
         elif settings.gpu is not None:
@@ -86,19 +82,21 @@ class _Worker:
 
         keep_warm()
         while (given := self._tasks.get()) is not None:
-            task_id, pickled = given
-            context = TaskContext(
-                tell=thinned(partial(self._tell, task_id)),
-                cancel=self._cancel,
-                threads=settings.threads,
-                gpu=settings.gpu,
-            )
-            finished = perform(task_id, pickled, context)
-            if leaves(finished.error):
-                self._send(Leaving())
-                self._tasks.put(None)
-            self._send(finished)
+            self._run(*given, settings)
         os._exit(0)
+
+    def _run(self, task_id: int, pickled: bytes, settings: WorkerSettings) -> None:
+        context = TaskContext(
+            tell=throttled(lambda content: self._send(Message(task_id, content))),
+            cancel=self._cancel,
+            threads=settings.threads,
+            gpu=settings.gpu,
+        )
+        finished = perform(task_id, pickled, context)
+        if must_restart(finished.error):
+            self._send(Exiting())
+            self._tasks.put(None)
+        self._send(finished)
 
     def _listen(self) -> None:
         try:
@@ -108,11 +106,8 @@ class _Worker:
             pass  # the parent has ended
         self._cancel.set()
         self._tasks.put(None)
-        time.sleep(LEAVE_SECONDS)
+        time.sleep(GRACE_SECONDS)
         os._exit(1)
-
-    def _tell(self, task_id: int, message: object) -> None:
-        self._send(Told(task_id, message))
 
     def _send(self, message: object) -> None:
         with self._sending:
@@ -122,7 +117,7 @@ class _Worker:
                 self._cancel.set()
 
 
-def thinned(tell: Callable[[object], None]) -> Callable[[object], None]:
+def throttled(tell: Callable[[object], None]) -> Callable[[object], None]:
     """``tell`` with most progress messages left out: a few a second are enough to read."""
     last = 0.0
 
@@ -154,17 +149,17 @@ def perform(task_id: int, pickled: bytes, context: TaskContext) -> Finished:
 def _give_back_memory() -> None:
     """Return what a task had to the system.
 
-    Its objects refer to one another, and to the frames: Python would free some of them many small
-    videos later (160 of them: 305 MB at most, 467 without this). What is freed glibc keeps, much of
-    it for threads that have ended: a worker grew by 15 MB with each part of a long video.
+    Its objects refer to one another: Python would free some many videos later (160 small ones: 305
+    MB at most, 467 without this). What is freed glibc keeps, much of it for threads that have
+    ended: a worker grew by 15 MB with each chunk of a long video.
     """
     gc.collect()
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def leaves(error: BaseException | None) -> bool:
-    """Whether a process is of no more use after a task that raised this, or nothing.
+def must_restart(error: BaseException | None) -> bool:
+    """Whether a worker is of no more use after a task that raised this (None: nothing).
 
     A render that failed may have left a thread in a stage that does not come back.
     """

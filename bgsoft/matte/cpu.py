@@ -98,10 +98,10 @@ class CpuSoftMatte(MatteStage):
         self._refits = self._is_fine or plan.guided is not None
         self._steadier = Steadier(plan) if self._is_fine and plan.temporal.floor < 1.0 else None
         self._workers = workers or Workers()
-        self._lanes = [_Lane(plan, temporal) for _ in range(self._workers.lanes)]
+        self._lanes = [_Scratch(plan, temporal) for _ in range(self._workers.lanes)]
         # What the next batch goes on from: the lane of the last mask, the picture last fitted, and
         # the matte last given out.
-        self._last = _Lane(plan, temporal)
+        self._last = _Scratch(plan, temporal)
         self._fitted_luma = np.empty(plan.shape, np.uint8)
         self._last_matte = np.empty(plan.shape, np.uint8)
 
@@ -128,7 +128,7 @@ class CpuSoftMatte(MatteStage):
         self._remember(masks, lanes)
         return mattes
 
-    def _follow(self, masks: Sequence[Array | None], lanes: Sequence[_Lane]) -> None:
+    def _follow(self, masks: Sequence[Array | None], lanes: Sequence[_Scratch]) -> None:
         """Smooth over time, and say for each frame which opacity its matte is made from."""
         last = self._last if self._has_mask else None
         fitted_luma = self._fitted_luma
@@ -150,7 +150,7 @@ class CpuSoftMatte(MatteStage):
             lane.fit(lane.source, grid)
             lane.enlarge(frame)
 
-    def _remember(self, masks: Sequence[Array | None], lanes: Sequence[_Lane]) -> None:
+    def _remember(self, masks: Sequence[Array | None], lanes: Sequence[_Scratch]) -> None:
         """Keep what the next batch goes on from, while the lanes are used again."""
         np.copyto(self._last_matte, lanes[-1].matte)
         fitted = [lane for lane in lanes if lane.source is not None]
@@ -167,7 +167,7 @@ def _has_moved(luma: Array, fitted_luma: Array) -> bool:
     return bool(cv2.norm(luma, fitted_luma, cv2.NORM_L2SQR) > STILL_VARIANCE * luma.size)
 
 
-class _Lane:
+class _Scratch:
     """One frame on its way from the raw mask to the matte, with all buffers."""
 
     def __init__(self, plan: MattePlan, temporal: TemporalFilter) -> None:
@@ -187,10 +187,10 @@ class _Lane:
         self._opacity = np.empty(plan.shape, np.uint8)
         """(gh, gw), clean; of the frame's own mask."""
         self._is_clean = Event()
-        self._before: _Lane | None = None
+        self._before: _Scratch | None = None
         self.luma: Array = np.empty(plan.shape, np.uint8)
         """(gh, gw): the picture."""
-        self.source: _Lane | None = None
+        self.source: _Scratch | None = None
         """Whose opacity the matte is made from; None: it is that of the frame before."""
         self.matte = np.empty(plan.shape, np.uint8)
         """(gh, gw)."""
@@ -210,7 +210,7 @@ class _Lane:
             self._samples = self._plan.mask_samples(mask.shape)
         self._temporal.see(self.luma, self._moment)
 
-    def follow(self, mask: Array, before: _Lane | None) -> None:
+    def follow(self, mask: Array, before: _Scratch | None) -> None:
         """Smooth the mask over time, in order; ``before`` had the last mask, if that counts."""
         self._is_clean.clear()
         self._before = before
@@ -239,7 +239,7 @@ class _Lane:
         rows, columns = self._samples
         return np.asarray(self._moment.state[rows[:, None], columns] < self._plan.islands.gap)
 
-    def fit(self, source: _Lane, grid: AnalysisFrame) -> None:
+    def fit(self, source: _Scratch, grid: AnalysisFrame) -> None:
         """From clean opacity, once it is made, to the matte."""
         source._is_clean.wait()
         np.copyto(self.matte, source._opacity)

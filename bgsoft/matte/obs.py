@@ -102,7 +102,7 @@ class CpuObsMatte(MatteStage):
         plan = ObsPlan.of(config, format)
         self._mask = ObsMask(plan)
         self._workers = workers or Workers()
-        self._lanes = [_Lane(plan, format) for _ in range(self._workers.lanes)]
+        self._lanes = [_Scratch(plan, format) for _ in range(self._workers.lanes)]
 
     def reset(self) -> None:
         super().reset()
@@ -122,7 +122,7 @@ class CpuObsMatte(MatteStage):
         ]
 
 
-class _Lane:
+class _Scratch:
     """Steps 5 to 7, with the full-frame buffers of one frame."""
 
     def __init__(self, plan: ObsPlan, format: FrameFormat) -> None:

@@ -1,4 +1,4 @@
-"""The output containers, as data: what each can hold, and how it keeps timestamps."""
+"""Output containers as data: codecs, timestamps, muxer options."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Container:
     """One kind of output file."""
 
     name: str
-    """Name for messages, e.g. ``MP4``."""
+    """For messages, e.g. ``MP4``."""
     muxer: str
     """FFmpeg's muxer name."""
     extensions: tuple[str, ...]
     """Lower case, with the dot; the first is the usual one."""
     codecs: frozenset[Codec]
-    """Video codecs it may hold."""
+    """Video codecs it can hold."""
     alpha_codec: Codec | None = None
     """Video codec that carries an alpha channel here; None: it cannot."""
     edit_lists: bool = False
@@ -31,13 +31,12 @@ class Container:
     """Packets are numbered, not timed: a constant frame rate from zero on, no reordering, and
     sound from zero on without gaps."""
     chapters: bool = True
-    """It holds chapters."""
     text_subtitles: str | None = None
     """Codec that text subtitles are converted to where their own does not fit; None: no text."""
     audio_fallback: tuple[str, ...] = ()
     """Encoders to try, in order, for audio that the container cannot hold."""
     copies: frozenset[str] | None = None
-    """The only sound and subtitle codecs it can hold; None: what the muxer accepts, it can."""
+    """The only sound and subtitle codecs it can hold; None: all that the muxer accepts."""
     recode_audio: frozenset[str] = frozenset()
     """Codecs the muxer accepts, but hardly any player does: encoded anew all the same."""
     options: dict[str, str] = field(default_factory=dict)
@@ -45,15 +44,12 @@ class Container:
 
     @property
     def is_matroska(self) -> bool:
-        """Whether it is Matroska, or WebM, which is its subset."""
+        """Matroska, or WebM, which is its subset."""
         return self.muxer in ("matroska", "webm")
 
 
 _H26X = frozenset({Codec.H264, Codec.HEVC})
-_PCM = frozenset(
-    f"pcm_{kind}"
-    for kind in ("s16le", "s16be", "s24le", "s24be", "s32le", "s32be", "f32le", "f32be", "u8")
-)
+_PCM_KINDS = ("s16le", "s16be", "s24le", "s24be", "s32le", "s32be", "f32le", "f32be", "u8")
 _TS_AUDIO = ("aac", "aac_latm", "ac3", "dts", "eac3", "mp2", "mp3", "opus", "s302m", "truehd")
 _AVI_PCM = ("pcm_alaw", "pcm_mulaw", "pcm_s16le", "pcm_s24le", "pcm_u8")
 
@@ -66,7 +62,7 @@ CONTAINERS: tuple[Container, ...] = (
         edit_lists=True,
         text_subtitles="mov_text",
         audio_fallback=("aac",),
-        recode_audio=_PCM,
+        recode_audio=frozenset(f"pcm_{kind}" for kind in _PCM_KINDS),
         options={"movflags": "+faststart"},
     ),
     Container(

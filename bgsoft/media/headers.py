@@ -29,9 +29,6 @@ def write_languages(path: Path, languages: Sequence[str]) -> None:
     Args:
         path: The file, its movie header before the data.
         languages: Of each track; what is no code of three letters is left as it is.
-
-    Raises:
-        OSError: The file cannot be read or written.
     """
     with path.open("r+b") as file:
         at = 0
@@ -59,7 +56,7 @@ def _boxes(data: bytes, parent: tuple[int, int]) -> Iterator[tuple[bytes, tuple[
 
 
 ROOM = " " * 32
-"""What the name of the first track must end with."""
+"""Required end of the first track's name."""
 
 _SEGMENT = b"\x18\x53\x80\x67"
 _TRACKS = b"\x16\x54\xae\x6b"
@@ -76,11 +73,7 @@ _HEAD_BYTES = 12
 
 
 def write_pixel_aspect(path: Path, aspect: Fraction) -> None:
-    """Set the pixel aspect of a complete file's first track, whose name ends with :data:`ROOM`.
-
-    Raises:
-        OSError: The file cannot be read or written.
-    """
+    """Set the pixel aspect of a complete file's first track, whose name ends with :data:`ROOM`."""
     with path.open("r+b") as file:
         at = 0
         while True:
@@ -98,8 +91,7 @@ def write_pixel_aspect(path: Path, aspect: Fraction) -> None:
 def _with_aspect(tracks: bytes, aspect: Fraction) -> bytes:
     """The track list with the aspect in its first entry, exactly as long."""
     elements = list(_elements(tracks))
-    place = next(i for i, (kind, _) in enumerate(elements) if kind == _TRACK_ENTRY)
-    entry = elements[place][1]
+    entry = next(content for kind, content in elements if kind == _TRACK_ENTRY)
     written = b""
     for kind, content in _elements(entry):
         if kind == _NAME:
@@ -119,21 +111,15 @@ def _with_aspect(tracks: bytes, aspect: Fraction) -> bytes:
 
 def _display_size(video: bytes, aspect: Fraction) -> bytes:
     """The elements that hold the display size: in pixels where it is whole, else as a ratio."""
-    stored = dict(_elements(video))
-    width = int.from_bytes(stored[_PIXEL_WIDTH], "big") * aspect
-    height = Fraction(int.from_bytes(stored[_PIXEL_HEIGHT], "big"))
+    stored = {kind: int.from_bytes(content, "big") for kind, content in _elements(video)}
+    height = Fraction(stored[_PIXEL_HEIGHT])
+    width = stored[_PIXEL_WIDTH] * aspect
     unit = 0
     if width.denominator > 1:
         ratio = width / height
         width, height, unit = Fraction(ratio.numerator), Fraction(ratio.denominator), _ASPECT_UNIT
-    return b"".join(
-        _element(kind, int(value).to_bytes(4, "big"))
-        for kind, value in (
-            (_DISPLAY_WIDTH, width),
-            (_DISPLAY_HEIGHT, height),
-            (_DISPLAY_UNIT, unit),
-        )
-    )
+    sizes = ((_DISPLAY_WIDTH, width), (_DISPLAY_HEIGHT, height), (_DISPLAY_UNIT, unit))
+    return b"".join(_element(kind, int(value).to_bytes(4, "big")) for kind, value in sizes)
 
 
 def _elements(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -147,11 +133,9 @@ def _elements(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _head(data: bytes, at: int) -> tuple[bytes, int, int]:
     """(identifier, begin and end of the content) of the element that starts at a place."""
-    id_length = 9 - data[at].bit_length()
-    size_at = at + id_length
-    size_length = 9 - data[size_at].bit_length()
-    begin = size_at + size_length
-    size = int.from_bytes(data[size_at:begin], "big") & ((1 << 7 * size_length) - 1)
+    size_at = at + 9 - data[at].bit_length()
+    begin = size_at + 9 - data[size_at].bit_length()
+    size = int.from_bytes(data[size_at:begin], "big") & ((1 << 7 * (begin - size_at)) - 1)
     return data[at:size_at], begin, begin + size
 
 

@@ -1,4 +1,4 @@
-"""What is known of an input before its first frame is rendered."""
+"""Description of an input, as probed before its first frame is rendered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FALLBACK_RATE = Fraction(25)
 """Nominal frame rate where the header gives none; timestamps don't depend on it."""
 _MAX_RATE = Fraction(1000)
 _SHORTAGE, _SHORTAGE_FRAMES = 0.1, 10
-"""Of the frames that the header says as many may be missing before the user is told: some count
+"""Share and number of the header's frames that may be missing without a notice: some headers count
 frames that begin before the first key frame, or come after the last that is shown."""
 
 
@@ -24,13 +24,12 @@ class Orientation:
     """How a stored picture is turned to stand upright: first mirrored, then rotated."""
 
     mirror: bool = False
-    """Flip left and right before rotating."""
+    """Left and right change places."""
     rotation: int = 0
     """Clockwise degrees: 0, 90, 180 or 270."""
 
     @property
     def swaps_axes(self) -> bool:
-        """Whether width and height change places."""
         return self.rotation in (90, 270)
 
     @property
@@ -46,11 +45,10 @@ class VideoInfo:
     container: str
     """FFmpeg's demuxer name, e.g. ``mov,mp4,m4a,3gp,3g2,mj2``."""
     stream_index: int
-    """Index of the chosen stream in its container."""
     codec: str
     """FFmpeg's decoder-independent codec name, e.g. ``h264``."""
     pixel_format: str
-    """FFmpeg's name of the decoded pixel format, before conversion."""
+    """FFmpeg's name, before conversion."""
     coded_width: int
     coded_height: int
     """Picture size as stored, before rotation, pixels."""
@@ -78,17 +76,17 @@ class VideoInfo:
 
     @property
     def is_broadcast(self) -> bool:
-        """Whether the clock starts anywhere; 26-hour offsets are normal."""
+        """The clock starts anywhere; 26-hour offsets are normal."""
         return self.container in ("mpegts", "mpeg")
 
     @property
     def is_mov(self) -> bool:
-        """Whether the container is MP4 or QuickTime's MOV."""
+        """The container is MP4 or QuickTime's MOV."""
         return self.container.startswith("mov")
 
     @property
     def is_untimed(self) -> bool:
-        """Whether the container stores no presentation times."""
+        """The container stores no presentation times."""
         return self.container == UNTIMED
 
     @property
@@ -106,7 +104,7 @@ class VideoInfo:
         return (self.start_pts or 0) + math.ceil(seconds / self.time_base)
 
     def shortage(self, frames: int) -> str | None:
-        """What to report where far fewer frames came out of the whole video than its header says.
+        """A notice where far fewer frames came out of the whole video than its header says.
 
         A header counts frames, too, that an edit list hides: no more are expected than fill the
         time that is shown, unless the file has no place for most of those that are counted.

@@ -6,7 +6,7 @@ import io
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,10 @@ from bgsoft.errors import EncodeError, UnsupportedFormatError, translated
 from bgsoft.media.containers import Container
 from bgsoft.media.headers import ROOM, write_languages, write_pixel_aspect
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.numbered import FrameGrid
 from bgsoft.media.pyav import TAG_OPTIONS, exact
 from bgsoft.media.source import open_input
 from bgsoft.media.tags import Labels, file_tags, stream_tags
-from bgsoft.media.timeline import Timeline
+from bgsoft.media.timeline import FrameGrid, Timeline
 from bgsoft.media.tracks import SideTracks
 from bgsoft.outputs import writing
 from bgsoft.report import AudioReport, Event
@@ -35,10 +34,8 @@ from bgsoft.report import AudioReport, Event
 _INTERLEAVE_US = 1_000_000
 """How much FFmpeg's muxer holds back while a track (subtitles, say) has no packet. The tracks come
 in step anyway, and its default of ten seconds would be a gigabyte of ProRes."""
-
-
-def _ignore_event(event: Event) -> None:
-    """The default listener."""
+_HEVC_NAME = "hvc1"
+"""In MP4 and QuickTime: with its parameter sets in the header. Apple's players open no other."""
 
 
 class Muxer(Closing):
@@ -54,8 +51,7 @@ class Muxer(Closing):
         info: The video that is rendered.
         copy_tracks: Copy sound, subtitles, attachments, chapters and tags of the input.
         copy_pictures: Among these, covers and attached pictures, too.
-        start_seconds: Start of the rendered part, from the video's first frame.
-        duration_seconds: Its length; None: to the end.
+        start_seconds, duration_seconds: The rendered part, from the video's first frame.
         output_path: The name to give in errors; None: ``path``.
         on_event: Told of conversions and of tracks that could not be kept.
 
@@ -76,7 +72,7 @@ class Muxer(Closing):
         start_seconds: float = 0.0,
         duration_seconds: float | None = None,
         output_path: Path | None = None,
-        on_event: Callable[[Event], None] = _ignore_event,
+        on_event: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         self.container = container
         self.info = info
@@ -93,77 +89,51 @@ class Muxer(Closing):
         self._settled = False
         self._grid: FrameGrid | None = None
         self._side: SideTracks | None = None
-        source = open_input(info.path) if copy_tracks else None
-        try:
-            self.timeline = Timeline.plan(
-                info,
-                container,
-                earliest=_earliest_start(source),
-                start_seconds=start_seconds,
-                duration_seconds=duration_seconds,
-            )
-            self._output = self._open(_muxer_options(container, info, source))
-        except BaseException:
-            if source is not None:
-                source.close()
-            raise
-        self._tick_seconds = float(info.time_base)
         self._video_tags: dict[str, str] = {}
+        with ExitStack() as stack:
+            source = stack.enter_context(open_input(info.path)) if copy_tracks else None
+            self.timeline = Timeline.plan(
+                info, container, _earliest_start(source), start_seconds, duration_seconds
+            )
+            options = _muxer_options(container, info, source)
+            url = f"file:{path}"  # FFmpeg would read the "name:" of an odd file name as a protocol
+            with self._writing():
+                self._output: OutputContainer = av.open(
+                    url, "w", format=container.muxer, container_options=options, **TAG_OPTIONS
+                )
+            stack.pop_all()
         if source is not None:
-            self._video_tags = stream_tags(source.streams[info.stream_index].metadata)
-            for key in [key for key in self._video_tags if key.lower() == "timecode"]:
-                if not self._timecode_fits(self._video_tags[key]):
-                    del self._video_tags[key]
-                    self._report("notice", "timecode left out")
-            self._output.metadata.update(file_tags(source.metadata))
-            self._side = SideTracks(
-                source,
-                info,
-                container,
-                self.timeline,
-                copy_pictures=copy_pictures,
-                on_event=on_event,
-            )
-
-    def _open(self, options: dict[str, str]) -> OutputContainer:
-        with self._writing():
-            # FFmpeg reads "name:" as a protocol; an explicit one keeps odd file names whole.
-            output: OutputContainer = av.open(
-                f"file:{self._file}",
-                "w",
-                format=self.container.muxer,
-                container_options=options,
-                **TAG_OPTIONS,
-            )
-        return output
+            self._copy_tags(source)
+            self._side = SideTracks(source, info, container, self.timeline, copy_pictures, on_event)
 
     def _writing(self) -> AbstractContextManager[None]:
         return writing(self._path, None, av.FFmpegError)
 
     @property
     def audio(self) -> list[AudioReport]:
-        """What became of each audio track."""
+        """Outcome of each audio track."""
         return self._side.audio if self._side is not None else []
 
-    def _timecode_fits(self, timecode: str) -> bool:
-        """Whether the source's timecode is still that of the first frame, and the muxer takes it.
+    def _copy_tags(self, source: InputContainer) -> None:
+        """Copy the file's tags, and note the video's; a timecode only where it stays true.
 
         Drop-frame numbering, written with a semicolon, exists for multiples of 30 frames only
-        (SMPTE ST 12-1).
+        (SMPTE ST 12-1); muxers refuse others.
         """
-        if self.timeline.is_part:
-            return False
-        return ";" not in timecode or round(self.info.nominal_rate) % 30 == 0
+        self._output.metadata.update(file_tags(source.metadata))
+        for key, value in stream_tags(source.streams[self.info.stream_index].metadata).items():
+            odd_rate = ";" in value and round(self.info.nominal_rate) % 30 != 0
+            if key.lower() == "timecode" and (self.timeline.is_part or odd_rate):
+                self._report("notice", "timecode left out")
+            else:
+                self._video_tags[key] = value
 
     def add_encoder(self, encoder: str, **settings: Any) -> VideoStream:
-        """Add the video stream of an encoder that runs through PyAV.
+        """Add the video stream of an encoder of FFmpeg's, which is not open yet.
 
         Args:
             encoder: FFmpeg's encoder name.
             **settings: Attributes of the stream's codec context: width, height, pix_fmt, …
-
-        Returns:
-            The stream; its encoder is not open yet.
 
         Raises:
             UnsupportedFormatError: The container cannot hold the codec.
@@ -172,22 +142,19 @@ class Muxer(Closing):
             stream = self._output.add_stream(
                 encoder, rate=self.info.nominal_rate, time_base=self.info.time_base, **settings
             )
-        if not isinstance(stream, VideoStream):
-            raise TypeError(f"{encoder} is no video encoder")
+        assert isinstance(stream, VideoStream)
         if self.container.edit_lists and stream.codec.canonical_name == "hevc":
-            # Apple players open HEVC as hvc1 (parameter sets in the header only), not as hev1.
-            stream.codec_context.codec_tag = "hvc1"
+            stream.codec_context.codec_tag = _HEVC_NAME
         self._adopt(stream)
         return stream
 
     def add_packets(self, codec: str) -> Stream:
         """Add the video stream for packets that are encoded elsewhere (Annex B for H.26x).
 
+        Packets for :meth:`write_video` carry it as their ``stream``.
+
         Args:
             codec: FFmpeg's codec name, e.g. ``h264``.
-
-        Returns:
-            The stream; packets for :meth:`write_video` carry it as their ``stream``.
 
         Raises:
             UnsupportedFormatError: The container cannot hold the codec.
@@ -204,27 +171,26 @@ class Muxer(Closing):
         return stream
 
     def add_copy(self, source: VideoStream) -> Stream:
-        """Add the video stream for packets of a finished file of the same kind.
-
-        Args:
-            source: What describes them, whole: codec, parameter sets, size, colour.
-
-        Returns:
-            As :meth:`add_packets`.
-        """
+        """Add the video stream for packets of a finished file of the same kind."""
         stream = self.add_packets(source.codec_context.codec.canonical_name)
+        self.describe(source)
+        return stream
+
+    def describe(self, source: VideoStream) -> None:
+        """Give :meth:`add_packets`' stream the description of another: parameter sets, colour."""
         if not self.container.edit_lists:
-            BitStreamFilterContext("null", source, stream)  # copies the description
-            return stream
-        # The pixel aspect of a codec that does not tell it is the file's, and no part of the
-        # description; PyAV adds it only for what has a codec context.
+            BitStreamFilterContext("null", source, self._video)  # copies the description
+            return
+        # Here the name and the pixel aspect are fields of the file. PyAV sets them only for what
+        # has a codec context, as it writes a header.
         with av.open(io.BytesIO(), "w", format=self.container.muxer) as scratch:
             named = scratch.add_stream_from_template(source, opaque=True)
-            named.codec_context.sample_aspect_ratio = self.info.sample_aspect_ratio
-            named.codec_context.codec_tag = source.codec_context.codec_tag
+            context = named.codec_context
+            context.sample_aspect_ratio = self.info.sample_aspect_ratio
+            hevc = context.codec.canonical_name == "hevc"
+            context.codec_tag = _HEVC_NAME if hevc else source.codec_context.codec_tag
             scratch.start_encoding()
-            BitStreamFilterContext("null", named, stream)
-        return stream
+            BitStreamFilterContext("null", named, self._video)
 
     def _cannot_hold(self, codec: str) -> UnsupportedFormatError:
         return UnsupportedFormatError(
@@ -238,9 +204,8 @@ class Muxer(Closing):
         self._video = stream
         if self.container.numbers_frames:
             # A source of the same kind has numbers already, and may have left some out.
-            rate = self.info.nominal_rate
-            if self.info.is_untimed:
-                rate = 1 / self.info.time_base
+            untimed = self.info.is_untimed
+            rate = 1 / self.info.time_base if untimed else self.info.nominal_rate
             stream.time_base = 1 / rate  # one frame is the unit of its clock
             self._grid = FrameGrid(self.container, rate, self.info.time_base)
             self._grid.check_source(self.info, self.timeline)
@@ -253,7 +218,7 @@ class Muxer(Closing):
 
     @property
     def _tells_aspect(self) -> bool:
-        """Whether the pixel aspect has to be added to the finished header."""
+        """The pixel aspect has to be added to the finished header."""
         return self.container.is_matroska and self.info.sample_aspect_ratio != 1
 
     def timestamp(self, pts: int) -> int:
@@ -264,21 +229,15 @@ class Muxer(Closing):
         Raises:
             UnsupportedFormatError: The container cannot show a frame at that time.
         """
-        if not self._settled:
-            self._settled = True
-            first = pts * self.info.time_base
-            if self._grid is not None:
-                self.timeline.origin = first
-            elif self.timeline.include(first) and self._side is not None:
-                self._side.write_chapters(self._output)
+        first, self._settled = not self._settled, True
+        if first and self._grid is not None:
+            self.timeline.origin = pts * self.info.time_base
+        elif first and self.timeline.include(pts * self.info.time_base) and self._side is not None:
+            self._side.write_chapters(self._output)
+        shifted = pts - self.timeline.ticks(self.info.time_base)
         if self._grid is not None:
-            self._grid.check(pts - self._shift)
-        return pts - self._shift
-
-    @property
-    def _shift(self) -> int:
-        """What is taken off source timestamps, in ``info.time_base``."""
-        return self.timeline.ticks(self.info.time_base)
+            self._grid.check(shifted)
+        return shifted
 
     def write_video(self, packets: Iterable[Packet[Any]]) -> None:
         """Write video packets, in decoding order, and the other tracks up to their time.
@@ -287,13 +246,15 @@ class Muxer(Closing):
             OutputError: The packets could not be written.
             EncodeError: A packet has no timestamp.
         """
+        time_base = self.info.time_base
+        tick = time_base.as_integer_ratio()
         for packet in packets:
             if packet.pts is None or packet.dts is None:
                 raise EncodeError("the encoder made a packet without a timestamp", stage="encode")
-            self.video_pts.append(packet.pts + self._shift)
+            self.video_pts.append(packet.pts + self.timeline.ticks(time_base))
             self.video_durations.append(packet.duration or 0)
             if self._side is not None:
-                self._mux_side(self._side.pull(packet.dts * self._tick_seconds))
+                self._mux_side(self._side.pull(packet.dts * tick[0] / tick[1]))
             with self._writing():
                 self._output.mux_one(packet)
 
@@ -332,7 +293,7 @@ class Muxer(Closing):
             if self._tells_aspect:
                 write_pixel_aspect(self._file, self.info.sample_aspect_ratio)
         self._closed = True
-        self._close_side()
+        self.close()
         with open_input(self._file) as kept:
             lost = wanted.lost_in(Labels.of(kept))
         if lost:
@@ -349,9 +310,6 @@ class Muxer(Closing):
             self._file.unlink(missing_ok=True)
             with suppress(av.FFmpegError, OSError):
                 self._output.close()
-        self._close_side()
-
-    def _close_side(self) -> None:
         if self._side is not None:
             self._side.close()
 

@@ -1,10 +1,12 @@
-"""What a video file holds, from its header and its first frames."""
+"""Probing: a video file's description, from its header and its first frames."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import struct
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
@@ -14,7 +16,9 @@ import av
 from av.codec.context import ThreadType
 from av.container import InputContainer
 from av.frame import Frame
+from av.packet import Packet
 from av.sidedata.sidedata import SideData
+from av.video.codeccontext import VideoCodecContext
 from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -28,19 +32,15 @@ from bgsoft.frame import (
     MasteringDisplay,
     PixelLayout,
 )
-from bgsoft.media.info import Orientation, VideoInfo
+from bgsoft.media.info import UNTIMED, Orientation, VideoInfo
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input, select_video_stream
-from bgsoft.media.untimed import TimedDecoder
 
 _FRAMES_LOOKED_AT = 3
 """The first frame may be progressive where the rest is not."""
-
 _TOLERANCE_DEGREES = 1.0
 """How far a rotation may lie off a quarter turn without a notice."""
-
-_FULL_RANGE = 2  # AVCOL_RANGE_JPEG
-_LIMITED_RANGE = 1  # AVCOL_RANGE_MPEG
+_LIMITED_RANGE, _FULL_RANGE = 1, 2  # AVCOL_RANGE_MPEG, AVCOL_RANGE_JPEG
 
 # Codecs whose specification says limited range where nothing is signalled. For grey pictures of
 # others (FFV1, raw video) FFmpeg takes full range.
@@ -49,7 +49,6 @@ _LIMITED_BY_DEFAULT = frozenset(
 )
 _CENTRED_CHROMA = frozenset({"mjpeg", "mpeg1video"})
 _SUBSAMPLING = {
-    (32, 32): "4:2:0",
     (32, 64): "4:2:2",
     (64, 64): "4:4:4",
     (64, 32): "4:4:0",
@@ -74,6 +73,38 @@ def is_rgb(pixel_format: VideoFormat) -> bool:
     )
 
 
+class TimedDecoder:
+    """Decodes packets; the frames of a container without presentation times get the packets' own.
+
+    AVI numbers its packets in decoding order and has no other clock, so the n-th picture shown has
+    the time of the n-th packet. FFmpeg's decoders show reordered pictures late, by as many packets
+    as they hold back, while the sound that belongs to them has no such delay; and the times that
+    its demuxer makes up for H.264 run in the wrong order.
+    """
+
+    def __init__(self, codec: VideoCodecContext, container: str) -> None:
+        self._codec = codec
+        self.untimed = container == UNTIMED
+        """The packets' presentation times are made up."""
+        self._times = array("q")
+        self._place = -1
+        """Index of the packet whose time the last frame has."""
+
+    def decode(self, packet: Packet[VideoStream] | None) -> list[VideoFrame]:
+        """The frames that a packet drives out; None ends the stream."""
+        if self.untimed and packet is not None and packet.dts is not None:
+            self._times.append(packet.dts)
+        frames = self._codec.decode(packet)
+        for frame in frames if self.untimed else ():
+            self._place += 1
+            if frame.dts is not None:  # that of the packet that drove it out
+                driver = bisect_right(self._times, frame.dts) - 1
+                self._place = max(self._place, driver - self._codec.reorder_depth)
+            if self._place < len(self._times):
+                frame.pts = self._times[self._place]
+        return frames
+
+
 def probe(path: Path) -> VideoInfo:
     """Open a file and decode its first frames.
 
@@ -83,34 +114,22 @@ def probe(path: Path) -> VideoInfo:
     """
     with open_input(path) as container:
         stream = select_video_stream(container, path)
-        frames = _first_frames(container, stream, path)
+        # Frame threads would ask for a packet per thread before the first frame comes out.
+        stream.codec_context.thread_type = ThreadType.NONE
+        frames = list(itertools.islice(_decoded(container, stream), _FRAMES_LOOKED_AT))
+        if not frames:
+            raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
         return _describe(path, container, stream, frames)
-
-
-def _first_frames(container: InputContainer, stream: VideoStream, path: Path) -> list[VideoFrame]:
-    """The first frames that will be shown.
-
-    Raises:
-        OpenError: There is none.
-    """
-    # Frame threads would ask for a packet per thread before the first frame comes out.
-    stream.codec_context.thread_type = ThreadType.NONE
-    found = list(itertools.islice(_decoded(container, stream), _FRAMES_LOOKED_AT))
-    if not found:
-        raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
-    return found
 
 
 def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
     """Frames up to the first read error; packets that cannot be decoded are left out."""
     decoder = TimedDecoder(stream.codec_context, container.format.name)
-    try:
+    with suppress(av.FFmpegError):
         for packet in container.demux(stream):
             if packet.size:
                 with suppress(av.FFmpegError):
                     yield from decoder.decode(packet)
-    except av.FFmpegError:
-        pass
     with suppress(av.FFmpegError):
         yield from decoder.decode(None)
 
@@ -119,16 +138,14 @@ def _describe(
     path: Path, container: InputContainer, stream: VideoStream, frames: list[VideoFrame]
 ) -> VideoInfo:
     frame = frames[0]
-    pixel_format = frame.format
     codec = stream.codec_context.codec.canonical_name
-    orientation, notice = frame_orientation(frame)
+    orientation, turned = frame_orientation(frame)
     interlaced = any(f.interlaced_frame for f in frames)
-    notices = _conversion_notices(pixel_format)
+    notices = _conversion_notices(frame.format)
     if interlaced:
         notices.append("interlaced picture deinterlaced")
-    if notice:
-        notices.append(notice)
-
+    if turned:
+        notices.append(turned)
     width, height = frame.width, frame.height
     aspect = exact(stream.sample_aspect_ratio) or Fraction(1)
     if orientation.swaps_axes:
@@ -136,25 +153,26 @@ def _describe(
     time_base = exact(stream.time_base)
     if not time_base:
         raise OpenError(f"{path}: its video has no time base", path=path)
-    rate = exact(stream.guessed_rate) or exact(stream.average_rate) or Fraction(0)
     return VideoInfo(
         path=path,
         container=container.format.name,
         stream_index=stream.index,
         codec=codec,
-        pixel_format=pixel_format.name,
+        pixel_format=frame.format.name,
         coded_width=frame.width,
         coded_height=frame.height,
         format=FrameFormat(
             width=width,
             height=height,
-            layout=_layout(pixel_format),
+            layout=PixelLayout.NV12 if _depth(frame.format) <= 8 else PixelLayout.P010,
             color=_color(frame, stream, codec),
         ),
         orientation=orientation,
         time_base=time_base,
-        frame_rate=rate,
-        start_pts=_start_pts(frame, stream),
+        frame_rate=exact(stream.guessed_rate) or exact(stream.average_rate) or Fraction(0),
+        # The header's start can lie before the first frame that comes out, e.g. where leading
+        # frames need a reference that was cut away.
+        start_pts=frame.pts if frame.pts is not None else stream.start_time,
         duration_seconds=_duration_seconds(container, stream),
         num_frames_from_header=stream.frames or None,
         sample_aspect_ratio=aspect,
@@ -165,40 +183,20 @@ def _describe(
     )
 
 
-def _start_pts(frame: VideoFrame, stream: VideoStream) -> int | None:
-    """Pts of the first frame that comes out; the header's where that carries none.
-
-    The header's start can lie before it, e.g. where leading frames need a reference that was cut
-    away.
-    """
-    return frame.pts if frame.pts is not None else stream.start_time
-
-
 def _duration_seconds(container: InputContainer, stream: VideoStream) -> float | None:
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
-    # Matroska gives the end of each track as a tag, on its own clock.
-    end = _clock_seconds(stream.metadata.get("DURATION", ""))
-    if end is not None:
-        start = float((stream.start_time or 0) * (stream.time_base or 0))
-        return max(0.0, end - start)
-    if container.duration:
-        return container.duration / av.time_base
-    return None
+    # Matroska gives the end of each track as a tag, on its own clock: HH:MM:SS.fraction.
+    with suppress(KeyError, ValueError):
+        hours, minutes, seconds = stream.metadata["DURATION"].split(":")
+        end = int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+        return max(0.0, end - float((stream.start_time or 0) * (stream.time_base or 0)))
+    return container.duration / av.time_base if container.duration else None
 
 
-def _clock_seconds(text: str) -> float | None:
-    """Seconds of ``HH:MM:SS.fraction``; None where it is nothing like that."""
-    try:
-        hours, minutes, seconds = text.split(":")
-        return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
-    except ValueError:
-        return None
-
-
-def _layout(pixel_format: VideoFormat) -> PixelLayout:
-    deepest = max(component.bits for component in pixel_format.components)
-    return PixelLayout.NV12 if deepest <= 8 else PixelLayout.P010
+def _depth(pixel_format: VideoFormat) -> int:
+    """Bits of the deepest component."""
+    return max(component.bits for component in pixel_format.components)
 
 
 def _first_specified(*values: int) -> int:
@@ -238,27 +236,25 @@ def _color(frame: VideoFrame, stream: VideoStream, codec: str) -> ColorInfo:
 
 
 def _conversion_notices(pixel_format: VideoFormat) -> list[str]:
-    """What the pipeline's own pixel layouts cannot keep of a format."""
+    """Notices of the properties of a format that the pipeline's own layouts lack."""
     notices = []
-    components = pixel_format.components
+    sampling = (pixel_format.chroma_width(64), pixel_format.chroma_height(64))
     if is_rgb(pixel_format):
         notices.append("RGB converted to 4:2:0 YCbCr, limited range")
     elif is_gray(pixel_format):
         notices.append("grey picture given neutral colour")
-    else:
-        sampling = (pixel_format.chroma_width(64), pixel_format.chroma_height(64))
-        if sampling != (32, 32):
-            notices.append(f"{_SUBSAMPLING.get(sampling, 'chroma')} converted to 4:2:0")
-    if any(component.is_alpha for component in components) and not pixel_format.has_palette:
+    elif sampling != (32, 32):
+        notices.append(f"{_SUBSAMPLING.get(sampling, 'chroma')} converted to 4:2:0")
+    alpha = any(component.is_alpha for component in pixel_format.components)
+    if alpha and not pixel_format.has_palette:
         notices.append("alpha channel dropped")
-    deepest = max(component.bits for component in components)
-    if deepest > 10:
-        notices.append(f"{deepest}-bit samples reduced to 10 bits")
+    if _depth(pixel_format) > 10:
+        notices.append(f"{_depth(pixel_format)}-bit samples reduced to 10 bits")
     return notices
 
 
-def _raw(frame: Frame, kind: str) -> bytes | None:
-    """Bytes of one kind of side data, named as in PyAV's ``av.sidedata.sidedata.Type``.
+def _side_data(frame: Frame, kind: str, numbers: int) -> tuple[int, ...] | None:
+    """So many numbers of a frame's side data, named as in PyAV's ``av.sidedata.sidedata.Type``.
 
     They are C structs of libavutil, whose layouts are part of its public interface (``display.h``,
     ``mastering_display_metadata.h``). All fields are native 32-bit integers.
@@ -267,24 +263,23 @@ def _raw(frame: Frame, kind: str) -> bytes | None:
         data = frame.side_data.get(kind)
     except ValueError:  # PyAV reads no frame's data that has a kind it does not know, e.g. EXIF
         return None
-    return bytes(data) if isinstance(data, SideData) else None
+    if not isinstance(data, SideData) or data.buffer_size < 4 * numbers:
+        return None
+    return struct.unpack(f"={numbers}i", bytes(data)[: 4 * numbers])
 
 
 def frame_orientation(frame: Frame) -> tuple[Orientation, str | None]:
-    """How a frame must be turned to stand upright.
+    """How a frame must be turned to stand upright, and a notice where that is not exact.
 
     FFmpeg multiplies row vectors, ``(x, y) @ [[a, b], [c, d]]``, with y pointing down; a and b are
     elements 0 and 1 of the display matrix, c and d elements 3 and 4. A picture that is first
     mirrored left to right and then turned clockwise by t has ``(c, d) = (−sin t, cos t)`` in either
     case, and a negative determinant only if mirrored. The scale does not matter here.
-
-    Returns:
-        The orientation, and a notice where it is not exact.
     """
-    raw = _raw(frame, "DISPLAYMATRIX")
-    if raw is None or len(raw) < 36:
+    matrix = _side_data(frame, "DISPLAYMATRIX", 9)
+    if matrix is None:
         return Orientation(), None
-    a, b, _, c, d, *_ = struct.unpack("=9i", raw[:36])
+    a, b, _, c, d, *_ = matrix
     determinant = a * d - b * c
     if determinant == 0:
         return Orientation(), None
@@ -301,13 +296,9 @@ def frame_orientation(frame: Frame) -> tuple[Orientation, str | None]:
 
 def frame_mastering_display(frame: Frame) -> MasteringDisplay | None:
     """HDR10 mastering display of a frame; None where absent or incomplete."""
-    raw = _raw(frame, "MASTERING_DISPLAY_METADATA")
     # Ten rationals (red, green, blue, white: x and y; minimum, maximum), two flags.
-    if raw is None or len(raw) < 88:
-        return None
-    numbers = struct.unpack("=22i", raw[:88])
-    has_primaries, has_luminance = numbers[20:]
-    if not (has_primaries and has_luminance) or 0 in numbers[1:20:2]:
+    numbers = _side_data(frame, "MASTERING_DISPLAY_METADATA", 22)
+    if numbers is None or 0 in numbers[20:] or 0 in numbers[1:20:2]:
         return None
     values = [Fraction(numbers[i], numbers[i + 1]) for i in range(0, 20, 2)]
     return MasteringDisplay(
@@ -322,10 +313,7 @@ def frame_mastering_display(frame: Frame) -> MasteringDisplay | None:
 
 def frame_content_light(frame: Frame) -> ContentLight | None:
     """HDR10 content light level of a frame; None where absent or all zero."""
-    raw = _raw(frame, "CONTENT_LIGHT_LEVEL")
-    if raw is None or len(raw) < 8:
+    levels = _side_data(frame, "CONTENT_LIGHT_LEVEL", 2)
+    if levels is None or levels == (0, 0):
         return None
-    max_content, max_frame_average = struct.unpack("=2I", raw[:8])
-    if max_content == 0 and max_frame_average == 0:
-        return None
-    return ContentLight(max_content=max_content, max_frame_average=max_frame_average)
+    return ContentLight(max_content=levels[0], max_frame_average=levels[1])

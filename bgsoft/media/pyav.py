@@ -1,4 +1,4 @@
-"""PyAV: its errors as ours, and what PyAV 18 and PyAV 19 answer differently."""
+"""PyAV: its errors as ours, its planes as arrays, and differences between its versions."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from functools import partial
 from typing import Any, Protocol
 
 import av
+import numpy as np
+import numpy.typing as npt
+from av.video.plane import VideoPlane
 
 from bgsoft.errors import errors_as
 
-_MAJOR = int(av.__version__.split(".", 1)[0])
+Plane = npt.NDArray[Any]
+"""(H, W) samples."""
 
-TAG_OPTIONS: dict[str, Any] = {} if _MAJOR >= 19 else {"metadata_errors": "surrogateescape"}
+TAG_OPTIONS: dict[str, Any] = {}
 """Arguments of ``av.open`` for tags that are no UTF-8: their bytes pass through unchanged.
 
 PyAV 19 always does that and takes no such argument.
 """
-
+if int(av.__version__.split(".", 1)[0]) < 19:
+    TAG_OPTIONS["metadata_errors"] = "surrogateescape"
 
 PYAV_ERRORS = (av.FFmpegError, OSError, ValueError)
-"""What PyAV raises: FFmpeg's errors, the system's, and refusals of its own."""
+"""PyAV's exceptions: FFmpeg's errors, the system's, and refusals of its own."""
 pyav_errors_as = partial(errors_as, PYAV_ERRORS)
-""":func:`bgsoft.errors.errors_as` of PyAV's."""
 
 
 class _Rational(Protocol):
@@ -39,3 +43,14 @@ def exact(value: _Rational | None) -> Fraction | None:
     products are rounded to 32 bits and whose unset value is 0/1.
     """
     return Fraction(value.numerator, value.denominator) if value else None
+
+
+def plane_view(plane: VideoPlane, dtype: npt.DTypeLike) -> Plane:
+    """A plane without its row padding, as (H, W) samples; not a copy.
+
+    The view is only good as long as the frame is.
+    """
+    samples: Plane = np.frombuffer(memoryview(plane), dtype)
+    rows: Plane = samples.reshape(plane.height, -1)[:, : plane.width]
+    # A negative line size means that rows are stored from the bottom up.
+    return rows[::-1] if plane.line_size < 0 else rows

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,62 +38,50 @@ _OPTIONS = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINER
 _HEAD_BYTES = 512
 
 
-@dataclass(frozen=True, slots=True)
-class _Signature:
-    """Bytes that identify a kind of file."""
-
-    offset: int
-    magic: bytes
-    name: str
-
-
+# Bytes that identify kinds of files: (offset, bytes, name).
 _IMAGES = (
-    _Signature(0, b"\xff\xd8\xff", "JPEG"),
-    _Signature(0, b"\x89PNG\r\n\x1a\n", "PNG"),
-    _Signature(0, b"BM", "BMP"),
-    _Signature(8, b"WEBP", "WebP"),
-    _Signature(0, b"II*\0", "TIFF"),
-    _Signature(0, b"MM\0*", "TIFF"),
-    _Signature(4, b"ftypavif", "AVIF"),
-    _Signature(4, b"ftypheic", "HEIC"),
-    _Signature(4, b"ftypheix", "HEIC"),
-    _Signature(4, b"ftypmif1", "HEIF"),
-    _Signature(0, b"\x76\x2f\x31\x01", "OpenEXR"),
-    _Signature(0, b"8BPS", "PSD"),
+    (0, b"\xff\xd8\xff", "JPEG"),
+    (0, b"\x89PNG\r\n\x1a\n", "PNG"),
+    (0, b"BM", "BMP"),
+    (8, b"WEBP", "WebP"),
+    (0, b"II*\0", "TIFF"),
+    (0, b"MM\0*", "TIFF"),
+    (4, b"ftypavif", "AVIF"),
+    (4, b"ftypheic", "HEIC"),
+    (4, b"ftypheix", "HEIC"),
+    (4, b"ftypmif1", "HEIF"),
+    (0, b"\x76\x2f\x31\x01", "OpenEXR"),
+    (0, b"8BPS", "PSD"),
 )
 _PLAYLISTS = (
-    _Signature(0, b"#EXTM3U", "HLS"),
-    _Signature(0, b"ffconcat version", "concat"),
-    _Signature(0, b"v=0", "SDP"),
-    _Signature(0, b"<?xml", "XML"),
-    _Signature(0, b"<MPD", "DASH"),
+    (0, b"#EXTM3U", "HLS"),
+    (0, b"ffconcat version", "concat"),
+    (0, b"v=0", "SDP"),
+    (0, b"<?xml", "XML"),
+    (0, b"<MPD", "DASH"),
 )
 # FFmpeg's guess also goes by the file's name, and takes a video called «%03d.png» for a series of
 # pictures. Where that happens and the first bytes are certain, the demuxer is named outright.
 _DEMUXERS = (
-    _Signature(4, b"ftyp", "mov"),
-    _Signature(4, b"moov", "mov"),
-    _Signature(0, b"\x1a\x45\xdf\xa3", "matroska"),
-    _Signature(8, b"AVI ", "avi"),
-    _Signature(0, b"FLV\x01", "flv"),
-    _Signature(0, b"OggS", "ogg"),
-    _Signature(0, b"DKIF", "ivf"),
-    _Signature(0, b"YUV4MPEG2 ", "yuv4mpegpipe"),
-    _Signature(188, b"\x47", "mpegts"),  # packets of 188 bytes, each with this sync byte
+    (4, b"ftyp", "mov"),
+    (4, b"moov", "mov"),
+    (0, b"\x1a\x45\xdf\xa3", "matroska"),
+    (8, b"AVI ", "avi"),
+    (0, b"FLV\x01", "flv"),
+    (0, b"OggS", "ogg"),
+    (0, b"DKIF", "ivf"),
+    (0, b"YUV4MPEG2 ", "yuv4mpegpipe"),
+    (188, b"\x47", "mpegts"),  # packets of 188 bytes, each with this sync byte
 )
 
 
-def _match(head: bytes, signatures: tuple[_Signature, ...]) -> str | None:
-    found = (s.name for s in signatures if head.startswith(s.magic, s.offset))
+def _match(head: bytes, signatures: tuple[tuple[int, bytes, str], ...]) -> str | None:
+    found = (name for offset, magic, name in signatures if head.startswith(magic, offset))
     return next(found, None)
 
 
 def _read_head(path: Path) -> bytes:
-    """First bytes of a regular file.
-
-    Raises:
-        OpenError: It is missing, unreadable, empty or no regular file.
-    """
+    """First bytes of a regular file; raises OpenError where there are none."""
     with translated(OSError, ValueError, to=lambda exc: _unreadable(path, exc)):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -133,26 +120,14 @@ def _explain(path: Path, head: bytes, exc: Exception) -> MediaError:
         )
     known = _match(head, _DEMUXERS)
     if known:
-        return OpenError(
-            f"{path} is damaged or incomplete: its header cannot be read"
-            + (" (the file may have been cut off while it was written)" if known == "mov" else ""),
-            path=path,
-        )
+        text = f"{path} is damaged or incomplete: its header cannot be read"
+        if known == "mov":
+            text += " (the file may have been cut off while it was written)"
+        return OpenError(text, path=path)
     if isinstance(exc, av.error.ArgumentError):
         # What the format whitelist answers with: FFmpeg knows the format, we don't admit it.
         return UnsupportedFormatError(f"{path} is not in a supported video container", path=path)
     return OpenError(f"{path} is not a media file, or is damaged", path=path)
-
-
-def _open(path: Path, demuxer: str | None, options: dict[str, str]) -> InputContainer:
-    container: InputContainer = av.open(
-        f"file:{path}",
-        mode="r",
-        format=demuxer,
-        container_options=_OPTIONS | options,
-        **TAG_OPTIONS,
-    )
-    return container
 
 
 def open_input(path: Path, **options: str) -> InputContainer:
@@ -169,23 +144,26 @@ def open_input(path: Path, **options: str) -> InputContainer:
     image = _match(head, _IMAGES)
     if image:
         raise UnsupportedFormatError(f"{path} is an image ({image}), not a video", path=path)
+
+    def opened(demuxer: str | None = None) -> InputContainer:
+        url, limits = f"file:{path}", _OPTIONS | options
+        container: InputContainer = av.open(
+            url, "r", format=demuxer, container_options=limits, **TAG_OPTIONS
+        )
+        return container
+
     with translated(*PYAV_ERRORS, to=lambda exc: _explain(path, head, exc)):
         try:
-            return _open(path, None, options)
-        except av.error.ArgumentError:
-            # The answer of the format whitelist.
+            return opened()
+        except av.error.ArgumentError:  # the answer of the format whitelist
             demuxer = _match(head, _DEMUXERS)
             if demuxer is None:
                 raise
-            return _open(path, demuxer, options)
+            return opened(demuxer)
 
 
 def indexed_frames(path: Path, index: int) -> int:
-    """Frames of a stream that a file's index holds, those too that an edit list leaves out.
-
-    Raises:
-        MediaError: As :func:`open_input`.
-    """
+    """Frames of a stream that a file's index holds, those too that an edit list leaves out."""
     with open_input(path, advanced_editlist="0") as source:
         stream = source.streams[index]
         return len(stream.index_entries) if isinstance(stream, VideoStream) else 0
@@ -195,9 +173,6 @@ def read_packets(path: Path, *indices: int) -> Iterator[Packet[Any]]:
     """The packets of some streams, through an opening of the file of its own.
 
     They end where the file cannot be read further; the decoder reports that.
-
-    Raises:
-        MediaError: As :func:`open_input`.
     """
     with open_input(path) as source, contextlib.suppress(av.FFmpegError):
         for packet in source.demux([source.streams[index] for index in indices]):
@@ -220,11 +195,10 @@ def select_video_stream(container: InputContainer, path: Path) -> VideoStream:
     """
     candidates = [stream for stream in container.streams.video if not _is_picture(stream)]
     if not candidates:
-        if container.streams.video:
-            raise OpenError(f"{path} holds a cover picture but no video", path=path)
-        if container.streams.audio:
-            raise OpenError(f"{path} holds sound but no video", path=path)
-        raise OpenError(f"{path} holds no video", path=path)
+        found = "a cover picture but " if container.streams.video else ""
+        if not found and container.streams.audio:
+            found = "sound but "
+        raise OpenError(f"{path} holds {found}no video", path=path)
     decodable = [stream for stream in candidates if stream.codec_context is not None]
     if not decodable:
         raise UnsupportedFormatError(f"{path}: no decoder for its video codec", path=path)

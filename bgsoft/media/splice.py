@@ -36,8 +36,8 @@ class SplicedClock:
     def __init__(self, video_index: int, frame_duration: Fraction) -> None:
         self._video_index = video_index
         self._frame_duration = frame_duration
-        self._shift = Fraction(0)
-        self._previous_shift = Fraction(0)
+        self._shifts = (Fraction(0), Fraction(0))
+        """The shift now, and that from before the picture's last restart."""
         self._video_last: Fraction | None = None
         self._video_duration = frame_duration
         self._last: dict[int, Fraction] = {}
@@ -46,9 +46,7 @@ class SplicedClock:
     def feed(self, packet: Packet[Any]) -> list[Packet[Any]]:
         """Packets whose times are settled, moved; perhaps none, perhaps several."""
         if packet.stream_index == self._video_index:
-            if not self._watch(packet):
-                return []
-            return self.flush()
+            return self.flush() if self._watch(packet) else []
         time = _seconds(packet)
         if time is None:
             return [packet]
@@ -71,12 +69,12 @@ class SplicedClock:
         """Follow the picture; whether its clock was restarted."""
         if packet.pts is None or not packet.time_base:
             return False
-        time = packet.pts * packet.time_base + self._shift
-        last = self._video_last
+        shift, last = self._shifts[0], self._video_last
+        time = packet.pts * packet.time_base + shift
         jumped = last is not None and not (-BACKWARD_SECONDS < time - last < FORWARD_SECONDS)
         if last is not None and jumped:
             follows = last + self._video_duration
-            self._previous_shift, self._shift = self._shift, self._shift + follows - time
+            self._shifts = (shift + follows - time, shift)
             time = follows
         if last is None or time > last:
             self._video_last = time
@@ -89,15 +87,13 @@ class SplicedClock:
         last = self._last.get(index)
         if last is None:
             return False
-        steps = (time + self._shift - last, time + self._previous_shift - last)
+        steps = (time + shift - last for shift in self._shifts)
         return not any(-_MISFIT_SECONDS < step < FORWARD_SECONDS for step in steps)
 
     def _move(self, packet: Packet[Any], time: Fraction) -> None:
         """Add the shift that joins a packet best to the one before it."""
-        last = self._last.get(packet.stream_index)
-        shift = self._shift
-        if last is not None and abs(time + self._previous_shift - last) < abs(time + shift - last):
-            shift = self._previous_shift  # left over from before the picture's restart
+        last = self._last.get(packet.stream_index, time + self._shifts[0])
+        shift = min(self._shifts, key=lambda shift: abs(time + shift - last))
         self._last[packet.stream_index] = time + shift
         ticks = round(shift / (packet.time_base or Fraction(1, av.time_base)))
         if packet.pts is not None:

@@ -1,4 +1,4 @@
-"""Tags, flags, chapters and pictures beside the video: what travels, and what an output has kept.
+"""Tags, flags, chapters and pictures beside the video: those copied, and those an output lost.
 
 FFmpeg's muxers pass over in silence what their container has no place for; reading the finished
 header back tells, whatever the container.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Self
 
+import av
 from av.container import InputContainer, OutputContainer
 from av.stream import AttachmentStream, Disposition, Stream
 
@@ -17,7 +19,6 @@ from bgsoft.media.timeline import Timeline
 
 if TYPE_CHECKING:
     from av.container.core import Chapter
-
 
 _FILE_TAGS_DROPPED = frozenset(
     {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
@@ -29,7 +30,7 @@ _STREAM_TAGS_DROPPED = frozenset(
 )
 _STATISTICS = ("BPS", "NUMBER_OF_", "SOURCE_ID", "_STATISTICS_")
 """Prefixes of the statistics that mkvmerge writes as tags."""
-_DEFAULT_HANDLERS = frozenset({"videohandler", "soundhandler", "subtitlehandler", "datahandler"})
+_DEFAULT_HANDLERS = {"", "videohandler", "soundhandler", "subtitlehandler", "datahandler"}
 """Names that muxers give to tracks without one (``handler_name`` of MP4 and MOV)."""
 _TOLD_KINDS = ("video", "audio", "subtitle")
 _UNTOLD_TAGS = frozenset({"handler_name"})
@@ -38,14 +39,12 @@ _UNTOLD_FLAGS = Disposition.default | Disposition.attached_pic
 
 
 def file_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags of a container that stay true after rendering.
-
-    FFmpeg gives a QuickTime tag in a language twice, once as ``location-eng``.
-    """
+    """The tags of a container that stay true after rendering."""
     return {
         key: value
         for key, value in tags.items()
         if key.lower() not in _FILE_TAGS_DROPPED
+        # FFmpeg gives a QuickTime tag in a language twice, once as ``location-eng``.
         and not (key[-4:-3] == "-" and tags.get(key[:-4]) == value)
     }
 
@@ -65,43 +64,30 @@ def stream_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def said_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags for comparison: keys in lower case, without what stands for «nothing said»."""
-    kept: dict[str, str] = {}
-    for key, value in tags.items():
-        name = key.lower()
-        if name == "language" and value == "und":
-            continue
-        if name == "handler_name" and value.lower() in _DEFAULT_HANDLERS | {""}:
-            continue
-        kept[name] = value
-    return kept
+    """Tags for comparison: keys in lower case, without values that mean «unspecified»."""
+    said = {key.lower(): value for key, value in tags.items()}
+    if said.get("language") == "und":
+        del said["language"]
+    if said.get("handler_name", "").lower() in _DEFAULT_HANDLERS:
+        said.pop("handler_name", None)
+    return said
 
 
 def chapters_in(chapters: Iterable[Chapter], timeline: Timeline) -> list[Chapter]:
     """Chapters on the output's clock, clipped to the kept part; those outside are left out."""
     kept: list[Chapter] = []
     for chapter in chapters:
-        tick = chapter["time_base"]
-        if not tick:
-            continue
+        tick = chapter["time_base"] or Fraction(1, av.time_base)
         start, end = timeline.clip(chapter["start"] * tick, chapter["end"] * tick)
-        if end <= start:
-            continue
-        kept.append(
-            {
-                "id": chapter["id"],
-                "start": max(0, round((start - timeline.origin) / tick)),
-                "end": max(0, round((end - timeline.origin) / tick)),
-                "time_base": tick,
-                "metadata": dict(chapter["metadata"]),
-            }
-        )
+        if start < end:
+            first, last = (max(0, round((time - timeline.origin) / tick)) for time in (start, end))
+            kept.append({**chapter, "start": first, "end": last})
     return kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """What a file says of itself and its tracks."""
+    """Tags, flags and number of pictures of a file."""
 
     tags: Mapping[str, str]
     tracks: Mapping[str, tuple[Mapping[str, str], Disposition]]
@@ -112,20 +98,17 @@ class Labels:
     @classmethod
     def of(cls, container: InputContainer | OutputContainer) -> Self:
         """The labels of an open file."""
-        counts = dict.fromkeys(_TOLD_KINDS, 0)
-        tracks = {}
-        pictures = 0
-        for stream in container.streams:
-            if is_picture(stream):
-                pictures += 1
-            elif stream.type in counts:
-                name = f"{stream.type} track {counts[stream.type]}"
-                counts[stream.type] += 1
-                tracks[name] = (said_tags(stream_tags(stream.metadata)), stream.disposition)
+        others = [stream for stream in container.streams if not is_picture(stream)]
+        tracks = {
+            f"{kind} track {number}": (said_tags(stream_tags(stream.metadata)), stream.disposition)
+            for kind in _TOLD_KINDS
+            for number, stream in enumerate(s for s in others if s.type == kind)
+        }
+        pictures = len(container.streams) - len(others)
         return cls(tags=said_tags(file_tags(container.metadata)), tracks=tracks, pictures=pictures)
 
     def lost_in(self, kept: Labels) -> list[str]:
-        """What a file lacks of these, in words for a message."""
+        """Labels that a file lacks, in words for a message."""
         keys = [key for key in self.tags if key not in kept.tags]
         lost = [f"the tag{'s' if len(keys) > 1 else ''} {', '.join(keys)}"] if keys else []
         for name, (tags, flags) in self.tracks.items():

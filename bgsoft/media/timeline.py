@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self
+from typing import Any, Self
 
+from av.audio.stream import AudioStream
+from av.packet import Packet
+
+from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.source import read_packets
+
+_ROUNDING_SECONDS = Fraction(2, 1000)
+"""How far a regular frame may lie off its place: clocks of 1 ms round by half of that."""
+_MAX_OFFSET_SECONDS = 0.1
+"""How far sound may be off; EBU R 37 puts the limit at 40 ms early and 60 ms late."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,10 +44,9 @@ class Timeline:
         cls,
         info: VideoInfo,
         container: Container,
-        *,
-        earliest: Fraction | None = None,
-        start_seconds: float = 0.0,
-        duration_seconds: float | None = None,
+        earliest: Fraction | None,
+        start_seconds: float,
+        duration_seconds: float | None,
     ) -> Self:
         """Choose the shift.
 
@@ -65,21 +78,17 @@ class Timeline:
         return cls(origin=origin, end=end)
 
     def include(self, seconds: Fraction) -> bool:
-        """Move the origin back to an input time if it lies behind it.
+        """Move the origin back to an input time if it lies behind it; whether it has moved.
 
         Headers give the first timestamp, and not all of them are right.
-
-        Returns:
-            Whether the origin has moved.
         """
-        if seconds >= self.origin:
-            return False
-        self.origin = seconds
-        return True
+        moved = seconds < self.origin
+        self.origin = min(self.origin, seconds)
+        return moved
 
     def ticks(self, time_base: Fraction) -> int:
         """The shift in units of a stream's time base, to be subtracted; rounded to nearest."""
-        return round(self.origin / time_base)
+        return round(self.origin / time_base) if self.origin else 0
 
     def keeps(self, seconds: Fraction) -> bool:
         """Whether an input time lies in the kept part."""
@@ -87,14 +96,108 @@ class Timeline:
         return after and (self.end is None or seconds < self.end)
 
     def clip(self, start: Fraction, end: Fraction) -> tuple[Fraction, Fraction]:
-        """What of a stretch of input time is kept; nothing where the end is not after the start."""
-        if self.begin is not None:
-            start = max(start, self.begin)
-        if self.end is not None:
-            end = min(end, self.end)
-        return start, end
+        """The kept part of an interval of input time; empty where it ends before it starts."""
+        return (
+            start if self.begin is None else max(start, self.begin),
+            end if self.end is None else min(end, self.end),
+        )
 
     @property
     def is_part(self) -> bool:
-        """Whether the output starts later than the input."""
+        """The output starts later than the input."""
         return self.begin is not None
+
+
+class FrameGrid:
+    """The places that pictures can have in a container that numbers its packets (AVI).
+
+    A picture is shown at its number divided by the frame rate, and a sound packet when those before
+    it have been played, both from zero on. Whatever does not fit that is refused: it would be shown
+    or heard at another time than in the source.
+    """
+
+    def __init__(self, container: Container, frame_rate: Fraction, time_base: Fraction) -> None:
+        self._container = container
+        self._rate = frame_rate
+        self._tick = time_base
+        rounding = max(_ROUNDING_SECONDS, time_base * 3 / 2)
+        self._tolerance = min(rounding * frame_rate, Fraction(9, 20))
+
+    def check(self, pts: int) -> None:
+        """Raise UnsupportedFormatError unless a picture can be shown at a pts from the first."""
+        place = pts * self._tick * self._rate
+        if abs(place - round(place)) > self._tolerance:
+            raise UnsupportedFormatError(
+                f"{self._container.name} cannot hold a varying frame rate: the frame at "
+                f"{float(pts * self._tick):.3f} s fits no {float(self._rate):g} frames a second; "
+                "write .mp4, .mov or .mkv",
+                stage="encode",
+            )
+
+    def check_source(self, info: VideoInfo, timeline: Timeline) -> None:
+        """Raise like :meth:`check` before anything is rendered, from the packets alone.
+
+        Frames whose times are repaired while decoding are only seen then.
+        """
+        if info.interlaced or info.is_untimed:
+            return  # a field may be a packet; such a source has places itself
+        stamps: list[tuple[int | None, int | None]] = []
+        with contextlib.suppress(OpenError):  # the decoder reports what cannot be read
+            packets = read_packets(info.path, info.stream_index)
+            stamps.extend((p.dts, p.pts) for p in packets if not p.is_discard)
+        clock = [dts for dts, _ in stamps if dts is not None]
+        if any(later < earlier for earlier, later in itertools.pairwise(clock)):
+            return  # a clock that restarts is mended while decoding
+        tick = info.time_base
+        shown = sorted(pts for _, pts in stamps if pts is not None and timeline.keeps(pts * tick))
+        for pts in shown:
+            self.check(pts - shown[0])
+
+
+class SteadySound:
+    """Checks that sound begins at zero and has no gaps; packets before zero are left out.
+
+    Args:
+        source: The packets' codec parameters: the input stream of copied sound, or the new one.
+        container: The output, for messages.
+    """
+
+    def __init__(self, source: AudioStream, container: Container) -> None:
+        self._source = source
+        self._container = container
+        self._written = Fraction(0)
+
+    def check(self, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
+        """The packets that are kept.
+
+        Raises:
+            UnsupportedFormatError: There is a gap.
+        """
+        for packet in packets:
+            if packet.pts is None or not packet.time_base:
+                continue
+            seconds = packet.pts * packet.time_base
+            length = self._length(packet)
+            if not self._written and seconds + length / 2 < 0:
+                continue
+            offset = float(seconds - self._written)
+            if abs(offset) > _MAX_OFFSET_SECONDS:
+                raise UnsupportedFormatError(
+                    f"{self._container.name} cannot hold a gap in the sound: {abs(offset):.2f} s "
+                    f"at {float(seconds):.2f} s; write .mp4, .mov or .mkv",
+                    stage="encode",
+                )
+            self._written += length
+            yield packet
+
+    def _length(self, packet: Packet[Any]) -> Fraction:
+        """Seconds of sound in a packet, finer than a container's clock resolves."""
+        context = self._source.codec_context
+        rate = context.sample_rate
+        if context.frame_size > 1:
+            return Fraction(context.frame_size, rate)
+        if context.name.startswith("pcm_") and context.format.bytes:
+            bits = re.search(r"\d+", context.name)  # of a stored sample: pcm_s24le; pcm_alaw has 8
+            stored_bytes = int(bits[0]) // 8 if bits else 1
+            return Fraction(packet.size // (stored_bytes * context.channels), rate)
+        return (packet.duration or 0) * (packet.time_base or Fraction(0))

@@ -1,4 +1,4 @@
-"""Output tracks: what all of them can do, and those whose packets are copied as they are."""
+"""Output tracks: the common base, and tracks whose packets are copied."""
 
 from __future__ import annotations
 
@@ -18,20 +18,29 @@ from bgsoft.media.timeline import Timeline
 
 
 class Track(ABC):
-    """One output track, fed with the packets of one input track."""
+    """One output track, fed with the packets of one input track.
 
-    def __init__(self) -> None:
+    Args:
+        source: Input stream.
+        output: Output stream.
+        timeline: Shift and kept part.
+    """
+
+    def __init__(self, source: Stream, output: Stream, timeline: Timeline) -> None:
         self.done = False
         """No packet after this can be of use."""
         self.damaged_packets = 0
         """Packets left out because they cannot be read, or step back in time."""
+        self._tick = exact(source.time_base) or Fraction(1, av.time_base)
+        self._output = output
+        self._timeline = timeline
 
     @abstractmethod
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         """Packets for the output, on its clock; perhaps none."""
 
     def flush(self) -> Iterable[Packet[Any]]:
-        """What is left when the input has ended."""
+        """Remaining packets at the end of the input."""
         return ()
 
 
@@ -39,9 +48,7 @@ class CopiedTrack(Track):
     """Packets pass unchanged, except for the shift of their timestamps.
 
     Args:
-        source: Input stream.
-        output: Output stream.
-        timeline: Shift and kept part.
+        source, output, timeline: As for :class:`Track`.
         keep_lead_in: Keep packets that end before zero: a codec's priming, which an edit list
             hides. Where there are none, they would move all other tracks.
         lead_in: Seconds to keep before the kept part: players skip as much of the track.
@@ -58,11 +65,8 @@ class CopiedTrack(Track):
         lead_in: Fraction = Fraction(0),
         fine_clock: bool = False,
     ) -> None:
-        super().__init__()
-        self._output = output
+        super().__init__(source, output, timeline)
         self._keep_lead_in = keep_lead_in
-        self._tick = exact(source.time_base) or Fraction(1, av.time_base)
-        self._timeline = timeline
         self._begin = None if timeline.begin is None else (timeline.begin - lead_in) / self._tick
         self._end = None if timeline.end is None else timeline.end / self._tick
         self._clock = _SampleClock.of(source) if fine_clock else None
@@ -95,29 +99,17 @@ class CopiedTrack(Track):
             self._clock.refine(packet, self._tick)
         if not self._keep_lead_in and packet.pts is not None and packet.pts < 0:
             return
-        if not self._rises(packet):
-            self.damaged_packets += 1
+        dts, last = packet.dts, self._last_dts
+        if dts is not None and last is not None and (dts < last if self._clips else dts <= last):
+            self.damaged_packets += 1  # no muxer takes sound that steps back
             return
+        self._last_dts = last if dts is None else dts
         packet.stream = self._output
         yield packet
-
-    def _rises(self, packet: Packet[Any]) -> bool:
-        """Whether a packet can follow the last one: no muxer takes sound that steps back."""
-        dts, last = packet.dts, self._last_dts
-        if dts is None:
-            return True
-        if last is not None and (dts < last if self._clips else dts <= last):
-            return False
-        self._last_dts = dts
-        return True
 
 
 class CoverTrack(Track):
     """Cover art: one packet, outside time."""
-
-    def __init__(self, output: Stream) -> None:
-        super().__init__()
-        self._output = output
 
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         packet.pts = packet.dts = 0
@@ -143,11 +135,9 @@ class _SampleClock:
         """A clock for a stream; None where its own is fine enough or its frames vary."""
         if not isinstance(stream, AudioStream) or not stream.time_base:
             return None
-        context = stream.codec_context
-        rate, frame = context.sample_rate, context.frame_size
-        if rate <= 0 or frame <= 1 or stream.time_base * rate <= 1:
-            return None
-        return cls(rate, frame)
+        rate, frame = stream.codec_context.sample_rate, stream.codec_context.frame_size
+        coarse = rate > 0 and frame > 1 and stream.time_base * rate > 1
+        return cls(rate, frame) if coarse else None
 
     def refine(self, packet: Packet[Any], tick: Fraction) -> None:
         """Set a packet's time base to one sample."""

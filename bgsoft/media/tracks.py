@@ -25,31 +25,29 @@ from av.video.stream import VideoStream
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.numbered import SteadyTrack
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import read_packets
 from bgsoft.media.splice import SplicedClock
-from bgsoft.media.subtitles import READABLE, TextTrack, add_text_stream
 from bgsoft.media.tags import chapters_in, stream_tags
-from bgsoft.media.timeline import Timeline
+from bgsoft.media.timeline import SteadySound, Timeline
 from bgsoft.media.track import CopiedTrack, CoverTrack, Track
 from bgsoft.media.transcode import (
+    READABLE,
+    TextTrack,
     TranscodedTrack,
     add_audio_stream,
+    add_text_stream,
     fallback_encoders,
-    same_encoder,
 )
 from bgsoft.report import AudioReport, Event
 
 _SEEK_MARGIN_SECONDS = 15
 """How far before a part's start reading begins, so that a subtitle on screen there is found."""
-
 _MAX_LATE_SECONDS = 0.02
 """Sound that begins this much after the picture is padded where a late start cannot be kept."""
 _MAX_LEAD_SECONDS = 1.0
 """Sound before the picture that may be left out where it cannot be kept; broadcasts often have
 some."""
-
 _ENDLESS_SECONDS = 3600
 """FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
 
@@ -75,12 +73,11 @@ class SideTracks:
         info: VideoInfo,
         container: Container,
         timeline: Timeline,
-        *,
         copy_pictures: bool,
         on_event: Callable[[Event], None],
     ) -> None:
         self.audio: list[AudioReport] = []
-        """What became of each audio track."""
+        """Outcome of each audio track."""
         self._source = source
         self._info = info
         self._container = container
@@ -88,28 +85,26 @@ class SideTracks:
         self._copy_pictures = copy_pictures
         self._on_event = on_event
         self._tracks: dict[int, Track] = {}
-        self._packets: Iterator[Packet[Any]] | None = None
+        self._steady: dict[int, SteadySound] = {}
+        """Watches over the sound of a container that has no times."""
+        self._packets = self._read()
         self._position = float("-inf")
         self._cut_at_zero: set[int] = set()
         """Audio tracks whose packets before zero cannot be kept."""
         self._splices: SplicedClock | None = None
         if info.is_broadcast:
-            self._splices = SplicedClock(
-                info.stream_index, 1 / info.frame_rate if info.frame_rate else Fraction(0)
-            )
+            frame = 1 / info.frame_rate if info.frame_rate else Fraction(0)
+            self._splices = SplicedClock(info.stream_index, frame)
 
     def attach(self, output: OutputContainer) -> None:
         """Add the output streams; before the output's header is written."""
         for stream in self._source.streams:
-            if stream.index == self._info.stream_index:
-                if self._splices is None:
-                    stream.discard = Discard.all
-                continue
-            track = self._add(output, stream)
-            if track is None:
-                stream.discard = Discard.all
-            else:
+            rendered = stream.index == self._info.stream_index
+            track = None if rendered else self._add(output, stream)
+            if track is not None:
                 self._tracks[stream.index] = track
+            elif not rendered or self._splices is None:
+                stream.discard = Discard.all
         self._make_room()
         self.write_chapters(output)
 
@@ -117,7 +112,6 @@ class SideTracks:
         self._on_event(Event(kind="notice", message=message, stage="mux"))
 
     def _left_out(self, what: str, reason: str = "") -> None:
-        """Report a track that is not kept."""
         self._notice(f"{what} left out: {reason or f'{self._container.name} cannot hold it'}")
 
     def _add(self, output: OutputContainer, stream: Stream) -> Track | None:
@@ -126,10 +120,10 @@ class SideTracks:
             return self._add_audio(output, stream)
         if isinstance(stream, SubtitleStream):
             return self._add_subtitle(output, stream)
+        if isinstance(stream, VideoStream):
+            return self._add_picture(output, stream)
         if isinstance(stream, AttachmentStream):
             self._add_attachment(output, stream)
-        elif isinstance(stream, VideoStream):
-            return self._add_picture(output, stream)
         elif stream.type == "data" and not self._is_rewritten(stream):
             if self._container.copies is None and _holds(self._container, stream):
                 return self._copy(output, stream)
@@ -143,12 +137,10 @@ class SideTracks:
         )
 
     def _copy(self, output: OutputContainer, stream: Stream) -> Track:
-        target = output.add_stream_from_template(stream, opaque=True)
-        _describe(target, stream)
         # A codec's priming lies before zero. MP4 hides it with an edit list. Matroska has a field
         # for its length, and players skip as much of whatever comes first; up to FFmpeg 8 it is
         # filled from Matroska and from Opus headers only.
-        # Numbered packets are fitted to the picture by SteadyTrack.
+        # Numbered packets are fitted to the picture by SteadySound.
         keep = self._container.edit_lists or self._container.numbers_frames
         skipped = Fraction(0)
         if self._container.is_matroska:
@@ -159,7 +151,7 @@ class SideTracks:
             self._cut_at_zero.add(stream.index)
         return CopiedTrack(
             stream,
-            target,
+            _copied_stream(output, stream),
             self._timeline,
             keep_lead_in=keep,
             lead_in=skipped,
@@ -172,9 +164,7 @@ class SideTracks:
         A video begins with the end of a codec's priming, or with what a cut left of a packet.
         """
         waiting, origin = self._cut_at_zero, self._timeline.origin
-        if not waiting:
-            return
-        for packet in read_packets(self._info.path, *waiting):
+        for packet in read_packets(self._info.path, *waiting) if waiting else ():
             tick = exact(packet.time_base)
             if packet.pts is None or tick is None:
                 continue
@@ -188,47 +178,51 @@ class SideTracks:
                 return
 
     def _add_audio(self, output: OutputContainer, stream: AudioStream) -> Track | None:
-        number = len(self.audio)
-        codec = _codec_name(stream)
-        reason = None
+        number, codec = len(self.audio), _codec_name(stream)
         if codec is None:
             self._drop_audio(number, "unknown", "its codec is not known")
             return None
-        encoders = fallback_encoders(self._container, stream)
-        numbers = self._container.numbers_frames
-        if codec in self._container.recode_audio and not self._is_mp4():
-            reason = f"few players read {codec} in {self._container.name}"
-        elif not _holds(self._container, stream):
-            reason = f"{self._container.name} cannot hold {codec}"
-        elif numbers and self._begins_late(number, stream):
-            reason = f"{self._container.name} cannot hold a late start, so silence leads in"
-            encoders = (*same_encoder(codec), *encoders)
-        elif numbers and self._has_gaps(stream):
-            reason = f"{self._container.name} cannot hold gaps, so silence fills them"
-            encoders = (*same_encoder(codec), *encoders)
+        reason = self._reason_to_encode(number, codec, stream)
         if reason is None:
             self.audio.append(AudioReport(track=number, codec=codec, action="copied"))
-            return self._steady(self._copy(output, stream), stream)
-        for encoder in encoders:
+            self._watch(stream.index, stream)
+            return self._copy(output, stream)
+        for encoder in fallback_encoders(self._container, stream):
             if not _encodes(self._container, encoder, stream):
                 continue
             target = add_audio_stream(output, encoder, stream)
             _describe(target, stream)
             name = target.codec.canonical_name
-            self.audio.append(
-                AudioReport(track=number, codec=name, action="transcoded", reason=reason)
-            )
+            report = AudioReport(track=number, codec=name, action="transcoded", reason=reason)
+            self.audio.append(report)
             self._notice(f"audio track {number} converted from {codec} to {name}: {reason}")
-            track = TranscodedTrack(stream, target, self._timeline, from_zero=numbers)
-            return self._steady(track, target)
+            self._watch(stream.index, target)
+            from_zero = self._container.numbers_frames
+            return TranscodedTrack(stream, target, self._timeline, from_zero=from_zero)
         self._drop_audio(number, codec, reason)
         return None
 
-    def _steady(self, track: Track, stream: AudioStream) -> Track:
-        """The track itself, or one that watches over what a container without times needs."""
-        if not self._container.numbers_frames:
-            return track
-        return SteadyTrack(track, stream, self._container)
+    def _drop_audio(self, number: int, codec: str, reason: str) -> None:
+        self.audio.append(AudioReport(track=number, codec=codec, action="dropped", reason=reason))
+        self._left_out(f"audio track {number} ({codec})", reason)
+
+    def _reason_to_encode(self, number: int, codec: str, stream: AudioStream) -> str | None:
+        """Why a track cannot be copied; None where it can."""
+        name = self._container.name
+        if codec in self._container.recode_audio and not self._is_mp4():
+            return f"few players read {codec} in {name}"
+        if not _holds(self._container, stream):
+            return f"{name} cannot hold {codec}"
+        if self._container.numbers_frames:
+            if self._begins_late(number, stream):
+                return f"{name} cannot hold a late start, so silence leads in"
+            if self._has_gaps(stream):
+                return f"{name} cannot hold gaps, so silence fills them"
+        return None
+
+    def _watch(self, index: int, sound: AudioStream) -> None:
+        if self._container.numbers_frames:
+            self._steady[index] = SteadySound(sound, self._container)
 
     def _begins_late(self, number: int, stream: AudioStream) -> bool:
         """Whether sound begins so much after the picture that it would be heard early.
@@ -251,10 +245,11 @@ class SideTracks:
         """Whether a track that begins in time has gaps that its copy could not keep."""
         if self._splices is not None:
             return False  # joined recordings have some that are closed
-        copy = SteadyTrack(CopiedTrack(stream, stream, self._timeline), stream, self._container)
+        copy = CopiedTrack(stream, stream, self._timeline)
+        steady = SteadySound(stream, self._container)
         try:
             for packet in read_packets(self._info.path, stream.index):
-                collections.deque(copy.feed(packet), maxlen=0)
+                collections.deque(steady.check(copy.feed(packet)), maxlen=0)
         except UnsupportedFormatError:
             return True
         return False
@@ -264,35 +259,32 @@ class SideTracks:
         brand = self._source.metadata.get("major_brand", "").strip()
         return self._info.is_mov and brand not in ("", "qt")
 
-    def _drop_audio(self, number: int, codec: str, reason: str) -> None:
-        self.audio.append(AudioReport(track=number, codec=codec, action="dropped", reason=reason))
-        self._left_out(f"audio track {number} ({codec})", reason)
-
     def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> Track | None:
         codec = _codec_name(stream)
-        if codec is not None and _holds(self._container, stream):
-            if self._container.edit_lists and codec not in READABLE and self._lacks_ends(stream):
-                name = self._container.name
-                reason = f"{name} cannot hold subtitles without an end time"
-                self._left_out(f"subtitle track {stream.index} ({codec})", reason)
-                return None
-            return self._copy(output, stream)
+        what = f"subtitle track {stream.index}"
         text_codec = self._container.text_subtitles
-        if codec in READABLE and text_codec is not None:
+        if codec is not None and _holds(self._container, stream):
+            endless = self._container.edit_lists and codec not in READABLE
+            if not endless or self._have_ends(stream):
+                return self._copy(output, stream)
+            reason = f"{self._container.name} cannot hold subtitles without an end time"
+            self._left_out(f"{what} ({codec})", reason)
+        elif codec in READABLE and text_codec is not None:
             target = add_text_stream(output, text_codec, stream)
             _describe(target, stream)
-            self._notice(f"subtitle track {stream.index} converted from {codec} to {text_codec}")
+            self._notice(f"{what} converted from {codec} to {text_codec}")
             return TextTrack(stream, target, self._timeline)
-        self._left_out(f"subtitle track {stream.index} ({codec or 'unknown'})")
+        else:
+            self._left_out(f"{what} ({codec or 'unknown'})")
         return None
 
-    def _lacks_ends(self, stream: SubtitleStream) -> bool:
-        """Whether any packet of a track has no end time."""
+    def _have_ends(self, stream: SubtitleStream) -> bool:
+        """Whether all packets of a track have an end time."""
         lengths = (
             (packet.duration or 0) * (exact(packet.time_base) or 0)
             for packet in read_packets(self._info.path, stream.index)
         )
-        return not all(0 < seconds < _ENDLESS_SECONDS for seconds in lengths)
+        return all(0 < seconds < _ENDLESS_SECONDS for seconds in lengths)
 
     def _add_picture(self, output: OutputContainer, stream: VideoStream) -> Track | None:
         """Copy cover art; further videos are left out."""
@@ -309,9 +301,7 @@ class SideTracks:
                 output.add_attachment(*_COVER_NAMES[codec], bytes(cover))
                 return None
         elif self._container.muxer == "mp4" and _holds(self._container, stream):
-            target = output.add_stream_from_template(stream, opaque=True)
-            _describe(target, stream)
-            return CoverTrack(target)
+            return CoverTrack(stream, _copied_stream(output, stream), self._timeline)
         self._left_out("cover picture")
         return None
 
@@ -331,36 +321,31 @@ class SideTracks:
     def write_chapters(self, output: OutputContainer) -> None:
         """Set the output's chapters; once more if the timeline has moved."""
         chapters = chapters_in(self._source.chapters(), self._timeline)
-        if not chapters:
-            return
-        if not self._container.chapters:
-            self._notice(f"chapters left out: {self._container.name} cannot hold them")
-        else:
+        if chapters and self._container.chapters:
             output.set_chapters(chapters)
+        elif chapters:
+            self._notice(f"chapters left out: {self._container.name} cannot hold them")
 
     def pull(self, until_seconds: float) -> Iterator[Packet[Any]]:
         """Packets of the output streams until the input has been read up to a time."""
         while self._position < until_seconds:
-            packet = self._next_packet()
+            done = all(track.done for track in self._tracks.values())
+            packet = None if done else next(self._packets, None)
             if packet is None:
+                self._position = float("inf")
                 return
-            if self._splices is None:
-                yield from self._feed(packet)
-                continue
-            for settled in self._splices.feed(packet):
+            for settled in (packet,) if self._splices is None else self._splices.feed(packet):
                 yield from self._feed(settled)
 
     def drain(self) -> Iterator[Packet[Any]]:
-        """All remaining packets, and what encoders still hold."""
+        """All remaining packets, the encoders' included."""
         yield from self.pull(float("inf"))
-        if self._splices is not None:
-            for packet in self._splices.flush():
-                yield from self._feed(packet)
+        for packet in () if self._splices is None else self._splices.flush():
+            yield from self._feed(packet)
         for index, track in self._tracks.items():
             yield from self._guarded(index, track.flush())
-            damaged = track.damaged_packets
-            if damaged:
-                self._notice(f"track {index}: {damaged} damaged packets left out")
+            if track.damaged_packets:
+                self._notice(f"track {index}: {track.damaged_packets} damaged packets left out")
 
     def _feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         track = self._tracks.get(packet.stream_index)
@@ -374,43 +359,26 @@ class SideTracks:
 
     def _guarded(self, index: int, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
         """A track's packets; one that fails ends there, and the video goes on without it."""
+        steady = self._steady.get(index)
         try:
-            yield from packets
+            yield from packets if steady is None else steady.check(packets)
         except av.FFmpegError as exc:
             self._tracks[index].done = True
             self._notice(f"track {index} ends early: {exc.strerror}")
 
-    def _next_packet(self) -> Packet[Any] | None:
-        """The next packet of any track; None at the end, which damage may bring early."""
-        if not self._tracks or all(track.done for track in self._tracks.values()):
-            self._position = float("inf")
-            return None
-        if self._packets is None:
-            self._seek()
-            self._packets = iter(
-                self._source.demux([self._source.streams[index] for index in self._read_streams()])
-            )
-        try:
-            return next(self._packets)
-        except StopIteration:
-            pass
-        except (av.FFmpegError, OSError) as exc:
-            self._notice(f"sound and subtitles end early: the input cannot be read on ({exc})")
-        self._position = float("inf")
-        return None
-
-    def _read_streams(self) -> list[int]:
-        """Indices of the streams that are read."""
-        watched = [] if self._splices is None else [self._info.stream_index]
-        return [*watched, *self._tracks]
-
-    def _seek(self) -> None:
-        """Skip most of what lies before the kept part."""
+    def _read(self) -> Iterator[Packet[Any]]:
+        """The packets of all tracks, to the end of the input, which damage may bring early."""
         begin = self._timeline.begin
         if begin is not None and begin > _SEEK_MARGIN_SECONDS:
             # A seek that fails leaves the input at its start: slower, but right.
             with contextlib.suppress(av.FFmpegError):
                 self._source.seek(int((begin - _SEEK_MARGIN_SECONDS) * av.time_base))
+        watched = [] if self._splices is None else [self._info.stream_index]
+        streams = [self._source.streams[index] for index in (*watched, *self._tracks)]
+        try:
+            yield from self._source.demux(streams)
+        except (av.FFmpegError, OSError) as exc:
+            self._notice(f"sound and subtitles end early: the input cannot be read on ({exc})")
 
     def close(self) -> None:
         """Close the input; safe to call twice."""
@@ -423,6 +391,13 @@ def _codec_name(stream: Stream) -> str | None:
     return None if context is None else context.codec.canonical_name
 
 
+def _copied_stream(output: OutputContainer, source: Stream) -> Stream:
+    """Add an output stream for the packets of an input stream."""
+    target = output.add_stream_from_template(source, opaque=True)
+    _describe(target, source)
+    return target
+
+
 def _describe(target: Stream, source: Stream) -> None:
     """Copy language, title and dispositions."""
     target.metadata.update(stream_tags(source.metadata))
@@ -433,9 +408,7 @@ def _holds(container: Container, stream: Stream) -> bool:
     """Whether the container takes a stream as it is."""
     if container.copies is not None and _codec_name(stream) not in container.copies:
         return False
-    return _accepts(
-        container, lambda scratch: scratch.add_stream_from_template(stream, opaque=True)
-    )
+    return _accepts(container, lambda file: file.add_stream_from_template(stream, opaque=True))
 
 
 def _priming(stream: Stream) -> Fraction:
@@ -448,7 +421,7 @@ def _priming(stream: Stream) -> Fraction:
 
 def _encodes(container: Container, encoder: str, source: AudioStream) -> bool:
     """Whether the container takes a track encoded anew, and the encoder its format."""
-    return _accepts(container, lambda scratch: add_audio_stream(scratch, encoder, source))
+    return _accepts(container, lambda file: add_audio_stream(file, encoder, source))
 
 
 def _accepts(container: Container, add: Callable[[OutputContainer], Stream]) -> bool:
@@ -460,9 +433,9 @@ def _accepts(container: Container, add: Callable[[OutputContainer], Stream]) -> 
     try:
         add(scratch)
         scratch.start_encoding()
-        accepted = True
     except (ValueError, av.FFmpegError):
-        accepted = False
-    with contextlib.suppress(av.FFmpegError):
-        scratch.close()
-    return accepted
+        return False
+    finally:
+        with contextlib.suppress(av.FFmpegError):
+            scratch.close()
+    return True

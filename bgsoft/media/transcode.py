@@ -1,7 +1,8 @@
-"""Sound that the output container cannot hold, encoded anew."""
+"""Sound and text subtitles that the output container cannot hold, encoded anew by FFmpeg."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -12,9 +13,11 @@ from av.audio.stream import AudioStream
 from av.container import OutputContainer
 from av.filter import Graph
 from av.packet import Packet
+from av.subtitles.codeccontext import SubtitleCodecContext
+from av.subtitles.stream import SubtitleStream
+from av.subtitles.subtitle import AssSubtitle, SubtitleSet
 
 from bgsoft.media.containers import Container
-from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import Track
 
@@ -22,7 +25,7 @@ _BITS_PER_CHANNEL = 96_000
 """Transparent for the lossy encoders used here: 192 kbit/s in stereo."""
 _LOSSLESS = frozenset({"flac", "alac"})
 _LOSSLESS_SOURCES = _LOSSLESS | {"tta", "wavpack", "truehd", "mlp", "ape"}
-_DEEP_PCM = {"pcm_s16le": "pcm_s24le"}
+_PCM, _DEEP_PCM = "pcm_s16le", "pcm_s24le"
 _SAME = {"mp3": "libmp3lame", "ac3": "ac3", "mp2": "mp2", "pcm_s16le": "pcm_s16le"}
 _RATES = {
     "libopus": (48_000,),
@@ -33,57 +36,52 @@ _LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "quad", 5: "5.0", 6: "5.1", 7: 
 _HARD_GAP_SECONDS = 0.02
 """A gap or overlap of the input this long is filled or cut; shorter ones are clock jitter."""
 
+READABLE = frozenset({"mov_text", "subrip", "srt", "webvtt", "ass", "ssa", "text"})
+"""Codecs whose payload can be read; FFmpeg calls SubRip ``subrip`` or ``srt``."""
+_TEXT_TICK = Fraction(1, 1000)
+_MAX_BYTES = 0xFFFF
+"""Most of a cue in MP4, whose length has 16 bits (3GPP TS 26.245, 5.17)."""
+
 
 def fallback_encoders(container: Container, source: AudioStream) -> tuple[str, ...]:
     """The container's encoders to try for a track, best first.
 
-    A lossless track stays lossless where it can, with all its bits.
+    A lossless track stays lossless where it can, with all its bits; one that is encoded anew for
+    its times alone keeps its codec where it can.
     """
     encoders = list(container.audio_fallback)
     context = source.codec_context
-    if context is None or "pcm_s16le" not in encoders:
-        return tuple(encoders)
     codec = context.codec.canonical_name
-    if codec in _LOSSLESS_SOURCES or codec.startswith("pcm_"):
-        encoders.sort(key=lambda encoder: encoder != "pcm_s16le")
+    lossless = codec in _LOSSLESS_SOURCES or codec.startswith("pcm_")
+    if lossless and _PCM in encoders:
+        encoders.sort(key=lambda encoder: encoder != _PCM)
         if context.format.name.startswith("s32"):
-            encoders = [_DEEP_PCM.get(encoder, encoder) for encoder in encoders]
+            encoders = [_DEEP_PCM if encoder == _PCM else encoder for encoder in encoders]
+    if container.numbers_frames and codec in _SAME:
+        encoders.insert(0, _SAME[codec])
     return tuple(encoders)
-
-
-def same_encoder(codec: str) -> tuple[str, ...]:
-    """The encoder that keeps a codec, if there is one."""
-    return (_SAME[codec],) if codec in _SAME else ()
 
 
 def add_audio_stream(output: OutputContainer, encoder: str, source: AudioStream) -> AudioStream:
     """Add an output stream that encodes a track, in its own rate and layout where possible.
-
-    Returns:
-        The stream, its encoder open.
 
     Raises:
         ValueError: The container does not hold the codec.
         av.FFmpegError: The encoder refuses the track's format.
     """
     decoder = source.codec_context
-    rates = _RATES.get(encoder)
     rate = decoder.sample_rate
-    if rates and rate not in rates:
-        rate = rates[0] if rate > rates[0] else min(r for r in rates if r >= rate)
-    channels = max(1, min(8, decoder.channels))
-    if encoder == "ac3":
-        channels = min(6, channels)
-    lossy = encoder not in _LOSSLESS and not encoder.startswith("pcm_")
+    rates = _RATES.get(encoder, (rate,))
+    rate = min((r for r in rates if r >= rate), default=rates[0])
+    channels = max(1, min(6 if encoder == "ac3" else 8, decoder.channels))
     stream = output.add_stream(encoder, rate=rate)
-    if not isinstance(stream, AudioStream):
-        raise TypeError(f"{encoder} is no audio encoder")
+    assert isinstance(stream, AudioStream)
     context = stream.codec_context
     context.layout = _LAYOUTS[channels]
     context.time_base = Fraction(1, rate)
     if encoder == "flac" and decoder.format.bits > 16:
         context.format = "s32"
-    if lossy:
+    if encoder not in _LOSSLESS and not encoder.startswith("pcm_"):
         context.bit_rate = _BITS_PER_CHANNEL * channels
     context.open()
     return stream
@@ -93,67 +91,54 @@ class TranscodedTrack(Track):
     """Decodes, resamples and encodes one audio track; timestamps stay exact to the sample."""
 
     def __init__(
-        self,
-        source: AudioStream,
-        output: AudioStream,
-        timeline: Timeline,
-        *,
-        from_zero: bool = False,
+        self, source: AudioStream, output: AudioStream, timeline: Timeline, *, from_zero: bool
     ) -> None:
-        super().__init__()
+        super().__init__(source, output, timeline)
         self._pad = ":first_pts=0" if from_zero else ""
         self._decoder = source.codec_context
-        self._tick = exact(source.time_base) or Fraction(1, av.time_base)
-        self._output = output
-        self._timeline = timeline
+        self._encoder = output.codec_context
         self._graph: Graph | None = None
         self._input_format: tuple[str, str, int] | None = None
 
     def feed(self, packet: Packet[Any]) -> Iterator[Packet[Any]]:
-        pts = packet.pts
-        if pts is not None:
-            time = pts * self._tick
-            timeline = self._timeline
+        if packet.pts is not None:
+            time, timeline = packet.pts * self._tick, self._timeline
             if timeline.end is not None and time >= timeline.end:
                 self.done = True
                 return
-            if timeline.begin is not None and (
-                (pts + (packet.duration or 0)) * self._tick <= timeline.begin
-            ):
+            length = (packet.duration or 0) * self._tick
+            if timeline.begin is not None and time + length <= timeline.begin:
                 return
+        yield from self._decode(packet)
+
+    def flush(self) -> Iterator[Packet[Any]]:
+        yield from self._decode(None)
+        if self._graph is not None:
+            yield from self._pull(self._graph, None)
+            yield from self._packets(None)
+
+    def _decode(self, packet: Packet[Any] | None) -> Iterator[Packet[Any]]:
         try:
             frames = self._decoder.decode(packet)
         except av.FFmpegError:
-            self.damaged_packets += 1
+            self.damaged_packets += packet is not None
             return
         for frame in frames:
             yield from self._encode(frame)
-
-    def flush(self) -> Iterator[Packet[Any]]:
-        try:
-            frames = self._decoder.decode(None)
-        except av.FFmpegError:
-            frames = []
-        for frame in frames:
-            yield from self._encode(frame)
-        if self._graph is not None:
-            yield from self._drain(self._graph)
-            yield from self._packets(None)
 
     def _encode(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
         wanted = (frame.format.name, frame.layout.name, frame.sample_rate)
         if self._graph is None or wanted != self._input_format:
             if self._graph is not None:
                 # The format changes mid-stream (broadcasts do): a fresh filter for the new one.
-                yield from self._drain(self._graph)
+                yield from self._pull(self._graph, None)
             self._graph, self._input_format = self._build(frame), wanted
         if frame.pts is not None:
             frame.pts -= self._timeline.ticks(frame.time_base or self._tick)
-        self._graph.push(frame)
-        yield from self._pull(self._graph)
+        yield from self._pull(self._graph, frame)
 
     def _build(self, frame: AudioFrame) -> Graph:
-        context = self._output.codec_context
+        context = self._encoder
         graph = Graph()
         source = graph.add_abuffer(
             sample_rate=frame.sample_rate,
@@ -161,37 +146,90 @@ class TranscodedTrack(Track):
             layout=frame.layout.name,
             time_base=frame.time_base or self._tick,
         )
-        resample = graph.add(
-            "aresample",
-            f"{context.sample_rate}:async=1:min_hard_comp={_HARD_GAP_SECONDS}{self._pad}",
-        )
+        rate, layout = context.sample_rate, context.layout.name
+        resampling = f"{rate}:async=1:min_hard_comp={_HARD_GAP_SECONDS}{self._pad}"
         self._pad = ""  # a filter made later starts where this one ended
-        shape = graph.add(
-            "aformat",
-            f"sample_fmts={context.format.name}:channel_layouts={context.layout.name}"
-            f":sample_rates={context.sample_rate}",
-        )
-        sink = graph.add("abuffersink")
-        graph.link_nodes(source, resample, shape, sink).configure()
+        wanted = f"sample_fmts={context.format.name}:channel_layouts={layout}:sample_rates={rate}"
+        resample, shape = graph.add("aresample", resampling), graph.add("aformat", wanted)
+        graph.link_nodes(source, resample, shape, graph.add("abuffersink")).configure()
         if context.frame_size:
             graph.set_audio_frame_size(context.frame_size)
         return graph
 
-    def _drain(self, graph: Graph) -> Iterator[Packet[Any]]:
-        """End a filter; the packets of what it holds."""
-        graph.push(None)
-        yield from self._pull(graph)
-
-    def _pull(self, graph: Graph) -> Iterator[Packet[Any]]:
+    def _pull(self, graph: Graph, frame: AudioFrame | None) -> Iterator[Packet[Any]]:
+        """Push a frame into a filter (None ends it), and encode the frames that come out."""
+        graph.push(frame)
         while True:
             try:
-                frame = graph.pull()
+                filtered = graph.pull()
             except (av.error.BlockingIOError, av.error.EOFError):
                 return
-            if isinstance(frame, AudioFrame):
-                yield from self._packets(frame)
+            if isinstance(filtered, AudioFrame):
+                yield from self._packets(filtered)
 
     def _packets(self, frame: AudioFrame | None) -> Iterable[Packet[Any]]:
-        for packet in self._output.codec_context.encode(frame):
+        for packet in self._encoder.encode(frame):
             packet.stream = self._output
             yield packet
+
+
+def add_text_stream(output: OutputContainer, codec: str, source: SubtitleStream) -> SubtitleStream:
+    """Add an output stream for converted text, with the styles of its source.
+
+    Raises:
+        ValueError: The container does not hold the codec.
+    """
+    stream = output.add_stream(codec)
+    assert isinstance(stream, SubtitleStream)
+    header = _styles(source.codec_context) or _styles(SubtitleCodecContext.create("subrip", "r"))
+    stream.codec_context.subtitle_header = header
+    stream.codec_context.time_base = _TEXT_TICK
+    return stream
+
+
+def _styles(decoder: SubtitleCodecContext) -> bytes | None:
+    """The style section that FFmpeg's encoders of text want."""
+    decoder.open(strict=False)
+    return decoder.subtitle_header
+
+
+class TextTrack(Track):
+    """Converts the packets of one text subtitle track."""
+
+    def __init__(self, source: SubtitleStream, output: SubtitleStream, timeline: Timeline) -> None:
+        super().__init__(source, output, timeline)
+        self._decoder = source.codec_context
+        self._encoder = output.codec_context
+
+    def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
+        if packet.pts is None:
+            return
+        timeline = self._timeline
+        start = packet.pts * self._tick
+        self.done = timeline.end is not None and start >= timeline.end
+        start, end = timeline.clip(start, start + (packet.duration or 0) * self._tick)
+        if end <= start:
+            return
+        try:
+            cues = [self._encode(text) for text in self._texts(packet)]
+        except av.FFmpegError:
+            self.damaged_packets += 1
+            return
+        for cue in filter(lambda cue: cue.size, cues):
+            cue.time_base = _TEXT_TICK
+            cue.pts = cue.dts = max(0, round((start - timeline.origin) / _TEXT_TICK))
+            cue.duration = max(1, round((end - start) / _TEXT_TICK))
+            cue.is_keyframe = True
+            cue.stream = self._output
+            yield cue
+
+    def _texts(self, packet: Packet[Any]) -> list[bytes]:
+        """The packet's text as events of Advanced SubStation Alpha: FFmpeg's between codecs."""
+        cues = self._decoder.decode2(packet) or ()
+        return [cue.ass for cue in cues if isinstance(cue, AssSubtitle) and cue.dialogue.strip()]
+
+    def _encode(self, text: bytes) -> Packet[Any]:
+        words = text[:_MAX_BYTES].decode(errors="ignore")
+        if self._encoder.name == "webvtt":  # which leaves "<" and "&" as they are
+            words = html.escape(words, quote=False)
+        return self._encoder.encode_subtitle(SubtitleSet.create(words.encode()[:_MAX_BYTES], 0, 0))

@@ -156,6 +156,7 @@ OP void enlarge(
     case 3: enlarge_by<N, 8>(cells, rows, columns, log_factor, y, x, line, samples); break;
     case 4: enlarge_by<N, 16>(cells, rows, columns, log_factor, y, x, line, samples); break;
     case 5: enlarge_by<N, 32>(cells, rows, columns, log_factor, y, x, line, samples); break;
+    case 6: enlarge_by<N, 64>(cells, rows, columns, log_factor, y, x, line, samples); break;
 #endif
     default: enlarge_by<N, N>(cells, rows, columns, log_factor, y, x, line, samples); break;
     }

@@ -1,7 +1,8 @@
 """Compiles the host's side of the operations into shared libraries, when the package is built.
 
-Run as a script it does so in place, for a checkout that is not installed. It imports nothing of
-bgsoft: the build has only a C++ compiler, that of Zig, whose package brings one to any machine.
+Run as a script, ``build.py [ARCHITECTURE [FOLDER]]``, it compiles in place, for a checkout that is
+not installed, or for another machine. It imports nothing of bgsoft: the build has only a C++
+compiler, that of Zig, whose package brings one to any machine.
 """
 
 from __future__ import annotations
@@ -76,5 +77,7 @@ def build(folder: Path, machine: str = "") -> list[Path]:
 
 
 if __name__ == "__main__":
-    for path in build(Path(__file__).parent / "lib", *sys.argv[1:]):
+    architecture = sys.argv[1] if len(sys.argv) > 1 else ""
+    libraries = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).parent / "lib"
+    for path in build(libraries, architecture):
         print(path)

@@ -1,6 +1,7 @@
 // From the face detector's raw output to faces: one warp a view, all views of a batch in one launch.
 // Counterpart: bgsoft/face/detect.py (decode, then weighted_nms), which computes in float64; here
 // everything is float32, so places differ by parts of a thousandth of an input pixel.
+#include "samples.cuh"
 
 #include "views.cuh"
 

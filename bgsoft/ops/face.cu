@@ -123,6 +123,29 @@ extern "C" __global__ void __launch_bounds__(1024) measure_covers(
         told[index] = share;
 }
 
+// What mattes lack at some of their cells, for each face: the sum over cells of 255 minus the matte.
+//
+// planes: the matte of each face. cells: (faces, points), indices into it; -1 is left out. A block a
+// face.
+extern "C" __global__ void __launch_bounds__(128) measure_missing(
+    const u8* const* planes, const int* cells, int* missing, int points)
+{
+    __shared__ int sum;
+    if (threadIdx.x == 0)
+        sum = 0;
+    __syncthreads();
+    const u8* plane = planes[blockIdx.x];
+    const int* own = cells + (long long)blockIdx.x * points;
+    int part = 0;
+    for (int index = threadIdx.x; index < points; index += blockDim.x)
+        if (own[index] >= 0)
+            part += 255 - plane[own[index]];
+    atomicAdd(&sum, part);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        missing[blockIdx.x] = sum;
+}
+
 // One pixel of an enlarged plane of cells, as enlarge_alpha in matte.cu makes it.
 OP int enlarged(
     const u8* __restrict__ plane, int rows, int columns, int y, int x, int shift)

@@ -1,6 +1,7 @@
 // Landmarks from model input to frame, and the extents of each face: one block a face.
 // Counterpart: bgsoft/face/landmarks.py (read_meshes, measure), which computes in float64; here
 // everything is float32, so places differ by parts of a thousandth of a pixel.
+#include "samples.cuh"
 
 #include "views.cuh"
 

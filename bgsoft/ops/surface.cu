@@ -2,8 +2,8 @@
 //
 // A surface holds luma (H rows), then interleaved chroma (ceil(H/2) rows), all rows `pitch` bytes
 // apart. NVDEC's ten-bit surfaces (P016) hold the sample in the high bits, as P010 does, so samples
-// are moved, never changed. The counterparts on the CPU are bgsoft/decode/convert.py with
-// bgsoft/decode/orient.py (take_surface), and bgsoft/encode/pictures.py (matte_luma).
+// are moved, never changed. The counterparts on the CPU are bgsoft/decode/convert.py
+// (take_surface), and bgsoft/encode/pictures.py (matte_luma).
 
 #include "samples.cuh"
 

@@ -33,7 +33,7 @@ struct Sampled {
     int border;  // sample beyond the edges; negative: the edge's own
 };
 
-// As shrink_taps() and plane_transform() of the counterpart; cell: frame pixels a sample.
+// As CpuWarper._plane of the counterpart; cell: frame pixels a sample.
 OP Sampled sampled(
     const View& view, const Layout& layout, const sample_t* samples, int rows, int columns,
     float cell, int border)

@@ -1,4 +1,4 @@
-// Planes of the zoomed segmenter. Counterpart: bgsoft/segment/zoomed_cpu.py; all sums in float32.
+// Planes of the zoomed segmenter. Counterpart: bgsoft/segment/cpu.py; all sums in float32.
 
 #include "resample.cuh"
 
@@ -70,7 +70,7 @@ OP Place place_of(int y, int x, int rows, int columns)
 }
 
 // How much a whole look counts, in cells: least .. most, in full where the picture stands still.
-struct Look {
+struct WholePass {
     const float *luma, *seen;
     float least, most, moved, span;
 
@@ -105,7 +105,7 @@ OP float ramp(int at, int count, float first, float last)
 // close_pitch), resized by the tables to the box left .. right, top .. bottom (half-open; empty
 // where there is none), where its weight is close_weight, faded in over the four widths. lift: factor
 // of the mean.
-extern "C" __global__ void blend_looks(
+extern "C" __global__ void blend_passes(
     const float* general, const float* landscape, const float* luma, const float* general_seen,
     const float* landscape_seen, int cell_rows, int cell_columns, float general_least,
     float general_most, float landscape_least, float landscape_most, float moved, float span,
@@ -120,8 +120,8 @@ extern "C" __global__ void blend_looks(
         return;
     int at = y * columns + x;
     Place place = place_of(y, x, cell_rows, cell_columns);
-    Look first = {luma, general_seen, general_least, general_most, moved, span};
-    Look second = {luma, landscape_seen, landscape_least, landscape_most, moved, span};
+    WholePass first = {luma, general_seen, general_least, general_most, moved, span};
+    WholePass second = {luma, landscape_seen, landscape_least, landscape_most, moved, span};
     float total = first.at(place), other = second.at(place);
     float sum = general[at] * total + landscape[at] * other;
     total += other;

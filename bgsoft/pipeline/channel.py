@@ -29,11 +29,7 @@ class Channel(Generic[T]):
         self._aborted = False
 
     def put(self, item: T) -> None:
-        """Append an item, waiting while the channel is full.
-
-        Raises:
-            ChannelClosedError: The channel was aborted.
-        """
+        """Append an item, waiting while the channel is full; ChannelClosedError once aborted."""
         with self._condition:
             while len(self._items) >= self._capacity and not self._aborted:
                 self._condition.wait()
@@ -77,14 +73,9 @@ class Channel(Generic[T]):
             return items
 
     def __iter__(self) -> Iterator[T]:
-        """Take items one by one until the channel is finished and empty.
-
-        Raises:
-            ChannelClosedError: The channel was aborted.
-        """
+        """Take items one by one until the channel is finished and empty."""
         while items := self.take(1):
             yield items[0]
 
     def __len__(self) -> int:
-        with self._condition:
-            return len(self._items)
+        return len(self._items)

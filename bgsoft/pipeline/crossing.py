@@ -28,13 +28,7 @@ _DECODER_SLOTS = 4
 
 
 class FrameCopier:
-    """Copies frames between host and device.
-
-    Args:
-        device: The device.
-        up: From host to device; else back.
-        kind: Which planes the receiver reads; no others are copied.
-    """
+    """Copies frames from host to device (``up``) or back; of their planes those of ``kind``."""
 
     def __init__(
         self, device: CudaDevice, *, up: bool, kind: PictureKind = PictureKind.COLOR
@@ -75,44 +69,8 @@ def _address(array: Array) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
-class TurnsCopier:
-    """Copies frames into two slots of its own, in turns.
-
-    Args:
-        device: The device.
-        format: Layout of the frames.
-        up: From host to device; else back.
-        kind: Which planes the receiver reads; no others are copied.
-    """
-
-    def __init__(
-        self, device: CudaDevice, format: FrameFormat, *, up: bool, kind: PictureKind
-    ) -> None:
-        self._copier = FrameCopier(device, up=up, kind=kind)
-        allocate = device_planes if up else pinned_planes
-        self._slots = [
-            (allocate(format, slot), cupy.cuda.Event(disable_timing=True)) for slot in range(2)
-        ]
-
-    def start(self, frame: Frame) -> tuple[Planes, Any]:
-        """Launch the copy of a frame, once it is ready.
-
-        Returns:
-            The slot, overwritten by the next call but one, and the event behind the copy.
-        """
-        slot, done = self._slots[0]
-        self._slots.reverse()
-        self._copier.start(frame.planes, slot, done, frame.ready)
-        return slot, done
-
-
 class _CrossingDecoder(Closing):
-    """A decoder around another; see :class:`bgsoft.decode.base.Decoder`.
-
-    Args:
-        decoder: The other; closed with this one.
-        device: Where one of both has its frames.
-    """
+    """A decoder around another, which is closed with it; one of both has its frames on a device."""
 
     def __init__(self, decoder: Decoder, device: CudaDevice) -> None:
         self._decoder = decoder
@@ -189,13 +147,13 @@ class DownloadingDecoder(_CrossingDecoder):
 
 
 class _CrossingEncoder:
-    """An encoder around another; see :class:`bgsoft.encode.base.Encoder`.
+    """An encoder around another, which is closed with it; one of both has its frames on a device.
 
     Args:
-        encoder: The other; closed with this one.
-        device: Where one of both has its frames.
+        encoder: The other.
+        device: The device.
         format: Layout of the frames.
-        kind: Which planes the encoder reads.
+        kind: Which planes the encoder reads; no others are copied.
     """
 
     _up: bool
@@ -208,7 +166,23 @@ class _CrossingEncoder:
         self.frames = 0
         self._encoder = encoder
         self._device = device
-        self._copier = TurnsCopier(device, format, up=self._up, kind=kind)
+        self._copier = FrameCopier(device, up=self._up, kind=kind)
+        allocate = device_planes if self._up else pinned_planes
+        self._slots = [
+            (allocate(format, slot), cupy.cuda.Event(disable_timing=True)) for slot in range(2)
+        ]
+
+    def _start_copy(self, frame: Frame) -> tuple[Planes, Any]:
+        """Launch the copy of a frame, once it is ready.
+
+        Returns:
+            The slot, overwritten by the next call but one, and the event behind the copy.
+        """
+        self._device.make_current()
+        self._slots.reverse()
+        slot, done = self._slots[0]
+        self._copier.start(frame.planes, slot, done, frame.ready)
+        return slot, done
 
     def finish(self) -> None:
         self._encoder.finish()
@@ -229,8 +203,7 @@ class DownloadingEncoder(_CrossingEncoder):
     """Downloaded, to be encoded during the next download."""
 
     def encode(self, frame: Frame) -> None:
-        self._device.make_current()
-        planes, done = self._copier.start(frame)
+        planes, done = self._start_copy(frame)
         self._encode_waiting()
         done.synchronize()
         self._waiting = replace(frame, planes=planes, ready=None)
@@ -252,8 +225,7 @@ class UploadingEncoder(_CrossingEncoder):
     _up = True
 
     def encode(self, frame: Frame) -> None:
-        self._device.make_current()
-        planes, done = self._copier.start(frame)
+        planes, done = self._start_copy(frame)
         done.synchronize()
         self._encoder.encode(replace(frame, planes=planes, ready=done))
         self.frames += 1

@@ -1,9 +1,8 @@
-"""The picture loop's work on a CUDA device: all of it on one stream, timed by events.
+"""The picture loop's work on a CUDA device: a stream for pictures, timed by events, one for faces.
 
 The host waits for a thumbnail of each frame, to see scene cuts before anything that depends on
-them is launched, and where faces are looked for, for what was found of a whole batch. Where people
-are separated it also reads the mattes; they are made first and sent for together, and as a rule
-have come by the time the faces have.
+them is launched. What is found of faces it waits for in a thread of its own, while pictures are
+launched; before compositing for what was seen of them in a batch's mattes.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import cupy
 from bgsoft.clock import StageClock
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Frame
+from bgsoft.infer.warm import network_worker
 from bgsoft.pipeline.trace import TraceRecorder
 
 R = TypeVar("R")
@@ -30,10 +30,8 @@ _READY_EVENTS = 256
 class DeviceTimer:
     """Time that the device spends on each stage, by events between their launches.
 
-    Results are read once the device is through with a batch, so nothing waits for them.
-
-    Args:
-        observer: Also given each stage's time on the device, at the cost of one wait.
+    Results are read once the device is through with a batch, so nothing waits for them; but with an
+    observer, which is also given each stage's time, the first mark does.
     """
 
     def __init__(self, observer: TraceRecorder | None = None) -> None:
@@ -47,17 +45,14 @@ class DeviceTimer:
     def mark(self, clock: StageClock | None) -> None:
         """What was launched since the last mark belongs to ``clock``; None: to no stage."""
         if self._observer is not None and self._origin is None:
-            self._set_origin()
+            # A moment that is known on both clocks, the device's and the host's.
+            self._origin = cupy.cuda.Event()
+            self._origin.record()
+            self._origin.synchronize()
+            self._origin_ns = time.perf_counter_ns()
         event = self._free.pop() if self._free else cupy.cuda.Event()
         event.record()
         self._marks.append((clock, event))
-
-    def _set_origin(self) -> None:
-        """Find a moment that is known on both clocks, the device's and the host's."""
-        self._origin = cupy.cuda.Event()
-        self._origin.record()
-        self._origin.synchronize()
-        self._origin_ns = time.perf_counter_ns()
 
     def end(self) -> None:
         """The batch has been launched; read earlier ones that are done."""
@@ -102,19 +97,25 @@ class DeviceExecution:
 
     Args:
         device: Where the frames are.
-        stream: The stream of all work, also the networks'.
+        streams: The stream of all work, also the networks'; and that of what :meth:`submit` does.
         batch: Frames at a time.
         observer: Given each stage's time on the device.
     """
 
     def __init__(
-        self, device: CudaDevice, stream: Any, batch: int, observer: TraceRecorder | None = None
+        self,
+        device: CudaDevice,
+        streams: tuple[Any, Any],
+        batch: int,
+        observer: TraceRecorder | None = None,
     ) -> None:
         self.batch = batch
         self._device = device
-        self._stream = stream
+        self._stream, self._other_stream = streams
+        self._other_thread = network_worker()
         self._timer = DeviceTimer(observer)
-        with device.use(stream):
+        with device.use(self._stream):
+            self._launched = cupy.cuda.Event(disable_timing=True)
             self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(_READY_EVENTS)]
         self._next_event = 0
 
@@ -133,9 +134,16 @@ class DeviceExecution:
         yield
         self._timer.mark(clock)
 
-    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
-        """Launches come one after another: it is done when its result is wanted."""
-        return work
+    def submit(self, work: Callable[[], R]) -> Callable[[], R]:
+        """Do it in another thread, on its stream, behind all that has been launched."""
+        self._launched.record(self._stream)
+        self._other_stream.wait_event(self._launched)
+
+        def on_stream() -> R:
+            with self._device.use(self._other_stream):
+                return work()
+
+        return self._other_thread.submit(on_stream).result
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
         """Give frames an event behind everything that has been launched, maybe by earlier calls."""
@@ -152,6 +160,7 @@ class DeviceExecution:
 
     def close(self) -> None:
         """Read the last clocks."""
+        self._other_thread.close()
         with self._device.use(self._stream):
             self._stream.synchronize()
             self._timer.flush()

@@ -6,7 +6,6 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from bgsoft.pipeline.trace import TraceRecorder
 
 
+_STAGES = ("decode", "segment", "face", "matte", "composite", "encode")
 _INTERVAL_SECONDS = 0.1
 _WINDOW_SECONDS = 3.0
 """Frame rate and load shown are means over this long: steady, yet quick to follow a change."""
@@ -25,34 +25,25 @@ _WINDOW_FRAMES = 16
 of a minute for one."""
 
 
-@dataclass(slots=True)
 class Metrics:
-    """The clocks of one pipeline, by stage."""
+    """The clocks of one pipeline, by stage; an observer is told of each use."""
 
-    observer: TraceRecorder | None = None
-    """Given to every clock made from now on; None, the rule, costs nothing."""
-    stages: dict[str, StageClock] = field(default_factory=dict)
+    def __init__(self, observer: TraceRecorder | None = None) -> None:
+        self.observer = observer
+        self._clocks = {name: StageClock(name, observer) for name in _STAGES}
 
     def stage(self, name: str) -> StageClock:
-        """The clock of a stage, made on first use."""
-        clock = self.stages.get(name)
-        if clock is None:
-            clock = self.stages.setdefault(name, StageClock(name, self.observer))
-        return clock
+        """The clock of a stage."""
+        return self._clocks[name]
 
     def busy(self) -> dict[str, int]:
         """Busy nanoseconds by stage, now."""
-        return {name: clock.busy_so_far_ns for name, clock in self.stages.items()}
+        return {name: clock.busy_so_far_ns for name, clock in self._clocks.items()}
 
 
 class RecentFrames:
-    """How far a count of frames has come lately.
-
-    Args:
-        now: Seconds, of any clock.
-        seconds: How long *lately* is, or longer, until it holds several frames.
-        noted: What is noted beside the count.
-    """
+    """How far a count of frames has come lately: in so many seconds of any clock, or longer, until
+    that holds several frames. Other counts are noted beside it."""
 
     def __init__(self, now: float, seconds: float, noted: Mapping[str, int] | None = None) -> None:
         self._seconds = seconds
@@ -75,12 +66,9 @@ class RecentFrames:
 
 
 class ProgressMeter:
-    """Calls back with a :class:`Progress` about ten times a second.
+    """Calls back with a :class:`Progress` about ten times a second, in the thread that ticks.
 
-    Args:
-        total: Frames expected; None where unknown.
-        metrics: Clocks of the pipeline.
-        callback: Takes the snapshots, in the thread that calls :meth:`tick`.
+    ``total`` is the frames to expect; None where unknown.
     """
 
     def __init__(

@@ -11,29 +11,31 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bgsoft.analysis.base import Reducer
-from bgsoft.clock import StageClock, observed
+from bgsoft.clock import StageClock
 from bgsoft.composite.base import Compositor
-from bgsoft.face.step import FaceStep, FoundFaces
-from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
+from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
 
+if TYPE_CHECKING:
+    from bgsoft.face.step import FaceStep
+
 R = TypeVar("R")
 
-RENEWAL = 128
+REFRESH_INTERVAL = 128
 """Every so many frames, counted through the video, what would else be kept for as long as it holds
-is decided anew: which frames are segmented, where the segmenter looks closely, where faces are. So
-no frame depends on what happened long ago, and a video can be rendered in parts
+is decided anew: which frames are segmented, where the close pass is, where faces are. So no frame
+depends on what happened long ago, and a video can be rendered in chunks
 (:mod:`bgsoft.chunks`) that come out as they do in one go."""
-BACKGROUND_RENEWAL = 32
-"""So many frames after each renewal the background is, too. A part begins there: by then what fades
-over time (the temporal filter, new faces) has settled."""
+BACKGROUND_REFRESH_OFFSET = 32
+"""So many frames after each refresh the background is refreshed, too. A chunk begins there: by then
+what fades over time (the temporal filter, new faces) has settled."""
 
 
 class Execution(Protocol):
@@ -47,11 +49,11 @@ class Execution(Protocol):
         ...
 
     def measure(self, clock: StageClock) -> AbstractContextManager[None]:
-        """Around the work of one stage: its time is that stage's."""
+        """Around the work of one stage, whose clock it is."""
         ...
 
-    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
-        """Something that needs nothing of what follows; calling the answer waits for its result."""
+    def submit(self, work: Callable[[], R]) -> Callable[[], R]:
+        """Start what needs nothing of what follows; calling the answer waits for its result."""
         ...
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
@@ -68,11 +70,7 @@ class Execution(Protocol):
 
 
 class HostExecution:
-    """Works at once, the frames of a batch side by side.
-
-    Args:
-        workers: Closed with it.
-    """
+    """Works at once, the frames of a batch side by side; closes its workers."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -84,8 +82,8 @@ class HostExecution:
     def measure(self, clock: StageClock) -> AbstractContextManager[None]:
         return clock.measure()
 
-    def beside(self, work: Callable[[], R]) -> Callable[[], R]:
-        return self._workers.beside(work).result
+    def submit(self, work: Callable[[], R]) -> Callable[[], R]:
+        return self._workers.submit(work).result
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
         """On the host what is done is done."""
@@ -149,7 +147,7 @@ class MaskSchedule:
         return True
 
     def reset(self) -> None:
-        """Make the next frame due (scene cut, renewal)."""
+        """Make the next frame due (scene cut, refresh)."""
         self._since = None
 
 
@@ -161,34 +159,21 @@ class PictureStages:
     """
 
     execution: Execution
-    """Carries the work out; closed with the stages."""
+    """Closed with the stages."""
     reducer: Reducer
-    """Makes the analysis frames."""
     scenes: SceneProbe
-    """Sees scene cuts."""
     schedule: MaskSchedule
-    """Says which frames are segmented."""
     segmenter: Segmenter
-    """Makes the masks."""
     matte: MatteStage
-    """Makes the mattes."""
     compositor: Compositor
-    """Replaces the background."""
     metrics: Metrics
-    """Has the clocks."""
     on_cut: Callable[[Frame], None]
     """Called for each frame that begins a new scene."""
     faces: FaceStep | None = None
-    """What is done for faces; None: nothing."""
     regions: HiddenRegions | None = None
-    """What else is hidden; None: nothing."""
-    kept_from: int | None = None
-    """Frames with an earlier pts only lead up to those that are kept, and are not composited; None:
-    all are kept."""
-
-    def __post_init__(self) -> None:
-        for stage in ("segment", "matte", "composite", "face"):
-            self.metrics.stage(stage)  # others read the clocks while frames run
+    trim_start: int | None = None
+    """Frames with an earlier pts are a pre-roll: they are not kept, and not composited; None: all
+    are kept."""
 
     @property
     def batch(self) -> int:
@@ -206,26 +191,12 @@ class PictureStages:
     def start(self) -> None:
         """Run the models once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
         with self.execution.working(()):
-            with observed(self.metrics.observer, "first run of the model"):
+            with StageClock("first run of the model", self.metrics.observer).measure():
                 self.segmenter.start()
             if self.faces is not None:
-                with observed(self.metrics.observer, "first run of the face models"):
-                    self.faces.start()
+                with StageClock("first run of the face models", self.metrics.observer).measure():
+                    self.execution.submit(self.faces.start)()
             self.execution.wait()
-
-    def process(self, frame: Frame) -> Matte:
-        """Finish one frame in place, without the next ones; its alpha plane gets its matte.
-
-        For single frames: faces are hidden by what is known of this frame and those before it.
-
-        Raises:
-            InferenceError: The model failed on this frame.
-        """
-        with self.execution.working([frame]):
-            _, (matte,) = self._composite_batch([frame])
-            if self.faces is not None:
-                self.faces.flush()
-        return matte
 
     def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
         """Composite up to :attr:`batch` frames; see :class:`bgsoft.pipeline.runner.FrameStage`.
@@ -234,12 +205,15 @@ class PictureStages:
             InferenceError: The model failed on a frame.
         """
         with self.execution.working(frames):
-            finished, _ = self._composite_batch(frames)
+            finished = self._composite_batch(frames)
             self.execution.hand_out(finished)
         return finished
 
     def flush(self) -> list[Frame]:
-        """Finish what is kept back; see :class:`bgsoft.pipeline.runner.FrameStage`."""
+        """Finish what is kept back; see :class:`bgsoft.pipeline.runner.FrameStage`.
+
+        Between batches: hide faces by what is known so far.
+        """
         if self.faces is None:
             return []
         with self.execution.working(()):
@@ -248,8 +222,8 @@ class PictureStages:
             self.execution.hand_out(finished)
         return finished
 
-    def _composite_batch(self, frames: Sequence[Frame]) -> tuple[list[Frame], list[Matte]]:
-        """Frames that are finished now, and the mattes of those that were given."""
+    def _composite_batch(self, frames: Sequence[Frame]) -> list[Frame]:
+        """Composite frames; returns those that are finished now."""
         with self._measure("segment"):
             reduced = self.reducer.reduce(frames)
             if self.schedule.takes_all:
@@ -257,42 +231,42 @@ class PictureStages:
                 self.segmenter.begin(frames, reduced)
             cuts = self.scenes.cuts(reduced)
         finished: list[Frame] = []
-        mattes: list[Matte] = []
         for start, stop in _stretches(frames, cuts):
             if cuts[start]:
                 self._reset(frames[start])
             self._renew(frames[start])
-            done, made = self._composite_scene(frames[start:stop], reduced[start:stop])
-            finished += done
-            mattes += made
-        return finished, mattes
+            finished += self._composite_scene(frames[start:stop], reduced[start:stop])
+        return finished
 
     def _composite_scene(
         self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
-    ) -> tuple[list[Frame], list[Matte]]:
+    ) -> list[Frame]:
         """The same for frames of one scene."""
         measure, faces = self._measure, self.faces
         if faces is not None:
-            found = self.execution.beside(partial(self._find, faces, frames, reduced))
+            found = self.execution.submit(partial(self._for_faces, faces.find, frames, reduced))
         with measure("segment"):
             masks = self._masks(frames, reduced)
         with measure("matte"):
             mattes = self.matte.refine(masks, frames, reduced)
         if faces is not None:
-            faces.fetch_mattes(mattes)
             faces_of = found()
+            look_at = partial(self._for_faces, faces.look_at, frames, reduced, mattes, faces_of)
+            self.execution.submit(look_at)()
             with measure("face"):
                 faces.edit_mattes(frames, mattes, faces_of)
         with measure("composite"):
-            lead = self._lead(frames)
-            if lead < len(frames):
-                self.compositor.apply(frames[lead:], mattes[lead:], reduced[lead:])
+            pre_roll = 0
+            if self.trim_start is not None:
+                pre_roll = sum(frame.pts < self.trim_start for frame in frames)
+            if pre_roll < len(frames):
+                self.compositor.apply(frames[pre_roll:], mattes[pre_roll:], reduced[pre_roll:])
                 if self.regions is not None:
-                    self.regions.apply(frames[lead:])
+                    self.regions.apply(frames[pre_roll:])
         if faces is None:
-            return list(frames), mattes
+            return list(frames)
         with measure("face"):
-            return faces.finish(frames, faces_of), mattes
+            return faces.finish(frames, faces_of)
 
     def _masks(
         self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
@@ -306,11 +280,10 @@ class PictureStages:
                 masks[index] = mask
         return masks
 
-    def _find(
-        self, faces: FaceStep, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
-    ) -> list[FoundFaces]:
-        with self._measure("face"):
-            return faces.find(frames, reduced)
+    def _for_faces(self, work: Callable[..., R], *args: Any) -> R:
+        """Do something for faces in the thread that the execution has for it."""
+        with self.metrics.stage("face").measure():
+            return work(*args)
 
     def _reset(self, frame: Frame) -> None:
         """Forget what was before this frame, which begins a new scene."""
@@ -323,37 +296,32 @@ class PictureStages:
 
     def _renew(self, frame: Frame) -> None:
         """Decide anew what is due for it at this frame."""
-        since = frame.index % RENEWAL
+        since = frame.index % REFRESH_INTERVAL
         if since == 0:
             self.schedule.reset()
-            self.segmenter.renew()
+            self.segmenter.refresh()
             if self.faces is not None:
-                self.faces.renew()
-        elif since == BACKGROUND_RENEWAL:
-            self.compositor.renew()
-
-    def _lead(self, frames: Sequence[Frame]) -> int:
-        """How many of some frames come before those that are kept."""
-        if self.kept_from is None:
-            return 0
-        return sum(frame.pts < self.kept_from for frame in frames)
+                self.faces.refresh()
+        elif since == BACKGROUND_REFRESH_OFFSET:
+            self.compositor.refresh()
 
     def close(self) -> None:
         """Free the stages; safe to call twice."""
         with self.execution.working(()):
             self.execution.wait()
             if self.faces is not None:
-                self.faces.close()
+                # Behind what is still looked for where something has failed.
+                self.execution.submit(self.faces.close)()
         self.segmenter.close()
         self.compositor.close()
         self.execution.close()
 
 
 def _stretches(frames: Sequence[Frame], cuts: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Where the parts of a batch start and stop that cuts and renewals divide."""
+    """Where the parts of a batch start and stop that cuts and refreshes divide."""
     starts = [
         at
         for at, (frame, cut) in enumerate(zip(frames, cuts, strict=True))
-        if cut or at == 0 or frame.index % RENEWAL in (0, BACKGROUND_RENEWAL)
+        if cut or at == 0 or frame.index % REFRESH_INTERVAL in (0, BACKGROUND_REFRESH_OFFSET)
     ]
     yield from zip(starts, [*starts[1:], len(cuts)], strict=True)

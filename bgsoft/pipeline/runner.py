@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from bgsoft.clock import observed
+from bgsoft.clock import StageClock
 from bgsoft.decode.base import Decoder
 from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
 from bgsoft.frame import Frame
@@ -27,7 +27,7 @@ LEAVE_SECONDS = 3.0
 
 
 class FrameStage(Protocol):
-    """What happens to frames between decoder and encoder."""
+    """The stage between decoder and encoder."""
 
     @property
     def batch(self) -> int:
@@ -36,7 +36,7 @@ class FrameStage(Protocol):
 
     @property
     def held(self) -> int:
-        """Frames it keeps back at most when it is given the next ones, 0 or more."""
+        """Frames it keeps back at most between batches, 0 or more."""
         ...
 
     def start(self) -> None:
@@ -46,22 +46,17 @@ class FrameStage(Protocol):
     def process_batch(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Work on up to :attr:`batch` frames, in place.
 
-        Returns:
-            The frames that are finished now: each frame once, in presentation order from call to
-            call, however long it was kept back.
+        Returns the frames that are finished now: each once, in presentation order over all calls.
         """
         ...
 
     def flush(self) -> Sequence[Frame]:
-        """Finish the frames that are kept back, as none will follow; returns them in order.
-
-        Called at the end where :attr:`held` is not 0.
-        """
+        """Finish the frames that are kept back, and return them in order; called at the end."""
         ...
 
 
 class FrameSink(Protocol):
-    """What takes the finished frames."""
+    """The taker of finished frames."""
 
     def encode(self, frame: Frame) -> None:
         """Take one frame; its slot may be reused once this returns."""
@@ -74,12 +69,12 @@ class FrameSink(Protocol):
 
 @dataclass(slots=True)
 class PipelineResult:
-    """What went through."""
+    """Counts and times of the frames that went through."""
 
     decoded_pts: array[int] = field(default_factory=lambda: array("q"))
     """pts of every decoded frame, in order, in the source's time base."""
     encoded_pts: array[int] = field(default_factory=lambda: array("q"))
-    """pts of every frame the encoder took, in order."""
+    """pts of every frame that the sink took, in order."""
     last_duration: int = 0
     """Duration of the last frame, in the source's time base."""
     first_frame_seconds: float | None = None
@@ -94,15 +89,14 @@ class Pipeline:
     returns or raises, but for one that does not come back: then :attr:`stuck` is set.
 
     Args:
-        decoder: Where frames come from.
-        stage: What is done to them.
-        sink: Where they go.
+        decoder: The source of frames.
+        stage: The work on them.
+        sink: Takes them.
         ring: Slots for the frames; bounds how many are under way.
         metrics: Clocks ``decode`` and ``encode`` are kept here; the stage keeps its own.
-        on_tick: Called from the calling thread about every 50 ms with the frames encoded so far.
+        on_tick: Called from the calling thread about every 50 ms.
         cancel: Set it to stop the run.
-        stall_seconds: The run fails once no frame has passed any stage for so long; None: it
-            waits.
+        stall_seconds: The run fails once no frame has passed any stage for so long; None: never.
     """
 
     def __init__(
@@ -113,7 +107,7 @@ class Pipeline:
         sink: FrameSink,
         ring: FrameRing,
         metrics: Metrics,
-        on_tick: Callable[[int], None] | None = None,
+        on_tick: Callable[[], None] | None = None,
         cancel: threading.Event | None = None,
         stall_seconds: float | None = None,
     ) -> None:
@@ -149,10 +143,7 @@ class Pipeline:
         self._started_stage = threading.Event()
 
     def run(self) -> PipelineResult:
-        """Render everything.
-
-        Returns:
-            Counts and timestamps of what went through.
+        """Let all frames through.
 
         Raises:
             RenderCancelledError: ``cancel`` was set.
@@ -196,13 +187,12 @@ class Pipeline:
             if self._started_stage.is_set():  # the models' first run may take its time
                 stall.look(self._passed())
             if self._on_tick is not None:
-                self._on_tick(len(self._result.encoded_pts))
+                self._on_tick()
 
     def _passed(self) -> tuple[int, ...]:
         """What has passed each stage so far."""
-        result = self._result
-        before = self._decoder.stats.passed_over
-        return before, len(result.decoded_pts), self._calls, len(result.encoded_pts)
+        decoded, encoded = self._result.decoded_pts, self._result.encoded_pts
+        return self._decoder.stats.passed_over, len(decoded), self._calls, len(encoded)
 
     def _guard(self, name: str, body: Callable[[], None]) -> None:
         try:
@@ -261,7 +251,7 @@ class Pipeline:
 
     def _pass_on(self, work: Callable[[], Sequence[Frame]], call: int) -> None:
         """Let the stage work, and hand on what it has finished."""
-        with observed(self._metrics.observer, "picture", call):
+        with StageClock("picture", self._metrics.observer, calls=call).measure():
             finished = work()
         self._calls = call + 1
         for frame in finished:

@@ -17,11 +17,9 @@ _WAITING = {"bgsoft.pipeline.channel", "bgsoft.ring"}
 
 
 class StallWatch:
-    """Raises StallError once nothing has changed for too long.
+    """Raises StallError once nothing has changed for so many seconds; None: it never does.
 
-    Args:
-        seconds: How long that is; None: any time is fine.
-        threads: The pipeline's threads by stage, from the last to the first.
+    ``threads`` are the pipeline's by stage, from the last to the first.
     """
 
     def __init__(self, seconds: float | None, threads: Iterable[tuple[str, StageThread]]):

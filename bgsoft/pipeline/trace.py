@@ -80,8 +80,7 @@ class TraceRecorder:
 
     def _thread(self) -> int:
         number = threading.get_native_id()
-        if number not in self._threads:
-            self._threads[number] = threading.current_thread().name
+        self._threads.setdefault(number, threading.current_thread().name)
         return number
 
     def _keep(self, event: _Event) -> None:
@@ -91,11 +90,7 @@ class TraceRecorder:
             self.dropped += 1
 
     def to_dict(self, **other: Any) -> dict[str, Any]:
-        """The trace as plain JSON types.
-
-        Args:
-            **other: Goes into ``otherData``.
-        """
+        """The trace as plain JSON types; ``other`` goes into ``otherData``."""
         events = [*self._names(), *sorted(map(self._plain, self._events), key=lambda e: e["ts"])]
         other["dropped_events"] = self.dropped
         return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
@@ -123,11 +118,7 @@ class TraceRecorder:
         return plain | {"tid": row, "dur": (value - at_ns) / 1000, "args": {"call": call}}
 
     def write(self, path: Path, **other: Any) -> None:
-        """Write the file.
-
-        Args:
-            path: Replaced where it exists.
-            **other: Goes into ``otherData``.
+        """Write the file, or replace it; ``other`` goes into ``otherData``.
 
         Raises:
             OutputError: It cannot be written.

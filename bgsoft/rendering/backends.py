@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -45,13 +45,11 @@ class Candidate:
         return ": ".join(part for part in (self.reason, self.fix) if part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The backend chosen for one stage."""
 
-    stage: str
     backend: str
-    device: str
     rejected: tuple[Candidate, ...] = ()
     """Better candidates that are unavailable; empty where the first or the named one runs."""
 
@@ -80,12 +78,9 @@ class Backend:
     ``resources`` is a :class:`bgsoft.resources.Resources`.
     """
     needs: tuple[str, ...] = ()
-    """Python modules that it cannot do without, where it works on a GPU."""
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether it works on a GPU, where its frames are then."""
-        return bool(self.needs)
+    """Python modules that it needs, where it works on a GPU."""
+    encodes_matte_out: bool = False
+    """Whether the file of ``--matte-out`` is encoded by it."""
 
 
 _CUDA = ("cupy",)
@@ -106,18 +101,15 @@ REGISTRY: dict[str, dict[str, Backend]] = {
     },
     "encode": {
         "nvenc": Backend("bgsoft.encode.nvenc:open_encoder", _VIDEO),
-        "cpu": Backend("bgsoft.encode.cpu:open_encoder"),
+        "cpu": Backend("bgsoft.encode.cpu:open_encoder", encodes_matte_out=True),
     },
 }
-"""The backends of each stage by name, best first. A new one: a file that has its maker, a line
-here, and its name among the settings."""
+"""The backends of each stage by name, best first. A new one: its maker, a line here, and its name
+among the settings."""
 
 
 def chosen_gpu(named: int | None) -> int:
-    """CUDA's number of the GPU to use where there is one.
-
-    Args:
-        named: The GPU as the user counts; None: any will do.
+    """CUDA's number of the GPU to use; ``named`` is the user's, None: the first, if there is one.
 
     Raises:
         BackendUnavailableError: The GPU that was named is not there.
@@ -137,38 +129,39 @@ _GPU_EXTRA = "pip install '.[gpu]' (CUDA 12) or '.[gpu-cu13]' (CUDA 13)"
 
 
 def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
-    """Whether a backend can run here in general; what more it needs shows when it is made."""
-    backend = REGISTRY[stage][name]
-    on_gpu = backend.on_gpu
-    device = f"cuda:{shown_number(gpu)}" if on_gpu else "cpu"
-    blocks = False
-    reason = driver_problem(gpu) if on_gpu else None
-    fix: str | None = None
+    """Whether a backend can run here in general; making it may still fail."""
+    needs = REGISTRY[stage][name].needs
+    reason, fix, blocks = driver_problem(gpu) if needs else None, None, False
     if reason is None and stage == "infer":
         from bgsoft.infer.providers import runtime_clash, runtime_problem
 
-        missing = runtime_clash() if on_gpu else runtime_problem()
+        missing = runtime_clash() if needs else runtime_problem()
         if missing is not None:
-            reason, fix, blocks = missing.reason, missing.fix, on_gpu
-    if reason is None and on_gpu:
-        reason = _module_problem(*backend.needs)
+            reason, fix, blocks = missing.reason, missing.fix, bool(needs)
+    if reason is None and needs:
+        reason = _module_problem(*needs)
         fix = None if reason is None else _GPU_EXTRA
-    if reason is None and on_gpu and stage == "infer":
+    if reason is None and needs and stage == "infer":
         from bgsoft.infer.providers import missing_provider
 
         missing = missing_provider(name)
         if missing is not None:
             reason, fix = missing.reason, missing.fix
     return Candidate(
-        name=name, device=device, available=reason is None, reason=reason, fix=fix, blocks=blocks
+        name=name,
+        device=f"cuda:{shown_number(gpu)}" if needs else "cpu",
+        available=reason is None,
+        reason=reason,
+        fix=fix,
+        blocks=blocks,
     )
 
 
 def _module_problem(*modules: str) -> str | None:
     """Which Python module is missing, or does not load."""
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            return f"{module} is missing"
+    missing = next((each for each in modules if importlib.util.find_spec(each) is None), None)
+    if missing is not None:
+        return f"{missing} is missing"
     try:
         with span("import cupy"):
             importlib.import_module("cupy")
@@ -195,7 +188,12 @@ def names(stage: str) -> tuple[str, ...]:
 
 def on_gpu(stage: str, name: str) -> bool:
     """Whether a backend works on a GPU."""
-    return REGISTRY[stage][name].on_gpu
+    return bool(REGISTRY[stage][name].needs)
+
+
+def matte_out_encoder() -> str:
+    """The backend that encodes ``--matte-out``."""
+    return next(name for name, each in REGISTRY["encode"].items() if each.encodes_matte_out)
 
 
 def maker(stage: str, name: str) -> Callable[..., Any]:
@@ -214,7 +212,7 @@ def first_available(stage: str, wanted: str, gpu: int = 0) -> str:
 def create(
     stage: str,
     wanted: str,
-    makers: Mapping[str, Callable[[], T]],
+    make: Callable[[str], T],
     *,
     gpu: int = 0,
     require_gpu: bool = False,
@@ -227,12 +225,12 @@ def create(
     Args:
         stage: One of :data:`STAGES`.
         wanted: ``auto`` or a backend's name.
-        makers: By backend name, what makes it; raises BackendUnavailableError where it cannot run.
+        make: Makes a backend by its name; raises BackendUnavailableError where it cannot run.
         gpu: CUDA device number.
         require_gpu: Make a CPU choice an error.
 
     Returns:
-        The choice, and what its maker returned.
+        The choice, and what ``make`` returned.
 
     Raises:
         BackendUnavailableError: The named backend, or every backend, is unavailable; or only the
@@ -243,9 +241,8 @@ def create(
         if wanted not in ("auto", name):
             continue
         if require_gpu and name == "cpu":
-            # What was passed over before it, named as for a fallback.
-            fallback = Choice(stage=stage, backend="cpu", device="cpu", rejected=tuple(rejected))
-            why = fallback.fallback_reason or f"--{stage} cpu was asked for"
+            passed_over = Choice("cpu", tuple(rejected)).fallback_reason
+            why = passed_over or f"--{stage} cpu was asked for"
             raise BackendUnavailableError(
                 f"--require-gpu: {stage} would run on the CPU: {why}", stage=stage
             )
@@ -254,17 +251,15 @@ def create(
             raise BackendUnavailableError(candidate.explanation, stage=stage)
         if candidate.available:
             try:
-                made = makers[name]()
+                made = make(name)
             except BackendUnavailableError as exc:
                 candidate = replace(candidate, available=False, reason=exc.message, fix=None)
             else:
-                passed = tuple(rejected)
-                device = candidate.device
-                return Choice(stage=stage, backend=name, device=device, rejected=passed), made
+                return Choice(name, tuple(rejected)), made
         rejected.append(candidate)
     if wanted == "auto":
-        none = Choice(stage=stage, backend="", device="", rejected=tuple(rejected))
-        raise BackendUnavailableError(f"{stage}: {none.fallback_reason}", stage=stage)
+        reason = Choice("", tuple(rejected)).fallback_reason
+        raise BackendUnavailableError(f"{stage}: {reason}", stage=stage)
     if not rejected:
         raise BackendUnavailableError(f"--{stage}: there is no backend {wanted!r}", stage=stage)
     raise BackendUnavailableError(

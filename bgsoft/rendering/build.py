@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, TypeVar
 from bgsoft.composite.foreground import REPLACING
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.encode.base import Encoder, PictureKind
-from bgsoft.face.data import FaceDataWriter
-from bgsoft.face.step import FaceStep
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.info import VideoInfo
@@ -33,10 +31,12 @@ from bgsoft.ring import FrameRing
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES
 from bgsoft.settings.config import BackendConfig, EffectKind, EncodeConfig, Precision, RenderConfig
-from bgsoft.startup import Parts, span
+from bgsoft.startup import StartupPool, span
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
+    from bgsoft.face.data import FaceDataWriter
+    from bgsoft.face.step import FaceStep
     from bgsoft.rendering.device import DeviceStages
     from bgsoft.rendering.host import HostStages
 
@@ -71,12 +71,13 @@ class StageBuilder:
         self._config = config
         gpu = backends.chosen_gpu(config.gpu) if device is None else 0
         self._resources = Resources(gpu, config.threads, on_event, device)
-        self.faces: FaceStep | None = None
-        """What is done for faces, once the picture stages are made; None: nothing."""
         self.choices: dict[str, Choice] = {}
         """What runs, by stage; filled as the stages are built."""
-        if not alone:
-            self._check_named()
+        for stage in () if alone else backends.STAGES:
+            # A named backend that cannot be here fails at once; so does, whatever was named, an
+            # installation of the runtime that is at fault.
+            if getattr(config, stage) != "auto" or config.require_gpu or stage == "infer":
+                self._create(stage, lambda _name: None)
         self._stages: HostStages | DeviceStages = self._choose(
             "composite",
             lambda name: backends.maker("composite", name)(self._resources, config.batch),
@@ -98,6 +99,15 @@ class StageBuilder:
         """Frames that go through the picture stages at a time; on the host one a core."""
         return self._stages.batch
 
+    def _create(self, stage: str, make: Callable[[str], R]) -> tuple[Choice, R]:
+        return backends.create(
+            stage,
+            getattr(self._config, stage),
+            make,
+            gpu=self._resources.gpu,
+            require_gpu=self._config.require_gpu,
+        )
+
     def _choose(self, stage: str, make: Callable[[str], R]) -> R:
         """The best backend of a stage that works; ``make`` makes it by its name."""
 
@@ -105,29 +115,8 @@ class StageBuilder:
             with span(f"{stage} {name}"):
                 return make(name)
 
-        choice, made = self._create(stage, timed)
-        self.choices[stage] = choice
+        self.choices[stage], made = self._create(stage, timed)
         return made
-
-    def _create(self, stage: str, make: Callable[[str], R]) -> tuple[Choice, R]:
-        config = self._config
-        return backends.create(
-            stage,
-            getattr(config, stage),
-            {name: partial(make, name) for name in backends.names(stage)},
-            gpu=self._resources.gpu,
-            require_gpu=config.require_gpu,
-        )
-
-    def _check_named(self) -> None:
-        """Fail at once where a backend that the user insists on cannot be here.
-
-        Inference is looked at in any case: an installation at fault is better reported before work.
-        """
-        config = self._config
-        for stage in backends.STAGES:
-            if getattr(config, stage) != "auto" or config.require_gpu or stage == "infer":
-                self._create(stage, lambda _name: None)
 
     def open_decoder(
         self, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
@@ -136,15 +125,25 @@ class StageBuilder:
 
         Args:
             path: The input.
-            settings: What part of it; threads are chosen here.
+            settings: The part of it to decode; threads are chosen here.
             info: The input, where it has been probed already.
 
         Raises:
             OpenError, UnsupportedFormatError: The input cannot be read.
             BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
-        decoder = self._choose("decode", lambda name: self.make_decoder(name, path, settings, info))
-        decodes_on_device = backends.on_gpu("decode", self.choices["decode"].backend)
+        return self._choose("decode", lambda name: self.make_decoder(name, path, settings, info))
+
+    def make_decoder(
+        self, backend: str, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
+    ) -> Decoder:
+        """:meth:`open_decoder` on a named backend.
+
+        Raises:
+            BackendUnavailableError: It cannot decode this; the message is the reason.
+        """
+        decoder: Decoder = backends.maker("decode", backend)(path, settings, info, self._resources)
+        decodes_on_device = backends.on_gpu("decode", backend)
         if decodes_on_device == self.on_device:
             return decoder
         from bgsoft.pipeline.crossing import DownloadingDecoder, UploadingDecoder
@@ -152,17 +151,48 @@ class StageBuilder:
         adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
         return adapter(decoder, self._resources.device)
 
-    def make_decoder(
-        self, backend: str, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
-    ) -> Decoder:
-        """One backend's decoder alone, its frames where it works.
+    def open_encoder(
+        self, muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind
+    ) -> Encoder:
+        """The encoder of the output, on the device if it can be encoded there.
+
+        Args:
+            muxer: Takes its packets.
+            config: The codec and its settings.
+            info: The input.
+            kind: The planes to encode.
 
         Raises:
-            OpenError, UnsupportedFormatError: The input cannot be read.
-            BackendUnavailableError: It cannot decode this; the message is the reason.
+            ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
+            EncodeError: The encoder refuses its settings.
+            BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
-        decoder: Decoder = backends.maker("decode", backend)(path, settings, info, self._resources)
-        return decoder
+        return self._choose(
+            "encode", lambda name: self.make_encoder(name, muxer, config, info, kind)
+        )
+
+    def make_encoder(
+        self,
+        backend: str,
+        muxer: Muxer,
+        config: EncodeConfig,
+        info: VideoInfo,
+        kind: PictureKind = PictureKind.COLOR,
+    ) -> Encoder:
+        """:meth:`open_encoder` on a named backend.
+
+        Raises:
+            BackendUnavailableError: It cannot encode this; the message is the reason.
+        """
+        open_encoder = backends.maker("encode", backend)
+        encoder: Encoder = open_encoder(muxer, config, info, kind, self._resources)
+        encodes_on_device = backends.on_gpu("encode", backend)
+        if encodes_on_device == self.on_device:
+            return encoder
+        from bgsoft.pipeline.crossing import DownloadingEncoder, UploadingEncoder
+
+        adapter = UploadingEncoder if encodes_on_device else DownloadingEncoder
+        return adapter(encoder, self._resources.device, info.format, kind)
 
     def make_ring(self, format: FrameFormat, held: int = 0) -> FrameRing:
         """The frame slots, where frames live.
@@ -185,22 +215,20 @@ class StageBuilder:
         on_cut: Callable[[Frame], None],
         face_data: FaceDataWriter | None = None,
         *,
-        kept_from: int | None = None,
+        trim_start: int | None = None,
         began: Fraction | None = None,
     ) -> PictureStages:
         """The stages between decoder and encoder.
 
         Args:
             config: What to do.
-            info: What is decoded.
-            model: Makes the masks.
+            info: The input.
+            model: The segmentation model.
             metrics: Gets the clocks of the stages.
             on_cut: Called for the first frame of each new scene.
             face_data: Where faces are written; None: nowhere. The caller closes it.
-            kept_from: Frames with an earlier pts only lead up to those that are rendered; None: all
-                are rendered.
-            began: When a background video starts, seconds of the frames' time; None: with the first
-                frame.
+            trim_start: pts of the first frame after the pre-roll; None: there is no pre-roll.
+            began: When a background video starts, in the frames' seconds; None: at the first one.
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
@@ -212,78 +240,60 @@ class StageBuilder:
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.
         loop = stages if segment.similarity_db is None else stages.singly()
-        with Parts() as parts, stages.current():
-            choose = partial(self._choose_segmenter, config, info, model)
-            choosing = parts.begin("segmenter", choose)
-            make_faces = partial(self._make_faces, config, info, face_data, kept_from)
-            faces = self._begin_faces(parts, make_faces)
+        with StartupPool() as pool, stages.current():
+            make_networks = partial(self._make_networks, config, format, model, face_data)
+            making = pool.submit("networks", make_networks)
             with span("picture kernels"):
                 reducer, scenes = loop.reducer(format), loop.scenes(format)
                 matte = loop.matte_stage(config.matte, format, from_alpha=from_alpha, fine=fine)
                 compositor = stages.compositor(config.effect, format, began)
                 regions = stages.regions(config, info)
+            segmenter, faces = making.result()
+            if faces is not None:
+                faces.trim_start = trim_start
             return PictureStages(
                 execution=loop.execution(metrics.observer),
                 reducer=reducer,
                 scenes=scenes,
-                segmenter=choosing.result(),
+                segmenter=segmenter,
                 matte=matte,
                 compositor=compositor,
-                faces=faces(),
+                faces=faces,
                 regions=regions,
                 schedule=MaskSchedule(segment.mask_every, segment.similarity_db),
                 metrics=metrics,
                 on_cut=on_cut,
-                kept_from=kept_from,
+                trim_start=trim_start,
             )
 
-    def _begin_faces(
-        self, parts: Parts, make: Callable[[str], FaceStep | None]
-    ) -> Callable[[], FaceStep | None]:
-        """Begin the face step; calling the answer, once the segmenter is chosen, waits for it."""
-        stages = self._stages
-        # What the segmenter will run on is as good as known, except while it may yet have to build
-        # an engine.
-        expected = stages.face_backend(
-            backends.first_available("infer", self._config.infer, self._resources.gpu)
-        )
-        early = None if expected == "tensorrt" else parts.begin("faces", partial(make, expected))
-
-        def finish() -> FaceStep | None:
-            backend = stages.face_backend(self.choices["infer"].backend)
-            if early is not None and backend == expected:
-                self.faces = early.result()
-                return self.faces
-            if early is not None:
-                parts.drop(early)
-            self.faces = make(backend)
-            return self.faces
-
-        return finish
-
-    def _choose_segmenter(
-        self, config: RenderConfig, info: VideoInfo, model: ResolvedModel
-    ) -> Segmenter:
-        def segmenter(backend: str) -> Segmenter:
-            loader = self._loader(model, instead=self._instead)
-            return self._stages.segmenter(backend, loader, info.format, config.segment.looks)
-
-        with self._stages.current():
-            return self._choose("infer", segmenter)
-
-    def _make_faces(
+    def _make_networks(
         self,
         config: RenderConfig,
-        info: VideoInfo,
-        data: FaceDataWriter | None,
-        kept_from: int | None,
-        backend: str,
-    ) -> FaceStep | None:
-        with self._stages.current():
-            faces = self._stages.faces(config, info.format, backend, self._loader, data)
-        if faces is not None:
-            faces.kept_from = kept_from
-        return faces
+        format: FrameFormat,
+        model: ResolvedModel,
+        face_data: FaceDataWriter | None,
+    ) -> tuple[Segmenter, FaceStep | None]:
+        """What runs on the backend of inference: segmenter and face step, beside each other."""
+        stages, quality = self._stages, config.segment.matte
+
+        def make_segmenter(backend: str) -> Segmenter:
+            with stages.current():
+                loader = self._loader(model, instead=self._instead)
+                return stages.segmenter(backend, loader, format, quality)
+
+        def make_faces(backend: str) -> FaceStep | None:
+            with stages.current():
+                return stages.faces(config, format, backend, self._loader, face_data)
+
+        def make(backend: str) -> tuple[Segmenter, FaceStep | None]:
+            with StartupPool() as pool:
+                segmenter = pool.submit("segmenter", partial(make_segmenter, backend))
+                if backend == "tensorrt":  # which times kernels while it builds an engine
+                    segmenter.exception()
+                faces = pool.submit("faces", partial(make_faces, backend))
+            return segmenter.result(), faces.result()
+
+        return self._choose("infer", make)
 
     @property
     def _instead(self) -> tuple[str, ...]:
@@ -301,67 +311,6 @@ class StageBuilder:
         tell = partial(self._resources.notice, "segment")
         chosen = precision or self._config.precision
         return NetworkLoader(model, chosen, tell, self._resources.cores, instead)
-
-    def open_encoder(
-        self,
-        muxer: Muxer,
-        config: EncodeConfig,
-        info: VideoInfo,
-        kind: PictureKind = PictureKind.COLOR,
-    ) -> Encoder:
-        """The encoder of the output, on the device if it can be encoded there.
-
-        Args:
-            muxer: Takes its packets.
-            config: What it is to make.
-            info: What is decoded.
-            kind: Which planes it reads.
-
-        Raises:
-            ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
-            EncodeError: The encoder refuses its settings.
-            BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
-        """
-        encoder = self._choose(
-            "encode", lambda name: self.make_encoder(name, muxer, config, info, kind)
-        )
-        return self._joined(self.choices["encode"].backend, encoder, info, kind)
-
-    def open_matte_encoder(self, muxer: Muxer, info: VideoInfo) -> Encoder:
-        """An encoder of the matte alone, on the CPU, with its default settings."""
-        encoder = self.make_encoder("cpu", muxer, EncodeConfig(), info, PictureKind.MATTE)
-        return self._joined("cpu", encoder, info, PictureKind.MATTE)
-
-    def make_encoder(
-        self,
-        backend: str,
-        muxer: Muxer,
-        config: EncodeConfig,
-        info: VideoInfo,
-        kind: PictureKind = PictureKind.COLOR,
-    ) -> Encoder:
-        """One backend's encoder alone, for frames where it works.
-
-        Raises:
-            ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
-            EncodeError: The encoder refuses its settings.
-            BackendUnavailableError: It cannot encode this; the message is the reason.
-        """
-        open_encoder = backends.maker("encode", backend)
-        encoder: Encoder = open_encoder(muxer, config, info, kind, self._resources)
-        return encoder
-
-    def _joined(
-        self, backend: str, encoder: Encoder, info: VideoInfo, kind: PictureKind
-    ) -> Encoder:
-        """The encoder for frames where they live."""
-        encodes_on_device = backends.on_gpu("encode", backend)
-        if encodes_on_device == self.on_device:
-            return encoder
-        from bgsoft.pipeline.crossing import DownloadingEncoder, UploadingEncoder
-
-        adapter = UploadingEncoder if encodes_on_device else DownloadingEncoder
-        return adapter(encoder, self._resources.device, info.format, kind)
 
     def close(self) -> None:
         """Wait for the GPU, where one is used, so that nothing runs at exit."""

@@ -25,8 +25,8 @@ def build_config(
     """Make the settings of a render from a preset and what is set on top of it.
 
     Args:
-        input: Input file.
-        output: Output file.
+        input: Video to read.
+        output: Video to write.
         preset: Name or path; None: the bare defaults.
         flags: Settings that win over the preset's, and fields of RenderConfig itself in section
             :data:`bgsoft.settings.options.TOP`.
@@ -73,7 +73,7 @@ def _codec_is_h264(settings: Layer, output: Path) -> bool:
     try:
         return Codec.H264 in container_for(output).codecs
     except UnsupportedFormatError:
-        return True  # no video at all, or an error that the render explains
+        return True  # the render explains the error
 
 
 def _without_encoder_numbers(preset: Layer) -> Layer:

@@ -34,8 +34,7 @@ from bgsoft.rendering.host import LoaderMaker
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_device_segmenter
-from bgsoft.segment.single import network_shapes
-from bgsoft.settings.config import EffectConfig, Looks, MatteConfig, Precision, RenderConfig
+from bgsoft.settings.config import EffectConfig, MatteConfig, MatteQuality, Precision, RenderConfig
 
 _RING_SLOTS = 32
 _BATCH = 8
@@ -46,11 +45,7 @@ _MEMORY_SHARE = 0.25
 
 class DeviceStages:
     """Makes picture stages that work on a device, with the methods of
-    :class:`bgsoft.rendering.host.HostStages`.
-
-    Args:
-        resources: The device is set up here.
-        batch: Frames at a time; 0: 8.
+    :class:`bgsoft.rendering.host.HostStages`; sets the device up.
 
     Raises:
         BackendUnavailableError: The device does not start.
@@ -59,7 +54,8 @@ class DeviceStages:
     def __init__(self, resources: Resources, batch: int = 0) -> None:
         self.batch = batch or _BATCH
         self._device = resources.device
-        self._stream = network_stream(self._device)  # of all work, also the networks'
+        self._stream = network_stream(self._device)  # of all work but faces, also the networks'
+        self._face_stream = network_stream(self._device, 2)
         self._on_event = resources.on_event
 
     def planes(self, format: FrameFormat, slot: int) -> Planes:
@@ -83,7 +79,8 @@ class DeviceStages:
         return single
 
     def execution(self, observer: TraceRecorder | None) -> Execution:
-        return DeviceExecution(self._device, self._stream, self.batch, observer)
+        streams = self._stream, self._face_stream
+        return DeviceExecution(self._device, streams, self.batch, observer)
 
     def reducer(self, format: FrameFormat) -> Reducer:
         return CudaReducer(format, self.batch)
@@ -92,7 +89,7 @@ class DeviceStages:
         return CudaSceneProbe(format, self.batch)
 
     def segmenter(
-        self, backend: str, loader: NetworkLoader, format: FrameFormat, looks: Looks
+        self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
         return create_device_segmenter(
             backend,
@@ -102,11 +99,8 @@ class DeviceStages:
             self._device,
             self._stream,
             self._on_event,
-            looks,
+            quality,
         )
-
-    def face_backend(self, infer: str) -> str:
-        return infer
 
     def faces(
         self,
@@ -116,12 +110,12 @@ class DeviceStages:
         make_loader: LoaderMaker,
         data: FaceDataWriter | None,
     ) -> FaceStep | None:
-        device, stream = self._device, self._stream
+        device, stream = self._device, self._face_stream
 
-        def face_network(face_model: ResolvedModel, batch: int) -> Network:
+        def face_network(face_model: ResolvedModel, batch: int, graphs: bool) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
             loader = make_loader(face_model, None if backend == "tensorrt" else Precision.FP32)
-            wiring = Wiring(inputs=network_shapes(face_model.spec, batch))
+            wiring = Wiring(inputs={face_model.spec.input: face_model.spec.input_shape(batch)})
 
             def make_twin() -> Network:
                 (network,) = loader.on_cpu(wiring)
@@ -129,11 +123,12 @@ class DeviceStages:
 
             if backend == "cpu":
                 return make_twin()
-            network = for_device(loader.on_gpu(wiring, backend, device, stream), device, stream)
+            network = loader.on_gpu(wiring, backend, device, stream, graphs=graphs)
+            network = for_device(network, device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=self._on_event)
 
         return create_device_faces(
-            config, format, device, backend, self.batch, face_network, self._on_event, data
+            config, format, device, backend, self.batch, face_network, stream, self._on_event, data
         )
 
     def matte_stage(

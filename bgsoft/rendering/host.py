@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +14,6 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.effects import create_compositor
-from bgsoft.face.create import create_host_faces
-from bgsoft.face.data import FaceDataWriter
-from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat, Planes
 from bgsoft.hide.cpu import CpuHider
 from bgsoft.hide.regions import HiddenRegions, create_regions
@@ -30,8 +28,12 @@ from bgsoft.rendering import backends
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_host_segmenter
-from bgsoft.settings.config import EffectConfig, Looks, MatteConfig, Precision, RenderConfig
+from bgsoft.settings.config import EffectConfig, MatteConfig, MatteQuality, Precision, RenderConfig
 from bgsoft.workers import Workers
+
+if TYPE_CHECKING:
+    from bgsoft.face.data import FaceDataWriter
+    from bgsoft.face.step import FaceStep
 
 LoaderMaker = Callable[[ResolvedModel, Precision | None], NetworkLoader]
 """Makes the loader of a model; in the render's own precision where None is given."""
@@ -77,11 +79,11 @@ class HostStages:
         return _RING_SLOTS
 
     def current(self) -> AbstractContextManager[None]:
-        """Around what is made: here nothing has to be current."""
+        """Around what is made, in each thread."""
         return nullcontext()
 
     def singly(self) -> HostStages:
-        """Those to use where each frame has to be known before the next is looked at."""
+        """The makers where each frame has to be known before the next is looked at."""
         return self
 
     def execution(self, observer: TraceRecorder | None) -> Execution:
@@ -94,18 +96,14 @@ class HostStages:
         return CpuSceneProbe(format)
 
     def segmenter(
-        self, backend: str, loader: NetworkLoader, format: FrameFormat, looks: Looks
+        self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
-        """What makes masks by a model that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
+        """The segmenter of a model that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
         resources = self._resources
         device = resources.device if backends.on_gpu("infer", backend) else None
         return create_host_segmenter(
-            backend, loader, format, self._workers, device, resources.on_event, looks
+            backend, loader, format, self._workers, device, resources.on_event, quality
         )
-
-    def face_backend(self, infer: str) -> str:
-        """What finds faces, where masks are made by ``infer``."""
-        return "cpu"
 
     def faces(
         self,
@@ -115,7 +113,9 @@ class HostStages:
         make_loader: LoaderMaker,
         data: FaceDataWriter | None,
     ) -> FaceStep | None:
-        """What is done for faces; None: nothing."""
+        """The step for faces, on the CPU whatever runs the segmenter; None: there is none."""
+        from bgsoft.face.create import create_host_faces  # on its thread, beside other imports
+
         return create_host_faces(config, format, self._resources.on_event, data)
 
     def matte_stage(
@@ -134,5 +134,5 @@ class HostStages:
         return create_compositor(config, format, workers=self._workers, began=began)
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
-        """What hides parts of the frame; None: nothing."""
+        """The step that hides places of the frame; None: there is none."""
         return create_regions(config, info, CpuHider, self._workers, self._resources.on_event)

@@ -1,4 +1,4 @@
-"""One frame of a render as a picture: source, matte and result side by side."""
+"""A frame of a render as a picture: source, matte and result side by side."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _Picture = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewResult:
-    """What was written."""
+    """The picture that was written."""
 
     time_seconds: float
     """Time of the frame, as the container counts."""
@@ -57,8 +57,8 @@ def write_preview(
 
     Args:
         config: As for a render; ``output`` is the PNG file.
-        at_seconds: The frame shown at this time after the first one is taken; None: one second
-            in, or the middle of a shorter video.
+        at_seconds: The time of the frame after the first one; None: one second, or the middle of a
+            shorter video.
         faces: Draw the faces that are found into the source picture.
 
     Raises:
@@ -122,13 +122,14 @@ def _render_frame(
                 luma, chroma = frame.luma.copy(), frame.chroma.copy()
                 if finder is not None:
                     (faces,) = finder.find([frame], reducer.reduce([frame]))
-                matte = stages.process(frame)
+                stages.process_batch([frame])
+                stages.flush()
             if last is None:
                 raise DecodeError(f"no frame at {at_seconds:g} s", path=config.input)
             source = frame_to_bgr(luma, chroma, info.format)
             draw_faces(source, faces)
-            gray: _Picture = np.repeat(matte.alpha[..., None], 3, axis=-1)
-            result = _result(config.effect.kind, last, matte.alpha, gray)
+            gray: _Picture = np.repeat(last.planes.alpha[..., None], 3, axis=-1)
+            result = _result(config.effect.kind, last, gray)
             return source, gray, result, last.time_seconds
     except (ConfigError, DecodeError) as exc:
         end = info.duration_seconds
@@ -143,36 +144,31 @@ def _render_frame(
             finder.close()
 
 
-def _result(kind: EffectKind, frame: Frame, alpha: _Picture, gray: _Picture) -> _Picture:
-    """What the encoder would be given, as (H, W, 3) BGR."""
+def _result(kind: EffectKind, frame: Frame, gray: _Picture) -> _Picture:
+    """The encoder's input as (H, W, 3) BGR, transparency as a checkerboard; ``gray``: the matte."""
     if kind is EffectKind.MATTE:
         return gray
     picture = frame_to_bgr(frame.luma, frame.chroma, frame.format)
     if kind is not EffectKind.ALPHA:
         return picture
-    opacity = alpha[..., None].astype(np.float32) / 255
-    blended = picture * opacity + _checkerboard(*alpha.shape)[..., None] * (1 - opacity)
-    return _to_bytes(blended)
-
-
-def _checkerboard(height: int, width: int) -> NDArray[np.float32]:
-    """(height, width): what stands for transparency in pictures."""
-    rows, columns = np.ogrid[:height, :width]
+    opacity = gray.astype(np.float32) / 255
+    rows, columns = np.ogrid[: gray.shape[0], : gray.shape[1]]
     odd = (rows // _CHECKER_PX + columns // _CHECKER_PX) % 2
-    return np.where(odd == 1, np.float32(153), np.float32(204))
+    checkerboard = np.where(odd == 1, np.float32(153), np.float32(204))[..., None]
+    blended: _Picture = np.rint(picture * opacity + checkerboard * (1 - opacity)).astype(np.uint8)
+    return blended
 
 
 def frame_to_bgr(luma: NDArray[Any], chroma: NDArray[Any], format: FrameFormat) -> _Picture:
-    """Convert a frame to 8-bit R'G'B', in the matrix and range of its stream.
+    """Convert a frame to R'G'B', in the matrix and range of its stream (ITU-T H.273, 8.3).
 
     Args:
         luma: (H, W) samples.
         chroma: (⌈H/2⌉, ⌈W/2⌉, 2) samples, Cb before Cr.
-        format: What the samples mean.
+        format: Their layout.
 
     Returns:
-        (H, W, 3) uint8, blue first. The equations are those of ITU-T H.273, 8.3; no transfer
-        function is applied.
+        (H, W, 3) uint8, blue first; no transfer function is applied.
     """
     kr, kb = format.color.kr_kb(format.height)
     black, white = format.luma_range
@@ -187,9 +183,5 @@ def frame_to_bgr(luma: NDArray[Any], chroma: NDArray[Any], format: FrameFormat) 
     blue = y + 2 * (1 - kb) * cb
     green = (y - kr * red - kb * blue) / (1 - kr - kb)
     bgr = np.stack([blue, green, red], axis=-1)
-    return _to_bytes(np.clip(bgr, 0, 1) * 255)
-
-
-def _to_bytes(values: NDArray[np.floating[Any]]) -> _Picture:
-    rounded: _Picture = np.rint(values).astype(np.uint8)
-    return rounded
+    picture: _Picture = np.rint(np.clip(bgr, 0, 1) * 255).astype(np.uint8)
+    return picture

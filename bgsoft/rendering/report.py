@@ -1,4 +1,4 @@
-"""What is told of a render: its events while it runs, its report at the end."""
+"""What a render tells: its events and clocks while it runs, its report at the end."""
 
 from __future__ import annotations
 
@@ -10,59 +10,57 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bgsoft import __version__
-from bgsoft.cuda.monitor import GpuWatch
-from bgsoft.decode.base import Decoder, DecodeStats
+from bgsoft.decode.base import DecodeStats
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.outputs import made_folders
-from bgsoft.pipeline.metrics import Metrics, ProgressMeter, peak_rss_bytes
-from bgsoft.pipeline.runner import PipelineResult
+from bgsoft.pipeline.metrics import Metrics, peak_rss_bytes
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering.backends import STAGES, Choice
-from bgsoft.rendering.part import Part
+from bgsoft.rendering.chunk import Chunk
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
+from bgsoft.startup import process_start_ns
 from bgsoft.versions import library_versions
 
 if TYPE_CHECKING:
-    from bgsoft.models.catalog import ResolvedModel
-    from bgsoft.pipeline.picture import PictureStages
-    from bgsoft.rendering.build import StageBuilder
-    from bgsoft.rendering.target import Sink, Target
+    from bgsoft.rendering.session import Built, Ran
 
 
-class EventLog:
-    """Keeps a render's events, and passes them on one at a time, from whichever thread.
+class RenderLog:
+    """The clocks and events of a render, which its report is made of in the end.
+
+    Events are passed on one at a time, from whichever thread.
 
     Args:
-        listener: Called for each.
-        part: Events of frames outside it are left out; None: the whole video is rendered.
-        recorder: Gets them, too.
+        config: What is rendered.
+        listener: Called for each event.
+        chunk: Events of frames outside it are left out; None: the whole video is rendered.
     """
 
     def __init__(
-        self,
-        listener: Callable[[Event], None] | None,
-        part: Part | None,
-        recorder: TraceRecorder | None,
+        self, config: RenderConfig, listener: Callable[[Event], None] | None, chunk: Chunk | None
     ) -> None:
-        self.events: list[Event] = []
+        self.recorder = None if config.trace is None else TraceRecorder()
+        self.metrics = Metrics(self.recorder)
+        self.started = time.perf_counter()
+        self._config = config
+        self._events: list[Event] = []
         self._listener = listener
-        self._part = part
-        self._recorder = recorder
+        self._chunk = chunk
         self._lock = threading.Lock()
 
     def report(self, event: Event) -> None:
         """Keep an event, and pass it on."""
-        part = self._part
-        if part is not None and event.pts is not None:
-            end = part.frames.end
-            if event.pts < part.kept_from or (end is not None and event.pts >= end):
+        chunk = self._chunk
+        if chunk is not None and event.pts is not None:
+            end = chunk.frames.end
+            if event.pts < chunk.trim_start or (end is not None and event.pts >= end):
                 return
         with self._lock:
-            self.events.append(event)
-            if self._recorder is not None:
-                self._recorder.instant(f"{event.kind}: {event.message}")
+            self._events.append(event)
+            if self.recorder is not None:
+                self.recorder.instant(f"{event.kind}: {event.message}")
             if self._listener is not None:
                 self._listener(event)
 
@@ -101,6 +99,76 @@ class EventLog:
             text = f"{stats.repaired_pts} missing or falling timestamps repaired"
             self.tell("repair", text, stage="decode")
 
+    def render_report(self, built: Built, ran: Ran, kept: array[int]) -> RenderReport:
+        """The report of a render that is done.
+
+        Args:
+            built: The stages that frames went through.
+            ran: How that went.
+            kept: pts of the frames that were written, in order.
+        """
+        config, frames, info, builder = self._config, len(kept), built.info, built.builder
+        wall = time.perf_counter() - self.started
+        first = ran.result.first_frame_seconds
+        ticks = kept[-1] - kept[0] + ran.result.last_duration
+        device, faces = builder.used_device, built.stages.faces
+        spec = built.model.spec
+        loaded = built.model.for_provider(
+            builder.choices["infer"].backend, config.backends.precision
+        )
+        return RenderReport(
+            bgsoft_version=__version__,
+            input=str(config.input),
+            output=str(config.output),
+            frames_decoded=frames,
+            frames_encoded=frames,
+            concealed_frames=ran.sink.concealed,
+            duration_s=float(ticks * info.time_base),
+            wall_s=wall,
+            fps=frames / wall,
+            first_frame_s=None if first is None else ran.setup_seconds + first,
+            process_s=self.started - process_start_ns() / 1e9,
+            settings=plain_settings(config, info),
+            model=ModelReport(name=spec.name, sha256=loaded.sha256, licence=spec.licence),
+            stages=self._stage_reports(built, frames),
+            h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
+            d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,
+            faces=None if faces is None else faces.summary(),
+            events=list(self._events),
+            audio=[track for target in built.targets for track in target.muxer.audio],
+            peak_rss_bytes=peak_rss_bytes(),
+            peak_vram_bytes=ran.watch.peak_bytes,
+            gpu=ran.watch.summary,
+            versions=library_versions(),
+        )
+
+    def _stage_reports(self, built: Built, frames: int) -> dict[str, StageReport]:
+        choices, used, faces = built.builder.choices, built.builder.used_device, built.stages.faces
+        device = "cpu" if used is None else used.label
+        reports = {}
+        for stage in ("decode", "segment", "matte", "composite", "encode"):
+            choice = choices[_FOLLOWED.get(stage, stage)]
+            reports[stage] = StageReport(
+                backend=choice.backend,
+                device="cpu" if choice.backend == "cpu" else device,
+                ms_per_frame=self.metrics.stage(stage).ms_per(frames),
+                fallback_reason=choice.fallback_reason,
+            )
+        reason = None
+        if faces is not None and faces.backend == "cpu" and choices["infer"].backend != "cpu":
+            reason = "frames are composited on the CPU, and faces are looked for in the same place"
+        reports["face"] = StageReport(
+            backend="off" if faces is None else faces.backend,
+            device="cpu" if faces is None else faces.device,
+            ms_per_frame=self.metrics.stage("face").ms_per(frames),
+            fallback_reason=reason,
+        )
+        return reports
+
+
+_FOLLOWED = {"segment": "infer", "matte": "composite"}
+"""Stage of the report → the choice that decides where it runs, if not its own."""
+
 
 def damage_text(concealed: int, corrupt_packets: int) -> str | None:
     """What to report of a damaged input; None where it is whole."""
@@ -109,118 +177,6 @@ def damage_text(concealed: int, corrupt_packets: int) -> str | None:
     return (
         f"the input is damaged: {concealed} frames concealed, {corrupt_packets} packets unreadable"
     )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """What frames go through, and what is known before the first."""
-
-    info: VideoInfo
-    model: ResolvedModel
-    builder: StageBuilder
-    decoder: Decoder
-    stages: PictureStages
-    targets: list[Target]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """What is known once the last frame is through."""
-
-    result: PipelineResult
-    sink: Sink
-    meter: ProgressMeter
-    ring_slots: int
-    watch: GpuWatch
-    """Over the GPU while frames went through."""
-    setup_seconds: float
-    """From the beginning of the render to that of the pipeline."""
-
-
-def render_report(
-    config: RenderConfig,
-    built: Built,
-    ran: Ran,
-    kept: array[int],
-    metrics: Metrics,
-    events: list[Event],
-    started: float,
-    process_seconds: float,
-) -> RenderReport:
-    """The report of a render that is done.
-
-    Args:
-        config: What was to be done.
-        built: What it went through.
-        ran: How that went.
-        kept: pts of the frames that were written, in order.
-        metrics: Clocks of the stages.
-        events: All that was reported.
-        started: When it began, on the clock of :func:`time.perf_counter`.
-        process_seconds: How long the process had run then.
-    """
-    frames, info, builder, spec = len(kept), built.info, built.builder, built.model.spec
-    first = ran.result.first_frame_seconds
-    wall = time.perf_counter() - started
-    ticks = kept[-1] - kept[0] + ran.result.last_duration
-    device = builder.used_device
-    infer = builder.choices["infer"].backend
-    loaded = built.model.for_provider(infer, config.backends.precision)
-    return RenderReport(
-        bgsoft_version=__version__,
-        input=str(config.input),
-        output=str(config.output),
-        frames_decoded=frames,
-        frames_encoded=frames,
-        concealed_frames=ran.sink.concealed,
-        duration_s=float(ticks * info.time_base),
-        wall_s=wall,
-        fps=frames / wall,
-        first_frame_s=None if first is None else ran.setup_seconds + first,
-        process_s=process_seconds,
-        settings=plain_settings(config, info),
-        model=ModelReport(name=spec.name, sha256=loaded.sha256, licence=spec.licence),
-        stages=_stage_reports(builder, metrics, frames),
-        h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
-        d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,
-        faces=None if builder.faces is None else builder.faces.summary(),
-        events=list(events),
-        audio=[track for target in built.targets for track in target.muxer.audio],
-        peak_rss_bytes=peak_rss_bytes(),
-        peak_vram_bytes=ran.watch.peak_bytes,
-        gpu=ran.watch.summary,
-        versions=library_versions(),
-    )
-
-
-_FOLLOWED = {"segment": "infer", "matte": "composite"}
-"""Stage of the report → the choice that decides where it runs, if not its own."""
-
-
-def _stage_reports(builder: StageBuilder, metrics: Metrics, frames: int) -> dict[str, StageReport]:
-    reports = {}
-    device = "cpu" if builder.used_device is None else builder.used_device.label
-    for stage in ("decode", "segment", "matte", "composite", "encode"):
-        choice = builder.choices[_FOLLOWED.get(stage, stage)]
-        reports[stage] = StageReport(
-            backend=choice.backend,
-            device="cpu" if choice.backend == "cpu" else device,
-            ms_per_frame=metrics.stage(stage).ms_per(frames),
-            fallback_reason=choice.fallback_reason,
-        )
-    faces, reason = builder.faces, None
-    if faces is None:
-        reports["face"] = StageReport(backend="off", device="cpu", ms_per_frame=0.0)
-        return reports
-    if faces.backend == "cpu" and builder.choices["infer"].backend != "cpu":
-        reason = "frames are composited on the CPU, and faces are looked for in the same place"
-    reports["face"] = StageReport(
-        backend=faces.backend,
-        device=faces.device,
-        ms_per_frame=metrics.stage("face").ms_per(frames),
-        fallback_reason=reason,
-    )
-    return reports
 
 
 def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:

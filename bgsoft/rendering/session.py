@@ -17,29 +17,29 @@ from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import GpuWatch
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.errors import RenderCancelledError
-from bgsoft.face.data import FaceDataWriter
 from bgsoft.infer.providers import require_runtime
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import ResolvedModel, resolve
-from bgsoft.pipeline.metrics import Metrics, ProgressMeter
-from bgsoft.pipeline.runner import Pipeline, check_pts
-from bgsoft.pipeline.trace import TraceRecorder
+from bgsoft.outputs import made_folders
+from bgsoft.pipeline.metrics import ProgressMeter
+from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
 from bgsoft.rendering.backends import may_use_gpu
-from bgsoft.rendering.part import Part, PartResult
-from bgsoft.rendering.report import Built, EventLog, Ran, render_report, skipped_report
-from bgsoft.rendering.target import Sink, Target, all_folders, check_outputs, open_faces
+from bgsoft.rendering.chunk import Chunk, ChunkResult
+from bgsoft.rendering.report import RenderLog, skipped_report
+from bgsoft.rendering.target import Sink, Target, check_outputs, open_faces, open_targets
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
-from bgsoft.startup import Parts, Span, logged, process_start_ns, span
+from bgsoft.startup import StartupPool, logged, span
 
 if TYPE_CHECKING:
+    from bgsoft.face.data import FaceDataWriter
     from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
 
 
 _abandoned: list[ExitStack] = []
-"""What a stage that never came back may still be using: kept until the process ends."""
+"""Resources that a stage which never came back may still be using, until the process ends."""
 
 
 def render_config(
@@ -48,20 +48,17 @@ def render_config(
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
+    info: VideoInfo | None = None,
     events: Sequence[Event] = (),
 ) -> RenderReport:
-    """Render one video by settings that are already made; :func:`bgsoft.render` makes them.
+    """Render one video, in one go; what is not said here is as in
+    :func:`bgsoft.chunks.run.render_config`.
 
     Args:
-        config: What to do.
-        on_progress: Called about ten times a second, from the calling thread.
-        on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
-            never from two at a time.
-        cancel: Set it, from any thread, to stop the render.
-        events: What is known beforehand; reported first.
-
-    Returns:
-        What was done.
+        config: The settings.
+        on_progress, on_event, cancel: As there.
+        info: The input, where it has been probed.
+        events: Reported first.
 
     Raises:
         ConfigError: A setting fits neither input nor output.
@@ -79,35 +76,50 @@ def render_config(
     """
     if not check_outputs(config):
         return skipped_report(config)
-    require_runtime()
-    session = _Session(config, on_event)
-    for event in events:
-        session.log.report(event)
-    return session.run(on_progress, cancel).report
+    return _Session(config, info, None, on_event).run(on_progress, cancel, events).report
 
 
-def render_part(
+def render_chunk(
     config: RenderConfig,
-    part: Part,
+    info: VideoInfo,
+    chunk: Chunk,
     *,
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
-) -> PartResult:
-    """Render a part of a video, without the tracks that are copied.
+) -> ChunkResult:
+    """Render one chunk of a video, without the tracks that are copied.
 
-    Args:
-        config: Its output is the part's; start and duration count no more.
-        part: Which frames.
-        on_progress: As :func:`render_config`.
-        on_event: Likewise; what concerns frames outside the part is not reported.
-        cancel: Likewise.
-
-    Raises:
-        BgsoftError: As :func:`render_config`.
+    Args and errors as :func:`render_config`; of the settings, the output is the chunk's, start and
+    duration count no more, and events of frames outside the chunk are not reported.
     """
-    require_runtime()
-    return _Session(config, on_event, part).run(on_progress, cancel)
+    return _Session(config, info, chunk, on_event).run(on_progress, cancel)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """The stages that frames go through, and what they were built for."""
+
+    info: VideoInfo
+    model: ResolvedModel
+    builder: StageBuilder
+    decoder: Decoder
+    stages: PictureStages
+    targets: list[Target]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How the frames went through."""
+
+    result: PipelineResult
+    sink: Sink
+    meter: ProgressMeter
+    ring_slots: int
+    watch: GpuWatch
+    """Over the GPU while frames went through."""
+    setup_seconds: float
+    """From the beginning of the render to that of the pipeline."""
 
 
 class _Session:
@@ -116,35 +128,37 @@ class _Session:
     def __init__(
         self,
         config: RenderConfig,
+        info: VideoInfo | None,
+        chunk: Chunk | None,
         on_event: Callable[[Event], None] | None,
-        part: Part | None = None,
     ) -> None:
         self._config = config
-        self._part = part
-        self._kept_from = None if part is None else part.kept_from
-        self._recorder = None if config.trace is None else TraceRecorder()
-        self.log = EventLog(on_event, part, self._recorder)
-        self._metrics = Metrics(self._recorder)
+        self._info = info
+        self._chunk = chunk
+        self._trim_start = None if chunk is None else chunk.trim_start
+        self._log = RenderLog(config, on_event, chunk)
         self._files = ExitStack()
-        """What is written; closed in any case."""
+        """The files that are written; closed in any case."""
         self._stack = ExitStack()
         """Everything else; a stage that does not come back keeps it open."""
         self._face_data: FaceDataWriter | None = None
-        self._spans: list[Span] = []
-        """What took how long while it was set up."""
-        self._started = time.perf_counter()
-        self._process_seconds = self._started - process_start_ns() / 1e9
 
     def run(
-        self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
-    ) -> PartResult:
+        self,
+        on_progress: Callable[[Progress], None] | None,
+        cancel: threading.Event | None,
+        events: Sequence[Event] = (),
+    ) -> ChunkResult:
         """Render; nothing stays open, and nothing is left behind where it fails."""
+        require_runtime()
+        for event in events:
+            self._log.report(event)
         try:
             with self._files, self._stack:
                 return self._render(on_progress, cancel)
         except BaseException as exc:
             data = self._face_data
-            if data is not None and data.kept is not None and self._part is None:
+            if data is not None and data.kept is not None and self._chunk is None:
                 exc.add_note(f"the faces of the first {data.frames} frames are in {data.kept}")
             raise
         finally:
@@ -154,40 +168,66 @@ class _Session:
 
     def _render(
         self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
-    ) -> PartResult:
+    ) -> ChunkResult:
         # Apart from run: what lives on a device has to be gone when that gives its memory back.
         built = self._build()
-        self.log.fallbacks(built.builder.choices)
         if cancel is not None and cancel.is_set():
             raise RenderCancelledError("interrupted")
         ran = self._run_pipeline(built, on_progress, cancel)
-        lead, kept = self._verify(built, ran)
+        pre_roll, kept = self._verify(built, ran)
         self._publish(built)
         ran.meter.finish(len(kept))
-        return self._report(built, ran, lead, kept)
+        return self._report(built, ran, pre_roll, kept)
 
     def _build(self) -> Built:
         """Probe the input, open what is written, and make the stages, beside each other."""
-        config, stack = self._config, self._stack
-        self._spans = stack.enter_context(logged())
-        with Parts() as parts:
-            building = parts.begin("backends", partial(self._make_builder, parts))
-            with span("probe"):
-                info = probe(config.input)
-            builder = building.result()
-            stack.callback(builder.close)
+        config, chunk, log, stack = self._config, self._chunk, self._log, self._stack
+        spans = stack.enter_context(logged())
+        with StartupPool() as pool:
+            building = pool.submit("backends", partial(self._make_builder, pool))
+            probing = pool.submit("probe", lambda: self._info or probe(config.input))
             model = resolve(config.segment.model)
+            info, builder = probing.result(), building.result()
+            stack.callback(builder.close)
             self._open_side_files()
             for notice in info.notices:
-                self.log.tell("notice", notice, stage="decode")
-            # Decoder and picture stages are made beside each other, and beside what follows.
-            decoding = parts.begin("decoder", partial(self._open_decoder, builder, info))
-            making = parts.begin("picture stages", partial(self._make_stages, builder, info, model))
-            with span("output"):
-                targets = self._open_targets(builder, info)
-        decoder, stages = decoding.result(), making.result()
+                log.tell("notice", notice, stage="decode")
+            settings = DecodeSettings(
+                start_seconds=config.start_seconds,
+                duration_seconds=config.duration_seconds,
+                range=None if chunk is None else chunk.frames,
+            )
+            open_decoder = partial(builder.open_decoder, config.input, settings, info)
+            make_stages = partial(
+                builder.make_picture_stages,
+                config,
+                info,
+                model,
+                log.metrics,
+                log.scene_cut,
+                self._face_data,
+                trim_start=self._trim_start,
+                began=None if chunk is None else chunk.began * info.time_base,
+            )
+            open_outputs = partial(
+                open_targets,
+                config,
+                info,
+                builder,
+                self._files,
+                stack,
+                log.report,
+                copy_tracks=chunk is None,
+            )
+            decoding = pool.submit("decoder", open_decoder)
+            making = pool.submit("picture stages", make_stages)
+            opening = pool.submit("output", open_outputs)
+        decoder, stages, targets = decoding.result(), making.result(), opening.result()
         stack.callback(decoder.close)
         stack.callback(stages.close)
+        log.fallbacks(builder.choices)
+        if log.recorder is not None:
+            log.recorder.add_start(spans)
         return Built(
             info=info,
             model=model,
@@ -197,7 +237,7 @@ class _Session:
             targets=targets,
         )
 
-    def _make_builder(self, parts: Parts) -> StageBuilder:
+    def _make_builder(self, pool: StartupPool) -> StageBuilder:
         # Imported here, while the input is looked at: most of a short start is imports.
         with span("imports for the stages"):
             import cv2
@@ -210,57 +250,19 @@ class _Session:
         if config.infer != "cpu" and may_use_gpu(config):
             from bgsoft.infer.sessions import open_provider
 
-            parts.begin("CUDA provider", partial(open_provider, cuda_number(config.gpu or 0)))
-        return StageBuilder(config, self.log.report)
+            pool.submit("CUDA provider", partial(open_provider, cuda_number(config.gpu or 0)))
+        return StageBuilder(config, self._log.report)
 
     def _open_side_files(self) -> None:
-        """Begin what is written beside the videos, and make the folders of all."""
-        config, part = self._config, self._part
-        if part is not None and config.face_data is None:
+        """Begin the file of faces, and make the folders of all files."""
+        config, chunk = self._config, self._chunk
+        if chunk is not None and config.face_data is None:
             return
-        self._face_data = open_faces(config, exact=part is not None)
-        self._files.enter_context(all_folders(config, partial(self.log.tell, "notice")))
+        self._face_data = open_faces(config, exact=chunk is not None)
+        paths = [*config.videos, *filter(None, (config.face_data, config.trace, config.report))]
+        self._files.enter_context(made_folders(paths, partial(self._log.tell, "notice")))
         if self._face_data is not None:
             self._files.enter_context(self._face_data)
-
-    def _open_targets(self, builder: StageBuilder, info: VideoInfo) -> list[Target]:
-        return [
-            Target(
-                path,
-                self._config,
-                info,
-                builder,
-                self._files,
-                self._stack,
-                self.log.report,
-                copy_tracks=self._part is None,
-            )
-            for path in self._config.videos
-        ]
-
-    def _open_decoder(self, builder: StageBuilder, info: VideoInfo) -> Decoder:
-        config = self._config
-        settings = DecodeSettings(
-            start_seconds=config.start_seconds,
-            duration_seconds=config.duration_seconds,
-            range=None if self._part is None else self._part.frames,
-        )
-        return builder.open_decoder(config.input, settings, info)
-
-    def _make_stages(
-        self, builder: StageBuilder, info: VideoInfo, model: ResolvedModel
-    ) -> PictureStages:
-        part = self._part
-        return builder.make_picture_stages(
-            self._config,
-            info,
-            model,
-            self._metrics,
-            self.log.scene_cut,
-            self._face_data,
-            kept_from=self._kept_from,
-            began=None if part is None else part.began * info.time_base,
-        )
 
     def _run_pipeline(
         self,
@@ -269,29 +271,26 @@ class _Session:
         cancel: threading.Event | None,
     ) -> Ran:
         """Let all frames through."""
-        config, part, recorder = self._config, self._part, self._recorder
+        config, chunk, log = self._config, self._chunk, self._log
         meter = ProgressMeter(
-            _expected_frames(built.info, config) if part is None else part.length,
-            self._metrics,
+            _expected_frames(built.info, config) if chunk is None else chunk.length,
+            log.metrics,
             on_progress or (lambda _progress: None),
         )
-        with span("ring"):
-            ring = built.builder.make_ring(built.info.format, built.stages.held)
-        if recorder is not None:
-            recorder.add_start(self._spans)
-        setup_seconds = time.perf_counter() - self._started
-        sink = Sink(built.targets, built.decoder.stats, self._kept_from)
+        ring = built.builder.make_ring(built.info.format, built.stages.held)
+        setup_seconds = time.perf_counter() - log.started
+        sink = Sink(built.targets, built.decoder.stats, self._trim_start)
         pipeline = Pipeline(
             decoder=built.decoder,
             stage=built.stages,
             sink=sink,
             ring=ring,
-            metrics=self._metrics,
-            on_tick=lambda _frames: meter.tick(sink.frames),
+            metrics=log.metrics,
+            on_tick=lambda: meter.tick(sink.frames),
             cancel=cancel,
             stall_seconds=config.backends.stall_seconds,
         )
-        on_value = None if recorder is None else recorder.counter
+        on_value = None if log.recorder is None else log.recorder.counter
         with GpuWatch(built.builder.used_device, on_value) as watch:
             try:
                 result = pipeline.run()
@@ -312,19 +311,19 @@ class _Session:
         """Compare what was written with what was decoded, frame for frame.
 
         Returns:
-            pts of the frames that only led up to the part, and of those that were kept.
+            pts of the frames of the pre-roll, and of those that were kept.
         """
         for event in built.decoder.events:
-            self.log.report(event)
-        if self._part is None:
-            self.log.damage(ran.sink.concealed, built.decoder.stats)
-        lead, kept = array("q"), ran.result.decoded_pts
-        if self._kept_from is not None:
-            first = bisect_left(kept, self._kept_from)
-            lead, kept = kept[:first], kept[first:]
+            self._log.report(event)
+        if self._chunk is None:
+            self._log.damage(ran.sink.concealed, built.decoder.stats)
+        pre_roll, kept = array("q"), ran.result.decoded_pts
+        if self._trim_start is not None:
+            first = bisect_left(kept, self._trim_start)
+            pre_roll, kept = kept[:first], kept[first:]
         for target in built.targets:
             check_pts(kept, sorted(target.muxer.video_pts), "written", "was written as")
-        return lead, kept
+        return pre_roll, kept
 
     def _publish(self, built: Built) -> None:
         """Let what was written take its names."""
@@ -335,24 +334,16 @@ class _Session:
         if self._face_data is not None:
             self._face_data.publish()
 
-    def _report(self, built: Built, ran: Ran, lead: array[int], kept: array[int]) -> PartResult:
+    def _report(
+        self, built: Built, ran: Ran, pre_roll: array[int], kept: array[int]
+    ) -> ChunkResult:
         """Say what was done, also in the files that were asked for."""
-        config, stats, faces = self._config, built.decoder.stats, built.builder.faces
-        report = render_report(
-            config,
-            built,
-            ran,
-            kept,
-            self._metrics,
-            self.log.events,
-            self._started,
-            self._process_seconds,
-        )
-        seam = None if faces is None else faces.seam()
-        if self._recorder is not None and config.trace is not None:
-            stages_run = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
-            self._recorder.write(
-                config.trace, ring_slots=ran.ring_slots, stages=stages_run, versions=report.versions
+        config, stats, faces = self._config, built.decoder.stats, built.stages.faces
+        report = self._log.render_report(built, ran, kept)
+        if self._log.recorder is not None and config.trace is not None:
+            stages = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
+            self._log.recorder.write(
+                config.trace, ring_slots=ran.ring_slots, stages=stages, versions=report.versions
             )
         if config.report is not None:
             report.write_json(config.report)
@@ -360,15 +351,15 @@ class _Session:
         if stats.repaired_pts:
             irregular = "timestamps had to be repaired"
         if ran.sink.damage_before:
-            irregular = "it is damaged where parts meet"
-        return PartResult(
+            irregular = "it is damaged where chunks meet"
+        return ChunkResult(
             report=report,
-            lead=lead,
+            pre_roll=pre_roll,
             kept=kept,
             packets=[(t.muxer.video_pts, t.muxer.video_durations) for t in built.targets],
             corrupt_packets=stats.corrupt_packets,
             irregular=irregular,
-            faces=seam,
+            faces=None if faces is None else faces.boundary(),
         )
 
 

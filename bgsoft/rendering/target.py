@@ -1,25 +1,26 @@
-"""What a render writes: its files, checked before any work, and the end of its pipeline."""
+"""The files that a render writes: checked before any work, and the end of its pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bgsoft.decode.base import DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError
-from bgsoft.face.data import FaceDataWriter, open_face_data
 from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.outputs import AtomicOutput, check_target, made_folders
+from bgsoft.outputs import AtomicOutput, check_target
+from bgsoft.rendering.backends import matte_out_encoder
 from bgsoft.report import Event
-from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.config import EffectKind, EncodeConfig, RenderConfig
 
 if TYPE_CHECKING:
+    from bgsoft.face.data import FaceDataWriter
     from bgsoft.rendering.build import StageBuilder
 
 
@@ -30,7 +31,7 @@ _PICTURE_KINDS = {
 
 
 def check_outputs(config: RenderConfig) -> bool:
-    """Check what can be checked before the input is looked at: containers, trace and report.
+    """Check what can be checked before the input is opened: containers, trace and report.
 
     Returns:
         Whether there is anything to do; not where the output is there and may be skipped.
@@ -63,6 +64,8 @@ def open_faces(config: RenderConfig, *, exact: bool = False) -> FaceDataWriter |
     """
     if config.face_data is None:
         return None
+    from bgsoft.face.data import open_face_data
+
     return open_face_data(
         config.face_data,
         overwrite=config.overwrite,
@@ -70,14 +73,6 @@ def open_faces(config: RenderConfig, *, exact: bool = False) -> FaceDataWriter |
         exact=exact,
         receipt=config.receipt,
     )
-
-
-@contextmanager
-def all_folders(config: RenderConfig, on_notice: Callable[[str], None]) -> Iterator[None]:
-    """:func:`bgsoft.outputs.made_folders` for all that a render writes."""
-    others = filter(None, (config.face_data, config.trace, config.report))
-    with made_folders([*config.videos, *others], on_notice):
-        yield
 
 
 def open_target(
@@ -111,42 +106,50 @@ def open_target(
     return file, muxer
 
 
-class Target:
-    """One video being written: temporary file, muxer and encoder; arguments as
-    :func:`open_target`."""
+class Target(NamedTuple):
+    """One video being written."""
 
-    def __init__(
-        self,
-        path: Path,
-        config: RenderConfig,
-        info: VideoInfo,
-        builder: StageBuilder,
-        files: ExitStack,
-        stack: ExitStack,
-        on_event: Callable[[Event], None],
-        *,
-        copy_tracks: bool,
-    ) -> None:
+    file: AtomicOutput
+    muxer: Muxer
+    encoder: Encoder
+
+
+def open_targets(
+    config: RenderConfig,
+    info: VideoInfo,
+    builder: StageBuilder,
+    files: ExitStack,
+    stack: ExitStack,
+    on_event: Callable[[Event], None],
+    *,
+    copy_tracks: bool,
+) -> list[Target]:
+    """Begin all videos: the output and, where it is asked for, the matte's; arguments as
+    :func:`open_target`."""
+    targets = []
+    for path in config.videos:
         main = path is config.output
-        self.file, self.muxer = open_target(
+        file, muxer = open_target(
             path, config, info, files, stack, on_event, copy_tracks=main and copy_tracks
         )
-        self.encoder: Encoder
         if main:
             kind = _PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
-            self.encoder = builder.open_encoder(self.muxer, config.encode, info, kind)
+            encoder = builder.open_encoder(muxer, config.encode, info, kind)
         else:
-            self.encoder = builder.open_matte_encoder(self.muxer, info)
-        stack.callback(self.encoder.close)
+            backend, kind = matte_out_encoder(), PictureKind.MATTE
+            encoder = builder.make_encoder(backend, muxer, EncodeConfig(), info, kind)
+        stack.callback(encoder.close)
+        targets.append(Target(file, muxer, encoder))
+    return targets
 
 
 class Sink:
     """Gives every finished frame to each target, but those before a pts."""
 
-    def __init__(self, targets: list[Target], stats: DecodeStats, kept_from: int | None) -> None:
+    def __init__(self, targets: list[Target], stats: DecodeStats, trim_start: int | None) -> None:
         self._targets = targets
         self._stats = stats
-        self._kept_from = kept_from
+        self._trim_start = trim_start
         self.frames = 0
         """Those that were taken."""
         self.concealed = 0
@@ -155,7 +158,7 @@ class Sink:
         """Packets that were unreadable by the time of the first frame that was taken."""
 
     def encode(self, frame: Frame) -> None:
-        if self._kept_from is not None and frame.pts < self._kept_from:
+        if self._trim_start is not None and frame.pts < self._trim_start:
             self.damage_before = self._stats.corrupt_packets
             return
         self.frames += 1

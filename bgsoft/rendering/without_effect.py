@@ -15,7 +15,7 @@ from bgsoft.settings.config import (
     DEFAULT_STRENGTH_PCT,
     EffectKind,
     FaceMode,
-    Looks,
+    MatteQuality,
     MatteStyle,
     RenderConfig,
 )
@@ -47,13 +47,15 @@ def _makes_alpha(config: RenderConfig) -> bool:
     return family is not None and family.makes_alpha
 
 
-def _looks_once(config: RenderConfig) -> bool:
-    """Whether the model looks once a frame, although more was asked for."""
+def _has_single_pass(config: RenderConfig) -> bool:
+    """Whether the model has one pass a frame, although more were asked for."""
     from bgsoft.models.catalog import read_spec
     from bgsoft.segment.families import averaged_with, companion
 
-    spec, looks = read_spec(config.segment.model), config.segment.looks
-    return looks is not Looks.FAST and not (companion(spec, looks) or averaged_with(spec, looks))
+    spec, quality = read_spec(config.segment.model), config.segment.matte
+    return quality is not MatteQuality.FAST and not (
+        companion(spec, quality) or averaged_with(spec, quality)
+    )
 
 
 _MEASURED = [str(kind) for kind in DEFAULT_STRENGTH_PCT]
@@ -71,8 +73,8 @@ REASONS: Mapping[str, Reason] = {
         "--effect {effect.kind}",
         "--effect color, image or video, or no --effect at all",
     ),
-    "looks once": Reason(
-        _looks_once,
+    "single pass": Reason(
+        _has_single_pass,
         "--model {segment.model}",
         "--model selfie-general, or for best a model that makes a matte itself",
     ),

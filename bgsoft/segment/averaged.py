@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.segment.base import Segmenter
-from bgsoft.workers import Workers
 
 LOW, HIGH = 0.275, 0.675
 """From where to where a person begins, in the mean and in the matte on the grid. Lower than a half:
 where one sees what the other does not, it is there rather than not."""
+Average = Callable[[Sequence[Array], Sequence[Array]], None]
+"""Changes mattes of the frame's size by masks on the analysis frame, in place."""
 _THIN = 0.02
 """Part of the frame's height: what is no wider is left out."""
 
@@ -36,20 +37,9 @@ def thin_width(grid: tuple[int, int]) -> int:
 
 
 class AveragedSegmenter(Segmenter):
-    """Mattes of one segmenter with the parts that another sees otherwise, on either side.
+    """Mattes of one segmenter with the parts that the masks of another show otherwise."""
 
-    Args:
-        mattes: Makes mattes of the frame's size, which may be changed.
-        masks: Makes masks on the analysis frame.
-        average: Changes mattes by masks, in place.
-    """
-
-    def __init__(
-        self,
-        mattes: Segmenter,
-        masks: Segmenter,
-        average: Callable[[Sequence[Array], Sequence[Array]], None],
-    ) -> None:
+    def __init__(self, mattes: Segmenter, masks: Segmenter, average: Average) -> None:
         self.name = mattes.name
         self._mattes = mattes
         self._masks = masks
@@ -78,16 +68,8 @@ class AveragedSegmenter(Segmenter):
         self._masks.close()
 
 
-def host_average(workers: Workers) -> Callable[[Sequence[Array], Sequence[Array]], None]:
-    """What changes the mattes of a batch on the host, side by side."""
-
-    def average(mattes: Sequence[Array], masks: Sequence[Array]) -> None:
-        workers.map(lambda _lane, matte, mask: _average(matte, mask), mattes, masks)
-
-    return average
-
-
-def _average(matte: NDArray[np.float32], mask: NDArray[np.float32]) -> None:
+def average_on_host(matte: NDArray[np.float32], mask: NDArray[np.float32]) -> None:
+    """Change a matte of the frame's size by a mask on the analysis frame, in place."""
     size = mask.shape[::-1]
     reduced = np.empty_like(mask)
     cv2.resize(matte, size, dst=reduced, interpolation=cv2.INTER_AREA)

@@ -58,15 +58,15 @@ class MatteStyle(StrEnum):
     """The binary mask maths of the OBS background-removal filter, faults included."""
 
 
-class Looks(StrEnum):
+class MatteQuality(StrEnum):
     """How thoroughly the embedded models look for people."""
 
     FAST = "fast"
     """One model, once a frame."""
     STANDARD = "standard"
-    """A close look at the people on every frame; two models look at all of it in turn."""
+    """A close pass over the people on every frame; two models run on all of it in turn."""
     BEST = "best"
-    """All looks on every frame, and mirrored; a matting model is averaged with them."""
+    """All passes on every frame, and mirrored; a matting model is averaged with them."""
 
 
 class Codec(StrEnum):
@@ -179,14 +179,14 @@ class SegmentConfig:
         metavar="NAME|FILE.onnx",
         is_path=True,
     )
-    looks: Looks = setting(
-        Looks.STANDARD,
+    matte: MatteQuality = setting(
+        MatteQuality.STANDARD,
         "How thoroughly people are looked for. fast: one model, once a frame. standard: two models,"
-        " and a close look at the people. best: all of it on every frame, and mirrored. A model"
-        " that makes a matte itself looks once; best averages it with all these looks.",
-        name="matte",
-        without_effect=("looks once",),
+        " and a close pass over the people. best: all passes on every frame, and mirrored. A model"
+        " that makes a matte itself has one pass; best averages it with all of these.",
+        without_effect=("single pass",),
     )
+    """Of the embedded models; others have one pass; matting models may have these beside them."""
     mask_every: int = setting(
         1, "Look for people on every Nth frame only, {range}.", range=(1, 300)
     )
@@ -388,8 +388,8 @@ class RenderConfig:
     )
     chunks: int | None = setting(
         None,
-        "Render a long video in up to this many parts side by side, and join them; auto does so"
-        " where it pays. A render in parts that was interrupted goes on where it was.",
+        "Render a long video in up to this many chunks side by side, and join them; auto does so"
+        " where it pays. A render in chunks that was interrupted goes on where it was.",
         range=(1, 10_000),
         shown_default="auto",
         panel="Machine",

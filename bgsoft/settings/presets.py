@@ -22,6 +22,9 @@ from bgsoft.suggestions import did_you_mean
 
 DEFAULT_PRESET = "soft"
 
+_RENAMED: Mapping[str, str] = {"looks": "matte"}
+"""Keys that presets had once → what they are called now; for the message."""
+
 Layer: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Settings that are given: section → field → value of the field's type."""
 
@@ -176,7 +179,7 @@ def _read_sections(table: Mapping[str, Any], folder: Path) -> dict[str, dict[str
         settings[section] = {}
         for key, value in values.items():
             if key not in fields:
-                near = did_you_mean(key, fields)
+                near = did_you_mean(_RENAMED.get(key, key), fields)
                 raise ConfigError(f"unknown key in [{section}]: {key!r}{near}")
             settings[section][key] = read_value(section, key, value, f"{section}.{key}")
             if declared(fields[key]).is_path and (folder / value).is_file():

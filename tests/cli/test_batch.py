@@ -10,25 +10,26 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-import rich.console
 
 from bgsoft.batch.job import BatchJob
 from bgsoft.batch.run import Summary
 from bgsoft.batch.state import STATE_NAME
 from bgsoft.cli.batch_view import LiveBatchView
 from bgsoft.cli.console import Console
+from bgsoft.errors import OutputError
 from bgsoft.settings.config import RenderConfig
 from tests.synthetic import VideoSpec, regular_times, truncate, write_video
 from tests.unit.batch.kill import batch_command, frames_of, kill_and_resume
 
 from .conftest import Run
+from .test_progress import snapshot
 
 FRAMES = 12
+QUICK = ("--face", "off", "--matte", "fast")
 
 
 def make(path: Path, frames: int = FRAMES) -> Path:
@@ -56,7 +57,7 @@ def files(folder: Path) -> list[str]:
 
 def test_a_folder_with_broken_files_in_it(run: Run, source: Path, tmp_path: Path) -> None:
     target, report = tmp_path / "new" / "out", tmp_path / "report.json"
-    outcome = run("batch", source, target, "--report", report)
+    outcome = run("batch", source, target, "--report", report, *QUICK)
     assert outcome.code == 1
     assert outcome.out == ""
     assert files(target) == [STATE_NAME, "a.mp4", "deep/er/b.mkv", "z.mp4"]
@@ -77,7 +78,7 @@ def test_a_folder_with_broken_files_in_it(run: Run, source: Path, tmp_path: Path
 
     (source / "text.mov").unlink()
     before = (target / "a.mp4").stat().st_mtime_ns
-    again = run("batch", source, target, "--resume", "--progress", "json")
+    again = run("batch", source, target, "--resume", "--progress", "json", *QUICK)
     assert again.code == 1
     told = [json.loads(line) for line in again.out.splitlines()]
     assert told[0] == {"type": "begin", "files": 5, "settled": 3}
@@ -92,7 +93,7 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "out"
     outcome = run(
         *("batch", tmp_path / "in", target, "--name", "{index:02}-{stem}.mkv", "--duration", "0.2"),
-        *("--matte-out", "{stem}-matte.mkv", "--codec", "ffv1", "--jobs", 1, "-q"),
+        *("--matte-out", "{stem}-matte.mkv", "--codec", "ffv1", "--jobs", 1, "-q", *QUICK),
     )
     assert (outcome.code, outcome.err) == (0, "")
     names = ["01-a.mkv", "02-b.mkv", "a-matte.mkv", "b-matte.mkv"]
@@ -237,7 +238,7 @@ def test_what_would_be_rendered(run: Run, tmp_path: Path) -> None:
 def test_names_that_hold_line_ends_stay_on_one_line(run: Run, tmp_path: Path) -> None:
     make(tmp_path / "in" / "a\nb.mp4")
     (tmp_path / "in" / "c\nd\x1b[31m.mp4").write_bytes(b"no video")
-    outcome = run("batch", tmp_path / "in", tmp_path / "out", "--jobs", 1)
+    outcome = run("batch", tmp_path / "in", tmp_path / "out", "--jobs", 1, *QUICK)
     assert outcome.code == 1
     lines = [
         line for line in outcome.err.splitlines() if line.startswith(("[", "failed", "1 file"))
@@ -249,22 +250,13 @@ def test_names_that_hold_line_ends_stay_on_one_line(run: Run, tmp_path: Path) ->
     assert "c\\nd\\x1b[31m.mp4" in lines[3]
 
 
-def test_nothing_runs_in_the_last_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Screen:
-        shown = ""
-
-        def update(self, drawing: Any, refresh: bool = False) -> None:
-            console = rich.console.Console(width=100)
-            with console.capture() as captured:
-                console.print(drawing)
-            self.shown = captured.get()
-
-        def stop(self) -> None:
-            pass
-
-    screen = Screen()
-    monkeypatch.setattr("bgsoft.cli.batch_view.start_live", lambda: screen)
-    view = LiveBatchView(Console())
+def test_what_runs_is_drawn_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    console = Console()
+    view = LiveBatchView(console)
     view.begin(2, 0)
     jobs = [
         BatchJob(RenderConfig(input=Path(f"{name}.mp4"), output=Path(f"{name}.mkv")), number)
@@ -272,11 +264,23 @@ def test_nothing_runs_in_the_last_drawing(monkeypatch: pytest.MonkeyPatch) -> No
     ]
     for job in jobs:
         view.started(job, "pid 1")
+    view.progress(jobs[1], snapshot(3, 0.1, total=9))
     view.tick()
-    assert "2 running" in screen.shown
-    assert "a\\nb.mp4" in screen.shown
+    assert console.live is not None
+    with console.live.capture() as captured:
+        console.live.print(view.bars)
+    drawn = captured.get()
+    assert "2 running" in drawn
+    assert "a\\nb.mp4" in drawn
+    assert "3/9 frames" in drawn
+    view.failed(jobs[0], OutputError("disk full"), None)
+    view.tick()
+    with console.live.capture() as captured:
+        console.live.print(view.bars)
+    assert "1 running, 0 waiting, 1 failed" in captured.get()
     view.end(Summary(1.0, []))
-    assert "0 running" in screen.shown
+    assert console.live is None
+    assert "a\\nb.mp4: disk full" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -337,10 +341,10 @@ def test_a_worker_that_is_killed_costs_a_try(
 
 
 def test_a_file_that_takes_too_long_is_given_up(run: Run, tmp_path: Path) -> None:
-    make(tmp_path / "in" / "long.mp4", 3000)
-    outcome = run("batch", tmp_path / "in", tmp_path / "out", "--timeout", "0.5")
+    make(tmp_path / "in" / "long.mp4", 500)
+    outcome = run("batch", tmp_path / "in", tmp_path / "out", "--timeout", "0.1")
     assert outcome.code == 1
-    assert "not done after 0.5 s" in outcome.err
+    assert "not done after 0.1 s" in outcome.err
     assert files(tmp_path / "out") == [STATE_NAME]
 
 

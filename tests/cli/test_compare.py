@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -105,10 +106,8 @@ def test_min_vmaf_without_libvmaf_ends_with_4(run: Run, monkeypatch: pytest.Monk
 
 
 ODD_NAMES = [
-    "a b.mp4",
     "-y.mp4",
     "pipe:0.mp4",
-    "http:x.mp4",
     "%03d.mp4",
     'it\'s [a]; "film", \\ 50:50=x.mp4',
     "фильм 🎬.mp4",
@@ -117,19 +116,21 @@ ODD_NAMES = [
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_odd_names(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_odd_names(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
-    Path("a.mp4").write_bytes(write_video(tmp_path / "made.mp4", SPEC).read_bytes())
-    (tmp_path / name).write_bytes((tmp_path / "made.mp4").read_bytes())
-    outcome = run("compare", "--strict", "--json", "r.json", "--plot", "p.svg", "a.mp4",
-                  f"./{name}")  # fmt: skip
+    for copy in ("a.mp4", name):
+        shutil.copy(folder / "a.mp4", tmp_path / copy)
+    files = ("--json", "r.json", "--plot", "p.svg", "a.mp4", f"./{name}")
+    outcome = run("compare", "--strict", "--no-vmaf", *files)
     assert outcome.code == 0, outcome.err
     found = json.loads(Path("r.json").read_text())
     assert Path(found["b"]).name == name
     assert found["pictures"]["frames"] == 8
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["a.mp4", "made.mp4", name, "p.svg", "r.json"]
+        ["a.mp4", name, "p.svg", "r.json"]
     )
 
 

@@ -13,7 +13,7 @@ from tests.synthetic import VideoSpec, regular_times, write_video
 from tests.unit.batch.kill import frames_of
 
 FRAMES = 6
-RENDER = 'bgsoft render "$1" "out/${1##*/}" --skip-existing'
+RENDER = 'bgsoft render "$1" "out/${1##*/}" --skip-existing --matte fast --face off'
 LOOPS = {
     "while": 'while read -r f; do set -- "$f"; ' + RENDER + " || bad=1; done < list",
     "xargs": "xargs -P4 -I@ bash -c '" + RENDER + "' - @ < list || bad=1",
@@ -23,7 +23,7 @@ LOOPS = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "in").mkdir()
-    for number in (1, 2, 4):
+    for number in (1, 4):
         spec = VideoSpec(times=regular_times(FRAMES))
         write_video(tmp_path / "in" / f"{number} clip.mp4", spec)
     (tmp_path / "in" / "3 broken.mp4").write_bytes(b"no video")
@@ -56,12 +56,12 @@ def test_every_file_has_a_line_and_one_that_fails_stops_nothing(loop: str, folde
     lines = [line for line in lines if ": fallback: " not in line]
     assert [line.split(":")[0] for line in lines] == [
         "bgsoft",
-        *(f"out/{number} clip.mp4" for number in (1, 2, 4)),
+        *(f"out/{number} clip.mp4" for number in (1, 4)),
     ]
     assert "3 broken.mp4" in lines[0]
     names = sorted(path.name for path in (folder / "out").iterdir())
-    assert names == [f"{number} clip.mp4" for number in (1, 2, 4)]
-    assert [frames_of(folder / "out" / name) for name in names] == [FRAMES] * 3
+    assert names == [f"{number} clip.mp4" for number in (1, 4)]
+    assert [frames_of(folder / "out" / name) for name in names] == [FRAMES] * 2
     code, lines = run(loop, folder)
     assert code == 1
-    assert [line.endswith(": exists, skipped") for line in lines] == [False, True, True, True]
+    assert [line.endswith(": exists, skipped") for line in lines] == [False, True, True]

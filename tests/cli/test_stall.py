@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.face_clips import SAMPLE
+from tests.marks import slow
 
 PROGRAM = """
 import sys, threading
@@ -53,7 +54,7 @@ def start(where: str, *argv: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("where", ["decode", "composite"])
+@pytest.mark.parametrize("where", ["decode", slow("composite")])
 def test_the_stage_that_stands_still_is_named(tmp_path: Path, where: str) -> None:
     process = start(where, str(tmp_path / "new" / "out.mp4"), "--stall", "1")
     _, err = process.communicate(timeout=60)

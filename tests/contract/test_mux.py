@@ -29,6 +29,7 @@ from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import CopiedTrack
 from bgsoft.media.transcode import TranscodedTrack
 from bgsoft.report import Event
+from tests.marks import slow
 from tests.outside import ffmpeg, lines_by_ffmpeg, shown_by_ffmpeg
 from tests.rendering import encode_frames, read_back, video_info
 from tests.synthetic import (
@@ -706,7 +707,7 @@ except OutputError as error:
 """
 
 
-@pytest.mark.parametrize("extension", [".mp4", ".mkv", ".ts"])
+@pytest.mark.parametrize("extension", [".mp4", slow(".mkv"), slow(".ts")])
 def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, extension: str) -> None:
     """A limit on the file's size stands in for the disk."""
     result = subprocess.run(

@@ -22,6 +22,7 @@ from bgsoft.report import Event, Progress
 from bgsoft.ring import FrameRing
 from tests.assets import CLIPS, VFR_TIMES, Clip
 from tests.fakes import host_planes
+from tests.marks import slow
 from tests.rendering import read_back
 from tests.synthetic import (
     SoundSpec,
@@ -35,7 +36,8 @@ from tests.synthetic import (
 )
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
-UNCHANGED = {"effect": "dim", "strength": 0.0, "preset": None}
+QUICK = {"face": "off", "matte": "fast", "mask_every": 25}
+UNCHANGED = {"effect": "dim", "strength": 0.0, "preset": None, **QUICK}
 """Settings that render every pixel as it was, so that frames can be told by their content."""
 REPORT_FIELDS = {
     *("bgsoft_version", "input", "output", "frames_decoded", "frames_encoded", "duration_s"),
@@ -100,7 +102,7 @@ def test_mp4_times_are_exact(name: str, suffix: str, clip_folder: Path, tmp_path
     assert times_and_numbers(target)[0] == times_and_numbers(source)[0]
 
 
-@pytest.mark.parametrize("suffix", [".mov", ".webm", ".mkv"])
+@pytest.mark.parametrize("suffix", [".mkv", *map(slow, (".mov", ".webm"))])
 def test_alpha_output_carries_the_matte(suffix: str, tmp_path: Path) -> None:
     target = tmp_path / f"cut{suffix}"
     matte = tmp_path / "matte.mkv"
@@ -133,7 +135,7 @@ def test_all_sound_is_copied_bit_for_bit(suffix: str, tmp_path: Path) -> None:
         [SoundSpec(language="eng"), SoundSpec(pitch=660, language="deu")],
     )
     target = tmp_path / f"out{suffix}"
-    report = bgsoft.render(source, target, speed="ultrafast")
+    report = bgsoft.render(source, target, speed="ultrafast", **QUICK)
     assert [(a.track, a.codec, a.action) for a in report.audio] == [
         (0, "aac", "copied"),
         (1, "aac", "copied"),
@@ -167,7 +169,7 @@ def test_damaged_packets_are_reported_and_the_rest_goes_on(tmp_path: Path) -> No
     )
     damage(source, [14, 15])
     target = tmp_path / "out.mp4"
-    report = bgsoft.render(source, target, speed="ultrafast")
+    report = bgsoft.render(source, target, speed="ultrafast", **QUICK)
     assert report.frames_decoded == report.frames_encoded >= 48
     assert any("damaged" in e.message and e.kind == "repair" for e in report.events)
     assert audio_bytes(target) == audio_bytes(source)
@@ -182,7 +184,7 @@ def test_damaged_packets_are_reported_and_the_rest_goes_on(tmp_path: Path) -> No
 
 def test_a_truncated_file_renders_as_far_as_it_goes(tmp_path: Path) -> None:
     source = truncate(write_video(tmp_path / "in.mkv", VideoSpec(times=regular_times(60))), 0.6)
-    report = bgsoft.render(source, tmp_path / "out.mkv", speed="ultrafast")
+    report = bgsoft.render(source, tmp_path / "out.mkv", speed="ultrafast", **QUICK)
     assert 5 < report.frames_encoded < 60
 
 
@@ -227,7 +229,7 @@ def test_scene_cuts_are_found_and_reported(tmp_path: Path) -> None:
         return VideoSpec(times=regular_times(20), touch=touch)
 
     source = write_video(tmp_path / "in.mkv", picture(0))
-    report = bgsoft.render(source, tmp_path / "out.mkv", speed="ultrafast")
+    report = bgsoft.render(source, tmp_path / "out.mkv", speed="ultrafast", **QUICK)
     assert [e.frame for e in report.events if e.kind == "scene-cut"] == [10]
 
 
@@ -321,7 +323,7 @@ def test_public_names_exist() -> None:
     assert dataclasses.is_dataclass(bgsoft.RenderConfig)
 
 
-@pytest.mark.parametrize("name", ["out.webm", "out.mov", "out.mkv"])
+@pytest.mark.parametrize("name", [slow("out.webm"), slow("out.mov"), "out.mkv"])
 def test_a_cutout_shows_nothing_of_the_room_without_its_alpha(tmp_path: Path, name: str) -> None:
     """As the codecs keep it, VP9 and ProRes with their losses: black, away from the person."""
     bgsoft.render(SAMPLE, tmp_path / name, preset="cutout", duration=0.15)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import bgsoft
 from tests.face_clips import SAMPLE
+from tests.marks import slow
 from tests.rendering import read_back
 from tests.synthetic import Plane
 
@@ -55,7 +56,7 @@ class Scene:
         return 1 << (self.bits - 8)
 
 
-@pytest.fixture(scope="module", params=LAYOUTS)
+@pytest.fixture(scope="module", params=["8 bits", *map(slow, list(LAYOUTS)[1:])])
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     folder = tmp_path_factory.mktemp("scene")
     pixels, size, tags, encoder = LAYOUTS[request.param]
@@ -67,7 +68,7 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ]
     clip = _write(folder / "in.mkv", sources, pixels, tags)
     mirrored = _write(folder / "mirrored.mkv", [each[:, ::-1] for each in sources], pixels, tags)
-    settings = {**encoder, "preset": None, "face": "off"}
+    settings = {**encoder, "preset": None, "face": "off", "matte": "fast"}
     bgsoft.render(clip, folder / "matte.mkv", effect="matte", **settings)
     alphas = [luma for luma, *_ in pictures(folder / "matte.mkv")]
     assert alphas[0].dtype == np.uint8

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +24,11 @@ from bgsoft.report import Progress
 from bgsoft.ring import FrameRing
 from tests.face_clips import FACE, SAMPLE, write_cut, write_late_face, write_two_people
 from tests.fakes import host_planes
+from tests.marks import slow
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 FRAMES = 12
+UNCHANGED: dict[str, Any] = {"effect": "dim", "strength": 0.0, "matte": "fast", "mask_every": 25}
 LEFT_FACE, RIGHT_FACE = np.s_[240:380, 410:530], np.s_[380:480, 845:925]
 """Of the two people who touch: inside the faces, in every frame."""
 
@@ -103,6 +106,7 @@ def test_main_softens_the_other_person_and_says_that_they_touch(
     assert report.faces["shared_frames"] > 0.8 * FRAMES
 
 
+@pytest.mark.slow
 def test_main_knows_who_is_apart(tmp_path: Path) -> None:
     clip = write_two_people(tmp_path / "apart.mp4", 12)
     report = render(clip, tmp_path / "out.mp4", face="main")
@@ -113,6 +117,7 @@ def test_main_knows_who_is_apart(tmp_path: Path) -> None:
     assert not [event for event in report.events if event.stage == "face"]
 
 
+@pytest.mark.slow
 def test_two_subjects_both_stay_sharp(touching: Path, tmp_path: Path) -> None:
     report = render(touching, tmp_path / "out.mp4", face="main", subjects=2)
     source, result = last_luma(touching), last_luma(tmp_path / "out.mp4")
@@ -121,11 +126,11 @@ def test_two_subjects_both_stay_sharp(touching: Path, tmp_path: Path) -> None:
     assert not [event for event in report.events if event.stage == "face"]
 
 
-@pytest.mark.parametrize("subjects", [0, 1])
+@pytest.mark.parametrize("subjects", [slow(0), 1])
 def test_anonymize_hides_the_others(touching: Path, tmp_path: Path, subjects: int) -> None:
     """In every frame, whatever the mask says: no background is changed here."""
     target = tmp_path / "out.mp4"
-    render(touching, target, face="anonymize", subjects=subjects, effect="dim", strength=0.0)
+    render(touching, target, face="anonymize", subjects=subjects, **UNCHANGED)
     source = last_luma(touching)
     for luma in all_luma(target):
         assert detail(luma[RIGHT_FACE]) < 0.35 * detail(source[RIGHT_FACE])
@@ -133,14 +138,15 @@ def test_anonymize_hides_the_others(touching: Path, tmp_path: Path, subjects: in
         assert hidden == (subjects == 0)
 
 
-@pytest.mark.parametrize("backends", ["", "[backends]\nring_slots = 4"])
+@pytest.mark.parametrize("backends", ["", slow("[backends]\nring_slots = 4")])
 def test_anonymize_hides_a_face_before_it_is_found(tmp_path: Path, backends: str) -> None:
     """In the 8 frames before; also where the user asks for fewer slots than that takes."""
     clip = write_late_face(tmp_path / "in.mp4", frames=20, first=9)
     target, told = tmp_path / "out.mp4", tmp_path / "faces.jsonl"
     preset = tmp_path / "dim.toml"
-    preset.write_text(f'[effect]\nkind = "dim"\nstrength = 0.0\n{backends}\n')
-    report = render(clip, target, face="anonymize", subjects=0, face_data=told, preset=str(preset))
+    preset.write_text(backends)
+    given = {"face": "anonymize", "subjects": 0, "face_data": told, "preset": str(preset)}
+    report = render(clip, target, **given, **UNCHANGED)
     found = [len(json.loads(line)["faces"]) for line in told.read_text().splitlines()]
     assert found == [0] * 9 + [1] * 11
     assert report.frames_encoded == 20
@@ -151,10 +157,7 @@ def test_anonymize_hides_a_face_before_it_is_found(tmp_path: Path, backends: str
 
 @pytest.mark.parametrize(
     ("cut", "right", "down"),
-    [
-        (11, -60, 60),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((8, 70, 0), (13, 0, 90))),
-    ],
+    [slow(11, -60, 60), slow(8, 70, 0), slow(13, 0, 90)],
 )
 def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
     tmp_path: Path, cut: int, right: int, down: int, monkeypatch: pytest.MonkeyPatch
@@ -167,9 +170,7 @@ def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
     monkeypatch.setattr("bgsoft.analysis.scenes.CpuSceneProbe.cuts", blind)
     clip = write_cut(tmp_path / "in.mp4", 24, cut, right, down)
     target, told = tmp_path / "out.mp4", tmp_path / "faces.jsonl"
-    report = render(
-        clip, target, face="anonymize", subjects=0, effect="dim", strength=0.0, face_data=told
-    )
+    report = render(clip, target, face="anonymize", subjects=0, face_data=told, **UNCHANGED)
     rows, columns = FACE
     moved = np.s_[
         rows.start + down : rows.stop + down, columns.start + right : columns.stop + right
@@ -189,6 +190,7 @@ def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
     assert report.faces["contested"][0]["frame"] == cut
 
 
+@pytest.mark.slow
 def test_anonymize_leaves_mattes_in_step(tmp_path: Path) -> None:
     """Frames wait to be hidden, and their mattes with them."""
     plain, hidden = tmp_path / "plain.mkv", tmp_path / "hidden.mkv"
@@ -199,6 +201,7 @@ def test_anonymize_leaves_mattes_in_step(tmp_path: Path) -> None:
             duration=0.7,
             matte_out=target,
             overwrite=True,
+            matte="fast",
             **faces,
         )
         assert report.frames_encoded == 21
@@ -321,7 +324,7 @@ def test_bad_face_data_names_are_refused_before_any_work(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("mode", ["guard", "main", "anonymize"])
-@pytest.mark.parametrize(("size", "frames"), [((64, 64), 3), ((66, 46), 1), ((320, 180), 1)])
+@pytest.mark.parametrize(("size", "frames"), [((64, 64), 3), ((66, 46), 1), slow((320, 180), 1)])
 def test_without_a_face_nothing_is_different(
     tmp_path: Path, mode: str, size: tuple[int, int], frames: int
 ) -> None:

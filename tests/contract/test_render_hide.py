@@ -18,12 +18,14 @@ import bgsoft
 from bgsoft.errors import ConfigError, PresetError
 from bgsoft.rendering.preview import write_preview
 from tests.face_clips import FACE, SAMPLE
+from tests.marks import slow
 from tests.rendering import read_back
 from tests.synthetic import Plane, VideoSpec, regular_times, write_movie, write_video
-from tests.unit.chunks.parts import settings
+from tests.unit.chunks.short_chunks import settings
 
 FRAMES = 6
-AS_IT_IS = {"preset": None, "face": "off", "effect": "dim", "strength": 0}
+QUICK = {"matte": "fast", "mask_every": 25}
+AS_IT_IS = {"preset": None, "face": "off", "effect": "dim", "strength": 0, **QUICK}
 """Settings that change no sample."""
 REGION = "25%,20%,30%,40%"
 STYLES = ["blur", "pixelate", "solid"]
@@ -113,7 +115,8 @@ def test_nothing_of_a_region_is_left_and_the_rest_is_untouched(
 
 
 @pytest.mark.parametrize(
-    "effect", ["blur", "bokeh", "pixelate", "dim", "color", "image", "video", "alpha"]
+    "effect",
+    ["blur", "video", "alpha", *map(slow, ("bokeh", "pixelate", "dim", "color", "image"))],
 )
 def test_every_effect_hides_the_person_and_the_room(tmp_path: Path, effect: str) -> None:
     """Outside it is what a render without is, bit for bit, and so is alpha everywhere."""
@@ -128,7 +131,7 @@ def test_every_effect_hides_the_person_and_the_room(tmp_path: Path, effect: str)
     films = []
     for name, more in (("plain", {}), ("hidden", {"hide": ["40%,15%,30%,50%"]})):
         target = tmp_path / f"{name}.mkv"
-        given = {"effect": effect, "face": "off", "duration": 0.1, **background, **more}
+        given = {"effect": effect, "face": "off", "duration": 0.1, **QUICK, **background, **more}
         bgsoft.render(SAMPLE, target, preset=None, codec="ffv1", **given)
         films.append(pictures(target))
     for plain, hidden in zip(*films, strict=True):
@@ -193,6 +196,7 @@ def test_places_are_those_of_the_upright_frame(tmp_path: Path) -> None:
     np.testing.assert_array_equal(pictures(target)[0][0], expected)
 
 
+@pytest.mark.slow
 def test_styles_of_faces(tmp_path: Path) -> None:
     """Black, and as a box with a margin; the rest of the picture is as it was."""
     given = {**AS_IT_IS, "subjects": 0, "face": "anonymize", "duration": 0.1, "codec": "ffv1"}

@@ -14,9 +14,9 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.diagnose.parity import AVERAGED_MATTE, BLENDED
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.report import Event
-from bgsoft.segment.averaged import host_average
+from bgsoft.segment.averaged import average_on_host
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
-from bgsoft.settings.config import Looks
+from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.gpu.test_zoomed import person_walks
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.gpu
 def test_planes(gpu: Any, size: tuple[int, int]) -> None:
     import cupy
 
-    from bgsoft.segment.averaged_cuda import CudaAverage
+    from bgsoft.segment.cuda import CudaAverage
 
     rng = np.random.default_rng(2)
     format = frame_format(size)
@@ -45,7 +45,8 @@ def test_planes(gpu: Any, size: tuple[int, int]) -> None:
     ours = [cupy.asarray(matte) for matte in mattes]
     CudaAverage(format)(ours, [cupy.asarray(mask) for mask in masks])
     before = [matte.copy() for matte in mattes]
-    host_average(Workers(2))(mattes, masks)
+    for matte, mask in zip(mattes, masks, strict=True):
+        average_on_host(matte, mask)
     for found, wanted in zip(ours, mattes, strict=True):
         np.testing.assert_allclose(found.get(), wanted, atol=BLENDED)
     if min(size) > 50:
@@ -61,10 +62,10 @@ def test_mattes(gpu: Any, tmp_path: Path, backend: str) -> None:
     stream = gpu.new_stream()
     with gpu.use(stream):
         host = create_host_segmenter(
-            "cpu", loader, format, workers, None, events.append, Looks.BEST
+            "cpu", loader, format, workers, None, events.append, MatteQuality.BEST
         )
         device = create_device_segmenter(
-            backend, loader, format, 2, gpu, stream, events.append, Looks.BEST
+            backend, loader, format, 2, gpu, stream, events.append, MatteQuality.BEST
         )
         for segmenter in (host, device):
             segmenter.start()

@@ -59,7 +59,7 @@ EXPECTED = [(luma - 16) / 219 for luma in LUMAS]
 @pytest.mark.parametrize("faults", [0, 1, 2, 4, 10**9])
 def test_each_frame_gets_its_own_mask(gpu: Any, faults: int) -> None:
     from bgsoft.analysis.cuda import CudaReducer
-    from bgsoft.segment.batched import BatchedSegmenter
+    from bgsoft.segment.cuda import DeviceSegmenter
 
     events: list[Event] = []
     left = [faults]
@@ -69,7 +69,7 @@ def test_each_frame_gets_its_own_mask(gpu: Any, faults: int) -> None:
         batch=4,
         on_event=events.append,
     )
-    segmenter = BatchedSegmenter(SPEC, driver, FORMAT, 4)
+    segmenter = DeviceSegmenter(SPEC, driver, FORMAT, 4)
     frames = [frame_on_device(flat_frame(FORMAT, luma, 128, 128)) for luma in LUMAS]
     reducer = CudaReducer(FORMAT, 4)
     for count in (4, 3, 1):

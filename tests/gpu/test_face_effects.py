@@ -14,7 +14,8 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.diagnose.parity import COVERED_MATTE, LEAST_FACES_DB, PRESENCE, SMALL_COVERED_MATTE
 from bgsoft.diagnose.stages import decode_clip, lowest_psnr_db
 from bgsoft.face.base import Face
-from bgsoft.face.guard import CoverDrawer, CpuMatteEditor
+from bgsoft.face.geometry import Roi
+from bgsoft.face.guard import CoverDrawer, CpuMatteEditor, ExpectedFaces
 from bgsoft.frame import FrameFormat, Matte
 from tests.face_clips import FACE, write_late_face, write_two_people
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from
@@ -63,8 +64,7 @@ def test_mattes_are_changed_as_on_the_cpu(
             cover = drawer.draw(faces)
         matte = Matte(before.alpha.copy(), before.reduced.copy())
         on_device = Matte(cupy.asarray(before.alpha), cupy.asarray(before.reduced))
-        theirs.fetch(on_device, 0)
-        np.testing.assert_array_equal(theirs.read(0), before.reduced)
+        np.testing.assert_array_equal(theirs.read(on_device), before.reduced)
         ours.apply(matte, cover, limit, lambda shares: told.append(list(shares)))
         theirs.apply(on_device, cover, limit, lambda shares: told_on_device.append(list(shares)))
         for mine, other in (
@@ -83,37 +83,25 @@ def test_mattes_are_changed_as_on_the_cpu(
 
 
 @pytest.mark.parametrize("size", [*SIZES, (1920, 1080)])
-def test_mattes_that_were_sent_for_outlast_the_next(gpu: Any, size: tuple[int, int]) -> None:
-    """A batch is made first, in the matte stage's one buffer, then read and changed."""
+def test_what_mattes_miss_of_faces_is_the_same(gpu: Any, size: tuple[int, int]) -> None:
+    """To the bit: of more faces than a launch takes, in several mattes, over edges and beyond."""
     import cupy
 
     from bgsoft.face.cuda_effects import CudaMatteEditor
 
     rng = np.random.default_rng(8)
     format = frame_format(size)
-    grid = analysis_shape(*size)
     ours, theirs = CpuMatteEditor(format), CudaMatteEditor(format, gpu)
-    buffer = cupy.empty(grid, np.uint8)
-    for count in (3, 5, 5, 2):
-        mattes, on_device = [], []
-        for index in range(count):
-            alpha = rng.integers(0, 256, format.luma_shape, np.uint8)
-            reduced = rng.integers(0, 256, grid, np.uint8)
-            mattes.append(Matte(alpha, reduced))
-            buffer.set(reduced)
-            on_device.append(Matte(cupy.asarray(alpha), buffer))
-            theirs.fetch(on_device[-1], index)
-        for index, (matte, other) in enumerate(zip(mattes, on_device, strict=True)):
-            np.testing.assert_array_equal(theirs.read(index), matte.reduced)
-            # As the parter does, in one plane of its own.
-            limit = rng.integers(0, 256, grid, np.uint8) if index != 1 else None
-            ours.apply(matte, None, limit, None)
-            theirs.apply(other, None, limit, None)
-            if limit is not None:
-                limit.fill(0)
-        for matte, other in zip(mattes, on_device, strict=True):
-            np.testing.assert_array_equal(other.alpha.get(), matte.alpha)
-    theirs.close()
+    planes = rng.integers(0, 256, (3, *analysis_shape(*size)), np.uint8)
+    squares = [
+        Roi(*(rng.uniform(-0.2, 1.2, 2) * size), rng.uniform(0.02, 1) * size[1], rng.uniform(-1, 1))
+        for _ in range(150)
+    ]
+    cells = ExpectedFaces(format).cells(squares)
+    on_host = [Matte(plane, plane) for plane in planes] * 50
+    on_device = [Matte(plane, plane) for plane in map(cupy.asarray, planes)] * 50
+    cupy.cuda.get_current_stream().synchronize()
+    assert theirs.missing(on_device, cells) == ours.missing(on_host, cells)
 
 
 @pytest.mark.parametrize("preset", ["soft", "obs"])

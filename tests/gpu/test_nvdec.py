@@ -136,7 +136,7 @@ def test_surfaces_are_turned_as_on_the_cpu(
 
     from bgsoft.cuda.device import device_planes
     from bgsoft.decode.convert import turn_plane
-    from bgsoft.decode.nv_session import NvPicture
+    from bgsoft.decode.nv_stream import NvPicture
     from bgsoft.decode.nvdec import SurfaceWriter
 
     width, height = size

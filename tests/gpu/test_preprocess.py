@@ -71,7 +71,7 @@ def test_the_tensor_is_the_same(
     item = (3, *shape) if model_layout == "NCHW" else (*shape, 3)
     expected = np.empty(item, np.float32)
     CpuPreprocessor(model, format).write(reduced, expected)
-    preprocessor = CudaPreprocessor(model, format, batch=2)
+    preprocessor = CudaPreprocessor(model, format)
     std = np.array(STD).reshape((3, 1, 1) if model_layout == "NCHW" else 3)
     for dtype in ("float32", "float16"):
         tensor = cupy.full((2, *item), 9, dtype)
@@ -89,12 +89,12 @@ def test_other_tensors_are_refused(gpu: Any) -> None:
 
     format = frame_format((64, 48))
     reduced = CpuReducer(format).reduce([random_frame(format, np.random.default_rng(1))])[0]
-    preprocessor = CudaPreprocessor(spec(8, 16), format, batch=2)
+    preprocessor = CudaPreprocessor(spec(8, 16), format)
     grid = grid_on_device(reduced)
     for tensor, index in (
         (cupy.empty((2, 3, 8, 16), np.float64), 0),
         (cupy.empty((2, 3, 16, 8), np.float32), 0),
         (cupy.empty((2, 3, 8, 16), np.float32), 2),
     ):
-        with pytest.raises(ValueError, match=r"\(2, 3, 8, 16\)"):
+        with pytest.raises(ValueError, match=r"\(3, 8, 16\)"):
             preprocessor.write(grid, tensor, index)

@@ -147,7 +147,7 @@ def test_the_whole_frame_as_a_tensor(
     CpuPreprocessor(spec, format).write(AnalysisFrame(1, frame.luma, frame.chroma), want)
     placed = frame_on_device(frame)
     got = cupy.empty((1, 3, height, width), np.float32)
-    preprocessor = CudaPreprocessor(spec, format, whole_frame=True)
+    preprocessor = CudaPreprocessor(spec, format)
     preprocessor.write(AnalysisFrame(1, placed.luma, placed.chroma), got)
     codes = np.abs(got[0].get() - want) * 255
     even = layout is PixelLayout.NV12 and size[0] % 2 == 0

@@ -1,4 +1,4 @@
-"""Whole and close looks on the GPU: the planes, the decisions and the masks of the CPU."""
+"""Whole and close passes on the GPU: the planes, the decisions and the masks of the CPU."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
+from bgsoft.segment.cpu import CpuZoomPlanes
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.segment.preprocess import CpuPreprocessor
-from bgsoft.segment.rotation import GENERAL, LANDSCAPE, Box, Look, Recipe
-from bgsoft.segment.zoomed_cpu import CpuZoomSide
-from bgsoft.settings.config import Looks
+from bgsoft.segment.schedule import GENERAL, LANDSCAPE, BlendWeights, Box, WholePass
+from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import frame_format, frame_of, random_frame
@@ -42,16 +42,15 @@ MODEL = (256, 256)
 def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     import cupy
 
-    from bgsoft.segment.cuda import CudaPreprocessor
-    from bgsoft.segment.zoomed_cuda import CudaZoomSide
+    from bgsoft.segment.cuda import CudaPreprocessor, CudaZoomPlanes
 
     rng = np.random.default_rng(5)
     format = frame_format(size, layout)
     frames = [random_frame(format, rng) for _ in range(2)]
     placed = [frame_on_device(frame) for frame in frames]
     reduced = CpuReducer(format, Workers(2)).reduce(frames)
-    host = CpuZoomSide(format, MODEL, Workers(2), 0.45)
-    device = CudaZoomSide(format, MODEL, gpu, 2, 0.45, gpu.new_stream())
+    host = CpuZoomPlanes(format, MODEL, Workers(2), 0.45)
+    device = CudaZoomPlanes(format, MODEL, gpu, 2, 0.45, gpu.new_stream())
     assert host.slots == device.slots
     placed_grids = [grid_on_device(grid) for grid in reduced]
     host.watch(reduced)
@@ -75,7 +74,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     rows, columns = analysis_shape(*size)
     boxes = [Box(0, rows // 4, max(1, columns // 3), rows), Box(columns // 8, 0, columns, rows)]
     spec = resolve("selfie-general").spec
-    reference, preprocessor = CpuPreprocessor(spec, format), CudaPreprocessor(spec, format, 2)
+    reference, preprocessor = CpuPreprocessor(spec, format), CudaPreprocessor(spec, format)
     crops = zip(host.crops(frames, boxes), device.crops(placed, boxes), strict=True)
     for index, (theirs, ours) in enumerate(crops):
         assert ours.factor == theirs.factor
@@ -89,15 +88,17 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         assert TENSOR.allows(codes)
 
     lumas = wanted[:2]
-    looks = {where: Look(where[1], lumas[where[2]], on_host[i]) for i, where in enumerate(kept)}
-    general, first, second = (looks[where] for where in kept)
-    recipes = [
-        Recipe(lumas[0], (general, first), ((0.0, 1.0), (0.01, 1.0)), boxes[0]),
-        Recipe(lumas[1], (general, second), ((0.01, 1.0), (0.0, 0.0)), None),
+    passes = {
+        where: WholePass(where[1], lumas[where[2]], on_host[i]) for i, where in enumerate(kept)
+    }
+    general, first, second = (passes[where] for where in kept)
+    blends = [
+        BlendWeights(lumas[0], (general, first), ((0.0, 1.0), (0.01, 1.0)), boxes[0]),
+        BlendWeights(lumas[1], (general, second), ((0.01, 1.0), (0.0, 0.0)), None),
     ]
     close = rng.random(MODEL, np.float32)
-    blended = device.blend(0, recipes, [cupy.asarray(close), None])
-    for ours, theirs in zip(blended, host.blend(0, recipes, [close, None]), strict=True):
+    blended = device.blend(0, blends, [cupy.asarray(close), None])
+    for ours, theirs in zip(blended, host.blend(0, blends, [close, None]), strict=True):
         np.testing.assert_allclose(ours.get(), theirs, atol=BLENDED)
 
 
@@ -111,9 +112,9 @@ def person_walks(count: int) -> list[Frame]:
     return frames
 
 
-@pytest.mark.parametrize("looks", [Looks.STANDARD, Looks.BEST])
+@pytest.mark.parametrize("quality", [MatteQuality.STANDARD, MatteQuality.BEST])
 @pytest.mark.parametrize("backend", ["cuda", "cpu"])
-def test_masks(gpu: Any, backend: str, looks: Looks) -> None:
+def test_masks(gpu: Any, backend: str, quality: MatteQuality) -> None:
     frames = person_walks(12)
     format = frames[0].format
     workers = Workers(4)
@@ -122,9 +123,9 @@ def test_masks(gpu: Any, backend: str, looks: Looks) -> None:
     stream = gpu.new_stream()
     with gpu.use(stream):
         loader = NetworkLoader(resolve("selfie-general"))
-        host = create_host_segmenter("cpu", loader, format, workers, None, events.append, looks)
+        host = create_host_segmenter("cpu", loader, format, workers, None, events.append, quality)
         device = create_device_segmenter(
-            backend, loader, format, 4, gpu, stream, events.append, looks
+            backend, loader, format, 4, gpu, stream, events.append, quality
         )
         for segmenter in (host, device):
             segmenter.start()

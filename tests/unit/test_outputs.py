@@ -92,16 +92,19 @@ def test_an_existing_file_is_an_error(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out.mp4"]
 
 
+def refuse_links(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def no_links(*args: object, **kwargs: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", no_links)
+
+
 @pytest.mark.parametrize("hard_links", [True, False])
 def test_a_file_that_appears_meanwhile_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hard_links: bool
 ) -> None:
     if not hard_links:
-
-        def no_links(*args: object, **kwargs: object) -> None:
-            raise OSError(errno.EPERM, "Operation not permitted")
-
-        monkeypatch.setattr(os, "link", no_links)
+        refuse_links(monkeypatch, errno.EPERM)
     target = tmp_path / "out.mp4"
     with AtomicOutput(target) as output:
         output.temporary.write_bytes(b"ours")
@@ -115,10 +118,7 @@ def test_a_file_that_appears_meanwhile_is_kept(
 def test_commit_works_where_hard_links_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_links(*args: object, **kwargs: object) -> None:
-        raise OSError(errno.ENOTSUP, "Operation not supported")
-
-    monkeypatch.setattr(os, "link", no_links)
+    refuse_links(monkeypatch, errno.ENOTSUP)
     target = tmp_path / "out.mp4"
     with AtomicOutput(target) as output:
         output.temporary.write_bytes(b"video")

@@ -21,8 +21,9 @@ from bgsoft.models import cache, catalog
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.segment.create import create_host_segmenter
-from bgsoft.settings.config import Looks
+from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
+from tests.marks import slow
 from tests.outside_models import INPUT, SIDECAR, write_grey, write_mixed
 from tests.pictures import frame_of
 from tests.rendering import read_back
@@ -41,11 +42,11 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def masks_of(
-    model: ResolvedModel, frames: list[Frame], looks: Looks = Looks.STANDARD
+    model: ResolvedModel, frames: list[Frame], quality: MatteQuality = MatteQuality.STANDARD
 ) -> list[np.ndarray]:
     workers = Workers(len(frames))
     made = create_host_segmenter(
-        "cpu", NetworkLoader(model), frames[0].format, workers, None, lambda _event: None, looks
+        "cpu", NetworkLoader(model), frames[0].format, workers, None, lambda _event: None, quality
     )
     made.start()
     reduced = CpuReducer(frames[0].format, workers).reduce(frames)
@@ -145,7 +146,7 @@ def test_min_max_is_guarded(
 
 def test_min_max_does_not_pump() -> None:
     """From nobody to somebody, the mask grows no faster than what it is made of, by far."""
-    from bgsoft.segment.single import to_mask
+    from bgsoft.segment.cpu import to_mask
 
     spec = replace(catalog.find_spec("u2net"), output="y")
     raw = np.zeros((1, 8, 8), np.float32)
@@ -234,7 +235,8 @@ def test_an_output_that_the_file_lacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [{}, {"mask_every": 3, "temporal": 0.8}, {"face": "main", "similarity": 40}]
+    "flags",
+    [{"mask_every": 3, "temporal": 0.8}, slow({}), slow({"face": "main", "similarity": 40})],
 )
 def test_a_model_of_others_renders(tmp_path: Path, flags: dict[str, Any]) -> None:
     """The schedule, the temporal filter and faces work with it as with ours."""
@@ -253,7 +255,7 @@ def test_a_model_of_others_renders(tmp_path: Path, flags: dict[str, Any]) -> Non
     assert all(event.kind != "retry" for event in report.events)
 
 
-def test_a_model_of_others_looks_once(tmp_path: Path) -> None:
+def test_a_model_of_others_has_a_single_pass(tmp_path: Path) -> None:
     path = write_mixed(tmp_path / "own.onnx")
     with pytest.raises(ConfigError, match="matte has no effect beside model"):
         bgsoft.render(SAMPLE, tmp_path / "out.mkv", model=str(path), matte="best")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from bgsoft.errors import DecodeError, EncodeError, InferenceError
-from bgsoft.startup import Parts, logged, process_start_ns, span
+from bgsoft.startup import StartupPool, logged, process_start_ns, span
 
 
 class Made:
@@ -31,25 +31,25 @@ def failing(error: Exception, after: threading.Event | None = None) -> Callable[
 
 def test_parts_are_made_beside_each_other() -> None:
     both = threading.Barrier(3, timeout=5)
-    with Parts() as parts:
-        begun = [parts.begin(name, both.wait) for name in ("one", "other")]
+    with StartupPool() as pool:
+        begun = [pool.submit(name, both.wait) for name in ("one", "other")]
         both.wait()
     assert sorted(part.result() for part in begun) in ([0, 1], [0, 2], [1, 2])
 
 
 def test_the_part_begun_first_tells_its_error_however_late_it_comes() -> None:
     late = threading.Event()
-    with pytest.raises(DecodeError, match="first"), Parts() as parts:
-        parts.begin("decoder", failing(DecodeError("first"), late))
-        parts.begin("stages", failing(InferenceError("second")))
+    with pytest.raises(DecodeError, match="first"), StartupPool() as pool:
+        pool.submit("decoder", failing(DecodeError("first"), late))
+        pool.submit("stages", failing(InferenceError("second")))
         late.set()
         raise EncodeError("third")
 
 
 def test_the_body_tells_its_own_error_where_no_part_failed() -> None:
     made = Made()
-    with pytest.raises(EncodeError), Parts() as parts:
-        parts.begin("decoder", lambda: made)
+    with pytest.raises(EncodeError), StartupPool() as pool:
+        pool.submit("decoder", lambda: made)
         raise EncodeError("third")
     assert made.closed == 1
 
@@ -60,48 +60,40 @@ def test_a_part_may_begin_another_after_the_body_has_failed() -> None:
     def make() -> None:
         failed.wait(5)
         time.sleep(0.02)
-        parts.begin("inner", lambda: made)
+        pool.submit("inner", lambda: made)
 
-    with pytest.raises(EncodeError), Parts() as parts:
-        parts.begin("outer", make)
+    with pytest.raises(EncodeError), StartupPool() as pool:
+        pool.submit("outer", make)
         failed.set()
         raise EncodeError("x")
     assert made.closed == 1
 
 
 def test_an_error_taken_by_the_body_is_raised_once() -> None:
-    with pytest.raises(InferenceError) as caught, Parts() as parts:
-        parts.begin("stages", failing(InferenceError("x"))).result()
+    with pytest.raises(InferenceError) as caught, StartupPool() as pool:
+        pool.submit("stages", failing(InferenceError("x"))).result()
     assert caught.value.__context__ is None
 
 
 def test_an_interruption_counts_more_than_a_failed_part() -> None:
-    with pytest.raises(KeyboardInterrupt), Parts() as parts:
-        parts.begin("stages", failing(InferenceError("x")))
+    with pytest.raises(KeyboardInterrupt), StartupPool() as pool:
+        pool.submit("stages", failing(InferenceError("x")))
         raise KeyboardInterrupt
 
 
 def test_nothing_is_closed_where_all_went_well() -> None:
     made = Made()
-    with Parts() as parts:
-        part = parts.begin("decoder", lambda: made)
+    with StartupPool() as pool:
+        part = pool.submit("decoder", lambda: made)
     assert part.result() is made
     assert made.closed == 0
 
 
-def test_a_dropped_part_is_closed_and_its_error_forgotten() -> None:
-    made = Made()
-    with Parts() as parts:
-        parts.drop(parts.begin("faces", lambda: made))
-        parts.drop(parts.begin("faces", failing(InferenceError("x"))))
-    assert made.closed == 1
-
-
 def test_no_thread_is_left() -> None:
     before = threading.active_count()
-    with pytest.raises(EncodeError), Parts() as parts:
+    with pytest.raises(EncodeError), StartupPool() as pool:
         for _ in range(20):
-            parts.begin("slow", lambda: time.sleep(0.01))
+            pool.submit("slow", lambda: time.sleep(0.01))
         raise EncodeError("x")
     assert threading.active_count() == before
 
@@ -110,8 +102,8 @@ def test_spans_of_a_thread_and_of_its_parts_are_kept() -> None:
     with span("nobody asks"):
         pass
     with logged() as spans:
-        with logged() as inner, Parts() as parts, span("body"):
-            parts.begin("part", lambda: None)
+        with logged() as inner, StartupPool() as pool, span("body"):
+            pool.submit("part", lambda: None)
         assert inner is spans
     assert {each.name for each in spans} == {"body", "part"}
     assert {each.thread for each in spans} > {threading.current_thread().name}

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from bgsoft.batch.find import Found, find, read_list
-from bgsoft.batch.job import Planner
-from bgsoft.batch.names import expand
+from bgsoft.batch.job import Planner, expand
 from bgsoft.batch.watch import is_being_written
 from bgsoft.errors import ConfigError, OpenError
 

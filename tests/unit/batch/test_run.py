@@ -13,8 +13,9 @@ import pytest
 from bgsoft.batch.decide import Act, agree, decide
 from bgsoft.batch.find import Found
 from bgsoft.batch.job import BatchJob, Planner
-from bgsoft.batch.run import Batch, BatchView, Summary
+from bgsoft.batch.run import Batch, BatchView, Summary, clear_skipped
 from bgsoft.batch.state import FileState, State
+from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.renders import Renders
 from bgsoft.chunks.tasks import RenderWhole
 from bgsoft.errors import (
@@ -27,7 +28,7 @@ from bgsoft.errors import (
 )
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Started, Task, Update
-from bgsoft.outputs import note_receipt
+from bgsoft.outputs import hidden_beside, note_receipt
 from bgsoft.report import RenderReport
 
 Render = Callable[[RenderWhole], object]
@@ -336,3 +337,22 @@ def test_the_files_of_a_watched_folder_are_rendered_over_their_own_outputs(
     summary = run(done, more=more)
     assert (summary.rendered, summary.failed) == (2, [])
     assert (run.folder / "a.mp4").read_text() == "made from the whole of it"
+
+
+def test_what_killed_renders_left_of_skipped_outputs_is_removed(tmp_path: Path) -> None:
+    run = Run(tmp_path, "ab")
+    run(done)
+    (run.folder / "b.mp4").unlink()
+    for name in "abc":
+        folder = WorkFolder(run.folder / f"{name}.mp4")
+        folder.prepare(run.jobs("a")[0].config, [])
+        stale = hidden_beside(run.folder / f"{name}.mp4")
+        stale.with_name(f"{stale.name}.mp4").touch()
+    with State(run.folder) as state:
+        decisions = [decide(job, state, resume=True) for job in run.jobs("ab")]
+        (line,) = clear_skipped(decisions, run.folder)
+    assert [decision.act for decision in decisions] == [Act.SKIP, Act.RENDER]
+    assert ".c.mp4.chunks" in line
+    hidden = sorted(path.name for path in run.folder.iterdir() if path.name.startswith("."))
+    left = [name for name in hidden if not name.startswith(".bgsoft")]
+    assert [name[:3] for name in left] == [".b.", ".b.", ".c.", ".c."]

@@ -15,8 +15,7 @@ from bgsoft.batch import state as state_module
 from bgsoft.batch.decide import Act, Decision, agree, decide
 from bgsoft.batch.find import Found
 from bgsoft.batch.job import BatchJob, Planner
-from bgsoft.batch.made import describe
-from bgsoft.batch.state import STATE_NAME, FileState, State
+from bgsoft.batch.state import STATE_NAME, FileState, State, describe
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.outputs import note_receipt
 from bgsoft.settings.config import EffectKind
@@ -313,7 +312,7 @@ def test_it_is_sqlite_that_others_can_read(world: World) -> None:
 
 
 def test_one_batch_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_module, "LEAVE_SECONDS", -1.0)
+    monkeypatch.setattr(state_module, "GRACE_SECONDS", -1.0)
     with State(world.folder), pytest.raises(ConfigError, match="another batch is at work"):
         State(world.folder)
     State(world.folder).close()

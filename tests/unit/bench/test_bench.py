@@ -16,9 +16,8 @@ import pytest
 from bgsoft.bench import baseline, phases
 from bgsoft.bench.bottleneck import find_bottleneck
 from bgsoft.bench.process import Run, preset_text, run_process
-from bgsoft.cli.bench_plot import write_bench_plot
-from bgsoft.cli.bench_tables import tables
-from bgsoft.cli.tables import plain_text
+from bgsoft.cli.bench_tables import tables, write_bench_plot
+from bgsoft.cli.results import plain_text
 from bgsoft.compare.compare import compare
 from bgsoft.diagnose.clips import ClipSpec, write_clip
 from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError, OutputError
@@ -51,8 +50,8 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
             raise BackendUnavailableError("no GPU here")
         return a_run()
 
-    def transcodes(*_: Any) -> dict[str, Any]:
-        return {"ffmpeg 9": phases.Row(lambda _config: replace(a_run(), report={}), [CONFIG])}
+    def transcodes(*_: Any) -> list[phases.Row]:
+        return [phases.Row("ffmpeg 9", lambda _config: replace(a_run(), report={}), [CONFIG])]
 
     monkeypatch.setattr(phases, "run_render", fake)
     monkeypatch.setattr(phases, "transcode_rows", transcodes)
@@ -77,16 +76,16 @@ def test_a_row_takes_the_next_backend_where_one_is_missing() -> None:
             raise BackendUnavailableError("no library")
         return a_run()
 
-    row = phases.Row(fake, phases.phase_configs(CONFIG, phases.PHASES[1]))
+    row = phases.Row("+ GPU inference", fake, phases.phase_configs(CONFIG, phases.PHASES[1]))
     row.take(keep=True)
     row.take(keep=True)
     assert asked == ["tensorrt", "cuda", "cuda"]
-    assert row.reason is None
+    assert row.result()["reason"] is None
 
 
 def test_rows_take_turns_in_both_directions() -> None:
     logged: list[str] = []
-    one, other = (phases.Row(lambda _config: a_run(), []) for _ in range(2))
+    one, other = (phases.Row("", lambda _config: a_run(), []) for _ in range(2))
     order = [
         (counts, row is one) for counts, row in phases.in_turns([one, other], 2, logged.append)
     ]
@@ -122,7 +121,7 @@ def test_the_likeness_of_a_phase_is_what_compare_says(
         return a_run()
 
     monkeypatch.setattr(phases, "run_render", fake)
-    monkeypatch.setattr(phases, "transcode_rows", lambda *_: {})
+    monkeypatch.setattr(phases, "transcode_rows", lambda *_: [])
     monkeypatch.setattr(phases, "PHASES", phases.PHASES[:2])
     found = phases.measure_phases(CONFIG, probe(clip), tmp_path, rounds=1, cores=2, log=print)
     pictures = compare(clip, rough, vmaf=False).pictures

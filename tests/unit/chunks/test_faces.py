@@ -1,4 +1,4 @@
-"""Faces of renders in parts: the same as in one go."""
+"""Faces of renders in chunks: the same as in one go."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from bgsoft.chunks.prepare import Whole, plan_render
 from bgsoft.errors import OutputError
 from tests.face_clips import write_two_people
 from tests.outside import ffmpeg
-from tests.unit.chunks.parts import (
-    _short_parts,
+from tests.synthetic import VideoSpec, regular_times, write_video
+from tests.unit.chunks.short_chunks import (
+    _short_chunks,
     reason,
-    render_in_parts,
+    render_in_chunks,
     settings,
 )
-from tests.unit.chunks.test_seams import MIN_DB, least_psnr
+from tests.unit.chunks.test_boundaries import MIN_DB, least_psnr
 
 LOOK: dict[str, Any] = {"effect": "dim", "matte": "fast", "codec": "ffv1"}
 
-pytestmark = pytest.mark.usefixtures(_short_parts.__name__)
+pytestmark = pytest.mark.usefixtures(_short_chunks.__name__)
 
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two people; from frame 40 on the picture is mirrored, which is a new scene.
 
-    The larger face is covered at first, and once more where a part begins.
+    The larger face is covered at first, and once more where a chunk begins.
     """
     folder = tmp_path_factory.mktemp("people")
     large = write_two_people(folder / "large.mkv", 64, cut=40)
@@ -43,6 +44,12 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    spec = VideoSpec(times=regular_times(64), options={"g": "12"})
+    return write_video(tmp_path_factory.mktemp("clip") / "in.mkv", spec)
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -50,28 +57,28 @@ def lines(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_faces_are_those_of_a_whole_render(people: Path, tmp_path: Path) -> None:
     reports = []
-    for name, chunks in (("whole", 1), ("parts", 3)):
+    for name, chunks in (("whole", 1), ("chunks", 3)):
         own = {"face_data": tmp_path / f"{name}.jsonl", "chunks": chunks, **LOOK}
         config = settings(people, tmp_path / f"{name}.mkv", **own)
-        reports.append(render_in_parts(config) if chunks > 1 else bgsoft.render_config(config))
-    whole, parts = reports
-    assert [part.frames for part in parts.parts] == [24, 16, 24]
+        reports.append(render_in_chunks(config) if chunks > 1 else bgsoft.render_config(config))
+    whole, chunks = reports
+    assert [chunk.frames for chunk in chunks.parts] == [24, 16, 24]
     cuts = [[e.frame for e in r.events if e.kind == "scene-cut"] for r in reports]
     assert cuts[0] == cuts[1] == [40]
-    assert least_psnr(tmp_path / "whole.mkv", tmp_path / "parts.mkv") >= MIN_DB
-    expected, found = lines(tmp_path / "whole.jsonl"), lines(tmp_path / "parts.jsonl")
+    assert least_psnr(tmp_path / "whole.mkv", tmp_path / "chunks.mkv") >= MIN_DB
+    expected, found = lines(tmp_path / "whole.jsonl"), lines(tmp_path / "chunks.jsonl")
     assert found == expected
     assert {len(line["faces"]) for line in expected} >= {1, 2}
-    assert parts.faces == whole.faces
+    assert chunks.faces == whole.faces
     assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.slow
 def test_face_data_as_arrays_are_those_of_a_whole_render(people: Path, tmp_path: Path) -> None:
-    one, other = tmp_path / "whole.npz", tmp_path / "parts.npz"
+    one, other = tmp_path / "whole.npz", tmp_path / "chunks.npz"
     own = {**LOOK, "face": "off", "duration": 1.8}
     bgsoft.render_config(settings(people, tmp_path / "whole.mkv", face_data=one, **own, chunks=1))
-    render_in_parts(settings(people, tmp_path / "parts.mkv", face_data=other, **own, chunks=2))
+    render_in_chunks(settings(people, tmp_path / "chunks.mkv", face_data=other, **own, chunks=2))
     with np.load(one) as expected, np.load(other) as found:
         assert list(found) == list(expected)
         for name in expected:
@@ -80,18 +87,18 @@ def test_face_data_as_arrays_are_those_of_a_whole_render(people: Path, tmp_path:
 
 
 @pytest.mark.parametrize("mode", ["main", "anonymize"])
-def test_who_is_who_is_not_decided_in_parts(mode: str, people: Path, tmp_path: Path) -> None:
-    config = settings(people, tmp_path / "out.mkv", face=mode, chunks=2, **LOOK)
-    text = f"rendered whole, not in 2 parts: --face {mode} decides who is who by all frames before"
+def test_who_is_who_is_not_decided_in_chunks(mode: str, clip: Path, tmp_path: Path) -> None:
+    config = settings(clip, tmp_path / "out.mkv", face=mode, chunks=2, **LOOK)
+    text = f"rendered whole, not in 2 chunks: --face {mode} decides who is who by all frames before"
     assert reason(config) == text
     assert plan_render(replace(config, chunks=None), 2) == Whole()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_face_data_that_is_there_is_seen_before_work(people: Path, tmp_path: Path) -> None:
+def test_face_data_that_is_there_is_seen_before_work(clip: Path, tmp_path: Path) -> None:
     there = tmp_path / "faces.jsonl"
     there.write_text("mine")
-    config = settings(people, tmp_path / "out.mkv", face_data=there, chunks=2)
+    config = settings(clip, tmp_path / "out.mkv", face_data=there, chunks=2)
     with pytest.raises(OutputError, match="exists"):
         plan_render(config, 2)
     assert list(tmp_path.iterdir()) == [there]

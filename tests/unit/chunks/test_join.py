@@ -1,4 +1,4 @@
-"""A file joined from parts has the packets of one that was rendered in one go."""
+"""A file joined from chunks has the packets of one that was rendered in one go."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import bgsoft
 from tests.assets import _display, _up_to
 from tests.outside import described_by_ffmpeg, ffmpeg
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie, write_video
-from tests.unit.chunks.parts import _short_parts, render_in_parts, settings
+from tests.unit.chunks.short_chunks import _short_chunks, render_in_chunks, settings
 
-pytestmark = pytest.mark.usefixtures(_short_parts.__name__)
+pytestmark = pytest.mark.usefixtures(_short_chunks.__name__)
 
 UNCHANGED: dict[str, Any] = {"effect": "dim", "strength": 0.0, "face": "off", "matte": "fast"}
 _FAST = {"preset": "veryfast", "crf": "10", "threads": "1"}
@@ -40,7 +40,7 @@ def packets(path: Path) -> tuple[list[str], list[int], int, list[int], list[list
 def description(path: Path) -> list[str]:
     """What ffmpeg says of a file, but for its name and the sizes that the encoder made of it."""
     lines = [line for line in described_by_ffmpeg(path).splitlines() if line.startswith("  ")]
-    return [re.sub(r"bitrate: .*|, \d+ kb/s|parts-", "", line) for line in lines]
+    return [re.sub(r"bitrate: .*|, \d+ kb/s|chunks-", "", line) for line in lines]
 
 
 def spec(**more: Any) -> VideoSpec:
@@ -56,7 +56,7 @@ def movie(path: Path) -> Path:
         [SoundSpec(seconds=_COUNT / 25, language="deu"), SoundSpec(seconds=2.0, pitch=300)],
         subtitles=path.suffix == ".mkv",
         chapters=[(Fraction(0), Fraction(1), "one"), (Fraction(1), Fraction(2), "two")],
-        metadata={"title": "A film", "comment": "of parts"},
+        metadata={"title": "A film", "comment": "of chunks"},
     )
 
 
@@ -124,14 +124,14 @@ def test_packets_times_and_tags_are_those_of_a_whole_render(
     tmp_path: Path,
 ) -> None:
     clip = make(tmp_path / source)
-    whole, parts = tmp_path / target, tmp_path / f"parts-{target}"
+    whole, chunks = tmp_path / target, tmp_path / f"chunks-{target}"
     first = bgsoft.render(clip, whole, preset=None, **UNCHANGED, **given)
-    config = settings(clip, parts, chunks=3, **UNCHANGED, **given)
-    report = render_in_parts(config)
+    config = settings(clip, chunks, chunks=3, **UNCHANGED, **given)
+    report = render_in_chunks(config)
     assert len(report.parts) > 1
-    assert packets(parts) == packets(whole)
-    assert description(parts) == description(whole)
+    assert packets(chunks) == packets(whole)
+    assert description(chunks) == description(whole)
     assert report.frames_encoded == first.frames_encoded
     assert report.duration_s == pytest.approx(first.duration_s)
     assert report.audio == first.audio
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([source, target, parts.name])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([source, target, chunks.name])

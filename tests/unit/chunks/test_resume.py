@@ -1,4 +1,4 @@
-"""A render in parts that was stopped goes on where it was, and never with parts of another."""
+"""A render in chunks that was stopped goes on where it was, and never with chunks of another."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from bgsoft.chunks import folder as folders
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.prepare import Plan, after_failure, plan_render
 from bgsoft.errors import DecodeError, OutputError, RenderCancelledError
-from bgsoft.pipeline.picture import RENEWAL
+from bgsoft.pipeline.picture import REFRESH_INTERVAL
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
+from tests.marks import slow
 from tests.outside import ffmpeg
 from tests.outside_models import write_mixed
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
-from tests.unit.chunks.parts import _short_parts, context, joined, planned, settings
+from tests.unit.chunks.short_chunks import _short_chunks, context, joined, planned, settings
 
 LOOK: dict[str, Any] = {"effect": "dim", "strength": 30.0, "face": "off", "matte": "fast"}
+LOOK["mask_every"] = 3
 SECONDS = 60
 
 
@@ -49,7 +51,7 @@ def pictures(path: Path) -> str:
 
 
 def is_there(config: RenderConfig) -> list[object]:
-    """For each part, whether it was there already."""
+    """For each chunk, whether it was there already."""
     return [task.run(context()) for task in planned(config).tasks()]
 
 
@@ -71,25 +73,25 @@ def test_what_another_render_left_is_told_of(config: RenderConfig, tmp_path: Pat
     assert not folders.leftovers([config.output])
 
 
-@pytest.mark.usefixtures(_short_parts.__name__)
-class TestParts:
-    def test_a_finished_part_is_not_rendered_twice(self, config: RenderConfig) -> None:
+@pytest.mark.usefixtures(_short_chunks.__name__)
+class TestChunks:
+    def test_a_finished_chunk_is_not_rendered_twice(self, config: RenderConfig) -> None:
         first = planned(config)
         assert first.tasks()[1].run(context()) is False
         report = joined(planned(config))
-        assert [part.reused for part in report.parts] == [False, True, False]
+        assert [chunk.reused for chunk in report.parts] == [False, True, False]
         assert not WorkFolder(config.output).path.exists()
         again = replace(config, output=config.output.with_name("again.mkv"))
         joined(planned(again))
         assert pictures(again.output) == pictures(config.output)
 
-    def test_a_part_without_a_note_is_not_finished(self, config: RenderConfig) -> None:
+    def test_a_chunk_without_a_note_is_not_finished(self, config: RenderConfig) -> None:
         task = planned(config).tasks()[0]
         task.run(context())
         WorkFolder(config.output).manifest(0).unlink()
         assert is_there(config) == [False, False, False]
 
-    def test_the_number_of_parts_stays_where_it_is_left_open(self, config: RenderConfig) -> None:
+    def test_the_number_of_chunks_stays_where_it_is_left_open(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
         folder = WorkFolder(config.output)
         known = folder.prepare(config, [])  # as where the settings say another number
@@ -99,8 +101,10 @@ class TestParts:
         assert len(folder.prepare(open_number, [])) == 3
         assert folder.finished(0) is not None
 
-    @pytest.mark.parametrize("change", ["look", "input", "codec", "number", "sidecar"])
-    def test_parts_of_another_render_are_not_used(
+    @pytest.mark.parametrize(
+        "change", ["look", "input", *map(slow, ("codec", "number", "sidecar"))]
+    )
+    def test_chunks_of_another_render_are_not_used(
         self, change: str, config: RenderConfig, tmp_path: Path
     ) -> None:
         own = write_mixed(tmp_path / "own.onnx")
@@ -123,7 +127,7 @@ class TestParts:
                 config = replace(config, chunks=2)
         assert not any(is_there(config))
 
-    def test_where_settings_change_no_picture_parts_are_used(self, config: RenderConfig) -> None:
+    def test_where_settings_change_no_picture_chunks_are_used(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
         other = replace(config, overwrite=True, report=config.output.with_name("report.json"))
         assert is_there(other) == [True, False, False]
@@ -143,7 +147,7 @@ class TestParts:
         ("error", "kept"),
         [(RenderCancelledError("stop"), True), (DecodeError("bad"), False), (OSError(), True)],
     )
-    def test_parts_are_kept_where_another_run_may_get_further(
+    def test_chunks_are_kept_where_another_run_may_get_further(
         self, error: BaseException, kept: bool, config: RenderConfig
     ) -> None:
         planned(config).tasks()[0].run(context())
@@ -156,27 +160,27 @@ class TestParts:
         planned(config).tasks()[0].run(context())
         assert isinstance(plan_render(replace(config, chunks=None)), Plan)
 
-    def test_a_whole_render_leaves_no_parts_of_a_stopped_one(self, config: RenderConfig) -> None:
+    def test_a_whole_render_leaves_no_chunks_of_a_stopped_one(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
         bgsoft.render_config(replace(config, chunks=1))
         assert sorted(path.name for path in config.output.parent.iterdir()) == ["in.mp4", "out.mkv"]
 
-    def test_nothing_is_left_where_no_part_was_finished(self, config: RenderConfig) -> None:
+    def test_nothing_is_left_where_no_chunk_was_finished(self, config: RenderConfig) -> None:
         planned(config)
         assert after_failure(config, RenderCancelledError("stop")) is None
         assert not WorkFolder(config.output).path.exists()
 
-    def test_a_lost_frame_where_parts_meet_is_noticed(self, config: RenderConfig) -> None:
+    def test_a_lost_frame_where_chunks_meet_is_noticed(self, config: RenderConfig) -> None:
         plan = planned(config)
         for task in plan.tasks():
             task.run(context())
         manifest = WorkFolder(config.output).manifest(1)
         known = json.loads(manifest.read_text())
-        del known["lead"][-1]
+        del known["pre_roll"][-1]
         manifest.write_text(json.dumps(known))
         told: list[Any] = []
         report = joined(plan, told)
-        reason = "rendered whole, in one part: its frames differ with where decoding begins"
+        reason = "rendered whole: its frames differ with where decoding begins"
         assert sum(isinstance(each, Event) and each.message == reason for each in told) == 1
         assert report.events[0].message == reason
         assert report.parts == []
@@ -196,7 +200,7 @@ def start(source: Path, target: Path, *more: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_parts(folder: Path, count: int) -> None:
+def wait_for_chunks(folder: Path, count: int) -> None:
     until = time.monotonic() + SECONDS
     while sum(path.stem.isdigit() for path in folder.glob("*.json")) < count:
         assert time.monotonic() < until
@@ -205,7 +209,7 @@ def wait_for_parts(folder: Path, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_clip(tmp_path_factory.mktemp("long") / "in.mp4", 5 * RENEWAL)
+    return make_clip(tmp_path_factory.mktemp("long") / "in.mp4", 5 * REFRESH_INTERVAL)
 
 
 @pytest.fixture(scope="module")
@@ -227,21 +231,21 @@ def test_a_render_that_was_stopped_goes_on(
     target, report = tmp_path / "out.mkv", tmp_path / "report.json"
     folder = tmp_path / ".out.mkv.chunks"
     process = start(long_clip, target)
-    wait_for_parts(folder, 1)
+    wait_for_chunks(folder, 1)
     process.send_signal(number)
     _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == code
     assert not target.exists()
     if number is signal.SIGINT:
         notice, error = err.splitlines()[-2:]
-        assert notice.startswith("notice: finished parts are kept in ")
+        assert notice.startswith("notice: finished chunks are kept in ")
         assert error == "bgsoft: error: interrupted; no output was written"
     stamps = {path: path.stat().st_mtime_ns for path in folder.glob("0*.json")}
     assert stamps
     again = start(long_clip, target, "--report", str(report))
     _, err = again.communicate(timeout=SECONDS)
     assert again.returncode == 0, err
-    reused = [part["reused"] for part in json.loads(report.read_text())["parts"]]
+    reused = [chunk["reused"] for chunk in json.loads(report.read_text())["parts"]]
     assert sum(reused) >= len(stamps)
     assert not all(reused)
     assert pictures(target) == expected

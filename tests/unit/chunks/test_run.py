@@ -1,4 +1,4 @@
-"""A render in parts from Python: worker processes, progress, events and the report."""
+"""A render in chunks from Python: worker processes, progress, events and the report."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ import bgsoft
 from bgsoft.analysis.scenes import REACH
 from bgsoft.chunks import plan
 from bgsoft.chunks.prepare import Whole, plan_render
-from bgsoft.chunks.progress import PartsProgress
-from bgsoft.chunks.renders import Renders
+from bgsoft.chunks.renders import ChunksProgress, Renders
 from bgsoft.errors import ConfigError, OpenError, OutputError, RenderCancelledError
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished
 from bgsoft.media.probe import probe
-from bgsoft.pipeline.picture import RENEWAL
+from bgsoft.pipeline.picture import REFRESH_INTERVAL
 from bgsoft.report import Event, Progress, RenderReport
 from tests.outside_models import write_mixed
 from tests.synthetic import VideoSpec, regular_times, write_video
-from tests.unit.chunks.parts import Here, settings
+from tests.unit.chunks.short_chunks import Here, settings
 
 LOOK = {"effect": "dim", "strength": 30.0, "face": "off", "matte": "fast"}
-FRAMES = 3 * RENEWAL
+FRAMES = 3 * REFRESH_INTERVAL
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +52,8 @@ def test_progress_and_events_are_those_of_one_render(clip: Path, tmp_path: Path)
         **LOOK,  # type: ignore[arg-type]
     )
     assert [path.name for path in target.parent.iterdir()] == ["out.mp4"]
-    assert sum(part.frames for part in report.parts) == report.frames_encoded == FRAMES
-    assert [part.lead_frames for part in report.parts] == [0, 32 + REACH]
+    assert sum(chunk.frames for chunk in report.parts) == report.frames_encoded == FRAMES
+    assert [chunk.lead_frames for chunk in report.parts] == [0, 32 + REACH]
     assert seen[-1].frames == FRAMES
     assert {progress.total for progress in seen} == {FRAMES}
     assert sum("4:2:2" in event.message for event in events) == 1
@@ -78,7 +77,7 @@ def test_errors_come_before_any_work(clip: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.mp4"]
 
 
-def test_files_are_planned_and_rendered_whole_where_that_needs_no_parts(
+def test_files_are_planned_and_rendered_whole_where_that_needs_no_chunks(
     clip: Path, tmp_path: Path
 ) -> None:
     short = settings(clip, tmp_path / "short.mp4", chunks=2, duration=0.5, **LOOK)
@@ -92,11 +91,22 @@ def test_files_are_planned_and_rendered_whole_where_that_needs_no_parts(
     reports = [ends[file].result for file in files[:2]]
     assert isinstance(reports[0], RenderReport)
     assert isinstance(reports[1], RenderReport)
-    assert reports[0].events[0].message == "rendered whole, not in 2 parts: it is too short"
+    assert reports[0].events[0].message == "rendered whole, not in 2 chunks: it is too short"
     assert [len(report.parts) for report in reports] == [0, 2]
     assert isinstance(ends[files[2]].error, OpenError)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["long.mp4", "short.mp4"]
+
+
+def test_a_video_that_is_not_divided_is_probed_once(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again(path: Path) -> None:
+        raise AssertionError(path)
+
+    monkeypatch.setattr("bgsoft.rendering.session.probe", again)
+    config = settings(clip, tmp_path / "out.mp4", chunks=2, duration=0.5, **LOOK)
+    assert bgsoft.render_config(config).parts == []
 
 
 def test_a_file_whose_planning_was_cancelled_leaves_nothing(clip: Path, tmp_path: Path) -> None:
@@ -109,9 +119,10 @@ def test_a_file_whose_planning_was_cancelled_leaves_nothing(clip: Path, tmp_path
 
 def test_a_short_video_is_not_divided_by_itself(clip: Path, tmp_path: Path) -> None:
     config = settings(clip, tmp_path / "out.mp4", threads=16, **LOOK)
-    assert plan_render(config) == Whole()
+    assert isinstance(plan_render(config), Whole)
 
 
+@pytest.mark.slow
 def test_a_batch_divides_its_files_where_that_is_asked_for(clip: Path, tmp_path: Path) -> None:
     source, target, saved = tmp_path / "in", tmp_path / "out", tmp_path / "report.json"
     source.mkdir()
@@ -128,9 +139,9 @@ def test_a_batch_divides_its_files_where_that_is_asked_for(clip: Path, tmp_path:
     assert not [path for path in target.iterdir() if path.name.endswith(".chunks")]
 
 
-def test_parts_that_were_finished_before_count_as_done_and_not_as_fast() -> None:
+def test_chunks_that_were_finished_before_count_as_done_and_not_as_fast() -> None:
     seen: list[Progress] = []
-    meter = PartsProgress([100, 50], seen.append)
+    meter = ChunksProgress([100, 50], seen.append)
 
     def progress(frames: int, total: int) -> Progress:
         load = {"encode": 0.5}
@@ -146,7 +157,7 @@ def test_parts_that_were_finished_before_count_as_done_and_not_as_fast() -> None
     assert seen[-1].load == {"encode": 0.5}
 
 
-def test_a_large_model_leaves_memory_for_fewer_parts(
+def test_a_large_model_leaves_memory_for_fewer_chunks(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meminfo = tmp_path / "meminfo"
@@ -162,7 +173,7 @@ def test_a_large_model_leaves_memory_for_fewer_parts(
     assert plan.workers_for(large, info) == 1
 
 
-def test_parts_check_what_they_write_before_they_read_as_a_whole_render_does(
+def test_chunks_check_what_they_write_before_they_read_as_a_whole_render_does(
     tmp_path: Path,
 ) -> None:
     for chunks in (1, 2):

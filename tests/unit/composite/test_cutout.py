@@ -11,6 +11,7 @@ from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import Frame, Matte, PixelLayout
 from bgsoft.settings.config import EffectConfig, EffectKind
+from tests.marks import slow
 from tests.pictures import (
     SIZES,
     chroma_alpha,
@@ -46,9 +47,8 @@ def in_another_room(frame: Frame, matte: Matte, rng: np.random.Generator) -> Fra
     return other
 
 
-@pytest.mark.parametrize("full_range", [False, True], ids=["limited", "full"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize(("layout", "full_range"), list(zip(LAYOUTS, (False, True), strict=True)))
+@pytest.mark.parametrize("size", [*SIZES[:-1], slow(SIZES[-1])], ids=lambda s: f"{s[0]}x{s[1]}")
 def test_nothing_hidden_shows(size: tuple[int, int], layout: PixelLayout, full_range: bool) -> None:
     """Whatever the room, what is opaque and what runs out from it are the same."""
     format = frame_format(size, layout, full_range=full_range)

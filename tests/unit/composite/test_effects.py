@@ -12,6 +12,7 @@ from bgsoft.composite.effects import create_compositor
 from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, Matte, PixelLayout
 from bgsoft.settings.config import EffectConfig, EffectKind
+from tests.marks import slow
 from tests.pictures import (
     SIZES,
     background_files,
@@ -37,9 +38,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[EffectKind, Path]:
     return background_files(tmp_path_factory.mktemp("backgrounds"))
 
 
-@pytest.mark.parametrize("full_range", [False, True], ids=["limited", "full"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize(("layout", "full_range"), list(zip(LAYOUTS, (False, True), strict=True)))
+@pytest.mark.parametrize("size", [*SIZES[:-1], slow(SIZES[-1])], ids=lambda s: f"{s[0]}x{s[1]}")
 @pytest.mark.parametrize("kind", list(EffectKind))
 def test_people_stay_bit_for_bit(
     kind: EffectKind,
@@ -85,7 +85,7 @@ def test_no_strength_leaves_the_picture_alone(kind: EffectKind) -> None:
     assert np.array_equal(result.chroma, frame.chroma)
 
 
-@pytest.mark.parametrize("strength", [0.2, 0.6, 1.0, 2.5, 6.0, 25.0])
+@pytest.mark.parametrize("strength", [0.2, 2.5, 25.0])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", [(65, 47), (1, 1), (641, 359), (1026, 770)])
 @pytest.mark.parametrize("kind", OWN_PICTURE)
@@ -102,7 +102,7 @@ def test_one_colour_stays_that_colour(
         assert np.array_equal(result.chroma, frame.chroma)
 
 
-@pytest.mark.parametrize("strength", [0.2, 0.6, 1.0, 2.5, 6.0, 25.0])
+@pytest.mark.parametrize("strength", [0.2, 2.5, 25.0])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", [(640, 360), (641, 359), (1026, 770)])
 @pytest.mark.parametrize("kind", OWN_PICTURE)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout
 from bgsoft.settings.config import EffectConfig, EffectKind
+from tests.marks import slow
 from tests.pictures import (
     SIZES,
     chroma_alpha,
@@ -76,7 +77,7 @@ def edge_error(got: Frame, wanted: Frame, matte: Matte) -> float:
 @pytest.mark.parametrize("room", [(225, 120, 130), (40, 110, 150)], ids=["bright", "dark"])
 @pytest.mark.parametrize("hair", [False, True], ids=["plain", "hair"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", [(1280, 720), (641, 359), (320, 240)], ids=str)
+@pytest.mark.parametrize("size", [slow((1280, 720)), (641, 359), (320, 240)], ids=str)
 def test_a_third_of_the_rooms_colour_is_left_at_most(
     size: tuple[int, int], layout: PixelLayout, hair: bool, room: tuple[int, int, int]
 ) -> None:

@@ -14,8 +14,7 @@ import pytest
 
 from bgsoft.cuda import video_codec
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.decode.nv_caps import caps_reason, nv_codec
-from bgsoft.decode.nv_session import PacketTimes
+from bgsoft.decode.nv_stream import PacketTimes, caps_reason, nv_codec
 from bgsoft.errors import BackendUnavailableError, DecodeError
 from bgsoft.media.probe import probe
 from tests.assets import CLIPS
@@ -75,7 +74,7 @@ def test_a_decoder_that_fails_for_good_is_an_error_with_its_time(
     with pytest.raises(DecodeError, match="NVDEC: launch failed") as caught:
         times_of(decoded)
     assert caught.value.pts is not None
-    assert decoded.session.corrupt_packets == 8
+    assert decoded.stats.corrupt_packets == 8
 
 
 def test_single_faults_are_passed_over(clip_folder: Path, library: StandIn) -> None:

@@ -9,6 +9,7 @@ from bgsoft.diagnose.checks import Checks, Finding, SkippedError
 from bgsoft.diagnose.full import GROUPS, FullChecks, run_group
 from bgsoft.errors import BackendUnavailableError, VerificationError
 from bgsoft.rendering import backends
+from tests.marks import slow
 
 ON_GPU = {"nvdec", "cuda", "tensorrt", "nvenc"}
 
@@ -20,7 +21,9 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "group", [slow(each) if each in ("encode", "decode") else each for each in GROUPS]
+)
 def test_without_a_gpu_the_cpu_rows_pass(group: str) -> None:
     rows = list(run_group(group))
     assert rows

@@ -54,10 +54,10 @@ DISPLAY = MasteringDisplay(
 
 def test_ten_bits_are_hevc() -> None:
     choice = choose_nvenc(EncodeConfig(), MP4, video_info(P010))
-    assert (choice.codec, choice.surface_format) == ("hevc", "P010")
+    assert (choice.codec, choice.pixel_format) == ("hevc", "P010")
     for kind, format in ((PictureKind.COLOR, NV12), (PictureKind.MATTE, P010)):
         eight = choose_nvenc(EncodeConfig(), MP4, video_info(format), kind)
-        assert (eight.codec, eight.surface_format) == ("h264", "NV12")
+        assert (eight.codec, eight.pixel_format) == ("h264", "NV12")
 
 
 def test_rates_have_two_decimals() -> None:
@@ -282,8 +282,8 @@ def mux(
     color: ColorInfo = HDR,
     full_range: bool | None = False,
 ) -> Muxer:
-    info = video_info(FrameFormat(width=96, height=72, color=HDR))
     aspect = (1, 1) if codec == "av1" else (4, 3)
+    info = video_info(P010, sample_aspect_ratio=Fraction(*aspect))
     with Muxer(path, container_for(path), info, copy_tracks=False) as muxer:
         packets = CodedPackets(
             muxer,

@@ -108,7 +108,7 @@ def test_weighted_nms_is_as_defined(seed: int) -> None:
     corner, size = rng.uniform(0, 40, (60, 2)), rng.uniform(5, 25, (60, 2))
     scores = np.sort(rng.uniform(0.3, 1, 60))[::-1]
     table = np.column_stack([corner, corner + size, scores])
-    found = weighted_nms(detections(*map(tuple, table)), 0.3)
+    found = weighted_nms(detections(*map(tuple, table)))
     expected = np.array(slow_nms([tuple(row) for row in table], 0.3))
     np.testing.assert_allclose(np.column_stack([found.boxes, found.scores]), expected)
     # The key points were the top left corners, and are averaged alike.

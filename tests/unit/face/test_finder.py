@@ -10,6 +10,7 @@ import pytest
 
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
+from tests.marks import slow
 from tests.unit.face.world import (
     FACE,
     FRAME_MS,
@@ -61,7 +62,9 @@ SCENES: dict[str, tuple[Thing, ...]] = {
 }
 
 
-@pytest.mark.parametrize("settings", [{}, {"rest_every": 3}, {"detect_every": 1}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"by_landmarks": False}, slow({}), slow({"detect_every": 1})], ids=str
+)
 @pytest.mark.parametrize("name", SCENES)
 def test_who_is_found_does_not_depend_on_batches(name: str, settings: dict[str, int]) -> None:
     one, *others = (plain(Watch(*SCENES[name], **settings).run(48, size)) for size in SIZES)
@@ -251,3 +254,38 @@ def test_it_closes_its_networks() -> None:
     with watch.finder:
         assert not watch.world.closed
     assert watch.world.closed
+
+
+def test_without_landmarks_a_face_that_the_detector_loses_is_followed_by_them() -> None:
+    """As from the side; until the detector sees it again."""
+    watch = Watch(
+        still(500, 500, range(20)),
+        still(500, 500, range(20, 60), far=0.1, near=0.4),
+        still(500, 500, range(60, 80)),
+        by_landmarks=False,
+    )
+    found = watch.run(80, 8)
+    assert [[face.id for face in faces] for faces in found] == [[0]] * 80
+    with_landmarks = [number for number, (face,) in enumerate(found) if face.has_landmarks]
+    assert with_landmarks[0] in range(20, 25)
+    assert with_landmarks == list(range(with_landmarks[0], 60))
+
+
+def test_without_landmarks_they_say_what_a_doubtful_detection_shows() -> None:
+    doubtful = Watch(still(500, 500, near=0.6), by_landmarks=False).run(8, 1)
+    assert [[face.has_landmarks for face in faces] for faces in doubtful][:2] == [[True], [False]]
+    assert Watch(still(500, 500, near=0.6, is_face=False), by_landmarks=False).run(8, 1) == [[]] * 8
+    sure = Watch(still(500, 500), by_landmarks=False)
+    sure.run(40, 8)
+    assert sure.world.squares == []
+
+
+def test_without_landmarks_a_moving_face_is_looked_at_more_often() -> None:
+    near = []
+    for step in (0.0, 0.03, 0.1):
+        watch = Watch(Thing(rightwards(step * FACE, 0)), by_landmarks=False)
+        faces = watch.run(40, 1)
+        assert all(off(each[0], (200 + step * FACE * n, 500)) < 0.1 for n, each in enumerate(faces))
+        near.append(sum(is_near for call in watch.world.views for _, is_near in call))
+    assert near == sorted(near)
+    assert near[0] <= 16 < 38 <= near[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from bgsoft.face.geometry import (
     Affine,
     Roi,
     Tile,
+    box_iou,
     frame_from_roi,
     frame_from_tile,
     letterbox,
@@ -78,27 +80,6 @@ def test_a_turned_face_is_upright_in_its_roi(side: float, angle: float, size: in
     np.testing.assert_allclose(seen[:, 0], [size / 4, size * 3 / 4], atol=1e-6)
 
 
-@given(floats(0.01, 100), angles, floats(-1e4, 1e4), floats(-1e4, 1e4))
-def test_then_is_one_after_the_other(scale: float, angle: float, x: float, y: float) -> None:
-    first = frame_from_roi(Roi(x, y, scale * 192, angle), 192)
-    second = letterbox(1920, 1080, 128)
-    points = np.array([[0.0, 0.0], [192.0, 7.0], [-3.0, 100.0]])
-    np.testing.assert_allclose(first.then(second)(points), second(first(points)), atol=1e-6)
-
-
-def test_samples_have_their_centres_on_whole_numbers() -> None:
-    """Halving: sample 0 of the small picture lies between samples 0 and 1 of the large one."""
-    enlarge = Affine.scaling(2, 2).on_samples()
-    np.testing.assert_allclose(
-        enlarge(np.array([[0.0, 0.0], [3.0, 1.0]])), [[0.5, 0.5], [6.5, 2.5]]
-    )
-
-
-def test_a_flat_transform_has_no_inverse() -> None:
-    with pytest.raises(ValueError, match="no inverse"):
-        Affine(1, 2, 0, 2, 4, 0).inverse()
-
-
 @given(sides, sides, floats(1, 3000), floats(0, 0.9))
 def test_tiles_cover_the_frame(width: int, height: int, side: float, shared: float) -> None:
     short, long = sorted((width, height))
@@ -125,3 +106,5 @@ def test_overlap_is_intersection_over_union() -> None:
     boxes = np.array([[0, 0, 2, 2], [1, 1, 3, 3], [5, 5, 6, 6], [2, 2, 1, 1]], np.float64)
     np.testing.assert_allclose(overlap(boxes, boxes[0]), [1, 1 / 7, 0, 0])
     assert overlap(boxes[3:], boxes[3])[0] == 0
+    for one, other in product(boxes, repeat=2):
+        assert box_iou(one.tolist(), other.tolist()) == overlap(one[None], other)[0]

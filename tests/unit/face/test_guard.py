@@ -8,16 +8,19 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.face.base import FACE_OVAL, Face, box_overlap, face_outline, hiding_ellipse, oval_points
+from bgsoft.face.base import FACE_OVAL, Face, box_overlap, hiding_ellipse, oval_points
+from bgsoft.face.geometry import Roi
 from bgsoft.face.guard import (
     FILLED_SHARE,
     MISSED_SHARE,
     CoverDrawer,
     CpuMatteEditor,
+    ExpectedFaces,
     Guard,
     Outline,
     paint,
 )
+from bgsoft.face.landmarks import expected_box
 from bgsoft.face.step import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from
@@ -36,7 +39,7 @@ def empty_matte(format: FrameFormat, value: int = 0) -> Matte:
 
 def inside_outline(face: Face, format: FrameFormat) -> NDArray[np.bool_]:
     """Pixels whose centres are inside the face's outline."""
-    points = face_outline(face).astype(np.float64)
+    points = oval_points(face).T.astype(np.float64)
     (left, top), (right, bottom) = points.min(axis=0).astype(int), points.max(axis=0).astype(int)
     drawn = np.zeros(format.luma_shape, np.bool_)
     box = np.s_[max(top, 0) : bottom + 1, max(left, 0) : right + 1]
@@ -348,7 +351,7 @@ def test_the_journal_lists_missed_frames_with_the_faces() -> None:
 def test_the_outline_and_the_hiding_ellipse_follow_the_roll() -> None:
     for roll in (0.0, 0.7, -2.0):
         face = make_face(500, 400, 100, roll=roll)
-        outline = face_outline(face)
+        outline = oval_points(face).T
         assert outline.shape == (36, 2)
         np.testing.assert_array_equal(outline, face.landmarks[list(FACE_OVAL), :2])
         np.testing.assert_array_equal(oval_points(face), outline.T)
@@ -365,3 +368,23 @@ def test_box_overlap_is_of_the_smaller_box() -> None:
     assert box_overlap((0, 0, 10, 10), (5, 0, 15, 10)) == 0.5
     assert box_overlap((0, 0, 10, 10), (10, 0, 15, 10)) == 0.0
     assert box_overlap((0, 0, 0, 0), (0, 0, 15, 10)) == 0.0
+
+
+def test_what_a_matte_misses_of_expected_faces() -> None:
+    format = HD
+    expected, editor = ExpectedFaces(format), CpuMatteEditor(format)
+    square = Roi(500.0, 300.0, 300.0, 0.4)
+    whole = empty_matte(format, 255)
+    (cells,) = expected.cells([square])
+    assert editor.missing([whole], cells[None]) == [0.0]
+    left, top, right, bottom = expected_box(square)
+    factor = format.width // whole.reduced.shape[1]
+    rows, columns = np.divmod(cells, whole.reduced.shape[1])
+    assert left <= columns.min() * factor <= columns.max() * factor <= right
+    assert top <= rows.min() * factor <= rows.max() * factor <= bottom
+    half = empty_matte(format, 255)
+    half.reduced[:, : int(columns.mean())] = 0
+    # Beyond the frame nothing is missing, and nothing counts.
+    beyond = expected.cells([square, Roi(0.0, 300.0, 300.0, 0.0), Roi(-900.0, 0.0, 90.0, 0.0)])
+    shares = editor.missing([half, empty_matte(format, 51), empty_matte(format, 0)], beyond)
+    assert shares == pytest.approx([0.5, 0.8, 0.0], abs=0.03)

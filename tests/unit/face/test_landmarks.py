@@ -11,7 +11,7 @@ import pytest
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi, letterbox
 from bgsoft.face.landmarks import OneEuro, make_meshes, presence, read_meshes, roi_from_box
-from bgsoft.face.warp import CpuWarper, View, shrink_taps, uses_grid
+from bgsoft.face.warp import CpuWarper, View
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.models.catalog import find_spec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
@@ -41,7 +41,7 @@ def test_the_square_turns_with_the_face(angle: float) -> None:
 def test_the_square_of_a_detection() -> None:
     points = np.zeros((6, 2))
     points[0], points[1] = (10, 20), (30, 40)
-    roi = roi_from_box(np.array([0.0, 0.0, 40.0, 80.0]), points)
+    roi = roi_from_box([0.0, 0.0, 40.0, 80.0], points)
     assert (roi.x, roi.y, roi.side) == (20, 40, 120)
     assert roi.angle == pytest.approx(math.pi / 4)
 
@@ -77,10 +77,6 @@ def test_presence_is_a_probability_whatever_comes() -> None:
     logits = np.array([0.0, 1e30, -1e30, np.nan, np.inf], np.float32)
     np.testing.assert_allclose(presence(logits), [0.5, 1, 0, 0, 1], atol=1e-12)
     assert len(presence(np.zeros(0))) == 0
-
-
-def test_shrinking_averages() -> None:
-    assert [shrink_taps(s) for s in (0.1, 2.0, 2.1, 4.0, 5.0, 100.0)] == [1, 1, 2, 2, 4, 4]
 
 
 def ramps(format: FrameFormat) -> tuple[np.ndarray, np.ndarray]:
@@ -136,14 +132,14 @@ def test_beyond_the_frame_is_black(size: tuple[int, int]) -> None:
 
 def test_the_grid_serves_large_faces_only() -> None:
     format = frame_format((1920, 1080))
-    frame = flat_frame(format, 100, 128, 128)
-    grid = CpuReducer(format).reduce([frame])[0]
-
-    def view(side: float) -> View:
-        return View(frame_from_roi(Roi(0, 0, side, 0), 192), True)
-
-    assert uses_grid(grid, view(900))
-    assert not uses_grid(grid, view(300))
+    white = flat_frame(format, 235, 128, 128)
+    grid = CpuReducer(format).reduce([white])[0]
+    frame = flat_frame(format, 16, 128, 128)
+    tensor = np.empty((3, 192, 192), np.float32)
+    for side, shown in ((900, 1), (300, 0)):
+        view = View(frame_from_roi(Roi(960, 540, side, 0), 192), True)
+        CpuWarper(MESH, format).write(frame, grid, view, tensor)
+        np.testing.assert_allclose(tensor, shown, atol=0.01)
 
 
 def test_the_filter_rests_and_follows() -> None:

@@ -14,6 +14,7 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.errors import OutputError
 from bgsoft.face.base import Face
+from bgsoft.face.geometry import Roi
 from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Frame, Matte
@@ -100,9 +101,10 @@ def run(
     for frame in frames:
         if frame.index in cuts:
             step.reset()
-        found = step.find([frame], reducer.reduce([frame]))
+        reduced = reducer.reduce([frame])
+        found = step.find([frame], reduced)
         mattes = [matte_of(value)]
-        step.fetch_mattes(mattes)
+        step.look_at([frame], reduced, mattes, found)
         step.edit_mattes([frame], mattes, found)
         finished.append([each.index for each in step.finish([frame], found)])
     return [*finished, [each.index for each in step.flush()]]
@@ -215,7 +217,7 @@ def test_the_first_frame_of_a_scene_is_told_apart() -> None:
     assert data.written == [(index, [1]) for index in range(5)]
 
 
-def test_mattes_of_a_batch_are_sent_for_first() -> None:
+def test_mattes_of_a_batch_are_looked_at_first() -> None:
     """Each is parted by its own cells and faces, and a cut between them forgets what was kept."""
     left, right = np.s_[40:, 80:240], np.s_[40:, 400:560]
     shown = [(left, right), (right,), (left, right), (left,)]
@@ -233,7 +235,7 @@ def test_mattes_of_a_batch_are_sent_for_first() -> None:
         if scene.start:
             step.reset()
         found = step.find(frames[scene], reduced[scene])
-        step.fetch_mattes(mattes[scene])
+        step.look_at(frames[scene], reduced[scene], mattes[scene], found)
         step.edit_mattes(frames[scene], mattes[scene], found)
     seen = [(int(matte.alpha[300, 160]), int(matte.alpha[300, 480])) for matte in mattes]
     assert seen == [(255, 0), (0, 0), (0, 255), (0, 0)]
@@ -246,3 +248,31 @@ def test_data_that_cannot_be_written_stops_the_render() -> None:
         run(step, frames_of(1), 0)
     step.close()
     assert finder.calls[-1] == "close"
+
+
+def test_landmarks_are_asked_for_where_the_mask_may_have_missed_a_face() -> None:
+    """Of one face that a mask has and one that it has not; what is no face is not covered."""
+
+    class CloseUpFinder(FakeFinder):
+        def close_up(
+            self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]
+        ) -> list[Face]:
+            self.calls.append([face.id for face in faces])
+            return [MAIN for face in faces if face.id == MAIN.id]
+
+    plain = [
+        replace(face, landmarks=face.landmarks[:0], square=Roi(x, 120, 130, 0))
+        for face, x in ((MAIN, 160), (OTHER, 480), (replace(OTHER, id=3), 320))
+    ]
+    finder = CloseUpFinder([plain] * 2)
+    step, _ = make_step(finder, FaceMode.GUARD)
+    frames = frames_of(2)
+    reduced = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    mattes = [matte_of(0), matte_of(255)]
+    mattes[0].alpha[:, 400:] = mattes[0].reduced[:, 200:] = 255
+    found = step.find(frames, reduced)
+    step.look_at(frames, reduced, mattes, found)
+    step.edit_mattes(frames, mattes, found)
+    assert finder.calls == [0, 1, [1, 3]]
+    assert mattes[0].alpha[120, [160, 320]].tolist() == [255, 0]
+    assert [entry["missed_pct"] for entry in step.summary()["missed"]] == [{"1": 100.0}]

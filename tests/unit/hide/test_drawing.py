@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bgsoft.face.base import face_outline, hiding_ellipse
+from bgsoft.face.base import hiding_ellipse, oval_points
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.hide.cpu import CpuHider
 from bgsoft.hide.plan import MAX_CELLS, Ellipse, HidePlan, Place, Rectangle
@@ -28,7 +28,7 @@ def hide(frame: Frame, *places: Place, **settings: Any) -> None:
 
 def face_mask(format: FrameFormat, face: Any) -> NDArray[np.uint8]:
     inside = np.zeros(format.luma_shape, np.uint8)
-    cv2.fillPoly(inside, [np.rint(face_outline(face)).astype(np.int32)], 1)
+    cv2.fillPoly(inside, [np.rint(oval_points(face).T).astype(np.int32)], 1)
     return inside
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.marks import slow
+
 ENGINE = "whole engine"
 _CHILD = """
 import json, os, signal, sys, time
@@ -88,7 +90,7 @@ def outcome(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("dies", [slow(False), True])
 def test_processes_that_want_one_engine_build_it_once(tmp_path: Path, dies: bool) -> None:
     """Where the process that builds it is killed, one of those that wait builds it anew."""
     first = start(tmp_path, dies=dies)

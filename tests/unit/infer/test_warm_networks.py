@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from bgsoft.errors import DecodeError, InferenceError
 from bgsoft.infer.base import Network
 from bgsoft.infer.warm import LastingThread, WarmNetworks
-from bgsoft.jobs.worker import leaves
+from bgsoft.jobs.worker import must_restart
 
 
 class _Loaded(Network):
@@ -82,12 +83,25 @@ def test_all_calls_run_in_one_thread_that_lasts() -> None:
     assert seen[0] == calls[0].ident != threading.get_ident()
 
 
+def test_nothing_of_a_call_stays_when_it_has_ended() -> None:
+    class Render:
+        def run(self) -> None:
+            pass
+
+    render = Render()
+    left, call = weakref.ref(render), LastingThread(render.run, "test")
+    call.start()
+    call.join(10)
+    del render, call
+    assert left() is None
+
+
 def test_a_process_is_of_use_after_an_error_unless_a_call_is_stuck() -> None:
     ended, going = threading.Event(), threading.Event()
     call = LastingThread(lambda: (going.set(), ended.wait(60)), "bgsoft-picture")
     call.start()
     assert going.wait(10)
-    assert leaves(DecodeError("broken"))
+    assert must_restart(DecodeError("broken"))
     ended.set()
     call.join(10)
-    assert not leaves(DecodeError("broken"))
+    assert not must_restart(DecodeError("broken"))

@@ -12,7 +12,7 @@ import pytest
 from bgsoft.errors import DecodeError, StallError, WorkerDiedError
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.pool import Pool
-from bgsoft.jobs.task import Finished, Retrying, Started, Task, Told, Update
+from bgsoft.jobs.task import Finished, Message, Retrying, Started, Task, Update
 from tests.unit.jobs.tasks import Crawl, Die, Echo, Fail, Square, Wait
 
 Make = Callable[..., Driver]
@@ -22,8 +22,13 @@ Make = Callable[..., Driver]
 def make() -> Iterator[Make]:
     made: list[Driver] = []
 
-    def driver(workers: int = 2, **options: float) -> Driver:
-        made.append(Driver(Pool(workers, threads=1), **options))  # type: ignore[arg-type]
+    def driver(workers: int = 2, *, warm: bool = False, **options: float) -> Driver:
+        pool = Pool(workers, threads=1)
+        if warm:  # a process takes a while to start
+            pool.submit(Echo(1))
+            while not any(isinstance(update, Finished) for update in pool.poll(1.0)):
+                pass
+        made.append(Driver(pool, **options))  # type: ignore[arg-type]
         return made[-1]
 
     yield driver
@@ -55,7 +60,7 @@ def test_tasks_run_together_and_their_results_come_in_order(make: Make) -> None:
     task_id = driver.submit([Square(i) for i in range(6)])
     updates = collect(driver)
     assert end(updates, task_id).result == [i**2 for i in range(6)]
-    told = {(u.part, u.message) for u in updates if isinstance(u, Told)}
+    told = {(u.index, u.content) for u in updates if isinstance(u, Message)}
     assert told == {(i, f"squaring {i}") for i in range(6)}
     assert sum(isinstance(u, Started) for u in updates) == 1
 
@@ -78,7 +83,7 @@ def test_when_one_task_fails_the_others_are_given_up(make: Make, tmp_path: Path)
     assert isinstance(error, DecodeError)
     assert error.stage == "decode"
     assert end(updates, other).error is None
-    assert not any(isinstance(u, Told) and "squaring" in str(u.message) for u in updates)
+    assert not any(isinstance(u, Message) and "squaring" in str(u.content) for u in updates)
     driver.close()
     assert mark.exists()
 
@@ -122,18 +127,18 @@ def test_only_what_may_go_well_the_next_time_is_tried_again(
 
 
 def test_a_task_is_ended_when_its_time_is_up(make: Make, tmp_path: Path) -> None:
-    driver = make(1, timeout_seconds=3)
+    driver = make(1, timeout_seconds=1.5)
     mark = tmp_path / "cancelled"
     late = driver.submit([Square(1), Wait(mark)])
     updates = collect(driver)
-    assert str(end(updates, late).error) == "not done after 3 s"
+    assert str(end(updates, late).error) == "not done after 1.5 s"
     assert not any(isinstance(u, Retrying) for u in updates)
     driver.close()
     assert mark.exists()
 
 
 def test_a_task_with_nothing_new_is_ended(make: Make) -> None:
-    driver = make(1, stall_seconds=0.5, retries=0)
+    driver = make(1, stall_seconds=2, retries=0, warm=True)
     error = outcome(driver, Crawl()).error
     assert isinstance(error, WorkerDiedError)
-    assert str(error) == "nothing new for 0.5 s after 3 frames"
+    assert str(error) == "nothing new for 2 s after 3 frames"

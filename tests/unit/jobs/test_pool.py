@@ -15,7 +15,8 @@ import pytest
 from bgsoft.errors import BgsoftError, DecodeError, OutputError, StallError, WorkerDiedError
 from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.ray import RayExecutor
-from bgsoft.jobs.task import Executor, Finished, Started, Task, Told, Update
+from bgsoft.jobs.task import Executor, Finished, Message, Started, Task, Update
+from tests.marks import slow
 from tests.unit.jobs.tasks import (
     Awkward,
     AwkwardError,
@@ -79,11 +80,11 @@ def ends(updates: list[Update]) -> dict[int, Finished]:
     return {update.task_id: update for update in updates if isinstance(update, Finished)}
 
 
-def first_told(executor: Executor) -> Told:
+def first_message(executor: Executor) -> Message:
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
         for update in executor.poll(1.0):
-            if isinstance(update, Told):
+            if isinstance(update, Message):
                 return update
     raise AssertionError("nothing was told")
 
@@ -129,9 +130,9 @@ def test_idle_counts_what_would_start_at_once() -> None:
         assert pool.idle == 2
 
 
-def test_messages_come_in_order_and_progress_is_thinned(pool: Executor) -> None:
+def test_messages_come_in_order_and_progress_is_throttled(pool: Executor) -> None:
     said = ("a", *(progress(i) for i in range(500)), "b")
-    told = [u.message for u in collect(pool, Say(said)) if isinstance(u, Told)]
+    told = [u.content for u in collect(pool, Say(said)) if isinstance(u, Message)]
     assert told[0] == "a"
     assert told[-1] == "b"
     assert 1 <= len(told) - 2 < 100
@@ -184,14 +185,14 @@ def test_a_worker_with_a_stuck_thread_is_replaced(pool: Executor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stubborn", "stuck"), [(False, False), (True, False), (False, True)], ids=str
+    ("stubborn", "stuck"), [(False, False), slow(True, False), slow(False, True)], ids=str
 )
 def test_kill_ends_a_task_and_lets_it_clean_up(
     pool: Executor, tmp_path: Path, stubborn: bool, stuck: bool
 ) -> None:
     mark = tmp_path / "cleaned up"
     task_id = begin(pool, Wait(mark, stubborn, stuck))
-    pid = first_told(pool).message
+    pid = first_message(pool).content
     pool.kill(task_id, "took too long")
     killed, other = ends(collect(pool, Echo(2), running=1)).values()
     assert str(killed.error) == "took too long"
@@ -207,7 +208,7 @@ def test_close_cancels_and_leaves_nobody(tmp_path: Path) -> None:
     pool = Pool(2, threads=1)
     pool.submit(Wait(mark))
     pool.submit(Echo(1))
-    pid = first_told(pool).message
+    pid = first_message(pool).content
     pool.close()
     pool.close()
     assert mark.exists()
@@ -218,15 +219,15 @@ def test_close_cancels_and_leaves_nobody(tmp_path: Path) -> None:
 PARENT = """
 import sys, time
 from bgsoft.jobs.pool import Pool
-from bgsoft.jobs.task import Told
+from bgsoft.jobs.task import Message
 from tests.unit.jobs.tasks import Wait
 pool = Pool(2, threads=1)
 pool.submit(Wait())
 pool.submit(Wait(stubborn=True))
 while True:
     for update in pool.poll(1.0):
-        if isinstance(update, Told):
-            print(update.message, flush=True)
+        if isinstance(update, Message):
+            print(update.content, flush=True)
 """
 
 
@@ -259,7 +260,7 @@ def test_cores_and_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
             pool.submit(Here())
         while len(seen) < 3:
             assert time.monotonic() < until
-            seen += [u.message for u in pool.poll(1.0) if isinstance(u, Told)]
+            seen += [u.content for u in pool.poll(1.0) if isinstance(u, Message)]
     assert sorted(seen) == [(0, "4", 5), (2, "6", 5), (2, "6", 5)]  # type: ignore[type-var]
 
 

@@ -22,12 +22,12 @@ import pytest
 from bgsoft.batch.state import STATE_NAME
 from bgsoft.errors import BackendUnavailableError, OutputError
 from bgsoft.jobs.ray import RayExecutor
-from bgsoft.jobs.task import Told
+from bgsoft.jobs.task import Message
 from bgsoft.outputs import write_whole
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.unit.jobs.conftest import Nodes
 from tests.unit.jobs.tasks import Here
-from tests.unit.jobs.test_pool import SECONDS, begin, first_told, wait_until_gone
+from tests.unit.jobs.test_pool import SECONDS, begin, first_message, wait_until_gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 SAMPLE = Path(__file__).parents[3] / "samples/person.mp4"
@@ -63,12 +63,12 @@ def test_shares_of_gpus_are_dealt_out(nodes: Nodes, tmp_path: Path) -> None:
         until = time.monotonic() + SECONDS
         while len(seen) < 3:
             assert time.monotonic() < until
-            seen += [u.message for u in executor.poll(1.0) if isinstance(u, Told)]
+            seen += [u.content for u in executor.poll(1.0) if isinstance(u, Message)]
         assert executor.idle == 0
     assert sorted(seen) in ([(0, gpu, 2) for gpu in gpus] for gpus in ("001", "011"))
     with RayExecutor(nodes.address, folder=tmp_path, most=1, gpu_share=0.0) as executor:
         begin(executor, Here())
-        assert first_told(executor).message == (None, "", 8)
+        assert first_message(executor).content == (None, "", 8)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_cores_are_dealt_out(
     with RayExecutor(nodes.address, folder=tmp_path, **options) as executor:
         poll_until(executor, idle=idle)
         executor.submit(Here())
-        assert first_told(executor).message == (None, "", threads)
+        assert first_message(executor).content == (None, "", threads)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_node_that_sees_another_folder_is_named(ray_address: str, tmp_path: Pa
         write_whole(marker, what, "of another folder")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bgsoft.jobs.ray_nodes.write_whole", blind)
+        patch.setattr("bgsoft.jobs.ray_cluster.write_whole", blind)
         with (
             pytest.raises(BackendUnavailableError, match="does not see the folder"),
             RayExecutor(ray_address, folder=tmp_path, notice=said.append) as executor,
@@ -143,18 +143,18 @@ def test_a_node_with_another_input_or_version_is_named(
         return str(caught.value)
 
     assert re.search(rf"no node .* can be used: .* does not see {video}", refused())
-    monkeypatch.setattr("bgsoft.jobs.ray_nodes.__version__", "99.0")
+    monkeypatch.setattr("bgsoft.jobs.ray_cluster.__version__", "99.0")
     assert re.search(r"has bgsoft .*, not 99\.0", refused())
 
 
-def fails_to_import(wanted: object) -> str | None:
+def fails_to_import(*wanted: object) -> str | None:
     raise ModuleNotFoundError("No module named 'bgsoft'")
 
 
 def test_a_node_that_cannot_start_a_worker_is_named(
     ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bgsoft.jobs.ray_nodes.problem_here", fails_to_import)
+    monkeypatch.setattr("bgsoft.jobs.ray_cluster.node_problem", fails_to_import)
     problem = "cannot start a worker: ModuleNotFoundError: No module named 'bgsoft'"
     with (
         pytest.raises(BackendUnavailableError, match=problem),
@@ -173,7 +173,7 @@ import signal, sys
 from pathlib import Path
 from bgsoft.jobs.ray import RayExecutor
 from bgsoft.jobs.ray_cluster import LOCAL
-from bgsoft.jobs.task import Told
+from bgsoft.jobs.task import Message
 from tests.unit.jobs.tasks import Wait
 from tests.unit.jobs.test_pool import begin
 handler = signal.getsignal(signal.SIGTERM)
@@ -183,8 +183,8 @@ with RayExecutor(LOCAL, folder=Path(sys.argv[1]), most=1) as executor:
     told = 0
     while not told:
         for update in executor.poll(1.0):
-            if isinstance(update, Told):
-                told = update.message
+            if isinstance(update, Message):
+                told = update.content
     print(told, flush=True)
     sys.stdin.readline()
 """
@@ -226,9 +226,9 @@ def test_nothing_outlives_a_local_cluster(tmp_path: Path, is_killed: bool) -> No
 
 
 PROGRAM = """
-import bgsoft.jobs.ray_nodes
+import bgsoft.jobs.ray_cluster
 from bgsoft.cli.main import run
-bgsoft.jobs.ray_nodes.PATIENCE_SECONDS = 1.0
+bgsoft.jobs.ray_cluster.PATIENCE_SECONDS = 1.0
 run()
 """
 COMMAND = [sys.executable, "-c", PROGRAM, "batch", "--progress", "json", "--threads", "1"]
@@ -324,7 +324,7 @@ def test_a_batch_whose_nodes_are_all_lost_is_resumed(
 
 
 @pytest.mark.ray(mounts=True)
-def test_parts_are_rendered_on_nodes_that_see_the_files(nodes: Nodes, tmp_path: Path) -> None:
+def test_chunks_are_rendered_on_nodes_that_see_the_files(nodes: Nodes, tmp_path: Path) -> None:
     video, out = tmp_path / "in.mp4", tmp_path / "out"
     ffmpeg("-i", SAMPLE, "-an", "-c:v", "libx264", "-g", "10", video)
     out.mkdir()

@@ -18,6 +18,7 @@ from bgsoft.pipeline import runner
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.runner import Pipeline
+from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.ring import FrameRing, RingClosedError
 from tests.fakes import FakeDecoder, FakeSink, FakeStage, small_ring
 
@@ -25,14 +26,8 @@ from tests.fakes import FakeDecoder, FakeSink, FakeStage, small_ring
 def build(
     decoder: FakeDecoder, stage: FakeStage, sink: FakeSink, *, slots: int = 4, **extra: object
 ) -> Pipeline:
-    return Pipeline(
-        decoder=decoder,  # type: ignore[arg-type]
-        stage=stage,
-        sink=sink,
-        ring=small_ring(slots),
-        metrics=Metrics(),
-        **extra,  # type: ignore[arg-type]
-    )
+    values = {"ring": small_ring(slots), "metrics": Metrics(), **extra}
+    return Pipeline(decoder=decoder, stage=stage, sink=sink, **values)  # type: ignore[arg-type]
 
 
 def alive_stage_threads() -> list[str]:
@@ -60,6 +55,14 @@ def test_batches_are_full_but_the_last() -> None:
     build(FakeDecoder(list(range(7))), stage, sink).run()
     assert stage.sizes == [2, 2, 2, 1]
     assert [seen[1] for seen in sink.seen] == list(range(7))
+
+
+def test_a_trace_counts_the_frames_under_way() -> None:
+    recorder = TraceRecorder()
+    pipeline = build(FakeDecoder([1]), FakeStage(), FakeSink(), metrics=Metrics(recorder))
+    pipeline.run()
+    counted = {e["name"] for e in recorder.to_dict()["traceEvents"] if e["ph"] == "C"}
+    assert counted == {"decoded", "finished", "slots in use"}
 
 
 def test_a_batch_larger_than_the_ring_allows_is_refused() -> None:
@@ -141,14 +144,7 @@ def test_a_slow_sink_bounds_the_frames_under_way() -> None:
         most = max(most, ring.in_use)
         time.sleep(0.002)
 
-    pipeline = Pipeline(
-        decoder=FakeDecoder(list(range(50))),  # type: ignore[arg-type]
-        stage=FakeStage(),
-        sink=FakeSink(look),
-        ring=ring,
-        metrics=Metrics(),
-    )
-    pipeline.run()
+    build(FakeDecoder(list(range(50))), FakeStage(), FakeSink(look), ring=ring).run()
     assert 1 <= most <= 4
     assert ring.in_use == 0
 
@@ -246,7 +242,7 @@ def test_cancelling_stops_the_run(held: int) -> None:
 
 
 def test_an_error_in_the_progress_callback_stops_the_run() -> None:
-    def tick(_frames: int) -> None:
+    def tick() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -304,14 +300,6 @@ def test_ring_hands_out_distinct_slots() -> None:
     slots = [ring.acquire() for _ in range(4)]
     assert len({id(s.luma) for s in slots}) == 4
     assert ring.in_use == 4
-
-
-def test_channel_delivers_what_was_put_before_finish() -> None:
-    channel: Channel[int] = Channel(8)
-    for item in range(5):
-        channel.put(item)
-    channel.finish()
-    assert list(channel) == [0, 1, 2, 3, 4]
 
 
 def test_channel_abort_wakes_a_full_putter_and_readers() -> None:

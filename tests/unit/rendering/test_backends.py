@@ -39,30 +39,31 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
 
 def choose(stage: str, wanted: str, *, gpu: int = 0, require_gpu: bool = False) -> Choice:
-    makers = {"fast": lambda: "made fast", "cpu": lambda: "made cpu"}
-    choice, made = create(stage, wanted, makers, gpu=gpu, require_gpu=require_gpu)
+    choice, made = create(stage, wanted, "made {}".format, gpu=gpu, require_gpu=require_gpu)
     assert made == f"made {choice.backend}"
     return choice
 
 
-def refuse() -> str:
-    raise BackendUnavailableError("it lacks 4:2:2")
+def refuse_fast(name: str) -> str:
+    if name == "fast":
+        raise BackendUnavailableError("it lacks 4:2:2")
+    return f"{name} decoder"
 
 
 def test_auto_falls_back_where_a_backend_refuses_this_file(registry: dict[str, bool]) -> None:
-    choice, made = create("decode", "auto", {"fast": refuse, "cpu": lambda: "cpu decoder"})
+    choice, made = create("decode", "auto", refuse_fast)
     assert (choice.backend, made) == ("cpu", "cpu decoder")
     assert choice.fallback_reason == "fast: it lacks 4:2:2"
 
 
 def test_a_named_backend_that_refuses_is_an_error(registry: dict[str, bool]) -> None:
     with pytest.raises(BackendUnavailableError, match="--decode fast is unavailable: it lacks"):
-        create("decode", "fast", {"fast": refuse, "cpu": lambda: "cpu decoder"})
+        create("decode", "fast", refuse_fast)
 
 
 def test_auto_takes_the_first_available(registry: dict[str, bool]) -> None:
     choice = choose("decode", "auto", gpu=2)
-    assert (choice.backend, choice.device, choice.fallback_reason) == ("fast", "cuda:2", None)
+    assert (choice.backend, choice.fallback_reason) == ("fast", None)
 
 
 def test_auto_falls_back_with_the_reason(registry: dict[str, bool]) -> None:
@@ -102,7 +103,7 @@ def test_named_gpu_inference_without_a_gpu_is_an_error() -> None:
     if candidates["cuda"].available:
         pytest.skip("CUDA inference is available here")
     with pytest.raises(BackendUnavailableError, match="--infer cuda is unavailable"):
-        create("infer", "cuda", {})
+        create("infer", "cuda", str)
 
 
 @pytest.fixture
@@ -152,12 +153,12 @@ def test_two_onnx_runtimes_are_an_error_where_a_gpu_is(
     runtimes("onnxruntime-1.31.1", f"onnxruntime_gpu-{version}")
     for wanted in ("auto", "cuda", "tensorrt"):
         with pytest.raises(BackendUnavailableError) as caught:
-            create("infer", wanted, {})
+            create("infer", wanted, str)
         assert caught.value.message == (
             "onnxruntime and onnxruntime-gpu are both installed, and overwrite each other: "
             "pip uninstall -y onnxruntime onnxruntime-gpu && pip install " + f"'.[{extra}]'"
         )
-    choice, _ = create("infer", "cpu", {"cpu": lambda: None})
+    choice, _ = create("infer", "cpu", str)
     assert choice.backend == "cpu"
 
 
@@ -166,7 +167,7 @@ def test_two_onnx_runtimes_render_where_no_gpu_is(
 ) -> None:
     runtimes("onnxruntime-1.31.1", "onnxruntime_gpu-1.26.0")
     monkeypatch.setattr(backends, "driver_problem", lambda _gpu: "no NVIDIA GPU found")
-    assert create("infer", "auto", {"cpu": lambda: None})[0].backend == "cpu"
+    assert create("infer", "auto", str)[0].backend == "cpu"
     assert runtime_clash() is not None
 
 
@@ -183,7 +184,7 @@ def test_what_an_uninstall_left_of_onnx_runtime_is_no_runtime(
     rest.submodule_search_locations = [str(runtimes("onnxruntime_gpu-1.26.0"))]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: rest)
     with pytest.raises(BackendUnavailableError, match=r"ONNX Runtime is damaged: pip uninstall"):
-        create("infer", "cpu", {})
+        create("infer", "cpu", str)
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -195,7 +196,7 @@ def test_a_cupy_that_does_not_load_is_a_reason(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     with pytest.raises(BackendUnavailableError, match="cupy does not load: no module cuda: pip"):
-        create("composite", "cuda", {})
+        create("composite", "cuda", str)
 
 
 def test_what_would_be_made_first_is_told_without_making_it(registry: dict[str, bool]) -> None:

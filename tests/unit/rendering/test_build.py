@@ -64,11 +64,12 @@ def open_toy_encoder(*args: Any) -> Any:
 def test_an_encoder_is_added_by_a_line_in_the_registry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toy = Backend(f"{__name__}:open_toy_encoder")
+    toy = Backend(f"{__name__}:open_toy_encoder", encodes_matte_out=True)
     monkeypatch.setitem(backends.REGISTRY, "encode", {"toy": toy, "cpu": toy})
     monkeypatch.setattr(backends, "driver_problem", lambda _gpu: "no NVIDIA GPU found")
-    report = bgsoft.render(SAMPLE, tmp_path / "out.mkv", duration=0.2)
-    assert encoded == ["toy"]
+    matte = tmp_path / "matte.mkv"
+    report = bgsoft.render(SAMPLE, tmp_path / "out.mkv", matte_out=matte, duration=0.2)
+    assert encoded == ["toy", "toy"]
     assert report.stages["encode"].backend == "toy"
     assert report.frames_encoded > 0
 

@@ -13,6 +13,7 @@ from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
 from bgsoft.rendering.preview import frame_to_bgr, write_preview
 from bgsoft.settings.config import EffectConfig, EffectKind, FaceConfig, FaceMode, RenderConfig
 from tests.face_clips import FACE, SAMPLE
+from tests.marks import slow
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 
 RATE = 25
@@ -76,7 +77,7 @@ def test_alpha_effect_shows_a_checkerboard_behind(clip: Path, tmp_path: Path) ->
     assert set(np.unique(result[background])) == {153, 204}
 
 
-@pytest.mark.parametrize("at", [0.0, 0.3])
+@pytest.mark.parametrize("at", [slow(0.0), 0.3])
 def test_faces_are_hidden_at_once(tmp_path: Path, at: float) -> None:
     """Without waiting for the frames that a render would look at first."""
     out = tmp_path / "p.png"

@@ -11,8 +11,7 @@ import pytest
 import bgsoft
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.errors import ConfigError
-from bgsoft.segment.averaged import host_average, thin_width
-from bgsoft.workers import Workers
+from bgsoft.segment.averaged import average_on_host, thin_width
 from tests.recurrent_model import write_model
 from tests.rendering import read_back
 
@@ -35,7 +34,7 @@ BODY, ARM, CHAIR = (400, 200, 800, 720), (800, 300, 960, 380), (100, 500, 250, 7
 
 def averaged(matte: np.ndarray, mask: np.ndarray) -> np.ndarray:
     changed = matte.copy()
-    host_average(Workers())([changed], [mask])
+    average_on_host(changed, mask)
     return changed
 
 
@@ -71,16 +70,17 @@ def test_the_edge_is_the_mattes_own() -> None:
     np.testing.assert_array_equal(averaged(matte, mask), matte)
 
 
+@pytest.mark.slow
 def test_a_render_takes_it(tmp_path: Path) -> None:
     model = str(write_model(tmp_path))
     shown = []
-    for looks in ("fast", "best"):
-        target = tmp_path / f"{looks}.mkv"
+    for quality in ("fast", "best"):
+        target = tmp_path / f"{quality}.mkv"
         bgsoft.render(
             SAMPLE,
             target,
             model=model,
-            matte=looks,
+            matte=quality,
             effect="matte",
             codec="ffv1",
             face="off",

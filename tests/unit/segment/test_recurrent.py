@@ -19,8 +19,7 @@ from bgsoft.matte.cpu import create_matte_stage
 from bgsoft.models.catalog import SEGMENTATION_FAMILIES, ResolvedModel, resolve
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_host_segmenter
-from bgsoft.segment.families import FAMILIES
-from bgsoft.segment.recurrent import downsample_ratio
+from bgsoft.segment.families import FAMILIES, downsample_ratio
 from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
 from tests.pictures import flat_frame, frame_format

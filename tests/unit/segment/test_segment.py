@@ -10,8 +10,8 @@ from bgsoft.frame import AnalysisFrame, ColorInfo, Frame, FrameFormat, PixelLayo
 from bgsoft.infer.base import Network
 from bgsoft.infer.drivers import LanesDriver
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.segment.cpu import HostSegmenter
 from bgsoft.segment.preprocess import CpuPreprocessor, yuv_to_rgb_matrix
-from bgsoft.segment.single import SingleShotSegmenter, network_shapes
 from bgsoft.workers import Workers
 
 
@@ -114,14 +114,15 @@ class FakeNetwork(Network):
 FORMAT = FrameFormat(width=192, height=108)
 
 
-def make_segmenter(model: ModelSpec, network: Network) -> SingleShotSegmenter:
+def make_segmenter(model: ModelSpec, network: Network) -> HostSegmenter:
     workers = Workers()
-    return SingleShotSegmenter(model, LanesDriver([network], workers), FORMAT, workers)
+    driver = LanesDriver([network], workers)
+    return HostSegmenter(model, driver, FORMAT, workers)
 
 
 def segment(raw: np.ndarray, **changes: object) -> np.ndarray:
     model = spec(**changes)
-    segmenter = make_segmenter(model, FakeNetwork(network_shapes(model), raw))
+    segmenter = make_segmenter(model, FakeNetwork({model.input: model.input_shape(1)}, raw))
     reduced = flat(FORMAT, (100, 128, 128), (27, 48))
     frame = Frame(
         planes=Planes(0, reduced.luma, reduced.chroma, None),
@@ -167,7 +168,7 @@ def test_a_wrong_output_is_a_model_error() -> None:
 
 def test_a_failure_names_the_frame() -> None:
     model = spec()
-    network = FakeNetwork(network_shapes(model), np.zeros((1, 1, 8, 16)))
+    network = FakeNetwork({model.input: model.input_shape(1)}, np.zeros((1, 1, 8, 16)))
     network.fail = True
     segmenter = make_segmenter(model, network)
     reduced = flat(FORMAT, (100, 128, 128), (27, 48))

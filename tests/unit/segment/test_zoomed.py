@@ -1,4 +1,4 @@
-"""Whole and close looks: when they are taken, how they count, and that batches change nothing."""
+"""Whole and close passes: when they run, how they count, and that batches change nothing."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
-from bgsoft.segment.create import create_host_segmenter, make_host_driver
-from bgsoft.segment.rotation import (
+from bgsoft.segment.cpu import CpuZoomPlanes, HostSide
+from bgsoft.segment.create import create_host_segmenter
+from bgsoft.segment.schedule import (
     CELL,
     GENERAL,
     LANDSCAPE,
+    BlendWeights,
     Box,
     Cells,
-    Look,
-    Recipe,
-    Rotation,
+    PassScheduler,
+    WholePass,
     cell_shape,
     find_box,
-    look_weight,
     tiles,
 )
-from bgsoft.segment.single import SingleShotSegmenter
-from bgsoft.segment.zoomed_cpu import CpuZoomSide
-from bgsoft.settings.config import Looks
+from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
+from tests.marks import slow
 from tests.pictures import frame_format, frame_of, random_frame
 from tests.rendering import read_back
 
@@ -54,37 +53,37 @@ def person(rows: slice = slice(10, 30), columns: slice = slice(20, 40)) -> Cells
     return mask
 
 
-def begun(turns: bool = True, luma: float = 100.0) -> Rotation:
+def begun(turns: bool = True, luma: float = 100.0) -> PassScheduler:
     """After the first frame."""
-    rotation = Rotation(GRID, turns=turns)
-    rotation.looked(GENERAL, 0, cells(luma), person())
-    rotation.looked(LANDSCAPE, 0, cells(luma), person())
-    rotation.next(0, cells(luma))
-    return rotation
+    scheduler = PassScheduler(GRID, turns=turns)
+    scheduler.add_pass(GENERAL, 0, cells(luma), person())
+    scheduler.add_pass(LANDSCAPE, 0, cells(luma), person())
+    scheduler.next(0, cells(luma))
+    return scheduler
 
 
-def test_whole_looks_take_turns() -> None:
-    rotation = Rotation(GRID, turns=True)
+def test_whole_passes_take_turns() -> None:
+    scheduler = PassScheduler(GRID, turns=True)
     both, first, second = (GENERAL, LANDSCAPE), (GENERAL,), (LANDSCAPE,)
-    due = rotation.due(range(13))
+    due = scheduler.due(range(13))
     assert due == [both, *[()] * 3, first, *[()] * 3, second, *[()] * 3, first]
     # By places in the video, wherever a scene or a part of it begins.
-    assert rotation.due(range(6, 13)) == [both, *due[7:]]
+    assert scheduler.due(range(6, 13)) == [both, *due[7:]]
     assert begun().due([3, 6, 9]) == [(), first, second]
     assert begun(turns=False).due(range(1, 4)) == [both] * 3
-    rotation = begun()
-    rotation.reset()
-    assert rotation.due([1]) == [both]
+    scheduler = begun()
+    scheduler.reset()
+    assert scheduler.due([1]) == [both]
 
 
-def test_a_look_counts_less_where_the_picture_has_moved() -> None:
-    rotation = begun()
+def test_a_pass_counts_less_where_the_picture_has_moved() -> None:
+    scheduler = begun()
     luma = cells(100)
     luma[0, :4] = [101, 102.25, 103.5, 90]
-    recipe = rotation.next(1, luma)
+    weights = scheduler.next(1, luma)
     general, landscape = (
-        look_weight(look.luma, recipe.luma, limits)
-        for look, limits in zip(recipe.looks, recipe.limits, strict=True)
+        each.weight(weights.luma, limits)
+        for each, limits in zip(weights.passes, weights.limits, strict=True)
     )
     np.testing.assert_allclose(general[0, :5], [1, 0.5, 0, 0, 1])
     # Something has to count, where nothing else does.
@@ -97,15 +96,15 @@ def test_who_comes_in_is_looked_for() -> None:
     outside[:2, 50:] = 150
     dim[:2, 50:] = 103
     for luma, wanted in ((inside, False), (dim, False), (outside, True)):
-        rotation = begun()
-        assert not rotation.wants_look(outside), "never right after a look"
-        rotation.next(1, cells(100))
-        assert rotation.wants_look(luma) is wanted
-    rotation.looked(GENERAL, 1, outside, person(slice(0, 30), slice(20, 60)))
-    recipe = rotation.next(2, outside)
-    assert [look.slot for look in recipe.looks] == [1, 0]
-    assert recipe.box is not None
-    assert (recipe.box.top, recipe.box.right) == (0, GRID[1])
+        scheduler = begun()
+        assert not scheduler.wants_pass(outside), "never right after a pass"
+        scheduler.next(1, cells(100))
+        assert scheduler.wants_pass(luma) is wanted
+    scheduler.add_pass(GENERAL, 1, outside, person(slice(0, 30), slice(20, 60)))
+    weights = scheduler.next(2, outside)
+    assert [each.slot for each in weights.passes] == [1, 0]
+    assert weights.box is not None
+    assert (weights.box.top, weights.box.right) == (0, GRID[1])
 
 
 def box_of(mask: Cells, either: Cells | None = None) -> Box | None:
@@ -137,45 +136,45 @@ def test_the_box() -> None:
 
 
 def test_masks_are_fed_back() -> None:
-    """A look that misses somebody whom the mask has does not make the box smaller."""
-    rotation = begun()
-    assert not rotation.wants_mask(7)
-    assert rotation.wants_mask(8)
-    assert rotation.wants_mask(20)
-    assert rotation.groups(range(3, 8)) == [(0, 5)]
-    assert rotation.groups(range(4, 17)) == [(0, 4), (4, 12), (12, 13)]
-    assert rotation.groups([5, 10, 15, 20]) == [(0, 1), (1, 3), (3, 4)]
-    rotation.saw(person(slice(0, 30)))
-    rotation.looked(LANDSCAPE, 1, cells(100), cells())
-    box = rotation.next(8, cells(100)).box
+    """A pass that misses somebody whom the mask has does not make the box smaller."""
+    scheduler = begun()
+    assert not scheduler.wants_mask(7)
+    assert scheduler.wants_mask(8)
+    assert scheduler.wants_mask(20)
+    assert scheduler.groups(range(3, 8)) == [(0, 5)]
+    assert scheduler.groups(range(4, 17)) == [(0, 4), (4, 12), (12, 13)]
+    assert scheduler.groups([5, 10, 15, 20]) == [(0, 1), (1, 3), (3, 4)]
+    scheduler.add_mask(person(slice(0, 30)))
+    scheduler.add_pass(LANDSCAPE, 1, cells(100), cells())
+    box = scheduler.next(8, cells(100)).box
     assert box is not None
     assert (box.top, box.left) == (0, 70)
 
 
 def test_the_frame_is_searched_where_nobody_is_seen() -> None:
-    rotation = Rotation(GRID, turns=True)
+    scheduler = PassScheduler(GRID, turns=True)
 
-    def look(mask: Cells) -> None:
+    def add(mask: Cells) -> None:
         for network in (GENERAL, LANDSCAPE):
-            rotation.looked(network, 0, cells(100), mask)
+            scheduler.add_pass(network, 0, cells(100), mask)
 
-    look(person())
-    assert not rotation.wants_scan(0, cells(100))
-    look(cells())
-    assert rotation.wants_scan(0, cells(100))
+    add(person())
+    assert not scheduler.wants_scan(0, cells(100))
+    add(cells())
+    assert scheduler.wants_scan(0, cells(100))
     figure = slice(30, 34), slice(10, 13)
-    rotation.scanned(0.6 * person(*figure))
-    assert rotation.next(0, cells(100)).box is None, "not sure enough"
-    assert not rotation.wants_scan(1, cells(100))
-    assert not rotation.wants_scan(4, cells(100))
-    look(cells())
-    assert rotation.wants_scan(8, cells(100))
-    rotation.scanned(0.9 * person(*figure))
-    box = rotation.next(8, cells(100)).box
+    scheduler.add_scan(0.6 * person(*figure))
+    assert scheduler.next(0, cells(100)).box is None, "not sure enough"
+    assert not scheduler.wants_scan(1, cells(100))
+    assert not scheduler.wants_scan(4, cells(100))
+    add(cells())
+    assert scheduler.wants_scan(8, cells(100))
+    scheduler.add_scan(0.9 * person(*figure))
+    box = scheduler.next(8, cells(100)).box
     assert box == box_of(person(*figure))
-    # Until the next search, looks that miss the figure change nothing.
-    look(cells())
-    assert rotation.next(12, cells(100)).box == box
+    # Until the next search, passes that miss the figure change nothing.
+    add(cells())
+    assert scheduler.next(12, cells(100)).box == box
 
 
 @pytest.mark.parametrize("grid", [(160, 240), (240, 160), (135, 240), (1, 1)])
@@ -189,11 +188,11 @@ def test_tiles_cover_the_frame(grid: tuple[int, int]) -> None:
 
 
 def test_the_box_is_steady() -> None:
-    rotation = begun()
+    scheduler = begun()
     for mask, moved in ((person(slice(11, 31)), False), (person(slice(13, 33)), True)):
-        rotation.looked(GENERAL, 1, cells(100), mask)
-        rotation.looked(LANDSCAPE, 1, cells(100), mask)
-        box = rotation.next(4, cells(100)).box
+        scheduler.add_pass(GENERAL, 1, cells(100), mask)
+        scheduler.add_pass(LANDSCAPE, 1, cells(100), mask)
+        box = scheduler.next(4, cells(100)).box
         assert (box == box_of(person())) is not moved
         assert (box == box_of(mask)) is moved
 
@@ -221,7 +220,7 @@ def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(3))
     (grid,) = CpuReducer(format).reduce([frame])
-    side = CpuZoomSide(format, (256, 256), Workers())
+    side = CpuZoomPlanes(format, (256, 256), Workers())
     rows, columns = grid.luma.shape
     mask = np.random.default_rng(4).random((rows, columns), np.float32)
     side.watch([grid])
@@ -237,7 +236,7 @@ def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
 @pytest.mark.parametrize("layout", list(PixelLayout))
 def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
     format = frame_format((1281, 719), layout)
-    side = CpuZoomSide(format, (256, 256), Workers(2))
+    side = CpuZoomPlanes(format, (256, 256), Workers(2))
     frames = [random_frame(format, np.random.default_rng(seed)) for seed in (1, 2)]
     rows, columns = analysis_shape(1281, 719)
     small, large = Box(40, 20, 160, 100), Box(columns - 200, 0, columns, rows)
@@ -256,9 +255,9 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
     np.testing.assert_array_equal(far.chroma, frames[1].chroma[:, left // 2 :])
 
 
-def test_the_mean_of_all_looks() -> None:
+def test_the_mean_of_all_passes() -> None:
     format = frame_format((240, 160))
-    side = CpuZoomSide(format, (256, 256), Workers(2))
+    side = CpuZoomPlanes(format, (256, 256), Workers(2))
     side.keep(GENERAL, 0, 0, np.full((256, 256), 0.4, np.float32))
     side.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.8, np.float32))
     close = np.full((256, 256), 1.0, np.float32)
@@ -267,10 +266,10 @@ def test_the_mean_of_all_looks() -> None:
     luma = cells(100)
     moved = cells(100)
     moved[:, :30] = 110
-    general, landscape = Look(0, luma, cells()), Look(2, luma, cells())
+    general, landscape = WholePass(0, luma, cells()), WholePass(2, luma, cells())
     most = ((0.0, 1.0), (0.0, 1.0))
-    mixed = Recipe(luma, (general, Look(2, moved, cells())), most, box)
-    nobody = Recipe(luma, (general, landscape), most, None)
+    mixed = BlendWeights(luma, (general, WholePass(2, moved, cells())), most, box)
+    nobody = BlendWeights(luma, (general, landscape), most, None)
     mask, whole = (mask.copy() for mask in side.blend(0, [mixed, nobody], [close, None]))
     np.testing.assert_allclose(whole, 0.6, atol=1e-6)
     assert mask.shape == GRID
@@ -283,10 +282,10 @@ def test_the_mean_of_all_looks() -> None:
     assert (np.diff(rise[1:10]) > 0).all()
     assert mask[79, 150] < mask[76, 150] < mask[70, 150]
     frame = Box(0, 0, 240, 160)
-    once = Recipe(luma, (general, landscape), ((0.0, 0.0), (0.0, 1.0)), frame)
+    once = BlendWeights(luma, (general, landscape), ((0.0, 0.0), (0.0, 1.0)), frame)
     (mask,) = side.blend(1, [once], [close])
     np.testing.assert_allclose(mask, 0.9, atol=1e-6)
-    lifting = CpuZoomSide(format, (256, 256), Workers(), half=0.4)
+    lifting = CpuZoomPlanes(format, (256, 256), Workers(), half=0.4)
     lifting.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.4, np.float32))
     for shade, lifted in ((0.4, 0.5), (0.8, 0.75), (1.0, 0.875)):
         (mask,) = lifting.blend(0, [once], [np.full((256, 256), shade, np.float32)])
@@ -301,7 +300,7 @@ def shown(count: int) -> list[np.ndarray[Any, Any]]:
 
 def segment(
     frames: list[Frame],
-    looks: Looks,
+    quality: MatteQuality,
     batch: int,
     cuts: tuple[int, ...] = (),
     begins: bool = True,
@@ -315,7 +314,7 @@ def segment(
         workers,
         None,
         lambda _event: None,
-        looks,
+        quality,
     )
     made.start()
     reducer = CpuReducer(format, workers)
@@ -335,39 +334,40 @@ def segment(
     return masks
 
 
-def test_a_mirrored_look_sees_the_other_way_round() -> None:
+def test_a_mirrored_pass_sees_the_other_way_round() -> None:
     image = cv2.resize(shown(1)[0], (256, 256))
     frames = [frame_of(image), frame_of(np.ascontiguousarray(image[:, ::-1]))]
     format, model = frames[0].format, resolve("selfie-general")
     workers = Workers(2)
-    driver = make_host_driver("cpu", NetworkLoader(model), format, workers)
-    segmenter = SingleShotSegmenter(model.spec, driver, format, workers)
+    side = HostSide("cpu", format, workers)
+    driver = side.driver(NetworkLoader(model))
+    segmenter = side.segmenter(model.spec, driver)
     reduced = CpuReducer(format, workers).reduce(frames)
     plain = [mask.copy() for mask in segmenter.masks(frames, reduced)]
-    mirrored = segmenter.masks(frames, reduced, mirrored=True)
+    mirrored = segmenter.run(frames, reduced, mirrored=True)
     for mask, other in zip(mirrored, reversed(plain), strict=True):
         np.testing.assert_array_equal(mask, other[:, ::-1])
     segmenter.close()
 
 
-@pytest.mark.parametrize("looks", [Looks.STANDARD, Looks.BEST])
-def test_masks_are_the_same_for_any_batch(looks: Looks) -> None:
+@pytest.mark.parametrize("quality", [MatteQuality.STANDARD, slow(MatteQuality.BEST)])
+def test_masks_are_the_same_for_any_batch(quality: MatteQuality) -> None:
     images = shown(12)
     images[6:9] = [np.roll(image, 80, axis=1) for image in images[6:9]]  # somebody jumps
     frames = [frame_of(image[::2, ::2], index) for index, image in enumerate(images)]
-    one, *others = (segment(frames, looks, batch, (10,)) for batch in (1, 2, 3, 8))
+    one, *others = (segment(frames, quality, batch, (10,)) for batch in (1, 2, 3, 8))
     for masks in others:
         for mask, same in zip(masks, one, strict=True):
             np.testing.assert_array_equal(mask, same)
     assert one[0].shape == analysis_shape(frames[0].format.width, frames[0].format.height)
-    for mask, same in zip(segment(frames, looks, 3, (10,), begins=False), one, strict=True):
+    for mask, same in zip(segment(frames, quality, 3, (10,), begins=False), one, strict=True):
         np.testing.assert_array_equal(mask, same)
     # A new scene begins as a render does.
-    np.testing.assert_array_equal(segment(frames[10:], looks, 2)[0], one[10])
+    np.testing.assert_array_equal(segment(frames[10:], quality, 2)[0], one[10])
 
 
-@pytest.mark.parametrize("looks", [Looks.STANDARD, Looks.BEST])
-def test_a_figure_that_no_whole_look_shows_is_searched_for(looks: Looks) -> None:
+@pytest.mark.parametrize("quality", [MatteQuality.STANDARD, slow(MatteQuality.BEST)])
+def test_a_figure_that_no_whole_pass_shows_is_searched_for(quality: MatteQuality) -> None:
     frames = []
     for index, image in enumerate(shown(10)):
         height, width = image.shape[0] // 10, image.shape[1] // 10
@@ -382,43 +382,44 @@ def test_a_figure_that_no_whole_look_shows_is_searched_for(looks: Looks) -> None
         assert found.sum() <= 1.05 * found[place].sum()
         return float(found[place].mean())
 
-    one, *others = (segment(frames, looks, batch) for batch in (1, 4, 8))
+    one, *others = (segment(frames, quality, batch) for batch in (1, 4, 8))
     for masks in others:
         for mask, same in zip(masks, one, strict=True):
             np.testing.assert_array_equal(mask, same)
     # Of the whole picture the person is a quarter.
     assert all(0.2 < share(mask) < 0.3 for mask in one)
-    assert not any(0.2 < share(mask) < 0.3 for mask in segment(frames, Looks.FAST, 1))
+    assert not any(0.2 < share(mask) < 0.3 for mask in segment(frames, MatteQuality.FAST, 1))
 
 
-@pytest.mark.parametrize("looks", [Looks.STANDARD, Looks.BEST])
-def test_a_small_figure_is_seen_much_better(looks: Looks) -> None:
+@pytest.mark.parametrize("quality", [MatteQuality.STANDARD, MatteQuality.BEST])
+def test_a_small_figure_is_seen_much_better(quality: MatteQuality) -> None:
     (image,) = shown(1)
-    (wanted,) = segment([frame_of(image)], Looks.BEST, 1)
+    (wanted,) = segment([frame_of(image)], MatteQuality.BEST, 1)
     size = image.shape[1] // 3, image.shape[0] // 3
     far = np.full_like(image, 90)
     far[size[1] : 2 * size[1], size[0] : 2 * size[0]] = cv2.resize(
         image, size, interpolation=cv2.INTER_AREA
     )
 
-    def score(looks: Looks) -> float:
-        (mask,) = segment([frame_of(far)], looks, 1)
+    def score(quality: MatteQuality) -> float:
+        (mask,) = segment([frame_of(far)], quality, 1)
         found = cv2.resize(mask, image.shape[1::-1]) > 0.5
         truth = np.zeros(found.shape, bool)
         truth[size[1] : 2 * size[1], size[0] : 2 * size[0]] = cv2.resize(wanted, size) > 0.5
         return float((found & truth).sum() / (found | truth).sum())
 
-    assert score(looks) > score(Looks.FAST) + 0.15
+    assert score(quality) > score(MatteQuality.FAST) + 0.15
 
 
+@pytest.mark.slow
 def test_a_render_takes_it(tmp_path: Path) -> None:
     outputs = []
-    for index, (looks, batch) in enumerate((("standard", 1), ("standard", 4), ("best", 4))):
+    for index, (quality, batch) in enumerate((("standard", 1), ("standard", 4), ("best", 4))):
         target = tmp_path / f"{index}.mkv"
         bgsoft.render(
             SAMPLE,
             target,
-            matte=looks,
+            matte=quality,
             batch=batch,
             effect="matte",
             codec="ffv1",
@@ -432,6 +433,18 @@ def test_a_render_takes_it(tmp_path: Path) -> None:
     assert not np.array_equal(outputs[1][0], outputs[2][0])
 
 
-def test_other_models_look_once(tmp_path: Path) -> None:
+def test_other_models_have_one_pass(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"matte has no effect beside model selfie-landscape"):
         bgsoft.render(SAMPLE, tmp_path / "o.mkv", model="selfie-landscape", matte="best")
+
+
+def test_close_passes_see_parts_of_small_frames_too() -> None:
+    """Of frames with fewer rows than the model's input, it is shown all otherwise."""
+    (image,) = shown(1)
+    small = frame_of(cv2.resize(image, (426, 240), interpolation=cv2.INTER_AREA))
+    (mask,), (fast,) = (
+        segment([small], MatteQuality.STANDARD, 1),
+        segment([small], MatteQuality.FAST, 1),
+    )
+    one, other = mask > 0.5, cv2.resize(fast, mask.shape[::-1]) > 0.5
+    assert (one & other).sum() / (one | other).sum() > 0.9

@@ -80,6 +80,7 @@ def test_obs_has_the_filters_defaults() -> None:
         ("[mate]\n", ["unknown section", "'mate'", "did you mean matte?"]),
         ("[matte]\nfether_pct = 1\n", ["[matte]", "'fether_pct'", "did you mean feather_pct?"]),
         ("[matte]\nexpand = 1\n", ["'expand'", "did you mean expand_pct?"]),
+        ("[segment]\nlooks = 'best'\n", ["[segment]", "'looks'", "did you mean matte?"]),
         ("descripton = 'x'\n", ["'descripton'", "did you mean description?"]),
         ("[matte]\nthreshold = '0.5'\n", ["matte.threshold", "a number", "'0.5'"]),
         ("[matte]\nthreshold = true\n", ["matte.threshold", "a number", "True"]),

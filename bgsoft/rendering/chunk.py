@@ -1,4 +1,4 @@
-"""A part of a video, and what is known of it once it is rendered."""
+"""A chunk of a video, and its result once it is rendered."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bgsoft.report import RenderReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A part of a video that is rendered by itself, to be joined with others
+class Chunk:
+    """A chunk of a video that is rendered by itself, to be joined with others
     (:mod:`bgsoft.chunks`). Times are in the video's time base."""
 
     frames: PtsRange
-    """What is rendered."""
-    kept_from: int
-    """Frames with an earlier pts only lead up to the part; they are not encoded."""
+    """The frames to decode, pre-roll included."""
+    trim_start: int
+    """pts of its first frame; earlier ones are its pre-roll, which is not encoded."""
     length: int
     """Frames to expect from there on; for display only."""
     began: int
@@ -26,12 +26,12 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartResult:
-    """What is known of a rendered part."""
+class ChunkResult:
+    """A rendered chunk."""
 
     report: RenderReport
-    lead: array[int]
-    """pts of the frames that led up to it, in order."""
+    pre_roll: array[int]
+    """pts of the frames of its pre-roll, in order."""
     kept: array[int]
     """pts of its frames, in order."""
     packets: list[tuple[array[int], array[int]]]
@@ -41,8 +41,8 @@ class PartResult:
     irregular: str | None
     """Why frames may differ from those of a whole render; None: they don't."""
     faces: dict[str, Any] | None
-    """See :meth:`bgsoft.face.step.FaceStep.seam`."""
+    """See :meth:`bgsoft.face.step.FaceStep.boundary`."""
 
 
-class UnfitError(Exception):
-    """Finished parts are not those of one video; the message says why."""
+class JoinError(Exception):
+    """Finished chunks are not those of one video; the message says why."""

@@ -1,4 +1,4 @@
-"""Which looks a frame has, where the close one is taken, and how they count.
+"""Which inference passes a frame has, where the close one is, and how they count.
 
 For :mod:`bgsoft.segment.zoomed`. All of it is decided on the host, from means over cells, for
 frames on either side.
@@ -20,51 +20,57 @@ from bgsoft.frame import FrameFormat
 GENERAL, LANDSCAPE = 0, 1
 """The two models' places in all sequences that have something of each."""
 CELL = 4
-"""Samples of the analysis frame, each way, in a cell: the unit in which the picture is watched."""
+"""Samples of the analysis frame, each way, in a cell: the unit in which the picture is watched.
+Also in zoom.cu."""
 Cells = NDArray[np.float32]
-"""(⌈gh / 4⌉, ⌈gw / 4⌉): means of a plane on the grid over its cells."""
+"""(⌈gh / 4⌉, ⌈gw / 4⌉): means of a plane of the analysis frame over its cells."""
 
 _TURN = 4
-"""Frames between whole looks, of either model in turn. Counted, as the next, by the frames' places
-in the video: a part of it that is rendered alone keeps in step, and batches are not divided."""
+"""Frames between whole passes, of either model in turn. Counted, as the next, by the frames' places
+in the video: a chunk of it that is rendered alone keeps in step, and batches are not divided."""
 _FEEDBACK = 8
 """Frames after each of which the mask has a say in where the box is."""
 STILL, MOVED = 1.0, 3.5
-"""Change of a cell's luma, in 8-bit codes, up to which a whole look still counts in full, and from
+"""Change of a cell's luma, in 8-bit codes, up to which a whole pass still counts in full, and from
 which it does not count; like the temporal filter's."""
 _NEWCOMER_CODES, _NEWCOMER_SHARE = 4.0, 0.001
 """Somebody may have come in where this part of the picture, outside the box, changed so much."""
 _LEAST_WEIGHT = 0.01
-"""Of the newest whole look: it counts where nothing else does."""
+"""Of the newest whole pass: it counts where nothing else does."""
 _PERSON, _EXTENT, _FAINT = 0.5, 0.3, 0.4
-"""From where on the mean of the whole looks shows a person; from where on either of them shows what
-else belongs to it; and from where on either does alone, if nobody else is to be seen: one of the
-models finds many a small figure, and an arm or a head, that the other misses."""
+"""From where on the mean of the whole passes shows a person; from where on either shows what else
+belongs to it; and from where on either does alone, if nobody else is to be seen: one of the models
+finds many a small figure, and an arm or a head, that the other misses."""
 _SURE = 0.8
-"""What counts as much as that in a look at a part of the frame where nobody may be."""
+"""What counts as much as that in a pass over a part of the frame where nobody may be."""
 _LEAST_PERSON = 0.002
-"""Share of the frame of the smallest region that is looked at closely."""
+"""Share of the frame of the smallest region that has a close pass."""
 _TILE = 0.4, 0.56
 """Parts of the frame's longer and shorter side of a tile; three by two of them cover it."""
 _MARGIN = 0.125
-"""Of the box's side, added at each end: people move until the next whole look, and the model wants
+"""Of the box's side, added at each end: people move until the next whole pass, and the model wants
 to see what is beside them."""
 _STEADY = 0.08
 """Of the box's side: an edge that would move by less stays; another box is another picture to the
 model. A margin is a tenth of it, so nobody is cut."""
 _WHOLE = 0.95
-"""Share of the frame from which the box is the frame: a closer look would show nothing more."""
+"""Share of the frame from which the box is the frame: a closer one would show nothing more."""
 _WHOLE_APART = 0.5
-"""The same where people stand apart: of those who move, the close look alone counts, and it would
+"""The same where people stand apart: of those who move, the close pass alone counts, and it would
 show them little larger. Over ten scenes of two people, the second one walking in, the mean IoU was
 0.74 with it (``best``: 0.77), and 0.65 (0.71) at 0.95."""
 _FADE = 0.08
-"""Part of the box's side over which the close look fades in from a border inside the frame."""
+"""Part of the box's side over which the close pass fades in from a border inside the frame."""
+_WEIGHT = 2.0
+"""Of the close pass, against 1 of each whole one; where the box is the frame, 1, too."""
+_SMALL, _MOST_WEIGHT = 0.1, 8.0
+"""Share of the frame below which a box's close pass counts the more, the smaller it is, up to this
+much: of small figures the whole passes see nothing, and that is no evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A part of the frame, on the analysis frame; half-open."""
+    """A part of the frame, in samples of the analysis frame; half-open."""
 
     left: int
     top: int
@@ -73,7 +79,7 @@ class Box:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(rows, columns) of the grid."""
+        """(rows, columns) of the analysis frame."""
         return self.bottom - self.top, self.right - self.left
 
     def in_pixels(self, format: FrameFormat) -> tuple[int, int, int, int]:
@@ -90,6 +96,23 @@ class Box:
             pixel(self.bottom, rows, format.height),
         )
 
+    def fade_widths(self, grid: tuple[int, int]) -> tuple[float, float, float, float]:
+        """Samples that the close pass fades in over: left, top, right, bottom; 0 at the frame's."""
+        rows, columns = (max(1.0, _FADE * side) for side in self.shape)
+        return (
+            columns if self.left > 0 else 0.0,
+            rows if self.top > 0 else 0.0,
+            columns if self.right < grid[1] else 0.0,
+            rows if self.bottom < grid[0] else 0.0,
+        )
+
+    def weight(self, grid: tuple[int, int]) -> float:
+        """Weight of the close pass, where it has faded in."""
+        if self.shape == grid:
+            return 1.0
+        share = self.shape[0] * self.shape[1] / (grid[0] * grid[1])
+        return min(_MOST_WEIGHT, _WEIGHT * max(1.0, _SMALL / share))
+
 
 def cell_shape(grid: tuple[int, int]) -> tuple[int, int]:
     """Rows and columns of cells that cover a grid."""
@@ -97,15 +120,9 @@ def cell_shape(grid: tuple[int, int]) -> tuple[int, int]:
 
 
 def find_box(person: Cells, either: Cells, grid: tuple[int, int]) -> Box | None:
-    """Where people are: one box round all regions that are no specks, with a margin.
+    """One box round all people that are no specks, with a margin; None where there is nobody.
 
-    Args:
-        person: Cells of the mean of the whole looks.
-        either: Cells of their maximum.
-        grid: (gh, gw).
-
-    Returns:
-        None where there is nobody.
+    ``person`` is the mean of the whole passes, ``either`` their maximum, ``grid`` (gh, gw).
     """
     large = _regions(either > _EXTENT, person > _PERSON)
     if not len(large):
@@ -129,7 +146,7 @@ def find_box(person: Cells, either: Cells, grid: tuple[int, int]) -> Box | None:
 
 
 def tiles(grid: tuple[int, int]) -> list[Box]:
-    """Where to look closely for somebody whom no look at the whole frame shows."""
+    """Where to search for somebody whom no pass over the whole frame shows."""
     shares, counts = (_TILE[::-1], (2, 3)) if grid[1] >= grid[0] else (_TILE, (3, 2))
     spans = []
     for side, share, count in zip(grid, shares, counts, strict=True):
@@ -159,61 +176,45 @@ def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> NDArray[np.in
     return np.asarray(stats[cells >= _LEAST_PERSON * where.size], np.int32)
 
 
-def fade_widths(box: Box, grid: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Over how many samples the close look fades in: left, top, right, bottom; 0 at the frame's."""
-    rows, columns = (max(1.0, _FADE * side) for side in box.shape)
-    return (
-        columns if box.left > 0 else 0.0,
-        rows if box.top > 0 else 0.0,
-        columns if box.right < grid[1] else 0.0,
-        rows if box.bottom < grid[0] else 0.0,
-    )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
-    """What a whole look has left."""
+class WholePass:
+    """The result of one model's pass over the whole frame."""
 
     slot: int
     """Where its mask and its picture's cells are kept."""
     luma: Cells
-    """The picture that it saw."""
+    """The picture that it was of."""
     person: Cells
+
+    def weight(self, luma: Cells, limits: tuple[float, float]) -> Cells:
+        """How much it counts in another picture, from the least to the most of ``limits``.
+
+        In full where the picture stands still.
+        """
+        change = cv2.absdiff(luma, self.luma)
+        weight: Cells = np.clip((MOVED - change) / (MOVED - STILL), *limits)
+        return weight
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recipe:
-    """What the mask of one frame is made of."""
+class BlendWeights:
+    """How the mask of one frame is blended from its passes."""
 
     luma: Cells
     """The picture."""
-    looks: tuple[Look, Look]
-    """The whole ones."""
+    passes: tuple[WholePass, WholePass]
     limits: tuple[tuple[float, float], tuple[float, float]]
     """The least and the most that each of them counts."""
     box: Box | None
-    """What the close look has seen; None: there is none. Its weight is 2, or 1 of the frame."""
+    """Of the close pass; None: there is none."""
 
 
-def look_weight(seen: Cells, luma: Cells, limits: tuple[float, float]) -> Cells:
-    """How much a whole look counts: in full where the picture stands still.
-
-    Args:
-        seen: Cells of the picture that it saw.
-        luma: Of the picture that it counts in.
-        limits: The least and the most that it counts.
-    """
-    change = cv2.absdiff(luma, seen)
-    weight: Cells = np.clip((MOVED - change) / (MOVED - STILL), *limits)
-    return weight
-
-
-class Rotation:
-    """Decides which looks a frame has and how they count. Remembers earlier frames of the scene.
+class PassScheduler:
+    """Decides which passes a frame has and how they count. Remembers earlier frames of the scene.
 
     Args:
         grid: (gh, gw) of the analysis frame.
-        turns: The whole looks take turns; else every frame has both.
+        turns: The whole passes take turns; else every frame has both.
     """
 
     def __init__(self, grid: tuple[int, int], *, turns: bool) -> None:
@@ -225,18 +226,14 @@ class Rotation:
         """Forget the scene."""
         self._last: int | None = None
         self._since = 0
-        self._looks: list[Look | None] = [None, None]
+        self._passes: list[WholePass | None] = [None, None]
         self._newest = GENERAL
         self._box: Box | None = None
-        self._seen: Cells | None = None
+        self._mask: Cells | None = None
         self._scan: Cells | None = None
 
     def due(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
-        """The whole looks that the next frames have in any case.
-
-        Args:
-            indices: Their places in the video.
-        """
+        """Whose whole passes the next frames, of these places in the video, have in any case."""
         befores = (self._last, *indices)
         return [self._due(*pair) for pair in zip(befores, indices, strict=False)]
 
@@ -249,53 +246,35 @@ class Rotation:
         return (LANDSCAPE,) if turn % 2 == 0 else (GENERAL,)
 
     def wants_mask(self, index: int) -> bool:
-        """Whether the last frame's mask is to be taken in before the next frame.
-
-        Args:
-            index: Of the next frame.
-        """
+        """Whether the last frame's mask is to be taken in before the frame of this place."""
         return self._last is not None and self._last // _FEEDBACK != index // _FEEDBACK
 
     @staticmethod
     def groups(indices: Sequence[int]) -> list[tuple[int, int]]:
-        """Where parts of some frames start and stop that :meth:`wants_mask` divides."""
+        """Where groups of some frames start and stop that :meth:`wants_mask` divides."""
         pairs = enumerate(pairwise(indices), 1)
         inner = [at for at, (a, b) in pairs if a // _FEEDBACK != b // _FEEDBACK]
         return list(pairwise([0, *inner, len(indices)]))
 
-    def saw(self, mask: Cells) -> None:
-        """Take in the last frame's mask.
+    def add_mask(self, mask: Cells) -> None:
+        """Take in the cells of the last frame's mask."""
+        self._mask = mask.copy()
 
-        Args:
-            mask: Its cells.
-        """
-        self._seen = mask.copy()
-
-    def looked(self, network: int, slot: int, luma: Cells, person: Cells) -> None:
-        """Take in a whole look at the next frame.
-
-        Args:
-            network: Whose.
-            slot: Where its mask is kept.
-            luma: Cells of the frame.
-            person: Cells of the mask.
-        """
-        self._looks[network] = Look(slot, luma.copy(), person.copy())
+    def add_pass(self, network: int, slot: int, luma: Cells, person: Cells) -> None:
+        """Take in a model's whole pass over the next frame; see :class:`WholePass`."""
+        self._passes[network] = WholePass(slot, luma.copy(), person.copy())
         self._newest = network
         self._since = 0
 
-    def wants_look(self, luma: Cells) -> bool:
-        """Whether somebody may have come in since the last whole look, outside the box.
+    def wants_pass(self, luma: Cells) -> bool:
+        """Whether somebody may have come in since the last whole pass, outside the box.
 
         Never on two frames one after the other, whatever the camera does.
-
-        Args:
-            luma: Cells of the next frame.
         """
-        look = self._looks[self._newest]
-        if look is None or self._since < 2:
+        newest = self._passes[self._newest]
+        if newest is None or self._since < 2:
             return False
-        changed = cv2.absdiff(luma, look.luma) > _NEWCOMER_CODES
+        changed = cv2.absdiff(luma, newest.luma) > _NEWCOMER_CODES
         if self._box is not None:
             box = self._box
             # Cells that the box cuts are inside.
@@ -304,13 +283,9 @@ class Rotation:
         return int(np.count_nonzero(changed)) > _NEWCOMER_SHARE * changed.size
 
     def wants_scan(self, index: int, luma: Cells) -> bool:
-        """Whether to look for people in parts of the next frame; its looks have been taken in.
+        """Whether to search parts of the next frame for people; its passes have been taken in.
 
-        Where no look shows anybody for sure, on the first frame of a scene, and once in a while.
-
-        Args:
-            index: The frame's place in the video.
-            luma: Cells of the frame.
+        Where no pass shows anybody for sure, on the first frame of a scene, and once in a while.
         """
         if not (self._last is None or self.wants_mask(index)):
             return False
@@ -318,41 +293,32 @@ class Rotation:
         person, either = self._people(luma)
         return not len(_regions(either > _EXTENT, person > _PERSON))
 
-    def scanned(self, people: Cells) -> None:
-        """Take in what was found in the parts of the next frame.
-
-        Args:
-            people: Cells.
-        """
+    def add_scan(self, people: Cells) -> None:
+        """Take in the cells of what was found in the parts of the next frame."""
         self._scan = people * np.float32(_PERSON / _SURE)
 
-    def look_at(self, box: Box, luma: Cells) -> Recipe:
-        """A recipe of hardly anything but the close look."""
-        return Recipe(luma, self._both, ((0.0, 0.0), (_LEAST_WEIGHT, _LEAST_WEIGHT)), box)
+    def close_only(self, box: Box, luma: Cells) -> BlendWeights:
+        """Weights of hardly anything but the close pass."""
+        return BlendWeights(luma, self._both, ((0.0, 0.0), (_LEAST_WEIGHT, _LEAST_WEIGHT)), box)
 
     @property
-    def _both(self) -> tuple[Look, Look]:
-        general, landscape = self._looks
+    def _both(self) -> tuple[WholePass, WholePass]:
+        general, landscape = self._passes
         if general is None or landscape is None:
-            raise ValueError("the first frame of a scene has both whole looks")
+            raise ValueError("the first frame of a scene has both whole passes")
         return general, landscape
 
-    def next(self, index: int, luma: Cells) -> Recipe:
-        """How the next frame's mask is made; all its whole looks have been taken in.
-
-        Args:
-            index: The frame's place in the video.
-            luma: Cells of the frame; part of what is returned.
-        """
+    def next(self, index: int, luma: Cells) -> BlendWeights:
+        """How the next frame's mask is made; all its whole passes have been taken in."""
         if self._since == 0:
             self._box = _steadied(find_box(*self._people(luma), self.grid), self._box)
         limits = self._limits
         self._last = index
         self._since += 1
         if self._box is not None and self._box.shape == self.grid:
-            # The close look is a fresh whole one of the same model.
+            # The close pass is a fresh whole one of the same model.
             limits[GENERAL] = (0.0, 0.0)
-        return Recipe(luma, self._both, (limits[0], limits[1]), self._box)
+        return BlendWeights(luma, self._both, (limits[0], limits[1]), self._box)
 
     @property
     def _limits(self) -> list[tuple[float, float]]:
@@ -362,12 +328,14 @@ class Rotation:
 
     def _people(self, luma: Cells) -> tuple[Cells, Cells]:
         """The mean and the maximum of what is known."""
-        pairs = list(zip(self._both, self._limits, strict=True))
-        weights = [look_weight(look.luma, luma, limits) for look, limits in pairs]
-        people = [weight * look.person for weight, (look, _) in zip(weights, pairs, strict=True)]
+        passes = self._both
+        weights = [
+            each.weight(luma, limits) for each, limits in zip(passes, self._limits, strict=True)
+        ]
+        people = [weight * each.person for weight, each in zip(weights, passes, strict=True)]
         mean: Cells = (people[0] + people[1]) / (weights[0] + weights[1])
         either: Cells = np.maximum(people[0], people[1])
-        for other in (self._seen, self._scan):
+        for other in (self._mask, self._scan):
             if other is not None:
                 mean, either = np.maximum(mean, other), np.maximum(either, other)
         return mean, either

@@ -1,4 +1,4 @@
-"""Renders in parts in this process, with renewals so close that short clips have several parts."""
+"""Renders in chunks in this process; refreshes are so close that short clips have several."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from bgsoft.chunks import plan
 from bgsoft.chunks.prepare import Plan, Whole, plan_render
 from bgsoft.chunks.renders import Renders
 from bgsoft.jobs.driver import Driver
-from bgsoft.jobs.task import Finished, Started, Task, TaskContext, Told, Update
+from bgsoft.jobs.task import Finished, Message, Started, Task, TaskContext, Update
 from bgsoft.pipeline import picture
 from bgsoft.rendering.configure import build_config
 from bgsoft.report import RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.options import settings_from_options
 
-RENEWAL, BACKGROUND_RENEWAL = 16, 8
+REFRESH_INTERVAL, BACKGROUND_REFRESH_OFFSET = 16, 8
 
 
 @pytest.fixture
-def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (plan, picture):
-        monkeypatch.setattr(module, "RENEWAL", RENEWAL)
-        monkeypatch.setattr(module, "BACKGROUND_RENEWAL", BACKGROUND_RENEWAL)
+        monkeypatch.setattr(module, "REFRESH_INTERVAL", REFRESH_INTERVAL)
+        monkeypatch.setattr(module, "BACKGROUND_REFRESH_OFFSET", BACKGROUND_REFRESH_OFFSET)
 
 
 def settings(
@@ -72,7 +72,7 @@ class Here:
             return []
         task_id, self._done = self._done, self._done + 1
         told: list[Update] = []
-        given = context(lambda message: told.append(Told(task_id, message)))
+        given = context(lambda message: told.append(Message(task_id, message)))
         try:
             end = Finished(task_id, self._tasks[task_id].run(given))
         except Exception as exc:
@@ -87,13 +87,13 @@ class Here:
 
 
 def joined(plan: Plan, told: list[object] | None = None) -> RenderReport:
-    """Render the parts, and join them; gives the report."""
+    """Render the chunks, and join them; gives the report."""
     with Renders(Driver(Here())) as renders:
         renders.submit(plan.config, plan)
         while True:
             for update in renders.poll(1.0):
-                if isinstance(update, Told) and told is not None:
-                    told.append(update.message)
+                if isinstance(update, Message) and told is not None:
+                    told.append(update.content)
                 elif isinstance(update, Finished):
                     if update.error is not None:
                         raise update.error
@@ -101,8 +101,8 @@ def joined(plan: Plan, told: list[object] | None = None) -> RenderReport:
                     return update.result
 
 
-def render_in_parts(config: RenderConfig) -> RenderReport:
-    """The whole of it; the settings say in how many parts."""
+def render_in_chunks(config: RenderConfig) -> RenderReport:
+    """The whole of it; the settings say in how many chunks."""
     return joined(planned(config))
 
 

@@ -1,4 +1,4 @@
-"""Where parts meet, pictures are those of a render in one go."""
+"""Where chunks meet, pictures are those of a render in one go."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.face_clips import SAMPLE
 from tests.outside import ffmpeg
 from tests.rendering import psnr, read_back
 from tests.synthetic import VideoSpec, regular_times, write_video
-from tests.unit.chunks.parts import _short_parts, reason, render_in_parts, settings
+from tests.unit.chunks.short_chunks import _short_chunks, reason, render_in_chunks, settings
 
-pytestmark = pytest.mark.usefixtures(_short_parts.__name__)
+pytestmark = pytest.mark.usefixtures(_short_chunks.__name__)
 
 MIN_DB = 50.0
 
@@ -23,7 +23,7 @@ MIN_DB = 50.0
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sample's person, small; from frame 40 on mirrored and darker, which is a new scene."""
-    path = tmp_path_factory.mktemp("seams") / "person.mkv"
+    path = tmp_path_factory.mktemp("boundaries") / "person.mkv"
     change = "scale=256:144,hflip=enable='gte(n,40)',lutyuv=y='val*0.6':enable='gte(n,40)'"
     encode = ("-frames:v", "88", "-c:v", "libx264", "-crf", "10", "-g", "15")
     ffmpeg("-i", SAMPLE, "-an", "-vf", change, *encode, path)
@@ -70,12 +70,12 @@ def test_pictures_are_those_of_a_whole_render(
 ) -> None:
     if given.get("background") == "waves":
         given = {**given, "background": waves}
-    whole, parts = tmp_path / "whole.mkv", tmp_path / "parts.mkv"
+    whole, chunks = tmp_path / "whole.mkv", tmp_path / "chunks.mkv"
     first = bgsoft.render(person, whole, codec="ffv1", **{"preset": None, **given})
-    config = settings(person, parts, codec="ffv1", chunks=3, **given)
-    report = render_in_parts(config)
+    config = settings(person, chunks, codec="ffv1", chunks=3, **given)
+    report = render_in_chunks(config)
     assert len(report.parts) > 1
-    assert least_psnr(whole, parts) >= MIN_DB
+    assert least_psnr(whole, chunks) >= MIN_DB
     cuts = [[e.frame for e in r.events if e.kind == "scene-cut"] for r in (first, report)]
     assert cuts[0] == cuts[1] == [40]
     if first.faces is not None:
@@ -84,17 +84,18 @@ def test_pictures_are_those_of_a_whole_render(
             assert report.faces[key] == first.faces[key]
 
 
-def test_places_are_hidden_in_all_parts_at_their_times(person: Path, tmp_path: Path) -> None:
-    whole, parts = tmp_path / "whole.mkv", tmp_path / "parts.mkv"
+def test_places_are_hidden_in_all_chunks_at_their_times(person: Path, tmp_path: Path) -> None:
+    whole, chunks = tmp_path / "whole.mkv", tmp_path / "chunks.mkv"
     given = {"effect": "dim", "strength": 0, "face": "off", "codec": "ffv1", "start": 0.2}
+    given |= {"matte": "fast"}
     given["hide"] = ["20%,20%,30%,30%@0.9-1.9", "0,0,10%,10%", "0,0,10%,10%@9-"]
     first = bgsoft.render(person, whole, preset=None, **given)
-    report = render_in_parts(settings(person, parts, chunks=3, **given))
+    report = render_in_chunks(settings(person, chunks, chunks=3, **given))
     assert len(report.parts) > 1
     told = [[e.message for e in r.events if e.stage == "composite"] for r in (first, report)]
     assert told[0] == told[1]
     assert len(told[0]) == 1
-    films = [[frame.planes[0] for frame in read_back(path)] for path in (whole, parts, person)]
+    films = [[frame.planes[0] for frame in read_back(path)] for path in (whole, chunks, person)]
     hidden = []
     for one, other, source in zip(films[0], films[1], films[2][6:], strict=True):
         np.testing.assert_array_equal(one, other)
@@ -103,33 +104,35 @@ def test_places_are_hidden_in_all_parts_at_their_times(person: Path, tmp_path: P
     assert hidden == [0.9 <= (number + 6) / 30 < 1.9 for number in range(82)]
 
 
-def test_cuts_are_seen_as_in_a_whole_render_where_a_part_begins(tmp_path: Path) -> None:
-    """Mirrored from six frames before each renewal to just after it: back again so soon that it is
+def test_cuts_are_seen_as_in_a_whole_render_where_a_chunk_begins(tmp_path: Path) -> None:
+    """Mirrored from six frames before each refresh to just after it: back again so soon that it is
     no cut for who has seen the first one."""
-    clip, whole, parts = (tmp_path / f"{name}.mkv" for name in ("in", "whole", "parts"))
+    clip, whole, chunks = (tmp_path / f"{name}.mkv" for name in ("in", "whole", "chunks"))
     change = "scale=256:144,hflip=enable='gte(mod(n,16),11)+eq(mod(n,16),0)*gt(n,0)'"
     encode = ("-frames:v", "88", "-c:v", "libx264", "-crf", "10", "-g", "15")
     ffmpeg("-i", SAMPLE, "-an", "-vf", change, *encode, clip)
     look = {"effect": "matte", "matte": "fast", "face": "off", "mask_every": 3, "temporal": 0.0}
     given: dict[str, Any] = {"codec": "ffv1", **look}
     first = bgsoft.render_config(settings(clip, whole, **given, chunks=1))
-    report = render_in_parts(settings(clip, parts, **given, chunks=3))
+    report = render_in_chunks(settings(clip, chunks, **given, chunks=3))
     assert len(report.parts) == 3
-    assert least_psnr(whole, parts) >= MIN_DB
+    assert least_psnr(whole, chunks) >= MIN_DB
     cuts = [[e.frame for e in r.events if e.kind == "scene-cut"] for r in (first, report)]
     assert cuts[0] == cuts[1] == [11, 27, 43, 59, 75]
 
 
-def test_the_mask_is_written_in_parts_too(person: Path, tmp_path: Path) -> None:
-    whole, parts = tmp_path / "whole.mkv", tmp_path / "parts.mkv"
-    for path, more in ((whole, None), (parts, 3)):
+@pytest.mark.slow
+def test_the_mask_is_written_in_chunks_too(person: Path, tmp_path: Path) -> None:
+    whole, chunks = tmp_path / "whole.mkv", tmp_path / "chunks.mkv"
+    for path, more in ((whole, None), (chunks, 3)):
         matte = path.with_name(f"{path.stem}-matte.mkv")
-        config = settings(person, path, codec="ffv1", matte_out=matte, chunks=more or 1)
+        look = {"codec": "ffv1", "effect": "dim", "face": "off", "matte": "fast"}
+        config = settings(person, path, matte_out=matte, chunks=more or 1, **look)
         if more is None:
             bgsoft.render_config(config)
         else:
-            render_in_parts(config)
-    one, other = (tmp_path / f"{name}-matte.mkv" for name in ("whole", "parts"))
+            render_in_chunks(config)
+    one, other = (tmp_path / f"{name}-matte.mkv" for name in ("whole", "chunks"))
     assert [a.seconds for a in read_back(one)] == [b.seconds for b in read_back(other)]
     assert least_psnr(one, other) > 35  # it is encoded with loss
 

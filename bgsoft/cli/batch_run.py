@@ -1,0 +1,221 @@
+"""A batch from its flags to its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bgsoft.batch.check import check_encoding, check_settings, default_workers, read_gpus
+from bgsoft.batch.decide import Act, agree, decide
+from bgsoft.batch.find import Found, find, read_list
+from bgsoft.batch.job import BatchJob, Planner, shared_inputs
+from bgsoft.batch.run import Batch, Summary, clear_skipped
+from bgsoft.batch.state import STATE_NAME, State
+from bgsoft.batch.watch import FolderWatch
+from bgsoft.chunks.renders import Renders
+from bgsoft.cli.batch import BatchFlags
+from bgsoft.cli.batch_view import counted, make_batch_view, show_plan
+from bgsoft.cli.console import Console
+from bgsoft.cli.progress import check_report, read_progress
+from bgsoft.cli.signals import StopSignals
+from bgsoft.errors import ConfigError, OpenError
+from bgsoft.exitcodes import ExitCode, one_line
+from bgsoft.infer.providers import require_runtime
+from bgsoft.jobs.driver import Driver, stall_limit
+from bgsoft.jobs.pool import Pool, worker_environment
+from bgsoft.jobs.ray import RayExecutor
+from bgsoft.jobs.ray_cluster import check_address
+from bgsoft.jobs.task import Executor
+from bgsoft.outputs import check_target, made_folders
+from bgsoft.rendering.backends import STAGES
+from bgsoft.settings.setting import parse_seconds
+
+_SETTLE_SECONDS = 2.0
+
+
+class BatchRun:
+    """A batch that is about to run; what is wrong with its flags is found when it is made.
+
+    Args:
+        flags: Of the command.
+        settings: Of the renders: section → field → value.
+
+    Raises:
+        BgsoftError: A flag, a setting or an input is wrong, or a backend is unavailable.
+    """
+
+    def __init__(self, flags: BatchFlags, settings: dict[str, dict[str, Any]]) -> None:
+        self._flags = flags
+        self._console = Console()
+        self._kind = read_progress(flags.progress, flags.quiet)
+        self._view = make_batch_view(self._kind, self._console, flags.quiet, flags.verbose)
+        self._timeout_seconds = _seconds(flags.timeout, "--timeout")
+        self._settle_seconds = _seconds(flags.settle, "--settle") or _SETTLE_SECONDS
+        _check_together(flags)
+        check_report(flags.report, self._kind)
+        self._gpus = read_gpus(flags.gpu)
+        if self._gpus:
+            settings.setdefault("backends", {})["gpu"] = self._gpus[0]  # each worker has its own
+        require_runtime()
+        if flags.ray is not None:
+            check_address(flags.ray)
+        *self._sources, folder = flags.paths
+        for each in flags.lists or ():
+            self._sources += read_list(each)
+        self._folder = Path(folder)
+        self._found = self._find()
+        self._planner = Planner(self._folder, name=flags.name, preset=flags.preset, flags=settings)
+        self._common = self._planner.settings
+        check_settings(self._common, here=flags.ray is None)
+        if flags.report is not None:
+            overwrite = flags.resume or self._common.overwrite
+            check_target(flags.report, "report", overwrite=overwrite)
+
+    def run(self) -> ExitCode:
+        """Render everything, or say what would be rendered; the exit code."""
+        flags, folder, console = self._flags, self._folder, self._console
+        with ExitStack() as stack:
+            stop = stack.enter_context(StopSignals(console))
+            if not flags.dry_run:
+                stack.enter_context(made_folders([folder / STATE_NAME], lambda _text: None))
+            anew = self._common.overwrite or self._common.skip_existing
+            state = stack.enter_context(State(folder, anew=anew, look_only=flags.dry_run))
+            self._planner.numbers = state.numbers if flags.resume or flags.watch else {}
+            planned = self._planner.plan(self._found)
+            check_encoding(planned)
+            decisions = [decide(job, state, resume=flags.resume) for job in planned]
+            if flags.dry_run:
+                show_plan(decisions, self._kind, console)
+            if not flags.watch:
+                agree(decisions, state, resume=flags.resume)
+            if flags.dry_run:
+                return ExitCode.OK
+            more = self._watch(stack) if flags.watch else None
+            state.begin(decision.entry for decision in decisions)
+            left = [decision.job for decision in decisions if decision.act is Act.RENDER]
+            for text in clear_skipped(decisions, folder):
+                self._view.notice(text)
+            driver = Driver(
+                self._executor(left, state, stack),
+                retries=flags.retries,
+                timeout_seconds=self._timeout_seconds,
+                stall_seconds=stall_limit(self._common.backends.stall_seconds),
+            )
+            summary = Batch(
+                left,
+                Renders(driver),
+                state,
+                view=self._view,
+                stop=stop.cancel,
+                describe=one_line,
+                more=more,
+            ).run()
+            if flags.report is not None:
+                summary.write_json(flags.report)
+            return _end(summary, console, stop.exit_code)
+
+    def _find(self) -> list[Found]:
+        """The videos that there are; with ``--watch`` they are found later."""
+        if not self._sources:
+            raise ConfigError("nothing to render: IN is missing before OUT_DIR")
+        if self._flags.watch:
+            return []
+        exclude = self._flags.exclude or []
+        found = list(find(self._sources, leave_out=self._folder, exclude=exclude))
+        if not found:
+            rest = ", but for what is excluded" if exclude else ""
+            raise OpenError(f"no videos in {', '.join(self._sources)}{rest}")
+        return found
+
+    def _watch(self, stack: ExitStack) -> Callable[[], Sequence[BatchJob]]:
+        """What gives further files."""
+        watch = FolderWatch(
+            self._sources,
+            leave_out=self._folder,
+            exclude=self._flags.exclude or [],
+            settle_seconds=self._settle_seconds,
+            tell=self._console.err,
+        )
+        return partial(self._planner.plan_each, stack.enter_context(watch).whole, self._console.err)
+
+    def _executor(self, left: Sequence[BatchJob], state: State, stack: ExitStack) -> Executor:
+        """Where files are rendered; ``stack`` holds what has to last as long."""
+        flags, backends = self._flags, self._common.backends
+        count = None if flags.watch else len(left)
+        if flags.ray is None or count == 0:
+            workers = flags.jobs or default_workers(backends, self._gpus)
+            if count is not None:
+                workers = max(1, min(workers, count))
+            environment = stack.enter_context(
+                worker_environment(backends, workers, len(self._gpus), self._view.notice)
+            )
+            return Pool(workers, gpus=self._gpus, shared=[state.lock], environment=environment)
+        gpu_share = flags.gpu_share
+        if gpu_share is None and all(getattr(backends, stage) == "cpu" for stage in STAGES):
+            gpu_share = 0.0
+        tasks = None if count is None else count * (self._common.chunks or 1)
+        watched = map(Path, self._sources if flags.watch else ())
+        return RayExecutor(
+            flags.ray,
+            folder=self._folder,
+            inputs=[*shared_inputs(self._common, left), *watched],
+            most=min(filter(None, (flags.jobs, tasks)), default=None),
+            threads=backends.threads or None,
+            gpu_share=gpu_share,
+            notice=self._view.notice,
+        )
+
+
+def _seconds(text: str | None, flag: str) -> float | None:
+    if text is None:
+        return None
+    seconds = parse_seconds(text, flag)
+    if seconds <= 0:
+        raise ConfigError(f"{flag} must be more than 0 seconds, not {seconds:g}")
+    return seconds
+
+
+def _check_together(flags: BatchFlags) -> None:
+    """Raise ConfigError where flags contradict each other."""
+    problems = {
+        "--gpu-share needs --ray": flags.gpu_share is not None and flags.ray is None,
+        "--gpu counts this machine's GPUs: with --ray there is --gpu-share": (
+            flags.gpu is not None and flags.ray is not None
+        ),
+        "--settle needs --watch": flags.settle is not None and not flags.watch,
+        "--dry-run and --watch exclude each other": flags.dry_run and flags.watch,
+        "--dry-run writes no --report": flags.dry_run and flags.report is not None,
+        "--name is empty": not flags.name,
+    }
+    for text, holds in problems.items():
+        if holds:
+            raise ConfigError(text)
+
+
+def _end(summary: Summary, console: Console, stop_code: ExitCode) -> ExitCode:
+    """Say why files are left or have failed; the exit code."""
+    total, failed, left = len(summary.entries), len(summary.failed), summary.left
+    of_all = counted(total, "file")
+    if left:
+        rest = f"{left} of {of_all} {'is' if left == 1 else 'are'} left: go on with --resume"
+    elif failed:
+        rest = f"{failed} of {of_all} failed: --resume tries again"
+    else:
+        rest = f"{total} of {of_all} {'is' if total == 1 else 'are'} done"
+    if summary.stopped:
+        word = "interrupted" if stop_code == ExitCode.INTERRUPTED else "terminated"
+        console.error(f"{word}; {rest}")
+        return stop_code
+    if summary.full is not None:
+        console.error(f"{one_line(summary.full)}; no more files were begun; {rest}")
+        return ExitCode.OUTPUT
+    if summary.lost is not None:
+        console.error(f"{one_line(summary.lost)}; {rest}")
+        return ExitCode.UNAVAILABLE
+    if failed:
+        console.error(f"{failed} of {of_all} failed")
+        return ExitCode.RENDER_FAILED
+    return ExitCode.OK

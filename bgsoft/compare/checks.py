@@ -1,0 +1,267 @@
+"""What two files agree on besides their pictures: times, sound, format and metadata."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import av
+from av.audio.frame import AudioFrame
+
+from bgsoft.compare.facts import EARLY_PACKETS, TRACK_KINDS, FileFacts, Track
+from bgsoft.compare.result import Check
+from bgsoft.media.source import open_input
+
+_CHAPTER_TICK = Fraction(1, 1000)
+"""Matroska rounds chapters to nanoseconds, MP4 to milliseconds."""
+
+
+def time_checks(
+    a: FileFacts, b: FileFacts, times_a: Sequence[Fraction], times_b: Sequence[Fraction]
+) -> list[Check]:
+    """Compare the decoded frames: how many there are, and the seconds each is shown at."""
+    return [
+        Check.equal("frame count", len(times_a), len(times_b), " each"),
+        _timestamps(a, b, times_a, times_b),
+    ]
+
+
+def _timestamps(
+    a: FileFacts, b: FileFacts, times_a: Sequence[Fraction], times_b: Sequence[Fraction]
+) -> Check:
+    """Frame by frame, counted from each file's first frame; a shifted start is reported."""
+    tick = max(a.info.time_base, b.info.time_base)
+    offset = times_b[0] - times_a[0]
+    gaps = [abs(there - here - offset) for here, there in zip(times_a, times_b, strict=False)]
+    widest = max(gaps)
+    distance = f"{float(widest) * 1000:.3f} ms"
+    if widest == 0:
+        detail = "equal, every frame"
+    elif widest <= tick:
+        detail = f"equal within the containers' clock: at most {distance} apart"
+    else:
+        detail = f"up to {distance} apart, at frame {gaps.index(widest)}"
+    if abs(offset) > tick:
+        detail += f"; all of B {abs(float(offset)):.3f} s {'later' if offset > 0 else 'earlier'}"
+    return Check("timestamps", widest <= tick, detail)
+
+
+def structure_checks(a: FileFacts, b: FileFacts) -> list[Check]:
+    """Compare all but pictures and their timestamps."""
+    size_a, size_b = (f"{f.info.format.width}x{f.info.format.height}" for f in (a, b))
+    aspect_a, aspect_b = (f.info.sample_aspect_ratio for f in (a, b))
+    return [
+        Check.equal("picture size", size_a, size_b, " upright"),
+        _rotation(a, b, size_a == size_b),
+        Check.equal("pixel aspect", _ratio(aspect_a), _ratio(aspect_b)),
+        _color(a, b),
+        _hdr(a, b),
+        Check.equal("video tracks", len(a.of_kind("video")), len(b.of_kind("video")), " each"),
+        *_sound_checks(a, b),
+        _subtitles(a, b),
+        _equal("file tags", a.tags, b.tags),
+        *_track_metadata(a, b),
+        _equal("covers and attachments", a.pictures, b.pictures),
+        _chapters(a, b),
+    ]
+
+
+def _ratio(value: Fraction) -> str:
+    return f"{value.numerator}:{value.denominator}"
+
+
+def _rotation(a: FileFacts, b: FileFacts, same_size: bool) -> Check:
+    """Upright pictures count: a turn that is a flag in one file may be baked into the other."""
+    turn_a, turn_b = a.info.orientation, b.info.orientation
+    one, other = (
+        "none" if turn.is_identity else f"{'mirrored, ' if turn.mirror else ''}{turn.rotation}°"
+        for turn in (turn_a, turn_b)
+    )
+    if turn_a == turn_b:
+        return Check("rotation", True, one)
+    if same_size and turn_b.is_identity:
+        return Check("rotation", True, f"A's {one} is baked into B's pictures")
+    differ = "" if same_size else ", and the upright sizes differ"
+    return Check("rotation", False, f"A: {one}, B: {other}{differ}")
+
+
+def _color(a: FileFacts, b: FileFacts) -> Check:
+    """Colour tags as players read them: a missing range means limited."""
+    first, second = a.info.format.color, b.info.format.color
+    names = ("primaries", "transfer", "matrix", "full_range", "chroma_location")
+    differences = [
+        f"{name.replace('_', ' ')} {getattr(first, name)} / {getattr(second, name)}"
+        for name in names
+        if getattr(first, name) != getattr(second, name)
+    ]
+    if differences:
+        return Check("colour tags", False, "A / B: " + ", ".join(differences))
+    span = "full" if first.full_range else "limited"
+    codes = f"primaries {first.primaries}, transfer {first.transfer}, matrix {first.matrix}"
+    return Check("colour tags", True, f"{codes}, {span} range (H.273 codes)")
+
+
+def _hdr(a: FileFacts, b: FileFacts) -> Check:
+    kinds = {
+        "mastering display": (a.info.mastering_display, b.info.mastering_display),
+        "content light level": (a.info.content_light, b.info.content_light),
+    }
+    differ = [name for name, (one, other) in kinds.items() if one != other]
+    if differ:
+        return Check("HDR metadata", False, f"differ: {', '.join(differ)}")
+    there = any(one is not None for one, _ in kinds.values())
+    return Check("HDR metadata", True, "equal" if there else "none")
+
+
+def _subtitles(a: FileFacts, b: FileFacts) -> Check:
+    first, second = ([track.codec for track in f.of_kind("subtitle")] for f in (a, b))
+    if len(first) != len(second):
+        return Check("subtitles", False, f"A has {len(first)} tracks, B {len(second)}")
+    if first == second:
+        return Check("subtitles", True, ", ".join(first) or "none")
+    pairs = [f"{one} / {other}" for one, other in zip(first, second, strict=True)]
+    return Check("subtitles", True, "other codec, same tracks: " + ", ".join(pairs))
+
+
+def _track_metadata(a: FileFacts, b: FileFacts) -> list[Check]:
+    """Tags and flags of the tracks that both have."""
+    tags: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    flags: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    for kind in TRACK_KINDS:
+        pairs = zip(a.of_kind(kind), b.of_kind(kind), strict=False)
+        for number, pair in enumerate(pairs):
+            label = f"{kind} {number}"
+            for side, track in enumerate(pair):
+                tags[side].update({f"{label} {key}": value for key, value in track.tags.items()})
+                flags[side][label] = track.disposition
+    return [_equal("track tags", *tags), _equal("dispositions", *flags)]
+
+
+def _equal(name: str, a: Mapping[str, str], b: Mapping[str, str]) -> Check:
+    """Whether two tables agree; says what is missing, added or changed."""
+    said = [f"{key} missing in B" for key in a if key not in b]
+    said += [f"{key} only in B" for key in b if key not in a]
+    said += [
+        f"{key} {_short(a[key])} / {_short(b[key])}" for key in a if key in b and a[key] != b[key]
+    ]
+    if said:
+        return Check(name, False, ", ".join(said))
+    return Check(name, True, f"{len(a)} equal" if a else "none")
+
+
+def _short(text: str) -> str:
+    shown = " ".join(text.split())
+    return repr(shown if len(shown) <= 40 else shown[:39] + "…")
+
+
+def _chapters(a: FileFacts, b: FileFacts) -> Check:
+    if len(a.chapters) != len(b.chapters):
+        return Check("chapters", False, f"A has {len(a.chapters)}, B {len(b.chapters)}")
+    for number, (one, other) in enumerate(zip(a.chapters, b.chapters, strict=True)):
+        if one[2] != other[2]:
+            words = f"title of chapter {number}: {_short(one[2])} / {_short(other[2])}"
+            return Check("chapters", False, words)
+        if max(abs(one[0] - other[0]), abs(one[1] - other[1])) > _CHAPTER_TICK:
+            return Check("chapters", False, f"chapter {number} begins or ends at another time")
+    return Check("chapters", True, f"{len(a.chapters)} equal" if a.chapters else "none")
+
+
+def _sound_checks(a: FileFacts, b: FileFacts) -> list[Check]:
+    """The number of audio tracks, each track's data, and its start."""
+    first, second = a.of_kind("audio"), b.of_kind("audio")
+    checks = [Check.equal("audio tracks", len(first), len(second), " each")]
+    for number, (one, other) in enumerate(zip(first, second, strict=False)):
+        checks.append(_sound_data(number, a, b, one, other))
+        checks.append(_sync(number, a, b, one, other))
+    return checks
+
+
+def _sound_data(number: int, a: FileFacts, b: FileFacts, one: Track, other: Track) -> Check:
+    name = f"audio {number}"
+    codecs = one.codec if one.codec == other.codec else f"{one.codec} / {other.codec}"
+    if one.codec == other.codec and one.digests == other.digests:
+        return Check(name, True, f"{codecs}, {len(one.digests)} packets, byte for byte equal")
+    lead = len(one.digests) - len(other.digests)
+    if one.codec == other.codec and _only_lead_differs(a, number, one, other):
+        packets = "1 packet" if lead == 1 else f"{lead} packets"
+        detail = f"{codecs}, byte for byte equal but for {packets} before the first played sample"
+        return Check(name, True, detail)
+    # The same sound may be cut or wrapped into packets differently: ADTS, PCM.
+    heard_a, heard_b = _samples(a.path, number), _samples(b.path, number)
+    if heard_a is not None and heard_a == heard_b:
+        return Check(name, True, f"{codecs}, packets differ, decoded samples equal")
+    counts = f"{len(one.digests)} and {len(other.digests)} packets"
+    return Check(name, False, f"{codecs}, {counts}, decoded samples differ")
+
+
+def _only_lead_differs(a: FileFacts, number: int, one: Track, other: Track) -> bool:
+    """Whether B lacks nothing but packets of A that are decoded and not played.
+
+    Encoders put a delay before the first sample, which not every container can say to skip.
+    """
+    lead = len(one.digests) - len(other.digests)
+    if not 0 < lead < EARLY_PACKETS or one.digests[lead:] != other.digests:
+        return False
+    heard = _first_heard(a.path, number)
+    early = one.early_seconds[:lead]
+    return heard is not None and all(time is not None and time < heard for time in early)
+
+
+def _frames(path: Path, number: int) -> Iterator[AudioFrame]:
+    with open_input(path) as container:
+        yield from container.decode(container.streams.audio[number])
+
+
+def _samples(path: Path, number: int) -> tuple[int, str] | None:
+    """(samples per channel, SHA-256 of all of them interleaved) of an audio track; None: damaged.
+
+    Values are compared as numbers of the decoder's own format, so a lossless change of codec keeps
+    them equal.
+    """
+    digest, count = hashlib.sha256(), 0
+    try:
+        for frame in _frames(path, number):
+            samples = frame.to_ndarray()
+            digest.update(samples.T.tobytes() if frame.format.is_planar else samples.tobytes())
+            count += frame.samples
+    except av.FFmpegError:
+        return None
+    return count, digest.hexdigest()
+
+
+def _sync(number: int, a: FileFacts, b: FileFacts, one: Track, other: Track) -> Check:
+    """When the sound begins, counted from the first picture."""
+    name = f"audio {number} sync"
+    tick = max(a.info.time_base, b.info.time_base) + max(one.time_base, other.time_base)
+    heard: list[Fraction] = []
+    stored: list[Fraction] = []
+    for side, facts, track in (("A", a, one), ("B", b, other)):
+        first, shown = _first_heard(facts.path, number), facts.info.start_pts
+        if first is None or shown is None:
+            return Check(name, False, f"{side}'s has no time, or is damaged")
+        start = shown * facts.info.time_base
+        heard.append(first - start)
+        stored += [time - start for time in track.early_seconds[:1] if time is not None]
+    begins = f"begins {float(heard[0]) * 1000:+.1f} ms from the first picture"
+    if abs(heard[1] - heard[0]) <= tick:
+        return Check(name, True, begins + " in both")
+    detail = f"{begins} in A, {float(heard[1]) * 1000:+.1f} ms in B"
+    if one.digests == other.digests and len(stored) == 2 and abs(stored[1] - stored[0]) <= tick:
+        # One container skips the encoder's delay, the other plays it: all else is in its place.
+        return Check(name, True, f"{detail}, its packets at the same times")
+    return Check(name, False, detail)
+
+
+def _first_heard(path: Path, number: int) -> Fraction | None:
+    """Seconds of the first sample that is played: what an encoder puts before it is skipped, in
+    packets' timestamps it is not. None: not timed, or nothing can be decoded.
+    """
+    try:
+        for frame in _frames(path, number):
+            if frame.samples and frame.pts is not None and frame.time_base:
+                return frame.pts * frame.time_base
+    except av.FFmpegError:
+        pass
+    return None
