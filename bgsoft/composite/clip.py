@@ -287,7 +287,8 @@ class ClipBackground(Background):
         self._planes = [side.xp.empty(picture.shape, picture.dtype) for picture in pictures]
         super().__init__("blend_plate", *self._planes)
         self._uploads = _Uploads(pictures, copies) if copies else None
-        self._follow()
+        if not side.on_device:  # uploads belong on the stream that frames are blended on
+            self._follow()
 
     def settle(self, frame: Frame) -> None:
         self._player.show(frame)

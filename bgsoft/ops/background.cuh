@@ -12,7 +12,7 @@
 #define FULL_SHIFT 0
 #endif
 
-// Largest matte sample up to which a grid cell is background in full (bgsoft/composite/plan.py).
+// Largest matte sample up to which a grid cell is background in full.
 #define CLEAR_ALPHA 8
 
 // Mean of 1, 2 or 4 samples with OpenCV's rounding: halves of four go up, halves of two to even.

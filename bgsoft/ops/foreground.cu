@@ -9,8 +9,10 @@
 #include "background.cuh"
 #include "drivers.cuh"
 
-// See bgsoft/composite/foreground.py.
+// How strongly colours keep to those of the level before, against the sample itself. With less,
+// edges are better where the matte is right, and worse where it is not.
 #define HOLD 0.1f
+// Of a neighbour that shows nothing of the colour.
 #define LEAST_WEIGHT 1e-4f
 
 struct Level {

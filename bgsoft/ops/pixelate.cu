@@ -34,7 +34,7 @@ KERNEL(pixelate_blocks)(
     const int cells_per_grid = plan[15], grid_per_cell = plan[16];
     const int lane = threadIdx.x, lanes = blockDim.x;
     const int thread = threadIdx.y * lanes + lane;
-    const int block = blockIdx.x * blockDim.y + threadIdx.y;
+    const int block = blockIdx.y * blockDim.y + threadIdx.y;
     const bool exists = block < plan[0] * block_columns;
     u64 own[VALUES] = {};
     if (exists) {
@@ -80,7 +80,7 @@ KERNEL(pixelate_blocks)(
         __syncthreads();
     }
     if (thread < 3)
-        sums[blockIdx.x * 3 + thread] = partial[4 + thread][0];
+        sums[blockIdx.y * 3 + thread] = partial[4 + thread][0];
 #else
     const int edge = plan[2], rows = plan[3], columns = plan[4];
     const int grid_columns = plan[14], cells_per_grid = plan[15], grid_per_cell = plan[16];
