@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.composite.background import Background
-from bgsoft.composite.cpu import create_compositor
+from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Matte, PixelLayout, Planes
 from bgsoft.ops.sides import HOST
 from bgsoft.settings.config import EffectConfig, EffectKind

@@ -99,10 +99,9 @@ def check_encoding(jobs: Sequence[BatchJob]) -> None:
 
 def _check_background(config: RenderConfig) -> None:
     if config.effect.kind in (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO):
-        from bgsoft.composite.cpu import create_compositor
-        from bgsoft.workers import Workers
+        from bgsoft.composite.effects import create_compositor
 
-        create_compositor(config.effect, _FORMAT, Workers(1)).close()
+        create_compositor(config.effect, _FORMAT).close()
 
 
 def _check_backends(config: RenderConfig) -> str:

@@ -132,6 +132,7 @@ def _versions(report: DoctorReport) -> list[str]:
 
 def _machine(report: DoctorReport) -> list[str]:
     rows: dict[str, object] = {"CPUs": report.cpu_count}
+    rows["Operations"] = report.operations or "not built"
     rows["NVIDIA driver"] = report.gpu_driver or "none"
     gpu = report.gpu
     if gpu is not None:

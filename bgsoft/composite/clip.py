@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import av
 import numpy as np
@@ -19,11 +20,18 @@ from numpy.typing import NDArray
 from bgsoft.analysis.cpu import Samples
 from bgsoft.composite.background import Background
 from bgsoft.errors import ConfigError, DecodeError, MediaError, errors_as, translated
-from bgsoft.frame import Frame, FrameFormat, PixelLayout
+from bgsoft.frame import Array, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import is_rgb, probe
 from bgsoft.media.pyav import PYAV_ERRORS
 from bgsoft.media.source import open_input, select_video_stream
+from bgsoft.ops.sides import Side
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CopyMeter
+
+_PINNED_BUFFERS = 3
+"""Uploads that may be on their way before the host has to wait for one."""
 
 # swscale's names of the H.273 matrices that ColorInfo knows.
 _MATRICES = {
@@ -267,28 +275,70 @@ class ClipBackground(Background):
     """What a player shows behind one frame.
 
     Args:
+        side: Where the frames are.
         player: Shared with the backgrounds of other frames of a batch; closed with any of them.
+        copies: Where the bytes that cross to a device are counted.
     """
 
-    def __init__(self, player: ClipPlayer) -> None:
-        self._luma, self._chroma = np.empty_like(player.luma), np.empty_like(player.chroma)
-        super().__init__("blend_plate", self._luma, self._chroma)
+    def __init__(self, side: Side, player: ClipPlayer, copies: CopyMeter | None = None) -> None:
         self._player = player
         self._version = 0
-        self._follow()
+        pictures = (player.luma, player.chroma)
+        self._planes = [side.xp.empty(picture.shape, picture.dtype) for picture in pictures]
+        super().__init__("blend_plate", *self._planes)
+        self._uploads = _Uploads(pictures, copies) if copies else None
+        if not side.on_device:  # uploads belong on the stream that frames are blended on
+            self._follow()
 
     def settle(self, frame: Frame) -> None:
         self._player.show(frame)
         self._follow()
 
     def _follow(self) -> None:
-        if self._version != self._player.version:
-            np.copyto(self._luma, self._player.luma)
-            np.copyto(self._chroma, self._player.chroma)
-            self._version = self._player.version
+        if self._version == self._player.version:
+            return
+        self._version = self._player.version
+        pictures = (self._player.luma, self._player.chroma)
+        if self._uploads:
+            self._uploads.send(pictures, self._planes)
+        else:
+            for picture, plane in zip(pictures, self._planes, strict=True):
+                np.copyto(plane, picture)
 
     def close(self) -> None:
         self._player.close()
+
+
+class _Uploads:
+    """Asynchronous copies of pictures to the current device, from pinned memory."""
+
+    def __init__(self, pictures: Sequence[Samples], copies: CopyMeter) -> None:
+        import cupy
+
+        from bgsoft.cuda.device import pinned_array
+
+        self._cuda, self._copies = cupy.cuda, copies
+        self._turns = cycle(
+            [
+                (
+                    [pinned_array(picture.shape, picture.dtype) for picture in pictures],
+                    cupy.cuda.Event(block=True, disable_timing=True),
+                )
+                for _ in range(_PINNED_BUFFERS)
+            ]
+        )
+
+    def send(self, pictures: Sequence[Samples], planes: Sequence[Array]) -> None:
+        buffers, uploaded = next(self._turns)
+        # Long done, unless the device is three pictures behind. An event that was never recorded
+        # counts as done.
+        uploaded.synchronize()
+        stream = self._cuda.get_current_stream()
+        for picture, pinned, plane in zip(pictures, buffers, planes, strict=True):
+            np.copyto(pinned, picture)
+            plane.set(pinned, stream=stream)
+            self._copies.add_h2d(pinned.nbytes)
+        uploaded.record(stream)
 
 
 def _matrix(format: FrameFormat) -> Colorspace:

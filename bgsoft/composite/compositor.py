@@ -9,10 +9,10 @@ Where the background is replaced, the people's own colour at their edges is put 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from bgsoft.composite.background import Background
 from bgsoft.composite.base import check_planes
+from bgsoft.composite.foreground import ForegroundColor
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.ops.sides import Side
 from bgsoft.workers import Workers
@@ -20,14 +20,6 @@ from bgsoft.workers import Workers
 _DEVICE_RUN = (2, 8)
 """Luma rows and columns of one thread of ``blend.cu``."""
 _ALIGNMENT_BYTES = 16
-
-
-class ForegroundColor(Protocol):
-    """Gives partly transparent samples the people's own colour."""
-
-    def restore(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        """Give every sample with an alpha of 1 to 254 its foreground's colour, in place."""
-        ...
 
 
 class PictureCompositor:

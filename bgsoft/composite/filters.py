@@ -2,51 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import analysis_shape
-from bgsoft.analysis.cpu import AreaReducer, Samples
-from bgsoft.composite.background import Background
+from bgsoft.analysis.base import analysis_factor, analysis_shape
+from bgsoft.composite.background import Background, CellFilter
 from bgsoft.composite.fill import PushPull
 from bgsoft.composite.picture import FilledPicture
 from bgsoft.composite.plan import (
-    CLEAR_ALPHA,
     HIGHLIGHT_POWER,
     BlurPlan,
     BokehPlan,
     PixelatePlan,
+    Shape,
     disc_kernel,
 )
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.sides import HOST, Side
 
 Floats = NDArray[np.float32]
 
 _FULL_SCALE = 65536.0
+_THREADS = 256
+"""Of a block of ``pixelate.cu``."""
+_CELLS_PER_THREAD = 4
+"""Of a mosaic block, at most, while there are threads for more."""
+_RUN = 64
+"""RUN of ``blur.cu``."""
+_BLUR_BLOCK = (32, 8, 1)
+_MAX_REACH = 15
+"""Cells to each side that ``blur.cu`` has room for."""
+_DISC_BLOCK = (32, 4, 1)
+_DISC_OUTPUTS = 4
+"""Rows that a thread of ``bokeh.cu`` averages."""
 
 
 class BlurFilter:
     """The frame's own background, blurred; writes ``cells``."""
 
-    def __init__(self, plan: BlurPlan, cells: Array) -> None:
-        self._targets = plan.cells.views(cells)
-        self._picture = FilledPicture(plan.cells)
+    def __init__(self, side: Side, plan: BlurPlan, cells: Array) -> None:
+        self._picture = picture = FilledPicture(side, plan.cells)
+        shapes = plan.cells.shapes
         luma, chroma = zip(plan.reaches, plan.sigmas, strict=True)
-        self._kernels = (luma, chroma, chroma)
-        self._unblurred = [np.empty(plane.shape, np.float32) for plane in self._targets]
-        self._blurred = [np.empty_like(plane) for plane in self._unblurred]
+        numbers: list[int] = []
+        taps: list[float] = []
+        for shape, (reach, sigma), source, target in zip(
+            shapes, (luma, chroma, chroma), picture.offsets, plan.cells.offsets, strict=True
+        ):
+            assert reach <= _MAX_REACH, f"a blur of {sigma} cells"
+            numbers += [*shape, reach, len(taps), source, target]
+            taps += cv2.getGaussianKernel(2 * reach + 1, sigma, cv2.CV_32F).ravel().tolist()
+        rows, columns = (max(sides) for sides in zip(*shapes, strict=True))
+        # A thread does as many rows of a square tile as it has of them.
+        self._size = -(-rows * _BLUR_BLOCK[1] // _BLUR_BLOCK[0]), columns, len(shapes)
+        scratch = None
+        if not side.on_device:
+            reach, pitch = max(plan.reaches), columns + _RUN
+            scratch = np.zeros((rows + 2 * reach + 1) * pitch + 2 * reach, np.float32)
+        plans = side.array(numbers, np.int32), side.array(taps, np.float32)
+        self._arguments = (*plans, picture.buffer, cells, scratch)
+        self._blur = side.operation("blur", "blur_planes")
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        planes = self._picture.update(frame, matte, reduced)
-        for index, (plane, target) in enumerate(zip(planes, self._targets, strict=True)):
-            unblurred, blurred = self._unblurred[index], self._blurred[index]
-            np.copyto(unblurred, plane)
-            reach, sigma = self._kernels[index]
-            size = 2 * reach + 1, 2 * reach + 1
-            cv2.GaussianBlur(unblurred, size, sigma, dst=blurred, borderType=cv2.BORDER_REFLECT)
-            np.add(blurred, 0.5, out=target, casting="unsafe")
+        self._picture.update(frame, matte, reduced)
+        self._blur(self._size, *self._arguments, block=_BLUR_BLOCK)
 
 
 class _DiscFilter:
@@ -82,14 +105,18 @@ class _DiscFilter:
         cv2.split(padded[reach : reach + rows, reach : reach + columns], (first, second))
 
 
-class BokehFilter:
-    """The frame's own background, out of focus like behind a lens; writes ``cells``."""
+class HostBokeh:
+    """See :func:`bokeh_filter`; by transforms, which cost the same for any radius."""
 
     def __init__(self, plan: BokehPlan, cells: Array) -> None:
         self._targets = plan.cells.views(cells)
-        self._picture = FilledPicture(plan.cells)
+        self._picture = picture = FilledPicture(HOST, plan.cells)
         self._plan = plan
         shapes = luma_shape, chroma_shape, _ = plan.cells.shapes
+        self._cells = [
+            picture.buffer[offset : offset + shape[0] * shape[1]].reshape(shape)
+            for offset, shape in zip(picture.offsets, shapes, strict=True)
+        ]
         luma_radius, chroma_radius = plan.radii
         self._luma_disc = self._chroma_disc = _DiscFilter(luma_shape, luma_radius)
         self._weighted = [np.empty(shape, np.float32) for shape in shapes]
@@ -101,7 +128,8 @@ class BokehFilter:
             self._idle = np.zeros(chroma_shape, np.float32)
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        cells = self._picture.update(frame, matte, reduced)
+        self._picture.update(frame, matte, reduced)
+        cells = self._cells
         luma, cb, cr = self._weighted
         weight, chroma_weight = self._weight, self._chroma_weight
         # weight ← 1 + gain · y^power
@@ -130,75 +158,110 @@ class BokehFilter:
             np.add(plane, 0.5, out=target, casting="unsafe")
 
 
+class DeviceBokeh:
+    """See :func:`bokeh_filter`; the disc's cells are added up one by one, from shared memory.
+
+    With at most 16 cells of radius that is a few microseconds' work.
+    """
+
+    def __init__(self, side: Side, plan: BokehPlan, cells: Array) -> None:
+        self._side, self._cells = side, cells
+        self._picture = FilledPicture(side, plan.cells)
+        self._highlights = plan.black, plan.span, plan.gain
+        radius, chroma_radius = plan.radii
+        sources, targets = self._picture.offsets, plan.cells.offsets
+        luma_shape, chroma_shape, _ = plan.cells.shapes
+        if plan.cells.factor > 1:
+            self._launches = [
+                self._launch("bokeh_together", radius, 16, luma_shape, (*sources, *targets))
+            ]
+        else:
+            plane = (sources[0], targets[0])
+            planes = (*luma_shape, *sources, *targets[1:])
+            self._launches = [
+                self._launch("bokeh_luma", radius, 8, luma_shape, plane),
+                self._launch("bokeh_chroma", chroma_radius, 16, chroma_shape, planes),
+            ]
+
+    def _launch(
+        self, name: str, radius: float, bytes_per_cell: int, shape: Shape, planes: tuple[int, ...]
+    ) -> Callable[[], None]:
+        weights = disc_kernel(radius)
+        reach = weights.shape[0] // 2
+        # Of each column, how many weights next to the middle one there are.
+        half_heights = np.maximum(np.count_nonzero(weights[reach:], axis=0) - 1, 0)
+        array = self._side.array
+        disc = array(weights, np.float32), array(half_heights, np.int32)
+        numbers = array((*shape, reach, *planes), np.int32)
+        arguments = (numbers, *disc, self._picture.buffer, self._cells, *self._highlights)
+        columns, thread_rows, _ = _DISC_BLOCK
+        tile = (_DISC_OUTPUTS * thread_rows + 2 * reach) * (columns + 2 * reach)
+        return partial(
+            self._side.operation("bokeh", name),
+            (-(-shape[0] // _DISC_OUTPUTS), shape[1]),
+            *arguments,
+            block=_DISC_BLOCK,
+            shared_bytes=tile * bytes_per_cell,
+        )
+
+    def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+        self._picture.update(frame, matte, reduced)
+        for launch in self._launches:
+            launch()
+
+
+def bokeh_filter(side: Side, plan: BokehPlan, cells: Array) -> CellFilter:
+    """The frame's own background, out of focus like behind a lens; writes ``cells``."""
+    return DeviceBokeh(side, plan, cells) if side.on_device else HostBokeh(plan, cells)
+
+
 class PixelateBackground(Background):
     """The frame's own background in blocks of one colour each, people left out of the averages.
 
     A block that shows people only takes its colour from the blocks around it.
     """
 
-    def __init__(self, plan: PixelatePlan) -> None:
+    def __init__(self, side: Side, plan: PixelatePlan) -> None:
         format, factor = plan.format, plan.factor
-        height, width = format.luma_shape
-        half_height, half_width, _ = format.chroma_shape
-        self._luma_reducer = AreaReducer(height, width, factor, format.dtype)
-        self._chroma_reducer = AreaReducer(half_height, half_width, factor // 2, format.dtype)
-        self._split = [np.empty((half_height, half_width), format.dtype) for _ in "br"]
-        self._cells: Samples = np.empty((3, *plan.cells), format.dtype)
-
-        (rows, columns), top, left = plan.cells, plan.top, plan.left
-        padded = [count * plan.per_block for count in plan.blocks]
-        # Weighted luma, Cb and Cr, and the weight; the border around the frame weighs nothing.
-        self._padded = np.zeros((4, *padded), np.float32)
-        self._inner = self._padded[:, top : top + rows, left : left + columns]
-        self._sums = np.empty((4, *plan.blocks), np.float32)
-        cell_count = plan.cells[0] * plan.cells[1]
-        self._push_pull = PushPull(HOST, plan.blocks, sum_count=1, cell_count=cell_count)
-
-        # One grid cell more, each way, than lie on the cell.
-        side = plan.grid_per_cell + 2
-        self._reach = np.ones((side, side), np.uint8)
-        self._near = np.empty(analysis_shape(width, height), np.uint8)
-        rows, columns = (side * plan.cells_per_grid for side in self._near.shape)
-        self._clear = np.empty((rows, columns), np.uint8)
-        self._skip = plan.grid_per_cell
-        self._least_weight = 0.5 / plan.per_block**2
-
+        grid = analysis_factor(format.width, format.height)
+        grid_size = analysis_shape(format.width, format.height)
+        # Cells as large as the grid's, or larger, are those of the grid or made of them.
+        self._from_grid = factor >= grid
+        if self._from_grid:
+            luma_shape, luma_factor = grid_size, factor // grid
+            # The grid of a small frame has the frame's own chroma, at half its size.
+            chroma_shape = luma_shape if grid > 1 else format.chroma_shape[:2]
+            chroma_factor = 1
+        else:
+            luma_shape, luma_factor = format.luma_shape, factor
+            chroma_shape, chroma_factor = format.chroma_shape[:2], factor // 2
+        lanes = 1
+        while lanes < _THREADS and lanes * _CELLS_PER_THREAD < plan.per_block**2:
+            lanes *= 2
         block_rows, block_columns = plan.blocks
-        finest = self._push_pull.levels[: block_rows * block_columns]
-        self._weighted = finest.reshape(block_rows, block_columns, 4)
-        places = (plan.blocks[1], plan.edge_px, plan.top * factor, plan.left * factor)
-        super().__init__("blend_blocks", np.array(places, np.int32), self._push_pull.levels)
+        self._block = (lanes, _THREADS // lanes, 1)
+        self._size = block_rows * block_columns, lanes
+        sum_count = -(-self._size[0] // self._block[1]) if side.on_device else 1
+        (rows, columns), grid_columns = plan.cells, grid_size[1]
+        push_pull = PushPull(side, plan.blocks, sum_count=sum_count, cell_count=rows * columns)
+        self._push_pull = push_pull
+        numbers = (
+            *(*plan.blocks, plan.per_block, rows, columns, plan.top, plan.left),
+            *(*luma_shape, *chroma_shape, luma_factor, chroma_factor, *grid_size),
+            *(plan.cells_per_grid, plan.grid_per_cell, plan.grid_per_cell),
+        )
+        scratch = None
+        if not side.on_device:
+            scratch = np.empty(9 * columns + 2 * (grid_columns + 3), np.uint32)
+        self._plan = side.array(numbers, np.int32)
+        self._arguments = (push_pull.levels, push_pull.sums, scratch)
+        places = (block_columns, plan.edge_px, plan.top * factor, plan.left * factor)
+        super().__init__("blend_blocks", side.array(places, np.int32), push_pull.levels)
+        bits = 8 * format.bytes_per_sample
+        self._average = side.operation("pixelate", "pixelate_blocks", sample_bits=bits)
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        self._luma_reducer.reduce(frame.luma, self._cells[0])
-        cv2.split(frame.chroma, self._split)
-        for plane, cells in zip(self._split, self._cells[1:], strict=True):
-            self._chroma_reducer.reduce(plane, cells)
-        self._weigh(matte)
-        np.multiply(self._cells, self._inner[3], out=self._inner[:3])
-        size = self._sums.shape[:0:-1]
-        for source, target in zip(self._padded, self._sums, strict=True):
-            cv2.resize(source, size, dst=target, interpolation=cv2.INTER_AREA)
-        self._average()
-
-    def _weigh(self, matte: Matte) -> None:
-        """Weight 1 for cells away from people, 0 for others."""
-        clear, border = self._near, cv2.BORDER_REPLICATE
-        cv2.dilate(matte.reduced, self._reach, dst=clear, anchor=(1, 1), borderType=border)
-        cv2.threshold(clear, CLEAR_ALPHA, 1, cv2.THRESH_BINARY_INV, dst=clear)
-        if self._clear.shape != clear.shape:
-            size = self._clear.shape[::-1]
-            cv2.resize(clear, size, dst=self._clear, interpolation=cv2.INTER_NEAREST)
-            clear = self._clear
-        rows, columns = self._inner.shape[1:]
-        np.copyto(self._inner[3], clear[:: self._skip, :: self._skip][:rows, :columns])
-
-    def _average(self) -> None:
-        """Block colours from weighted means, as samples of the frame."""
-        sums = self._sums
-        known = sums[3] > self._least_weight
-        np.maximum(sums[3], self._least_weight, out=sums[3])
-        np.multiply(np.divide(sums[:3], sums[3], out=sums[:3]), known, out=sums[:3])
-        cv2.merge([*sums[:3], known.astype(np.float32)], self._weighted)
-        self._push_pull.sums[0] = [int(cv2.sumElems(cells)[0]) for cells in self._cells]
+        source: Frame | AnalysisFrame = reduced if self._from_grid else frame
+        planes = (source.luma, source.chroma, matte.reduced)
+        self._average(self._size, self._plan, *planes, *self._arguments, block=self._block)
         self._push_pull.run()

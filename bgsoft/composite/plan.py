@@ -22,13 +22,6 @@ from bgsoft.frame import Array, FrameFormat, PixelLayout
 Shape = tuple[int, int]
 """(rows, columns)."""
 
-CLEAR_ALPHA = 8
-PERSON_ALPHA = 40
-"""Grid cells count as background in full up to the first, not at all from the second on."""
-LAST_RESORT = 1e-4
-"""Weight of the whole picture's mean against that of the background; decides only where (almost)
-no background is to be seen."""
-
 DITHER_ROWS = 128
 """Luma rows after which the dither repeats; chroma's repeats after half of them."""
 _DEAD_ZONE = 1 / 16

@@ -8,14 +8,15 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import Samples, halve
+from bgsoft.analysis.cpu import Samples
 from bgsoft.composite.background import Background
 from bgsoft.composite.color import DEFAULT_COLOR, parse_color, planes_from_rgb, to_frame_rgb
 from bgsoft.composite.fill import BackgroundFill
 from bgsoft.composite.plan import CutoutPlan
 from bgsoft.errors import ConfigError, os_errors_as
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.ops.loader import BLOCK
+from bgsoft.ops.sides import Side
 
 _CONVERT_ROWS = 128
 """Rows converted at a time, to keep the floating-point copies small; even."""
@@ -164,69 +165,31 @@ class CutoutBackground(Background):
     at the edge.
     """
 
-    def __init__(self, format: FrameFormat) -> None:
-        self._luma = np.empty(format.luma_shape, format.dtype)
-        self._chroma = np.empty(format.chroma_shape, format.dtype)
-        super().__init__("blend_cutout", self._luma, self._chroma)
+    def __init__(self, side: Side, format: FrameFormat) -> None:
         plan = CutoutPlan.of(format)
-        self._fill = BackgroundFill(HOST, format, last_resort=plan.black)
-        self._room = np.empty(self._fill.plan.grid, np.uint8)
-        rows, columns = self._shape = format.chroma_shape[:2]
-        side = 2 * plan.reach + 1
-        self._around, self._side = np.ones((side, side), np.uint8), (side, side)
-        self._seen = np.empty(format.luma_shape, np.uint8)
-        self._seen_samples = np.empty((rows, columns), np.uint8)
-        rest = 255 - np.arange(256, dtype=np.float32)
-        self._rests = [np.rint(black * rest / 255).astype(np.uint16) for black in plan.black]
-        scale = self._fill.plan.factor // 2
-        cells = self._fill.plan.shape
-        self._enlarged = np.empty((cells[0] * scale, cells[1] * scale), np.uint16)
-        self._weight = np.empty((rows, columns), np.uint16)
-        self._faded, self._rest = np.empty_like(self._weight), np.empty_like(self._weight)
-        self._eight_bit = format.bit_depth == 8
-        self._samples = np.empty((rows, columns), format.dtype)
-        self._luma_pairs = np.empty((2 * rows, 2 * columns), format.dtype)
+        self._fill = fill = BackgroundFill(side, format, last_resort=plan.black)
+        self._room = side.xp.empty(fill.plan.grid, np.uint8)
+        shapes = format.luma_shape, format.chroma_shape
+        planes = [side.xp.empty(shape, format.dtype) for shape in shapes]
+        super().__init__("blend_cutout", *planes)
+        # What is seen, and what is seen widened; see cutout.cu.
+        rows, columns = self._pairs = format.chroma_shape[:2]
+        scratch, reach = None, plan.reach
+        if not side.on_device:
+            scratch = np.empty(2 * rows * columns + columns + 2 * reach, np.uint8)
+        self._shared_bytes = sum(
+            (BLOCK[0] + margin) * (BLOCK[1] + margin) for margin in (4 * reach, 2 * reach)
+        )
+        sizes = (*format.luma_shape, *fill.plan.shape, fill.plan.factor // 2, reach)
+        self._arguments = (fill.buffer, *sizes, *plan.black[:2], *planes, scratch)
+        bits = 8 * format.bytes_per_sample
+        self._invert = side.operation("cutout", "cutout_room", sample_bits=bits)
+        self._fade = side.operation("cutout", "cutout_fade", sample_bits=bits)
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         # What is filled in is the room, from the people.
-        np.invert(matte.reduced, out=self._room)
+        grid = self._room.shape
+        self._invert(grid, matte.reduced, self._room, *grid)
         self._fill.update(self._room, reduced)
-        weight = self._weigh(matte)
-        np.copyto(self._weight, weight)
-        self._fade(0, weight)
-        size = self._luma_pairs.shape[::-1]
-        cv2.resize(self._samples, size, dst=self._luma_pairs, interpolation=cv2.INTER_NEAREST)
-        height, width = self._luma.shape
-        np.copyto(self._luma, self._luma_pairs[:height, :width])
-        for index in (1, 2):
-            self._fade(index, weight)
-            np.copyto(self._chroma[..., index - 1], self._samples)
-
-    def _weigh(self, matte: Matte) -> NDArray[np.uint8]:
-        """What the fill counts against black: 255 on all that is seen, falling evenly from there.
-
-        Widened by some samples, then averaged over as many to each side.
-        """
-        cv2.threshold(matte.alpha, 0, 255, cv2.THRESH_BINARY, dst=self._seen)
-        seen = self._seen_samples
-        halve(self._seen, seen)
-        cv2.threshold(seen, 0, 255, cv2.THRESH_BINARY, dst=seen)
-        cv2.dilate(seen, self._around, dst=seen)
-        cv2.blur(seen, self._side, dst=seen, borderType=cv2.BORDER_REPLICATE)
-        return seen
-
-    def _fade(self, index: int, weight: NDArray[np.uint8]) -> None:
-        """One plane of the fill, weighted against black, as samples."""
-        size = self._enlarged.shape[::-1]
-        cells = self._fill.cells[index]
-        cv2.resize(cells, size, dst=self._enlarged, interpolation=cv2.INTER_LINEAR)
-        rows, columns = self._shape
-        faded = self._faded
-        cv2.multiply(self._enlarged[:rows, :columns], self._weight, dst=faded, scale=1 / 255)
-        np.take(self._rests[index], weight, out=self._rest, mode="clip")
-        cv2.add(faded, self._rest, dst=faded)
-        if self._eight_bit:
-            cv2.convertScaleAbs(faded, dst=self._samples, alpha=1 / 256)
-        else:
-            np.add(faded, 32, out=faded)
-            np.bitwise_and(faded, 0xFFC0, out=self._samples)
+        shared = self._shared_bytes
+        self._fade(self._pairs, matte.alpha, *self._arguments, shared_bytes=shared)

@@ -64,6 +64,8 @@ class DoctorReport:
     """Embedded models and pulled ones: name → what is wrong with its files; None: nothing."""
     cpu_count: int
     """CPUs that this process may use."""
+    operations: str | None = None
+    """Variant and compiler of the operations on pictures; None where they do not load."""
     gpu_driver: str | None
     """Version; None where there is none."""
     problems: list[str] = field(default_factory=list)
@@ -101,6 +103,9 @@ def examine(gpu: int = 0) -> DoctorReport:
     if _on_cuda(report):
         report.gpu = attempt(lambda: gpu_info(gpu))
     if usable.issuperset(_REQUIRED):
+        from bgsoft.ops.native import description
+
+        report.operations = attempt(description)
         _self_test(report, gpu)
     obstacle: str | None = None
     if report.findings and _on_cuda(report):

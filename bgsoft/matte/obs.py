@@ -23,17 +23,22 @@ How our settings map to its own:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
 
-from bgsoft.analysis.base import analysis_factor
-from bgsoft.analysis.cpu import AreaReducer
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.plan import ObsPlan
+from bgsoft.matte.steps import steps_of
+from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
 
 
 class ObsMask:
@@ -85,82 +90,67 @@ class ObsMask:
         return self._blurred
 
 
-class CpuObsMatte(MatteStage):
-    """Style obs, with NumPy and OpenCV. Steps 1 to 4 in order, the rest of a batch side by side.
+class ObsMatte(MatteStage):
+    """Style obs. Steps 1 to 4 in order, the rest of a batch side by side on the host.
+
+    For a device steps 1 to 4, which follow contours on the small mask, are done on the host, too.
+    So every mask crosses PCIe twice (256 kB down and 64 kB up for a mask of 256×256, counted in the
+    device's meter), and the host waits for it. Everything of frame size stays on the device.
 
     A held frame gets the last matte unchanged.
 
     Args:
+        side: Where the frames are.
         config: What to do; ``softness`` and ``refine`` have no meaning here.
         format: Geometry of all frames.
         workers: What does it; a lane a frame.
+        batch: Frames at a time.
+        device: Whose copies are counted; None: on the host.
     """
 
     def __init__(
-        self, config: MatteConfig, format: FrameFormat, workers: Workers | None = None
+        self,
+        side: Side,
+        config: MatteConfig,
+        format: FrameFormat,
+        workers: Workers,
+        batch: int,
+        device: CudaDevice | None,
     ) -> None:
-        plan = ObsPlan.of(config, format)
+        plan, steps = ObsPlan.of(config, format), steps_of(side)
         self._mask = ObsMask(plan)
-        self._workers = workers or Workers()
-        self._lanes = [_Scratch(plan, format) for _ in range(self._workers.lanes)]
+        self._crossing = steps.Crossing(device)
+        self._workers = workers
+        grid = analysis_shape(format.width, format.height)
+        self._made = [side.xp.empty(grid, np.uint8) for _ in range(batch)]
+        lanes = 1 if side.on_device else workers.lanes
+        self._edges = [steps.ObsEdge(plan, format) for _ in range(lanes)]
 
     def reset(self) -> None:
         super().reset()
         self._mask.reset()
 
     def _refine(
-        self, masks: Sequence[Array | None], frames: Sequence[Frame], grids: Sequence[AnalysisFrame]
+        self,
+        masks: Sequence[Array | None],
+        frames: Sequence[Frame],
+        reduced: Sequence[AnalysisFrame],
     ) -> list[Matte]:
-        for mask, lane in zip(masks, self._lanes, strict=False):
-            if mask is not None:
-                self._held = self._mask.apply(mask)
-            lane.mask = self._held.copy()
-        reduced = self._workers.map(lambda lane, frame: self._lanes[lane].finish(frame), frames)
-        return [
-            Matte(alpha=frame.planes.alpha, reduced=matte, held=mask is None)
-            for mask, frame, matte in zip(masks, frames, reduced, strict=True)
-        ]
+        lanes, mattes = len(self._edges), []
+        for start in range(0, len(frames), lanes):
+            backgrounds = []
+            for mask in masks[start : start + lanes]:
+                if mask is not None:
+                    down = self._crossing.download(mask)
+                    self._background = self._crossing.upload(self._mask.apply(down))
+                backgrounds.append(self._background)
+            part = slice(start, start + lanes)
+            self._workers.map(
+                self._make, backgrounds, frames[part], self._made[part][: len(backgrounds)]
+            )
+        for mask, frame, made in zip(masks, frames, self._made, strict=False):
+            mattes.append(Matte(alpha=frame.planes.alpha, reduced=made, held=mask is None))
+        return mattes
 
-
-class _Scratch:
-    """Steps 5 to 7, with the full-frame buffers of one frame."""
-
-    def __init__(self, plan: ObsPlan, format: FrameFormat) -> None:
-        self._plan = plan
-        self._kernel = np.ones((3, 3), np.uint8)
-        height, width = shape = format.luma_shape
-        self._background, self._scratch = np.empty((2, *shape), np.uint8)
-        self._reducer = AreaReducer(height, width, analysis_factor(width, height), "uint8")
-        self._reduced = np.empty(self._reducer.shape, np.uint8)
-        self.mask: Array
-        """(h, w) uint8, the background mask of the model's size."""
-
-    def finish(self, frame: Frame) -> Array:
-        """Write the frame's matte; returns it on the grid."""
-        plan, background = self._plan, self._background
-        # 5. Enlarge; a smoothed mask becomes binary again.
-        size = background.shape[::-1]
-        cv2.resize(self.mask, size, dst=background, interpolation=cv2.INTER_LINEAR)
-        if plan.smooth_side:
-            cv2.threshold(background, 128, 255, cv2.THRESH_BINARY, dst=background)
-        # 6. Grow the person by eroding the background, or the other way round.
-        grow = cv2.MORPH_ERODE if plan.dilation_px > 0 else cv2.MORPH_DILATE
-        self._morph(grow, abs(plan.dilation_px))
-        # 7. Feather: grow the background by a third of the kernel, then average over it.
-        side = plan.feather_side
-        if side:
-            self._morph(cv2.MORPH_DILATE, side // 3)
-            cv2.blur(self._background, (side, side), dst=self._scratch)
-            self._swap()
-        cv2.bitwise_not(self._background, dst=frame.planes.alpha)
-        self._reducer.reduce(frame.planes.alpha, self._reduced)
-        return self._reduced
-
-    def _morph(self, operation: int, times: int) -> None:
-        if times:
-            background, scratch = self._background, self._scratch
-            cv2.morphologyEx(background, operation, self._kernel, dst=scratch, iterations=times)
-            self._swap()
-
-    def _swap(self) -> None:
-        self._background, self._scratch = self._scratch, self._background
+    def _make(self, lane: int, background: Array, frame: Frame, reduced: Array) -> None:
+        self._edges[lane].apply(background, frame.planes.alpha, reduced)

@@ -385,15 +385,6 @@ class MattePlan:
             return None
         return mask_shape[0] * self.factor / height, mask_shape[1] * self.factor / width
 
-    def mask_samples(self, mask_shape: Shape) -> tuple[Array, Array]:
-        """(rows, columns) of the mask, int32, in which the centres of the half grid's cells lie."""
-        sizes = zip(half_shape(self.shape), mask_shape, self.format.luma_shape, strict=True)
-        rows, columns = (
-            np.minimum((2 * np.arange(cells) + 1) * self.factor * samples // pixels, samples - 1)
-            for cells, samples, pixels in sizes
-        )
-        return rows.astype(np.int32), columns.astype(np.int32)
-
 
 @dataclass(frozen=True, slots=True)
 class ObsPlan:

@@ -1,7 +1,7 @@
 // Cells of backgrounds: averaging into them, enlarging them, and people near them.
 //
-// Counterparts on the CPU: bgsoft/analysis/cpu.py (AreaReducer, halve), cv2.resize with
-// INTER_LINEAR, cv2.dilate. Cells are 16-bit full scale: the frame's sample << FULL_SHIFT.
+// Means and enlarging are those of AreaReducer in bgsoft/analysis/cpu.py and of cv2.resize with
+// INTER_LINEAR. Cells are 16-bit full scale: the frame's sample << FULL_SHIFT.
 #pragma once
 
 #include "cells.cuh"
@@ -12,7 +12,7 @@
 #define FULL_SHIFT 0
 #endif
 
-// Largest matte sample up to which a grid cell is background in full (bgsoft/composite/plan.py).
+// Largest matte sample up to which a grid cell is background in full.
 #define CLEAR_ALPHA 8
 
 // Mean of 1, 2 or 4 samples with OpenCV's rounding: halves of four go up, halves of two to even.
@@ -70,9 +70,96 @@ OP u32 enlarged(
 {
     const Between down = between(y, scale, rows), across = between(x, scale, columns);
     const u16 *upper = cells + down.first * columns, *lower = cells + down.second * columns;
-    const float first = along(upper[across.first], upper[across.second], across.part);
-    const float second = along(lower[across.first], lower[across.second], across.part);
-    return (u32)nearest(along(first, second, down.part));
+    const float first = along(upper[across.first], lower[across.first], down.part);
+    const float second = along(upper[across.second], lower[across.second], down.part);
+    return (u32)nearest(along(first, second, across.part));
+}
+
+// `count` cells of the row between cells that shows at row y of samples, from cell `first` on;
+// the outermost ones are repeated.
+OP void interpolate(
+    const u16 *cells, int rows, int columns, int log_factor, int y, int first, int count,
+    float *line)
+{
+    const Between down = between(y, 1.0f / (float)(1 << log_factor), rows);
+    const u16 *upper = cells + down.first * columns, *lower = cells + down.second * columns;
+#if ON_DEVICE
+    UNROLL
+    for (int index = 0; index < count; ++index) {
+        const int column = clamp_int(first + index, 0, columns - 1);
+        line[index] = along(upper[column], lower[column], down.part);
+    }
+#else
+    const int begin = max(-first, 0), end = min(columns - first, count);
+    for (int index = begin; index < end; ++index)
+        line[index] = along(upper[first + index], lower[first + index], down.part);
+    for (int index = 0; index < begin; ++index)
+        line[index] = line[begin];
+    for (int index = end; index < count; ++index)
+        line[index] = line[end - 1];
+#endif
+}
+
+// N samples from (y, x) on, x a multiple of N; F the samples per cell, N where they are more.
+template <int N, int F>
+OP void enlarge_by(
+    const u16 *cells, int rows, int columns, int log_factor, int y, int x, const float *whole,
+    u16 samples[])
+{
+#if ON_DEVICE
+    float line[N / F + 2];
+    interpolate(cells, rows, columns, log_factor, y, (x >> log_factor) - 1, N / F + 2, line);
+#else
+    const float *line = whole + (x >> log_factor);
+#endif
+    const float scale = 1.0f / (float)(F < N ? F : 1 << log_factor);
+    if (F < N) {
+        // From one cell's centre to the next; the first and the last half are not used.
+        u16 between_centres[N + F];
+        UNROLL
+        for (int cell = 0; cell <= N / F; ++cell)
+            UNROLL
+            for (int index = 0; index < F; ++index)
+                between_centres[cell * F + index] = (u16)nearest(
+                    along(line[cell], line[cell + 1], ((float)index + 0.5f) * scale));
+        UNROLL
+        for (int index = 0; index < N; ++index)
+            samples[index] = between_centres[F / 2 + index];
+        return;
+    }
+    const int inside = x & ((1 << log_factor) - 1);  // of the cell that all samples are in
+    UNROLL
+    for (int index = 0; index < N; ++index) {
+        const float position = ((float)(inside + index) + 0.5f) * scale - 0.5f;
+        const bool before = position < 0.0f;
+        const float left = before ? line[0] : line[1];
+        const float right = before ? line[1] : line[2];
+        samples[index] = (u16)nearest(along(left, right, before ? position + 1.0f : position));
+    }
+}
+
+// The same by any power of two. The host has interpolated `line`, the whole row from cell -1 on.
+template <int N>
+OP void enlarge(
+    const u16 *cells, int rows, int columns, int log_factor, int y, int x, const float *line,
+    u16 samples[])
+{
+    switch (log_factor) {
+    case 0:
+        UNROLL
+        for (int index = 0; index < N; ++index)
+            samples[index] = cells[y * columns + min(x + index, columns - 1)];
+        break;
+    case 1: enlarge_by<N, 2>(cells, rows, columns, log_factor, y, x, line, samples); break;
+    case 2: enlarge_by<N, 4>(cells, rows, columns, log_factor, y, x, line, samples); break;
+#if !ON_DEVICE
+    case 3: enlarge_by<N, 8>(cells, rows, columns, log_factor, y, x, line, samples); break;
+    case 4: enlarge_by<N, 16>(cells, rows, columns, log_factor, y, x, line, samples); break;
+    case 5: enlarge_by<N, 32>(cells, rows, columns, log_factor, y, x, line, samples); break;
+    case 6: enlarge_by<N, 64>(cells, rows, columns, log_factor, y, x, line, samples); break;
+#endif
+    default: enlarge_by<N, N>(cells, rows, columns, log_factor, y, x, line, samples); break;
+    }
 }
 
 // Largest matte sample from one row and column before a grid cell to `reach` ones after it.
@@ -87,6 +174,49 @@ OP u32 near_matte(
     }
     return largest;
 }
+
+#if !ON_DEVICE
+// near_matte() of a row of cells; `marks` has room for three more.
+OP void near_row(const u8 *matte, int rows, int columns, int y, int reach, u8 *marks)
+{
+    const u8 *around[4];
+    for (int step = 0; step < 4; ++step)
+        around[step] = matte + clamp_int(y - 1 + min(step, reach + 1), 0, rows - 1) * columns;
+    for (int x = 0; x < columns; ++x)
+        marks[1 + x] = max(max(around[0][x], around[1][x]), max(around[2][x], around[3][x]));
+    marks[0] = marks[1];
+    marks[columns + 1] = marks[columns + 2] = marks[columns];
+    // Each is read before it is overwritten.
+    for (int x = 0; x < columns; ++x)
+        marks[x] = max(max(marks[x], marks[x + 1]), max(marks[x + 2], marks[x + 1 + reach]));
+}
+
+// The first `count` cells of row y as cell_mean() makes them, times 2^shift.
+template <int F>
+OP void whole_means(
+    const sample_t *samples, int pitch, int step, int count, int shift, u16 *means)
+{
+    for (int x = 0; x < count; ++x)
+        means[x] = (u16)(Cell<F>::mean(samples + x * F * step, pitch, step) << shift);
+}
+
+OP void mean_row(
+    const sample_t *plane, int rows, int columns, int step, int channel, int factor, int y,
+    int count, int shift, u16 *means)
+{
+    const sample_t *samples = plane + (size_t)y * factor * columns * step + channel;
+    int whole = (y + 1) * factor <= rows ? columns / factor : 0;
+    switch (factor) {
+    case 1: whole_means<1>(samples, columns * step, step, whole, shift, means); break;
+    case 2: whole_means<2>(samples, columns * step, step, whole, shift, means); break;
+    case 4: whole_means<4>(samples, columns * step, step, whole, shift, means); break;
+    default: whole = 0;
+    }
+    for (int x = whole; x < count; ++x)
+        means[x] = (u16)(cell_mean(plane, rows, columns, step, channel, factor, y, x) << shift);
+}
+#endif
+
 
 // Index of a sample beyond the edges, mirrored with the edge sample repeated (BORDER_REFLECT).
 OP int reflected(int index, int count)

@@ -160,12 +160,9 @@ OP void blend(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, bool whole,
     const Background &background)
 {
+    [[maybe_unused]] int begun = -1;  // rows that the background is ready for
     for_runs(height, width, 2, COLUMNS, [&](int y, int x, int count) INLINED {
         const int rows = min(2, height - y);
-#if !ON_DEVICE
-        if (x == 0)
-            background.begin_rows(y, rows);
-#endif
         lane_t matte[2][COLUMNS], opaque = 255;
         UNROLL
         for (int row = 0; row < 2; ++row) {
@@ -183,6 +180,11 @@ OP void blend(
         }
         if (opaque == 255)
             return;
+#if !ON_DEVICE
+        if (begun != y)
+            background.begin_rows(y, rows);
+        begun = y;
+#endif
         UNROLL
         for (int row = 0; row < 2; ++row) {
             if (row >= rows)
@@ -240,21 +242,6 @@ struct GridBackground {
     float *lines;
     int line_pitch;
 
-    // `count` cells of the row between cells that shows at row y of samples, from cell `first` on;
-    // the outermost ones are repeated.
-    static OP void interpolate(
-        const u16 *cells, int rows, int columns, int log_factor, int y, int first, int count,
-        float *line)
-    {
-        const Between down = between(y, 1.0f / (float)(1 << log_factor), rows);
-        const u16 *upper = cells + down.first * columns, *lower = cells + down.second * columns;
-        UNROLL
-        for (int index = 0; index < count; ++index) {
-            const int column = clamp_int(first + index, 0, columns - 1);
-            line[index] = along(upper[column], lower[column], down.part);
-        }
-    }
-
 #if !ON_DEVICE
     void begin_rows(int y, int count) const
     {
@@ -267,67 +254,6 @@ struct GridBackground {
                 chroma_columns + 2, lines + (2 + plane) * line_pitch);
     }
 #endif
-
-    // N samples from (y, x) on, x a multiple of N; F the samples per cell, N where they are more.
-    template <int N, int F>
-    OP void enlarge_by(
-        const u16 *cells, int rows, int columns, int log_factor, int y, int x, const float *whole,
-        u16 samples[]) const
-    {
-#if ON_DEVICE
-        float line[N / F + 2];
-        interpolate(cells, rows, columns, log_factor, y, (x >> log_factor) - 1, N / F + 2, line);
-#else
-        const float *line = whole + (x >> log_factor);
-#endif
-        const float scale = 1.0f / (float)(F < N ? F : 1 << log_factor);
-        if (F < N) {
-            // From one cell's centre to the next; the first and the last half are not used.
-            u16 between_centres[N + F];
-            UNROLL
-            for (int cell = 0; cell <= N / F; ++cell)
-                UNROLL
-                for (int index = 0; index < F; ++index)
-                    between_centres[cell * F + index] = (u16)nearest(
-                        along(line[cell], line[cell + 1], ((float)index + 0.5f) * scale));
-            UNROLL
-            for (int index = 0; index < N; ++index)
-                samples[index] = between_centres[F / 2 + index];
-            return;
-        }
-        const int inside = x & ((1 << log_factor) - 1);  // of the cell that all samples are in
-        UNROLL
-        for (int index = 0; index < N; ++index) {
-            const float position = ((float)(inside + index) + 0.5f) * scale - 0.5f;
-            const bool before = position < 0.0f;
-            const float left = before ? line[0] : line[1];
-            const float right = before ? line[1] : line[2];
-            samples[index] = (u16)nearest(along(left, right, before ? position + 1.0f : position));
-        }
-    }
-
-    template <int N>
-    OP void enlarge(
-        const u16 *cells, int rows, int columns, int log_factor, int y, int x, const float *line,
-        u16 samples[]) const
-    {
-        switch (log_factor) {
-        case 0:
-            UNROLL
-            for (int index = 0; index < N; ++index)
-                samples[index] = cells[y * columns + min(x + index, columns - 1)];
-            break;
-        case 1: enlarge_by<N, 2>(cells, rows, columns, log_factor, y, x, line, samples); break;
-        case 2: enlarge_by<N, 4>(cells, rows, columns, log_factor, y, x, line, samples); break;
-#if !ON_DEVICE
-        case 3: enlarge_by<N, 8>(cells, rows, columns, log_factor, y, x, line, samples); break;
-        case 4: enlarge_by<N, 16>(cells, rows, columns, log_factor, y, x, line, samples); break;
-        case 5: enlarge_by<N, 32>(cells, rows, columns, log_factor, y, x, line, samples); break;
-        case 6: enlarge_by<N, 64>(cells, rows, columns, log_factor, y, x, line, samples); break;
-#endif
-        default: enlarge_by<N, N>(cells, rows, columns, log_factor, y, x, line, samples); break;
-        }
-    }
 
     // Cut off to a code value after the threshold has been added.
     static OP lane_t code(u16 value, u8 threshold)

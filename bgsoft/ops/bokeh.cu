@@ -1,7 +1,7 @@
 // Defocus: cells averaged over an anti-aliased disc, highlights counting more.
 //
-// Counterpart on the CPU: BokehBackground in bgsoft/composite/filters.py, which does the same in the
-// frequency domain; results agree but for float32 rounding.
+// Launched by bgsoft/composite/filters.py, which does the same on the host in the frequency domain;
+// results agree but for float32 rounding.
 #include "background.cuh"
 
 #define TILE_COLUMNS 32

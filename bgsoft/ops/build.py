@@ -14,7 +14,10 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SOURCES = ("blend", "fill", "hold")
+SOURCES = (
+    *("blend", "blur", "compiler", "components", "cutout", "fill", "foreground", "hold", "matte"),
+    *("matte_guided", "matte_temporal", "picture", "pixelate"),
+)
 """Stems of the ``.cu`` files that the host has, too."""
 
 VARIANTS = {

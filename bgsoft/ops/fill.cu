@@ -10,7 +10,7 @@
 
 // Grid cells count as background in full up to CLEAR_ALPHA, not at all from here on.
 #define PERSON_ALPHA 40
-// Weight of the whole picture's mean; see bgsoft/composite/plan.py.
+// Weight of the whole picture's mean; decides only where (almost) no background is to be seen.
 #define LAST_RESORT 1e-4f
 
 struct Level {

@@ -1,16 +1,18 @@
 // People's own colour where they are partly transparent.
 //
-// Counterpart on the CPU: bgsoft/composite/foreground.py (ForegroundColor). Rounds to code values,
-// halves to even; sums of floats may differ in their last bits.
+// Launched by bgsoft/composite/foreground.py. Rounds to code values, halves to even.
 //
 // Levels of cells, each twice as large as those before, lie one after another in a buffer of
-// float4s, the first twice as large as the analysis frame's. `table` holds rows, columns and offset (in float4s) of each.
-// cells: luma, Cb, Cr as stored sample values, and alpha in [0, 1]. foreground, background: what
-// is estimated of the same; w means nothing.
+// float4s, the first twice as large as the analysis frame's. `table` holds rows, columns and offset
+// (in float4s) of each. cells: luma, Cb, Cr as stored sample values, and alpha in [0, 1].
+// foreground, background: what is estimated of the same; w means nothing.
 #include "background.cuh"
+#include "drivers.cuh"
 
-// See bgsoft/composite/foreground.py.
+// How strongly colours keep to those of the level before, against the sample itself. With less,
+// edges are better where the matte is right, and worse where it is not.
 #define HOLD 0.1f
+// Of a neighbour that shows nothing of the colour.
 #define LEAST_WEIGHT 1e-4f
 
 struct Level {
@@ -58,8 +60,59 @@ OP float4 doubled(const float4 *colors, Level coarse, int y, int x)
     return sum;
 }
 
-// Both colours of a cell: those of the level before, moved towards what the picture asks for, and
-// averaged over 3x3 cells.
+// A cell's colours, from those of the level before moved towards what the picture asks for; each
+// times its weight, which is w.
+struct Pair {
+    float4 front, back;
+};
+
+OP float4 counted(float4 color, float share)
+{
+    const float weight = share * share * (share * share) + LEAST_WEIGHT;
+    return make_float4(color.x * weight, color.y * weight, color.z * weight, weight);
+}
+
+OP Pair moved(
+    const float4 *cells, Level level, const float4 *foreground, const float4 *background,
+    Level coarse, bool coarsest, int y, int x)
+{
+    const float4 cell = cells[level.offset + y * level.columns + x];
+    float4 color = cell, other = cell;
+    if (!coarsest) {
+        color = doubled(foreground, coarse, y, x);
+        other = doubled(background, coarse, y, x);
+    }
+    const float share = cell.w, rest = 1.0f - share;
+    const float total = share * share + rest * rest + HOLD;
+    float4 left = cell;
+    add(left, color, -share);
+    add(left, other, -rest);
+    add(color, left, share / total);
+    add(other, left, rest / total);
+    return {counted(color, share), counted(other, rest)};
+}
+
+OP float4 mean_of(float4 sum)
+{
+    return make_float4(sum.x / sum.w, sum.y / sum.w, sum.z / sum.w, 0.0f);
+}
+
+// Both colours of a cell, averaged over 3x3 cells; pair(dy, dx) gives those.
+template <class Get>
+OP void average(Get pair, float4 *foreground, float4 *background, int target)
+{
+    float4 front = make_float4(0.0f, 0.0f, 0.0f, 0.0f), back = front;
+    for (int dy = -1; dy <= 1; ++dy)
+        for (int dx = -1; dx <= 1; ++dx) {
+            const Pair next = pair(dy, dx);
+            add(front, next.front, 1.0f);
+            add(back, next.back, 1.0f);
+        }
+    foreground[target] = mean_of(front);
+    background[target] = mean_of(back);
+}
+
+#if ON_DEVICE
 OP void estimate(
     const int *table, int index, int levels, const float4 *cells, float4 *foreground,
     float4 *background, int y, int x)
@@ -67,81 +120,88 @@ OP void estimate(
     const Level level = level_of(table, index);
     const bool coarsest = index + 1 == levels;
     const Level coarse = level_of(table, coarsest ? index : index + 1);
-    float4 front = make_float4(0.0f, 0.0f, 0.0f, 0.0f), back = front;
-    float front_weight = 0.0f, back_weight = 0.0f;
-    for (int dy = -1; dy <= 1; ++dy)
-        for (int dx = -1; dx <= 1; ++dx) {
+    average(
+        [=](int dy, int dx) {
             const int row = clamp_int(y + dy, 0, level.rows - 1);
             const int column = clamp_int(x + dx, 0, level.columns - 1);
-            const float4 cell = cells[level.offset + row * level.columns + column];
-            float4 color = cell, other = cell;
-            if (!coarsest) {
-                color = doubled(foreground, coarse, row, column);
-                other = doubled(background, coarse, row, column);
-            }
-            const float share = cell.w, rest = 1.0f - share;
-            const float total = share * share + rest * rest + HOLD;
-            float4 left = cell;
-            add(left, color, -share);
-            add(left, other, -rest);
-            add(color, left, share / total);
-            add(other, left, rest / total);
-            const float color_weight = share * share * (share * share) + LEAST_WEIGHT;
-            const float other_weight = rest * rest * (rest * rest) + LEAST_WEIGHT;
-            add(front, color, color_weight);
-            add(back, other, other_weight);
-            front_weight += color_weight;
-            back_weight += other_weight;
-        }
-    const int target = level.offset + y * level.columns + x;
-    foreground[target] = make_float4(
-        front.x / front_weight, front.y / front_weight, front.z / front_weight, 0.0f);
-    background[target] = make_float4(
-        back.x / back_weight, back.y / back_weight, back.z / back_weight, 0.0f);
+            return moved(cells, level, foreground, background, coarse, coarsest, row, column);
+        },
+        foreground, background, level.offset + y * level.columns + x);
 }
+#else
+// A level; `lines` has room for three rows of Pairs, and for one more on each side.
+static void estimate(
+    const int *table, int index, int levels, const float4 *cells, float4 *foreground,
+    float4 *background, Pair *lines)
+{
+    const Level level = level_of(table, index);
+    const bool coarsest = index + 1 == levels;
+    const Level coarse = level_of(table, coarsest ? index : index + 1);
+    const int columns = level.columns, pitch = columns + 2;
+    auto line_of = [=](int y) INLINED {
+        return lines + clamp_int(y, 0, level.rows - 1) % 3 * pitch + 1;
+    };
+    for (int ahead = 0; ahead <= level.rows; ++ahead) {
+        if (ahead < level.rows) {
+            Pair *line = line_of(ahead);
+            for (int x = 0; x < columns; ++x)
+                line[x] = moved(
+                    cells, level, foreground, background, coarse, coarsest, ahead, x);
+            line[-1] = line[0];
+            line[columns] = line[columns - 1];
+        }
+        const int y = ahead - 1;
+        if (y < 0)
+            continue;
+        const Pair *around[] = {line_of(y - 1), line_of(y), line_of(y + 1)};
+        for (int x = 0; x < columns; ++x)
+            average(
+                [&](int dy, int dx) INLINED { return around[dy + 1][x + dx]; }, foreground,
+                background, level.offset + y * columns + x);
+    }
+}
+#endif
 
 // The first level, from 2x2 cells of the analysis frame, (rows, columns), or what the edges leave of
 // them. Without `has_chroma`, chroma comes at half the grid's size.
-extern "C" __global__ void foreground_first(
+KERNEL(foreground_first)(
     const sample_t *luma, const sample_t *chroma, const u8 *matte, int rows, int columns,
     int has_chroma, float4 *cells)
 {
-    const int x = blockIdx.x * blockDim.x + threadIdx.x;
-    const int y = blockIdx.y * blockDim.y + threadIdx.y;
-    const int bottom = min(2 * y + 2, rows), right = min(2 * x + 2, columns);
-    if (2 * y >= rows || 2 * x >= columns)
-        return;
-    const int index = y * ((columns + 1) / 2) + x;
-    const float weight = 1.0f / (float)((bottom - 2 * y) * (right - 2 * x));
-    float4 mean = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int row = 2 * y; row < bottom; ++row)
-        for (int column = 2 * x; column < right; ++column) {
-            const int cell = row * columns + column;
-            const sample_t *pair = chroma + 2 * (has_chroma ? cell : index);
-            const float4 value = make_float4(
-                (float)luma[cell], (float)pair[0], (float)pair[1], (float)matte[cell]);
-            add(mean, value, weight);
-        }
-    mean.w *= 1.0f / 255.0f;
-    cells[index] = mean;
+    const int cell_columns = (columns + 1) / 2;
+    for_samples((rows + 1) / 2, cell_columns, [&](int y, int x) INLINED {
+        const int bottom = min(2 * y + 2, rows), right = min(2 * x + 2, columns);
+        const int index = y * cell_columns + x;
+        const float weight = 1.0f / (float)((bottom - 2 * y) * (right - 2 * x));
+        float4 mean = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (int row = 2 * y; row < bottom; ++row)
+            for (int column = 2 * x; column < right; ++column) {
+                const int cell = row * columns + column;
+                const sample_t *pair = chroma + 2 * (has_chroma ? cell : index);
+                const float4 value = make_float4(
+                    (float)luma[cell], (float)pair[0], (float)pair[1], (float)matte[cell]);
+                add(mean, value, weight);
+            }
+        mean.w *= 1.0f / 255.0f;
+        cells[index] = mean;
+    });
 }
 
 // Cells of level `index` from those of the level before.
-extern "C" __global__ void foreground_halve(const int *table, int index, float4 *cells)
+KERNEL(foreground_halve)(const int *table, int index, float4 *cells)
 {
-    const Level level = level_of(table, index);
-    const int x = blockIdx.x * blockDim.x + threadIdx.x;
-    const int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (y < level.rows && x < level.columns)
-        cells[level.offset + y * level.columns + x]
-            = halved(cells, level_of(table, index - 1), y, x);
+    const Level level = level_of(table, index), fine = level_of(table, index - 1);
+    for_samples(level.rows, level.columns, [&](int y, int x) INLINED {
+        cells[level.offset + y * level.columns + x] = halved(cells, fine, y, x);
+    });
 }
 
 // Cells after level `first`, then the colours of these levels and of `first`. One block.
-extern "C" __global__ void foreground_coarse(
+KERNEL(foreground_coarse)(
     const int *table, int first, int levels, float4 *cells, float4 *foreground,
-    float4 *background)
+    float4 *background, Pair *lines)
 {
+#if ON_DEVICE
     for (int index = first + 1; index < levels; ++index) {
         const Level level = level_of(table, index), fine = level_of(table, index - 1);
         for (int cell = threadIdx.x; cell < level.rows * level.columns; cell += blockDim.x)
@@ -157,19 +217,26 @@ extern "C" __global__ void foreground_coarse(
                 cell % level.columns);
         __syncthreads();
     }
+#else
+    for (int index = first + 1; index < levels; ++index)
+        WITH_BITS(foreground_halve, SAMPLE_BITS)(table, index, cells);
+    for (int index = levels - 1; index >= first; --index)
+        estimate(table, index, levels, cells, foreground, background, lines);
+#endif
 }
 
+#if ON_DEVICE
 // The colours of level `index`, from those of the next.
-extern "C" __global__ void foreground_level(
+KERNEL(foreground_level)(
     const int *table, int index, int levels, const float4 *cells, float4 *foreground,
     float4 *background)
 {
     const Level level = level_of(table, index);
-    const int x = blockIdx.x * blockDim.x + threadIdx.x;
-    const int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (y < level.rows && x < level.columns)
+    for_samples(level.rows, level.columns, [&](int y, int x) {
         estimate(table, index, levels, cells, foreground, background, y, x);
+    });
 }
+#endif
 
 // One channel of the first level's colours, `scale` cells a sample.
 OP float interpolated(
@@ -196,19 +263,13 @@ OP sample_t restored(sample_t sample, float share, float color, float other)
 #endif
 }
 
-// Samples with an alpha of 1 to 254 get the foreground's colour, in place. Chroma takes the mean
-// alpha of its 2x2 luma samples.
-//
-// rows, columns: of the first level, with `scale` cells a luma sample. One thread a chroma sample.
-extern "C" __global__ void foreground_restore(
+// The luma samples and the chroma pair of chroma sample (y, x), where alpha is 1 to 254.
+OP void restore(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
-    const float4 *foreground, const float4 *background, int rows, int columns, float scale)
+    const float4 *foreground, const float4 *background, int rows, int columns, float scale,
+    int pair_y, int pair_x)
 {
-    const int pair_x = blockIdx.x * blockDim.x + threadIdx.x;
-    const int pair_y = blockIdx.y * blockDim.y + threadIdx.y;
     const int bottom = min(2 * pair_y + 2, height), right = min(2 * pair_x + 2, width);
-    if (2 * pair_y >= height || 2 * pair_x >= width)
-        return;
     const int count = (bottom - 2 * pair_y) * (right - 2 * pair_x);
     u32 sum = 0;
     for (int y = 2 * pair_y; y < bottom; ++y)
@@ -239,4 +300,38 @@ extern "C" __global__ void foreground_restore(
             pair[channel - 1], (float)mean / 255.0f,
             interpolated(foreground, channel, down, along, columns),
             interpolated(background, channel, down, along, columns));
+}
+
+#if ON_DEVICE
+#define PAIRS 1
+#else
+#define PAIRS 32
+#endif
+
+// Samples with an alpha of 1 to 254 get the foreground's colour, in place. Chroma takes the mean
+// alpha of its 2x2 luma samples.
+//
+// rows, columns: of the first level, with `scale` cells a luma sample. A run is PAIRS chroma samples.
+KERNEL(foreground_restore)(
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
+    const float4 *foreground, const float4 *background, int rows, int columns, float scale)
+{
+    for_runs((height + 1) / 2, (width + 1) / 2, 1, PAIRS, [&](int y, int x, int count) INLINED {
+#if !ON_DEVICE
+        if (2 * (x + PAIRS) <= width && 2 * y + 1 < height) {
+            const u8 *upper = alpha + (size_t)2 * y * width + 2 * x;
+            u8 all = 255, any = 0;
+            for (int index = 0; index < 2 * PAIRS; ++index) {
+                all &= upper[index] & upper[index + width];
+                any |= upper[index] | upper[index + width];
+            }
+            if (all == 255 || any == 0)
+                return;
+        }
+#endif
+        for (int pair = 0; pair < count; ++pair)
+            restore(
+                luma, chroma, alpha, height, width, foreground, background, rows, columns, scale,
+                y, x + pair);
+    });
 }

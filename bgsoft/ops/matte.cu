@@ -1,228 +1,194 @@
-// The soft matte from the raw mask to clean opacity on the grid, and from there to the frame.
-// Counterparts: bgsoft/matte/mask.py.
-
+// Clean opacity on the analysis frame, from the mask's size, and from there to the frame.
 #include "matte.cuh"
-#include "union_find.cuh"
 
-#define MAX_WINDOW_RADIUS 4
+// Samples of a run: one for a thread, whole rows on the host.
+#if ON_DEVICE
+#define RUN 1
+#else
+#define RUN (1 << 20)
+#endif
 
-// P010's grid to 8 bits, half to even; luma and chroma of `luma_count` and `chroma_count` samples.
-extern "C" __global__ void eight_bits(
-    const u16* __restrict__ luma, const u16* __restrict__ chroma, u8* __restrict__ out_luma,
-    u8* __restrict__ out_chroma, int luma_count, int chroma_count)
+// 10 bits in the high bits of 16 to 8, half to even. (rows, columns).
+KERNEL(eight_bits)(const u16 *deep, u8 *out, int rows, int columns)
 {
-    int at = blockIdx.x * blockDim.x + threadIdx.x;
-    if (at < luma_count)
-        out_luma[at] = (u8)to_byte((float)luma[at] * (1.0f / 256.0f));
-    else if (at - luma_count < chroma_count)
-        out_chroma[at - luma_count] = (u8)to_byte((float)chroma[at - luma_count] * (1.0f / 256.0f));
+    for_runs(rows, columns, 1, RUN, [&](int y, int x, int count) INLINED {
+        const u16 *source = deep + (size_t)y * columns + x;
+        u8 *target = out + (size_t)y * columns + x;
+        for (int index = 0; index < count; ++index)
+            target[index] = (u8)to_byte((float)source[index] * (1.0f / 256.0f));
+    });
 }
 
-// Temporal filter and soft threshold: raw mask to opacity, at the model's resolution.
-//
-// mask: (rows, columns) float32. luma: (.., luma_pitch) uint8, resized by the tables. states:
-// (2, rows, columns) float32, read in turns. sums: (rows, columns) uint16, window sums of the last
-// picture; replaced. ramps: 256 weights for the mask's change, then 256 for luma's. curve: 256
-// opacities. radius: of the window. base: weight where nothing happens; 1: no filter. Starts the
-// frame's flags.
-extern "C" __global__ void temporal_threshold(
-    const float* __restrict__ mask, const u8* __restrict__ luma, int luma_pitch,
-    const float* __restrict__ x_table, int x_stride, const float* __restrict__ y_table,
-    int y_stride, int mode, float* states, u16* __restrict__ sums, const u8* __restrict__ ramps,
-    const u8* __restrict__ curve, u8* __restrict__ opacity, int* flags, int radius, float base,
-    float luma_steps, float scale, float offset, int rows, int columns)
+// Opacity in [0, 1] to 8 bits, half to even. (rows, columns).
+KERNEL(opacity)(const float *mask, u8 *alpha, int rows, int columns)
 {
-    __shared__ u8 change[8 + 2 * MAX_WINDOW_RADIUS][32 + 2 * MAX_WINDOW_RADIUS];
-    __shared__ u8 picture[8 + 2 * MAX_WINDOW_RADIUS][32 + 2 * MAX_WINDOW_RADIUS];
-    int left = blockIdx.x * 32, top = blockIdx.y * 8;
-    int thread = threadIdx.y * 32 + threadIdx.x;
-    int parity = flags[FLAG_PARITY];
-    const float* last = states + parity * rows * columns;
-    float* next = states + (1 - parity) * rows * columns;
-    bool follows = base < 1.0f;
-    if (follows) {
-        int tile_columns = 32 + 2 * radius, tile = tile_columns * (8 + 2 * radius);
-        for (int i = thread; i < tile; i += 256) {
-            int ty = i / tile_columns, tx = i % tile_columns;
-            int y = reflect(top - radius + ty, rows), x = reflect(left - radius + tx, columns);
-            picture[ty][tx] = (u8)resample(
-                luma, luma_pitch, 1, 0, mode, x_table + x * x_stride, y_table + y * y_stride);
-            int at = y * columns + x;
-            change[ty][tx] = (u8)to_byte(fabsf((mask[at] - last[at]) * 255.0f));
-        }
-        __syncthreads();
+    for_runs(rows, columns, 1, RUN, [&](int y, int x, int count) INLINED {
+        const float *source = mask + (size_t)y * columns + x;
+        u8 *target = alpha + (size_t)y * columns + x;
+        for (int index = 0; index < count; ++index)
+            target[index] = (u8)to_byte(source[index] * 255.0f);
+    });
+}
+
+// A cell of half a plane: alpha, luma, Cb, Cr. WHOLE: both sides of it are within the plane. FINE: the
+// plane's chroma has the plane's size; otherwise half of it, and is taken as it is.
+template <bool WHOLE, bool FINE>
+OP u32 packed_cell(
+    const u8 *alpha, const u8 *luma, const u8 *chroma, int x, int y, int rows, int columns)
+{
+    const bool has_right = WHOLE || 2 * x + 1 < columns, has_bottom = WHOLE || 2 * y + 1 < rows;
+    const size_t at = (size_t)(2 * y) * columns + 2 * x;
+    const size_t right = has_right ? 1 : 0, below = has_bottom ? columns : 0;
+    // No arrays here: a loop around this is vectorised.
+    const auto mean = [&](const u8 *plane, int step) INLINED {
+        const u8 *upper = plane + step * at, *lower = upper + step * below;
+        return (u32)halve(
+            upper[0], upper[step * right], lower[0], lower[step * right], has_right, has_bottom);
+    };
+    const u32 cell = mean(alpha, 1) | mean(luma, 1) << 8;
+    if (FINE)
+        return cell | mean(chroma, 2) << 16 | mean(chroma + 1, 2) << 24;
+    const u8 *pair = chroma + 2 * ((size_t)y * ((columns + 1) / 2) + x);
+    return cell | (u32)pair[0] << 16 | (u32)pair[1] << 24;
+}
+
+// What a limit on half the grid is at a cell of the grid.
+OP int limit_at(const u8 *upper, const u8 *lower, int left, int right, bool is_right, bool is_lower)
+{
+    const int wx = is_right ? 1536 : 512, wy = is_lower ? 1536 : 512;
+    return blend_u8(
+        upper[left], upper[right], lower[left], lower[right], wx, 2048 - wx, wy, 2048 - wy);
+}
+
+// Calls body(x, left, right, is_right) for the samples of a row from `first` on, with their neighbours
+// on a row half as long.
+template <class Body>
+OP void for_doubled(int first, int count, int half_columns, const Body &body)
+{
+    const auto at_edge = [&](int x) INLINED {
+        const Doubled along(x, half_columns);
+        body(x, along.first, along.second, along.is_second_half);
+    };
+#if ON_DEVICE
+    at_edge(first);
+#else
+    at_edge(first);
+    INDEPENDENT
+    for (int half = 0; half < half_columns - 1; ++half) {
+        body(2 * half + 1, half, half + 1, true);
+        body(2 * half + 2, half, half + 1, false);
     }
-    if (blockIdx.x == 0 && blockIdx.y == 0 && thread == 0) {
-        flags[FLAG_PERSON_EXCEEDS] = 0;
-        flags[FLAG_BACKGROUND_EXCEEDS] = 0;
-    }
-    int x = left + threadIdx.x, y = top + threadIdx.y;
-    if (x >= columns || y >= rows)
+    if (count == 2 * half_columns)
+        at_edge(count - 1);
+#endif
+}
+
+// Alpha on the grid within its limits, in place: (rows, columns) uint8. limits: person's and
+// background's, (half rows, half columns) uint8 each, enlarged bilinearly where the flags say that
+// they are exceeded.
+KERNEL(limit_alpha)(u8 *alpha, const u8 *limits, const int *flags, int rows, int columns)
+{
+    const bool cut = flags[FLAG_PERSON_EXCEEDS] != 0, fill = flags[FLAG_BACKGROUND_EXCEEDS] != 0;
+    if (!cut && !fill)
         return;
-    int at = y * columns + x;
-    float state = mask[at];
-    if (follows) {
-        int mask_sum = 0, luma_sum = 0, side = 2 * radius + 1;
-        for (int dy = 0; dy < side; dy++)
-            for (int dx = 0; dx < side; dx++) {
-                mask_sum += change[threadIdx.y + dy][threadIdx.x + dx];
-                luma_sum += picture[threadIdx.y + dy][threadIdx.x + dx];
-            }
-        int area = side * side;
-        int luma_change = to_byte((float)abs(luma_sum - (int)sums[at]) * luma_steps);
-        sums[at] = (u16)luma_sum;
-        if (flags[FLAG_FRESH] == 0) {
-            int mask_change = (mask_sum + area / 2) / area;
-            int weight = max((int)ramps[mask_change], (int)ramps[256 + luma_change]);
-            float before = last[at];
-            float share = (float)weight * ((1.0f - base) / 255.0f) + base;
-            state = before + (state - before) * share;
-        }
-    }
-    // A model that overflows must not spoil every frame after.
-    if (state != state)
-        state = 0.0f;
-    next[at] = state;
-    opacity[at] = curve[to_byte(state * scale + offset)];
+    const int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
+    const size_t plane = (size_t)half_rows * half_columns;
+    for_runs(rows, columns, 1, RUN, [&](int y, int first, int count) INLINED {
+        const Doubled down(y, half_rows);
+        const u8 *upper = limits + (size_t)down.first * half_columns;
+        const u8 *lower = limits + (size_t)down.second * half_columns;
+        u8 *row = alpha + (size_t)y * columns;
+        const bool is_lower = y & 1;
+        const auto cut_at = [&](int x, int left, int right, bool is_right) INLINED {
+            const int limit = limit_at(upper, lower, left, right, is_right, is_lower);
+            row[x] = (u8)min((int)row[x], limit);
+        };
+        const u8 *upper_rest = upper + plane, *lower_rest = lower + plane;
+        const auto fill_at = [&](int x, int left, int right, bool is_right) INLINED {
+            const int limit = limit_at(upper_rest, lower_rest, left, right, is_right, is_lower);
+            row[x] = (u8)max((int)row[x], 255 - limit);
+        };
+        if (cut)
+            for_doubled(first, count, half_columns, cut_at);
+        if (fill)
+            for_doubled(first, count, half_columns, fill_at);
+    });
 }
 
-// Opacity to the grid and to half of it, with the initial labels of the person's components.
+// Everything that the guided filter reads, on half a plane: see matte_guided.cu.
 //
-// opacity: (.., pitch) uint8. coarse: (rows, columns) uint8. small, labels: half of that, rounded
-// up. counters: four planes of the half grid's size, cleared. Ends the use of the temporal state.
-extern "C" __global__ void opacity_to_grid(
-    const u8* __restrict__ opacity, int pitch, const float* __restrict__ x_table, int x_stride,
-    const float* __restrict__ y_table, int y_stride, int mode, u8* __restrict__ coarse,
-    u8* __restrict__ small, int* __restrict__ labels, int* __restrict__ counters, int* flags,
-    int rows, int columns)
+// alpha, luma: (rows, columns) uint8. chroma: (chroma_rows, chroma_columns, 2) uint8, of the same size
+// or half of it. Clears the box in the flags.
+KERNEL(pack_half)(
+    const u8 *alpha, const u8 *luma, const u8 *chroma, int chroma_rows, int chroma_columns,
+    u32 *packed, int *flags, int rows, int columns)
 {
-    int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
-    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y;
-    int at = y * half_columns + x;
-    bool inside = x < half_columns && y < half_rows;
-    bool person = false;
-    if (inside) {
-        bool has_right = 2 * x + 1 < columns, has_bottom = 2 * y + 1 < rows;
-        int values[4];
-        for (int part = 0; part < 4; part++) {
-            int gx = 2 * x + (part & 1), gy = 2 * y + (part >> 1);
-            values[part] = 0;
-            if (gx >= columns || gy >= rows)
-                continue;
-            values[part] = resample(
-                opacity, pitch, 1, 0, mode, x_table + gx * x_stride, y_table + gy * y_stride);
-            coarse[gy * columns + gx] = (u8)values[part];
+    const int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
+    // For a plane of one cell both sizes are the same.
+    const bool fine = chroma_rows != half_rows || chroma_columns != half_columns;
+    for_runs(half_rows, half_columns, 1, RUN, [&](int y, int first, int count) INLINED {
+        if (first == 0 && y == 0) {
+            flags[FLAG_LEFT] = flags[FLAG_TOP] = 0x7fffffff;
+            flags[FLAG_RIGHT] = flags[FLAG_BOTTOM] = -1;
         }
-        int mean = halve(values, has_right, has_bottom);
-        small[at] = (u8)mean;
-        person = mean > 127;
-        for (int plane = 0; plane < 4; plane++)
-            counters[plane * half_rows * half_columns + at] = 0;
-    }
-    u32 row = __ballot_sync(0xffffffffu, person);
-    int lane = threadIdx.x;
-    if (inside)
-        labels[at] = person ? at - lane + run_start(row, lane) : NO_LABEL;
-    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && threadIdx.y == 0)
-        flags[FLAG_PARITY] ^= 1;
+        u32 *row = packed + (size_t)y * half_columns;
+        const int end = first + count;
+        const int whole = 2 * y + 1 < rows ? min(end, columns / 2) : first;
+        int x = first;
+        if (fine) {
+            INDEPENDENT
+            for (; x < whole; ++x)
+                row[x] = packed_cell<true, true>(alpha, luma, chroma, x, y, rows, columns);
+            for (; x < end; ++x)
+                row[x] = packed_cell<false, true>(alpha, luma, chroma, x, y, rows, columns);
+        } else {
+            INDEPENDENT
+            for (; x < whole; ++x)
+                row[x] = packed_cell<true, false>(alpha, luma, chroma, x, y, rows, columns);
+            for (; x < end; ++x)
+                row[x] = packed_cell<false, false>(alpha, luma, chroma, x, y, rows, columns);
+        }
+    });
 }
 
-// Limits applied to alpha on the grid, and everything that the guided filter reads on half of it.
-//
-// coarse: (rows, columns) uint8, changed in place unless `held`. limits: person's and background's,
-// (half rows, half columns) uint8 each, enlarged bilinearly. luma: (rows, columns) uint8. chroma:
-// (chroma_rows, chroma_columns, 2) uint8, the grid's size or half of it. packed: (half rows, half
-// columns, 4) uint8: alpha, luma, Cb, Cr.
-extern "C" __global__ void limit_and_pack(
-    u8* __restrict__ coarse, const u8* __restrict__ limits, const u8* __restrict__ luma,
-    const u8* __restrict__ chroma, int chroma_rows, int chroma_columns,
-    uchar4* __restrict__ packed, int* flags, int held, int rows, int columns)
-{
-    int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x == 0 && y == 0) {
-        flags[FLAG_FRESH] = held ? flags[FLAG_FRESH] : 0;
-        flags[FLAG_LEFT] = flags[FLAG_TOP] = 0x7fffffff;
-        flags[FLAG_RIGHT] = flags[FLAG_BOTTOM] = -1;
-    }
-    if (x >= half_columns || y >= half_rows)
-        return;
-    bool has_right = 2 * x + 1 < columns, has_bottom = 2 * y + 1 < rows;
-    bool cut = !held && flags[FLAG_PERSON_EXCEEDS] != 0;
-    bool fill = !held && flags[FLAG_BACKGROUND_EXCEEDS] != 0;
-    const u8* background_limit = limits + half_rows * half_columns;
-    int alpha[4], light[4], blue[4], red[4];
-    for (int part = 0; part < 4; part++) {
-        int right = part & 1, bottom = part >> 1;
-        int gx = 2 * x + right, gy = 2 * y + bottom;
-        alpha[part] = light[part] = blue[part] = red[part] = 0;
-        if (gx >= columns || gy >= rows)
-            continue;
-        int at = gy * columns + gx;
-        int value = coarse[at];
-        if (cut || fill) {
-            // Twice as many samples: a quarter of a cell from the half grid's centres.
-            int x0 = max(x - 1 + right, 0), x1 = min(x + right, half_columns - 1);
-            int y0 = max(y - 1 + bottom, 0), y1 = min(y + bottom, half_rows - 1);
-            int i00 = y0 * half_columns + x0, i01 = y0 * half_columns + x1;
-            int i10 = y1 * half_columns + x0, i11 = y1 * half_columns + x1;
-            int wx = right ? 1536 : 512, wy = bottom ? 1536 : 512;
-            if (cut) {
-                const u8* p = limits;
-                value = min(value, blend_u8(
-                    p[i00], p[i01], p[i10], p[i11], wx, 2048 - wx, wy, 2048 - wy));
-            }
-            if (fill) {
-                const u8* p = background_limit;
-                value = max(value, 255 - blend_u8(
-                    p[i00], p[i01], p[i10], p[i11], wx, 2048 - wx, wy, 2048 - wy));
-            }
-            coarse[at] = (u8)value;
-        }
-        alpha[part] = value;
-        light[part] = luma[at];
-        if (chroma_rows == rows && chroma_columns == columns) {
-            blue[part] = chroma[2 * at];
-            red[part] = chroma[2 * at + 1];
-        }
-    }
-    uchar4 cell;
-    cell.x = (u8)halve(alpha, has_right, has_bottom);
-    cell.y = (u8)halve(light, has_right, has_bottom);
-    // Where chroma has half the grid's size it is taken as it is. For a grid of one cell both
-    // sizes are the same.
-    if (chroma_rows == half_rows && chroma_columns == half_columns) {
-        cell.z = chroma[2 * (y * half_columns + x)];
-        cell.w = chroma[2 * (y * half_columns + x) + 1];
-    } else {
-        cell.z = (u8)halve(blue, has_right, has_bottom);
-        cell.w = (u8)halve(red, has_right, has_bottom);
-    }
-    packed[y * half_columns + x] = cell;
-}
-
-// Adds up the squared differences of two uint8 planes of `count` samples.
-extern "C" __global__ void squared_difference(
-    const u8* __restrict__ a, const u8* __restrict__ b, int* flags, int count)
+// The sum of squared differences of two uint8 planes of (rows, columns), into the flags; on a device
+// added to what is there.
+KERNEL(squared_difference)(const u8 *a, const u8 *b, int *flags, int rows, int columns)
 {
     unsigned long long squares = 0;
-    for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < count; at += gridDim.x * blockDim.x) {
-        int difference = (int)a[at] - (int)b[at];
-        squares += (unsigned long long)(difference * difference);
-    }
+    const auto squared = [&](int y, int x) INLINED {
+        const int difference = (int)a[(size_t)y * columns + x] - (int)b[(size_t)y * columns + x];
+        return (u32)(difference * difference);
+    };
+#if ON_DEVICE
+    const int x = blockIdx.x * blockDim.x + threadIdx.x;
+    const int first = 8 * (blockIdx.y * blockDim.y + threadIdx.y);
+    for (int y = first; x < columns && y < min(first + 8, rows); ++y)
+        squares += squared(y, x);
     for (int step = 16; step > 0; step /= 2)
         squares += __shfl_xor_sync(0xffffffffu, squares, step);
     if ((threadIdx.x & 31) == 0)
-        atomicAdd((unsigned long long*)(flags + FLAG_SQUARES), squares);
+        atomicAdd((unsigned long long *)(flags + FLAG_SQUARES), squares);
+#else
+    for (int y = 0; y < rows; ++y) {
+        u32 sum = 0;
+        for (int x = 0; x < columns; ++x)
+            sum += squared(y, x);
+        squares += sum;
+    }
+    *(unsigned long long *)(flags + FLAG_SQUARES) = squares;
+#endif
 }
 
-// Grid alpha to the frame's: bilinear by a power of two, cell centres aligned.
+// Grid alpha to the frame's: bilinear by a power of two, cell centres aligned, as blend_u8 does it.
 //
-// One thread 16 pixels of a row. shift: log2 of the factor, 0 to 6. wide: alpha's rows are whole
-// multiples of 16 and aligned to that. Ends the frame's use of the flags.
-extern "C" __global__ void enlarge_alpha(
-    const u8* __restrict__ plane, u8* __restrict__ alpha, int* flags, int shift, int rows,
-    int columns, int height, int width, int wide)
+// shift: log2 of the factor, 0 to 6. Ends the frame's use of the flags. On a device one thread makes
+// 16 pixels of a row; wide: alpha's rows are whole multiples of 16 and aligned to that. lines: on the
+// host, see enlarge_rows.
+#if ON_DEVICE
+KERNEL(enlarge_alpha)(
+    const u8 *__restrict__ plane, u8 *__restrict__ alpha, int *flags, int shift, int rows,
+    int columns, int height, int width, int wide, u16 *)
 {
     int x = (blockIdx.x * blockDim.x + threadIdx.x) * 16;
     int y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -265,3 +231,18 @@ extern "C" __global__ void enlarge_alpha(
         if (x + i < width)
             alpha[(long long)y * width + x + i] = (u8)(words[i / 4] >> (8 * (i % 4)));
 }
+#else
+KERNEL(enlarge_alpha)(
+    const u8 *plane, u8 *alpha, int *, int shift, int rows, int columns, int height, int width, int,
+    u16 *lines)
+{
+    enlarge_rows(
+        shift, plane, rows, columns, height, width, lines, [&](int y, const EnlargedRow row) INLINED {
+            u8 *__restrict__ target = alpha + (size_t)y * width;
+            __builtin_memset(target, 0, row.first);
+            __builtin_memset(target + row.last, 0, width - row.last);
+            for (int x = row.first; x < row.last; ++x)
+                target[x] = row.at(x);
+        });
+}
+#endif

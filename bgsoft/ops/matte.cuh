@@ -1,19 +1,31 @@
 // What the kernels of the soft matte share.
 #pragma once
 
+#include "drivers.cuh"
 #include "resample.cuh"
 
-// The matte's state that lives on the device, int32 each; names as in bgsoft/matte/cuda_mask.py.
+// Before a loop whose rounds don't depend on each other, which the host's compiler cannot see: lines
+// of a buffer that lie a pitch apart, strides of two. The loop's body has no arrays of its own but such
+// as are indexed by constants once inner loops are unrolled: rounds would share them.
+#if ON_DEVICE
+#define INDEPENDENT
+#define UNROLLED UNROLL
+#else
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#endif
+
+// What the kernels of one frame leave for those after them, int32 each; places as in
+// bgsoft/matte/steps.py.
 enum MatteFlag {
-    FLAG_FRESH = 0,             // 1: no earlier frame counts
-    FLAG_PARITY = 1,            // which of the two temporal states is the last
-    FLAG_PERSON_EXCEEDS = 2,    // 1: alpha has to be cut by the person's limit
-    FLAG_BACKGROUND_EXCEEDS = 3,
-    FLAG_LEFT = 4,              // what is not flat in the half-grid alpha, inclusive
-    FLAG_TOP = 5,
-    FLAG_RIGHT = 6,
-    FLAG_BOTTOM = 7,
-    FLAG_SQUARES = 8,           // two int32: unsigned 64-bit sum of squared luma differences
+    FLAG_PERSON_EXCEEDS = 0,    // 1: alpha has to be cut by the person's limit
+    FLAG_BACKGROUND_EXCEEDS = 1,
+    FLAG_LEFT = 2,              // what is not flat in half of the alpha plane, inclusive
+    FLAG_TOP = 3,
+    FLAG_RIGHT = 4,
+    FLAG_BOTTOM = 5,
+    FLAG_SQUARES = 6,           // two int32: unsigned 64-bit sum of squared luma differences
+    FLAG_UNSURE = 8,            // 1: a component's fate hangs on the frame before (host)
 };
 
 // Cells around a component that goes in which nothing of it may survive (IslandFilter: three
@@ -30,37 +42,205 @@ OP int reflect(int index, int size)
     return index;
 }
 
-// Solves the symmetric 3 x 3 system [d0 c01 c02; c01 d1 c12; c02 c12 d2] f = y: L*D*L^T
-// factorisation, forward and back substitution.
-OP void solve(
-    float d0, float c01, float c02, float d1, float c12, float d2, float* y)
-{
-    float l10 = c01 / d0, l20 = c02 / d0;
-    d1 -= l10 * c01;
-    c12 -= l10 * c02;
-    float l21 = c12 / d1;
-    d2 -= l20 * c02;
-    d2 -= l21 * c12;
-    y[1] -= l10 * y[0];
-    y[2] -= l20 * y[0];
-    y[2] -= l21 * y[1];
-    y[2] /= d2;
-    y[1] = y[1] / d1 - l21 * y[2];
-    y[0] = y[0] / d0 - l10 * y[1] - l20 * y[2];
-}
-
 OP int to_byte(float value)
 {
     return clamp_int(nearest(value), 0, 255);
 }
 
-// Mean of 2 x 2 samples or what the edges leave of them; see halve() in bgsoft/analysis/cpu.py.
-// values: top left, top right, bottom left, bottom right; those outside are not looked at.
-OP int halve(const int* values, bool has_right, bool has_bottom)
+// Mean of 2 x 2 samples or what the edges leave of them; see halve() in bgsoft/analysis/cpu.py. Those
+// outside are not looked at.
+OP int halve(int a, int right, int below, int across, bool has_right, bool has_bottom)
 {
     if (has_right && has_bottom)
-        return (values[0] + values[1] + values[2] + values[3] + 2) >> 2;
+        return (a + right + below + across + 2) >> 2;
     if (!has_right && !has_bottom)
-        return values[0];
-    return nearest((float)(values[0] + values[has_right ? 1 : 2]) * 0.5f);
+        return a;
+    return nearest((float)(a + (has_right ? right : below)) * 0.5f);
 }
+
+// Where sample `at` of a plane twice as large lies: between two samples, a quarter from one.
+struct Doubled {
+    int first, second;
+    bool is_second_half;
+
+    OP Doubled(int at, int size)
+        : first(max(at / 2 - 1 + (at & 1), 0)), second(min(at / 2 + (at & 1), size - 1)),
+          is_second_half(at & 1)
+    {
+    }
+
+    OP float blend(float a, float b) const { return doubled(a, b, is_second_half); }
+
+    static OP float doubled(float a, float b, bool is_second_half)
+    {
+        const float part = is_second_half ? 0.25f : 0.75f;
+        return a * (1.0f - part) + b * part;
+    }
+};
+
+#if !ON_DEVICE
+// A row of a plane enlarged bilinearly, as blend_u8 does it: two lines in 1/128, of which the pixels
+// [first, last) may be above 0, and their weights in 1/2048.
+struct EnlargedRow {
+    const u16 *upper, *lower;
+    u16 upper_weight, lower_weight;
+    int first, last;
+
+    OP u8 at(int x) const
+    {
+        const u16 a = (u16)((u32)upper_weight * upper[x] >> 16);
+        const u16 b = (u16)((u32)lower_weight * lower[x] >> 16);
+        return (u8)((u16)(a + b + 2) >> 2);
+    }
+};
+
+// A line of the plane, enlarged by F, from cell `first` to before `last`; what remains of cells at
+// both ends is theirs alone.
+template <int F>
+OP void enlarge_line(const u8 *cells, int first, int last, u16 *__restrict__ line)
+{
+    if (F == 1) {
+        for (int x = first; x < last; ++x)
+            line[x] = (u16)(128 * cells[x]);
+        return;
+    }
+    for (int index = 0; index < F / 2; ++index) {
+        line[F * first + index] = (u16)(128 * cells[first]);
+        line[F * last - 1 - index] = (u16)(128 * cells[last - 1]);
+    }
+    u16 *__restrict__ between = line + F / 2;
+    INDEPENDENT
+    for (int x = first; x < last - 1; ++x) {
+        UNROLLED
+        for (int index = 0; index < F; ++index) {
+            const u16 part = (u16)((2 * index + 1) * 64 / F);
+            between[F * x + index] = (u16)(cells[x] * (128 - part) + cells[x + 1] * part);
+        }
+    }
+}
+
+template <int F, class Emit>
+void enlarge_rows_by(
+    const u8 *plane, int rows, int columns, int height, int width, u16 *lines, const Emit &emit)
+{
+    const int pitch = columns * F;
+    int spans[2][2] = {};  // pixels of a line that are filled in
+    const auto make_line = [&](int row) {
+        const u8 *cells = plane + (size_t)row * columns;
+        int first = 0, last = columns;
+        for (size_t eight = 0; first + 8 <= columns; first += 8) {
+            __builtin_memcpy(&eight, cells + first, 8);
+            if (eight != 0)
+                break;
+        }
+        while (first < last && cells[first] == 0)
+            ++first;
+        for (size_t eight = 0; last - 8 >= first; last -= 8) {
+            __builtin_memcpy(&eight, cells + last - 8, 8);
+            if (eight != 0)
+                break;
+        }
+        while (first < last && cells[last - 1] == 0)
+            --last;
+        const bool is_empty = first == last;
+        // An empty cell on each side, for the edge to fade.
+        first = max(first - 1, 0);
+        last = min(last + 1, columns);
+        if (!is_empty)
+            enlarge_line<F>(cells, first, last, lines + (row & 1) * pitch);
+        spans[row & 1][0] = is_empty ? width : F * first;
+        spans[row & 1][1] = is_empty ? 0 : min(F * last, width);
+    };
+    make_line(0);
+    for (int y = 0, made = 0; y < height; ++y) {
+        const int position = (2 * y + 1) * (1024 / F) - 1024;
+        const int above = max(position >> 11, 0), below = min((position >> 11) + 1, rows - 1);
+        if (below > made)
+            make_line(made = below);
+        const int last = max(spans[0][1], spans[1][1]);
+        const int first = min(min(spans[0][0], spans[1][0]), last);
+        for (int index = 0; index < 2; ++index) {
+            u16 *line = lines + index * pitch;
+            int *span = spans[index];
+            if (span[1] == 0)
+                span[0] = span[1] = first;
+            while (span[0] > first)
+                line[--span[0]] = 0;
+            while (span[1] < last)
+                line[span[1]++] = 0;
+        }
+        const u16 weight = position & 2047;
+        emit(y, EnlargedRow{
+            lines + (above & 1) * pitch, lines + (below & 1) * pitch, (u16)(2048 - weight), weight,
+            first, last});
+    }
+}
+
+// Calls emit(y, row) for the `height` rows of a plane of (rows, columns) enlarged by 1 << shift, cell
+// centres aligned; shift is 0 to 6. lines: room for two rows of columns << shift.
+template <class Emit>
+OP void enlarge_rows(
+    int shift, const u8 *plane, int rows, int columns, int height, int width, u16 *lines,
+    const Emit &emit)
+{
+    switch (shift) {
+    case 0: enlarge_rows_by<1>(plane, rows, columns, height, width, lines, emit); break;
+    case 1: enlarge_rows_by<2>(plane, rows, columns, height, width, lines, emit); break;
+    case 2: enlarge_rows_by<4>(plane, rows, columns, height, width, lines, emit); break;
+    case 3: enlarge_rows_by<8>(plane, rows, columns, height, width, lines, emit); break;
+    case 4: enlarge_rows_by<16>(plane, rows, columns, height, width, lines, emit); break;
+    case 5: enlarge_rows_by<32>(plane, rows, columns, height, width, lines, emit); break;
+    default: enlarge_rows_by<64>(plane, rows, columns, height, width, lines, emit); break;
+    }
+}
+
+// Repeats the ends of a line's part [first, last) beyond the plane's edges.
+template <class T>
+OP void repeat_edges(T *line, int first, int last, int size, int reach)
+{
+    for (int x = first == 0 ? -reach : 0; x < 0; ++x)
+        line[x] = line[0];
+    for (int x = size; last == size && x < size + reach; ++x)
+        line[x] = line[size - 1];
+}
+
+// Sums of windows of 2 * radius + 1 samples each way, mirrored at the edges, row by row.
+struct WindowSums {
+    const u8 *plane;
+    int radius, rows, columns;
+    u16 *line;  // room for columns and 2 * radius more; sums fit for a radius of 7
+
+    OP WindowSums(const u8 *plane, int radius, int rows, int columns, u16 *buffer)
+        : plane(plane), radius(radius), rows(rows), columns(columns), line(buffer + radius)
+    {
+        for (int x = 0; x < columns; ++x)
+            line[x] = 0;
+        for (int y = -radius - 1; y < radius; ++y)
+            add(y, 1);
+    }
+
+    OP void add(int y, int sign) const
+    {
+        const u8 *row = plane + (size_t)reflect(y, rows) * columns;
+        u16 *__restrict__ sums = line;
+        for (int x = 0; x < columns; ++x)
+            sums[x] = (u16)(sums[x] + sign * row[x]);
+    }
+
+    // Rows are asked for in order, from the first.
+    OP void row(int y, u16 *__restrict__ sums) const
+    {
+        add(y - radius - 1, -1);
+        add(y + radius, 1);
+        for (int x = 1; x <= radius; ++x) {
+            line[-x] = line[reflect(-x, columns)];
+            line[columns - 1 + x] = line[reflect(columns - 1 + x, columns)];
+        }
+        for (int x = 0; x < columns; ++x)
+            sums[x] = line[x - radius];
+        for (int dx = 1 - radius; dx <= radius; ++dx)
+            for (int x = 0; x < columns; ++x)
+                sums[x] = (u16)(sums[x] + line[x + dx]);
+    }
+};
+#endif

@@ -1,12 +1,11 @@
-// The OBS matte's steps at frame size. Counterpart: steps 5 to 7 of bgsoft/matte/obs.py.
+// The OBS matte's steps at frame size. Counterpart: ObsEdge in bgsoft/matte/host.py.
 // Planes are (rows, columns) uint8 background masks, 255 = background.
 
-#include "cells.cuh"
 #include "matte.cuh"
 
 // The small mask enlarged by tables (see resample.cuh); above 128 becomes 255 and the rest 0 where
 // `binarise`.
-extern "C" __global__ void obs_enlarge(
+KERNEL(obs_enlarge)(
     const u8* __restrict__ mask, int pitch, const float* __restrict__ x_table, int x_stride,
     const float* __restrict__ y_table, int y_stride, int mode, u8* __restrict__ out, int binarise,
     int rows, int columns)
@@ -21,7 +20,7 @@ extern "C" __global__ void obs_enlarge(
 }
 
 // Extreme over `reach` samples each way along one axis; samples outside don't count.
-extern "C" __global__ void obs_extreme(
+KERNEL(obs_extreme)(
     const u8* __restrict__ plane, u8* __restrict__ out, int reach, int largest, int along_rows,
     int rows, int columns)
 {
@@ -42,7 +41,7 @@ extern "C" __global__ void obs_extreme(
 
 // Sums over 2 * radius + 1 samples along a row, mirrored at the edges (BORDER_REFLECT_101).
 // One thread 32 samples.
-extern "C" __global__ void obs_row_sums(
+KERNEL(obs_row_sums)(
     const u8* __restrict__ plane, int* __restrict__ sums, int radius, int rows, int columns)
 {
     int x = (blockIdx.x * blockDim.x + threadIdx.x) * 32;
@@ -60,7 +59,7 @@ extern "C" __global__ void obs_row_sums(
 }
 
 // Means of (2 * radius + 1)^2 samples from the row sums, to nearest. One thread 32 rows of a column.
-extern "C" __global__ void obs_column_means(
+KERNEL(obs_column_means)(
     const int* __restrict__ sums, u8* __restrict__ out, int radius, int rows, int columns)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x;
@@ -77,34 +76,11 @@ extern "C" __global__ void obs_column_means(
     }
 }
 
-// Background to alpha, and alpha's means on the grid: one thread a grid cell of F x F pixels.
-template <int F>
-OP void finish(
-    const u8* __restrict__ background, u8* alpha, u8* __restrict__ reduced, int height, int width,
-    int rows, int columns)
+// Background to alpha.
+KERNEL(obs_invert)(const u8 *background, u8 *alpha, int rows, int columns)
 {
-    int column = blockIdx.x * blockDim.x + threadIdx.x;
-    int row = blockIdx.y * blockDim.y + threadIdx.y;
-    if (column >= columns || row >= rows)
-        return;
-    for (int y = row * F; y < min(row * F + F, height); y++)
-        for (int x = column * F; x < min(column * F + F, width); x++)
-            alpha[y * width + x] = (u8)(255 - background[y * width + x]);
-    reduced[row * columns + column] = (u8)cell<F>(alpha, height, width, 1, 0, row, column);
+    for_samples(rows, columns, [&](int y, int x) {
+        const size_t at = (size_t)y * columns + x;
+        alpha[at] = (u8)(255 - background[at]);
+    });
 }
-
-#define FINISH_KERNEL(F)                                                                          \
-    extern "C" __global__ void obs_finish_##F(                                                    \
-        const u8* background, u8* alpha, u8* reduced, int height, int width, int rows,            \
-        int columns)                                                                              \
-    {                                                                                             \
-        finish<F>(background, alpha, reduced, height, width, rows, columns);                      \
-    }
-
-FINISH_KERNEL(1)
-FINISH_KERNEL(2)
-FINISH_KERNEL(4)
-FINISH_KERNEL(8)
-FINISH_KERNEL(16)
-FINISH_KERNEL(32)
-FINISH_KERNEL(64)

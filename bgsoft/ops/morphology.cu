@@ -1,5 +1,5 @@
-// Moving and feathering edges of uint8 planes. Counterparts: Dilation and Feather in
-// bgsoft/matte/edge.py.
+// Moving and feathering edges of uint8 planes. Counterparts: those of
+// bgsoft/matte/host.py.
 
 #include "matte.cuh"
 

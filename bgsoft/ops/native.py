@@ -44,3 +44,13 @@ def library() -> ctypes.CDLL:
         raise BackendUnavailableError(
             f"{path.name} cannot be loaded: install bgsoft with pip, which builds it ({exc})"
         ) from exc
+
+
+def description() -> str:
+    """Variant and compiler of the library, e.g. ``avx2, Clang 20.1.2``.
+
+    Raises:
+        BackendUnavailableError: As :func:`library` does.
+    """
+    compiler = ctypes.c_char_p.in_dll(library(), "compiler").value or b""
+    return f"{variant()}, {compiler.decode().partition(' (')[0]}"

@@ -1,7 +1,8 @@
 // The picture without its people, at the resolution that a filter asks for.
 //
-// Counterpart on the CPU: bgsoft/composite/fill.py (FilledPicture).
+// Launched by bgsoft/composite/picture.py.
 #include "background.cuh"
+#include "drivers.cuh"
 
 // Where a plane comes from; see Source in bgsoft/composite/plan.py.
 #define FROM_CELLS 0  // it is the filled cells themselves: nothing to do
@@ -37,12 +38,19 @@ OP float halving_weight(int index, int size, int count)
     return weight;
 }
 
-// The CPU rounds after each halving; this mean is rounded once.
+// The mean that repeated halving gives, rounded once.
 OP u16 coarse_cell(
     const u16 *cells, int rows, int columns, int factor, int y, int x)
 {
     const int top = y * factor, left = x * factor;
     const int height = min(factor, rows - top), width = min(factor, columns - left);
+    if (height == factor && width == factor) {
+        u32 sum = 0;
+        for (int row = top; row < top + factor; ++row)
+            for (int column = left; column < left + factor; ++column)
+                sum += cells[row * columns + column];
+        return to_cell((float)sum / (float)(factor * factor));
+    }
     float mean = 0.0f;
     for (int row = 0; row < height; ++row) {
         float along = 0.0f;
@@ -54,43 +62,116 @@ OP u16 coarse_cell(
     return to_cell(mean);
 }
 
+// What a plane is made of, the picture's edges looked after. index: 0 (luma), 1 (Cb), 2 (Cr).
+struct Pictures {
+    const u8 *matte;
+    const sample_t *grid_luma, *grid_chroma, *luma, *chroma;
+    // Rows and columns of the filled cells, of the grid, of the frame's luma, and of its chroma.
+    const int *sizes;
+
+    // A sample of the grid or a mean of the frame's.
+    OP u32 mean(const Plane &plane, int index, int y, int x) const
+    {
+        if (plane.source == FROM_GRID) {
+            const int at = y * plane.columns + x;
+            return index == 0 ? grid_luma[at] : grid_chroma[2 * at + index - 1];
+        }
+        if (index == 0)
+            return cell_mean(luma, sizes[4], sizes[5], 1, 0, plane.factor, y, x);
+        return cell_mean(chroma, sizes[6], sizes[7], 2, index - 1, plane.factor, y, x);
+    }
+};
+
+#if !ON_DEVICE
+#define RUN 32
+
+// A plane of the grid's or of the frame's samples, people replaced by filled cells.
+//
+// marks: room for a row of the grid and three cells, then for one of the plane. line: for a row of
+// filled cells, two cells and a run.
+static void fine_plane(
+    const Plane &plane, int index, const Pictures &pictures, const u16 *cells, u16 *target,
+    u8 *marks, float *line)
+{
+    const int *sizes = pictures.sizes;
+    const int step = index == 0 ? 1 : 2, channel = index / 2;
+    const bool of_grid = plane.source == FROM_GRID;
+    const sample_t *const sources[] = {
+        pictures.luma, pictures.chroma, pictures.grid_luma, pictures.grid_chroma};
+    const sample_t *source = sources[2 * of_grid + step - 1];
+    const int *size = sizes + (of_grid ? 2 : 2 + 2 * step);
+    const int factor = of_grid ? 1 : plane.factor;
+    int log_factor = 1;
+    while (1 << (log_factor - 1) < plane.fine)
+        ++log_factor;
+    u8 *expanded = marks + sizes[3] + 3, *near = plane.fine > 1 ? expanded : marks;
+    for (int y = 0; y < plane.rows; ++y, target += plane.columns) {
+        if (y % plane.fine == 0) {
+            near_row(pictures.matte, sizes[2], sizes[3], y / plane.fine, 2, marks);
+            for (int x = 0; near == expanded && x < plane.columns; ++x)
+                expanded[x] = marks[x >> (log_factor - 1)];
+        }
+        mean_row(
+            source, size[0], size[1], step, channel, factor, y, plane.columns, FULL_SHIFT, target);
+        u8 nearest_matte = 0;
+        for (int x = 0; x < plane.columns; ++x)
+            nearest_matte = max(nearest_matte, near[x]);
+        if (nearest_matte <= CLEAR_ALPHA)
+            continue;
+        interpolate(cells, sizes[0], sizes[1], log_factor, y, -1, sizes[1] + 2, line);
+        for_runs(1, plane.columns, 1, RUN, [&](int, int x, int count) INLINED {
+            u8 largest = 0;
+            for (int cell = 0; cell < RUN; ++cell)
+                largest = max(largest, (u8)(cell < count ? near[x + cell] : 0));
+            if (largest <= CLEAR_ALPHA)
+                return;
+            u16 filled[RUN];
+            enlarge<RUN>(cells, sizes[0], sizes[1], log_factor, y, x, line, filled);
+            for (int cell = 0; cell < RUN; ++cell)
+                if (cell < count)
+                    target[x + cell] = near[x + cell] > CLEAR_ALPHA ? filled[cell] : target[x + cell];
+        });
+    }
+}
+#endif
+
 // Planes of the picture, blockIdx.z = 0 (luma), 1 (Cb), 2 (Cr).
 //
-// plan: 3 x Plane; then rows and columns of the filled cells, of the grid, of the frame's luma, and
-// of its chroma. buffer: filled cells (3, rows, columns) first, planes at their offsets.
-extern "C" __global__ void picture_planes(
+// plan: 3 x Plane; then Pictures::sizes. buffer: filled cells (3, rows, columns) first, planes at
+// their offsets. marks, line: of the host, see fine_plane().
+KERNEL(picture_planes)(
     const int *plan, u16 *buffer, const u8 *matte, const sample_t *grid_luma,
-    const sample_t *grid_chroma, const sample_t *luma, const sample_t *chroma)
+    const sample_t *grid_chroma, const sample_t *luma, const sample_t *chroma, u8 *marks,
+    float *line)
 {
+    const Pictures pictures = {matte, grid_luma, grid_chroma, luma, chroma, plan + 18};
+    const int cell_rows = plan[18], cell_columns = plan[19];
+#if ON_DEVICE
     const int index = blockIdx.z;
-    const int *entry = plan + 6 * index, *sizes = plan + 18;
-    const Plane plane = {entry[0], entry[1], entry[2], entry[3], entry[4], entry[5]};
-    const int x = blockIdx.x * blockDim.x + threadIdx.x;
-    const int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (plane.source == FROM_CELLS || y >= plane.rows || x >= plane.columns)
-        return;
-    const int cell_rows = sizes[0], cell_columns = sizes[1];
-    const u16 *cells = buffer + index * cell_rows * cell_columns;
-    u16 *target = buffer + plane.offset + y * plane.columns + x;
-    if (plane.source == FROM_COARSE) {
-        *target = coarse_cell(cells, cell_rows, cell_columns, plane.factor, y, x);
-        return;
+#else
+    for (int index = 0; index < 3; ++index)
+#endif
+    {
+        const int *entry = plan + 6 * index;
+        const Plane plane = {entry[0], entry[1], entry[2], entry[3], entry[4], entry[5]};
+        const u16 *cells = buffer + index * cell_rows * cell_columns;
+        u16 *target = buffer + plane.offset;
+#if !ON_DEVICE
+        if (plane.source >= FROM_GRID)
+            fine_plane(plane, index, pictures, cells, target, marks, line);
+#endif
+        if (plane.source == FROM_COARSE || (ON_DEVICE && plane.source != FROM_CELLS))
+            for_samples(plane.rows, plane.columns, [&](int y, int x) INLINED {
+                u16 *sample = target + y * plane.columns + x;
+                if (plane.source == FROM_COARSE) {
+                    *sample = coarse_cell(cells, cell_rows, cell_columns, plane.factor, y, x);
+                    return;
+                }
+                const int grid_y = y / plane.fine, grid_x = x / plane.fine;
+                const u32 near = near_matte(matte, plan[20], plan[21], grid_y, grid_x, 2);
+                *sample = (u16)(near > CLEAR_ALPHA
+                    ? enlarged(cells, cell_rows, cell_columns, 0.5f / (float)plane.fine, y, x)
+                    : pictures.mean(plane, index, y, x) << FULL_SHIFT);
+            });
     }
-    const int grid_rows = sizes[2], grid_columns = sizes[3];
-    const int grid_y = y / plane.fine, grid_x = x / plane.fine;
-    if (near_matte(matte, grid_rows, grid_columns, grid_y, grid_x, 2) > CLEAR_ALPHA) {
-        const float scale = 0.5f / (float)plane.fine;
-        *target = (u16)enlarged(cells, cell_rows, cell_columns, scale, y, x);
-        return;
-    }
-    u32 sample;
-    if (plane.source == FROM_GRID) {
-        const int at = y * plane.columns + x;
-        sample = index == 0 ? grid_luma[at] : grid_chroma[2 * at + index - 1];
-    } else if (index == 0) {
-        sample = cell_mean(luma, sizes[4], sizes[5], 1, 0, plane.factor, y, x);
-    } else {
-        sample = cell_mean(chroma, sizes[6], sizes[7], 2, index - 1, plane.factor, y, x);
-    }
-    *target = (u16)(sample << FULL_SHIFT);
 }

@@ -47,8 +47,15 @@ class Side(Protocol):
         """A copy of values on this side, C-contiguous."""
         ...
 
+    def copy(self, source: Array, target: Array) -> None:
+        """Copy a C-contiguous array into another of its shape and dtype."""
+        ...
 
-_C_TYPES = {int: c_int, float: c_float}
+
+def _c_type(argument: Any) -> Any:
+    if isinstance(argument, float):
+        return c_float
+    return c_int if isinstance(argument, int) else c_void_p
 
 
 class _Host:
@@ -68,7 +75,7 @@ class _Host:
             shared_bytes: int = 0,
         ) -> None:
             if function.argtypes is None:
-                function.argtypes = [_C_TYPES.get(type(each), c_void_p) for each in arguments]
+                function.argtypes = [_c_type(each) for each in arguments]
             # An array's `ctypes` would take three calls more, for each of thirty a frame.
             function(
                 *[
@@ -81,6 +88,9 @@ class _Host:
 
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         return np.array(values, dtype, order="C")
+
+    def copy(self, source: Array, target: Array) -> None:
+        np.copyto(target, source)
 
 
 class _Device:
@@ -110,6 +120,10 @@ class _Device:
 
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         return self.xp.asarray(np.array(values, dtype, order="C"))
+
+    def copy(self, source: Array, target: Array) -> None:
+        stream = self.xp.cuda.get_current_stream()
+        target.data.copy_from_device_async(source.data, source.nbytes, stream)
 
 
 def _device_argument(value: Any) -> Any:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from bgsoft.analysis.base import Reducer
 from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
 from bgsoft.composite.base import Compositor
-from bgsoft.composite.cuda import create_cuda_compositor
+from bgsoft.composite.effects import create_compositor
 from bgsoft.cuda.device import device_planes
 from bgsoft.face.create import create_device_faces
 from bgsoft.face.data import FaceDataWriter
@@ -23,9 +23,10 @@ from bgsoft.infer.drivers import RecoveringNetwork
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
 from bgsoft.matte.base import MatteStage
-from bgsoft.matte.cuda import create_cuda_matte_stage
+from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.ops.sides import device as device_side
 from bgsoft.pipeline.device_execution import DeviceExecution
 from bgsoft.pipeline.picture import Execution, SceneProbe
 from bgsoft.pipeline.trace import TraceRecorder
@@ -138,14 +139,20 @@ class DeviceStages:
         from_alpha: bool = False,
         fine: bool = False,
     ) -> MatteStage:
-        return create_cuda_matte_stage(
-            config, format, self._device, self.batch, from_alpha=from_alpha, fine=fine
+        return create_matte_stage(
+            config,
+            format,
+            device=self._device,
+            batch=self.batch,
+            from_alpha=from_alpha,
+            fine=fine,
         )
 
     def compositor(
         self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
     ) -> Compositor:
-        return create_cuda_compositor(config, format, self._device, began)
+        copies = self._device.copies
+        return create_compositor(config, format, side=device_side(), copies=copies, began=began)
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
         return create_regions(config, info, CudaHider, None, self._on_event)

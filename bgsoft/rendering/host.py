@@ -13,13 +13,13 @@ from bgsoft.analysis.base import Reducer
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.analysis.scenes import CpuSceneProbe
 from bgsoft.composite.base import Compositor
-from bgsoft.composite.cpu import create_compositor
+from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import FrameFormat, Planes
 from bgsoft.hide.cpu import CpuHider
 from bgsoft.hide.regions import HiddenRegions, create_regions
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.matte.base import MatteStage
-from bgsoft.matte.cpu import create_matte_stage
+from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.pipeline.picture import Execution, HostExecution, SceneProbe
@@ -131,7 +131,7 @@ class HostStages:
     def compositor(
         self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
     ) -> Compositor:
-        return create_compositor(config, format, self._workers, began)
+        return create_compositor(config, format, workers=self._workers, began=began)
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
         """The step that hides places of the frame; None: there is none."""

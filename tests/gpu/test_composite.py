@@ -11,11 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.cpu import create_compositor
+from bgsoft.composite.background import Hold
+from bgsoft.composite.compositor import PictureCompositor
+from bgsoft.composite.effects import create_compositor
 from bgsoft.composite.foreground import REPLACING
+from bgsoft.composite.plan import CellsPlan
 from bgsoft.diagnose.parity import STRUCTURED_DB, CudaSide, compare_composites
-from bgsoft.errors import ConfigError
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte, PixelLayout
+from bgsoft.ops.sides import HOST, device
 from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import (
@@ -59,12 +62,14 @@ def device_grid(frame: Frame) -> AnalysisFrame:
     return grid_on_device(CpuReducer(frame.format).reduce([frame])[0])
 
 
+def create_on(gpu: Any, config: EffectConfig, format: FrameFormat) -> PictureCompositor:
+    return create_compositor(config, format, side=device(), copies=gpu.copies)
+
+
 def composite_on(gpu: Any, config: EffectConfig, frame: Frame, matte: Matte) -> Frame:
     """The frame as the device composites it, on the host."""
-    from bgsoft.composite.cuda import create_cuda_compositor
-
     target = frame_on_device(frame)
-    compositor = create_cuda_compositor(config, frame.format, gpu)
+    compositor = create_on(gpu, config, frame.format)
     compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
     compositor.close()
     return to_host(target)
@@ -176,20 +181,6 @@ def test_large_frames_give_what_the_cpu_gives(
     check(gpu, effect(kind, files), frame, matte)
 
 
-@pytest.mark.parametrize("strength", [0.6, 2.5, 12.0])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", OWN_PICTURE)
-def test_one_colour_stays_that_colour(
-    kind: EffectKind, layout: PixelLayout, strength: float, gpu: Any
-) -> None:
-    format = frame_format((641, 359), layout)
-    frame = flat_frame(format, 77, 90, 201)
-    matte = matte_from(format, disc_mask(format))
-    result = composite_on(gpu, EffectConfig(kind=kind, strength=strength), frame, matte)
-    assert np.array_equal(result.luma, frame.luma)
-    assert np.array_equal(result.chroma, frame.chroma)
-
-
 @pytest.mark.parametrize("highlights", [0.0, 1.0])
 def test_highlights_bloom_as_on_the_cpu(highlights: float, gpu: Any) -> None:
     """Lamps in the dark: the case where rounding errors of the disc filter would show."""
@@ -203,30 +194,17 @@ def test_highlights_bloom_as_on_the_cpu(highlights: float, gpu: Any) -> None:
     check(gpu, config, frame, no_one(format))
 
 
-def test_a_frame_full_of_half_seen_people_gets_its_own_mean(gpu: Any) -> None:
-    """No background can be told: the last resort is the picture itself, not black."""
-    format = frame_format((320, 240))
-    frame = flat_frame(format, 120, 100, 150)
-    matte = matte_from(format, np.full(format.luma_shape, 0.5))
-    for kind in OWN_PICTURE:
-        result = composite_on(gpu, EffectConfig(kind=kind), frame, matte)
-        assert np.abs(result.luma.astype(int) - 120).max() <= 1
-        assert np.abs(result.chroma.astype(int) - (100, 150)).max() <= 1
-
-
 @pytest.mark.parametrize("kind", EFFECTS)
 def test_frames_do_not_influence_each_other(
     kind: EffectKind, files: dict[EffectKind, Path], gpu: Any
 ) -> None:
-    from bgsoft.composite.cuda import create_cuda_compositor
-
     format = frame_format((320, 240))
     rng = np.random.default_rng(4)
     config = effect(kind, files)
     first, second = random_frame(format, rng), random_frame(format, rng)
     first_matte, second_matte = mattes(format, rng)[:2]
     alone = composite_on(gpu, config, second, second_matte)
-    compositor = create_cuda_compositor(config, format, gpu)
+    compositor = create_on(gpu, config, format)
     for frame, matte in ((first, first_matte), (second, second_matte)):
         target = frame_on_device(frame)
         compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
@@ -239,16 +217,6 @@ def test_frames_do_not_influence_each_other(
     assert np.abs(result.chroma.astype(int) - alone.chroma).max() <= kept
 
 
-@pytest.mark.parametrize("kind", [EffectKind.MATTE, EffectKind.BLUR])
-def test_nothing_to_do_leaves_the_frame_alone(kind: EffectKind, gpu: Any) -> None:
-    format = frame_format((65, 47))
-    frame = random_frame(format, np.random.default_rng(2))
-    config = EffectConfig(kind=kind, strength=0 if kind is EffectKind.BLUR else None)
-    result = composite_on(gpu, config, frame, no_one(format))
-    assert np.array_equal(result.luma, frame.luma)
-    assert np.array_equal(result.chroma, frame.chroma)
-
-
 def test_unaligned_planes_are_blended_too(gpu: Any) -> None:
     import cupy
 
@@ -258,13 +226,11 @@ def test_unaligned_planes_are_blended_too(gpu: Any) -> None:
     config = EffectConfig(kind=EffectKind.BLUR)
     expected = composite_on(gpu, config, frame, matte)
 
-    from bgsoft.composite.cuda import create_cuda_compositor
-
     target = frame_on_device(frame)
     buffer = cupy.empty(frame.luma.size + 1, np.uint8)
     target.planes.luma = buffer[1:].reshape(format.luma_shape)
     target.planes.luma.set(frame.luma)
-    compositor = create_cuda_compositor(config, format, gpu)
+    compositor = create_on(gpu, config, format)
     compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
     result = to_host(target)
     assert np.array_equal(result.luma, expected.luma)
@@ -274,14 +240,12 @@ def test_unaligned_planes_are_blended_too(gpu: Any) -> None:
 def test_a_video_crosses_once_for_each_of_its_pictures(
     files: dict[EffectKind, Path], gpu: Any
 ) -> None:
-    from bgsoft.composite.cuda import create_cuda_compositor
-
     format = frame_format((320, 240))
     frame, matte = random_frame(format, np.random.default_rng(1)), no_one(format)
     config = effect(EffectKind.VIDEO, files)
     on_cpu, compositor = (
         create_compositor(config, format),
-        create_cuda_compositor(config, format, gpu),
+        create_on(gpu, config, format),
     )
     before = gpu.copies.h2d_bytes
     pictures: list[NDArray[Any]] = []
@@ -304,13 +268,11 @@ def test_a_video_crosses_once_for_each_of_its_pictures(
 def test_frames_allocate_nothing(kind: EffectKind, files: dict[EffectKind, Path], gpu: Any) -> None:
     import cupy
 
-    from bgsoft.composite.cuda import create_cuda_compositor
-
     format = frame_format((640, 360))
     frame = random_frame(format, np.random.default_rng(0))
     target = frame_on_device(frame)
     matte, grid = device_matte(target, matte_from(format, disc_mask(format))), device_grid(frame)
-    compositor = create_cuda_compositor(effect(kind, files), format, gpu)
+    compositor = create_on(gpu, effect(kind, files), format)
     compositor.apply([target], [matte], [grid])
     pool = cupy.get_default_memory_pool()
     before = pool.used_bytes(), pool.total_bytes()
@@ -319,50 +281,19 @@ def test_frames_allocate_nothing(kind: EffectKind, files: dict[EffectKind, Path]
     assert (pool.used_bytes(), pool.total_bytes()) == before
 
 
-def test_a_matte_of_another_size_is_refused(gpu: Any) -> None:
-    import cupy
-
-    from bgsoft.composite.cuda import create_cuda_compositor
-
-    format = frame_format((320, 240))
-    frame = random_frame(format, np.random.default_rng(0))
-    other = no_one(frame_format((300, 240)))
-    matte = Matte(alpha=cupy.asarray(other.alpha), reduced=cupy.asarray(other.reduced))
-    for kind in (EffectKind.BLUR, EffectKind.PIXELATE, EffectKind.COLOR):
-        compositor = create_cuda_compositor(EffectConfig(kind=kind), format, gpu)
-        with pytest.raises(ValueError, match="300"):
-            compositor.apply([frame_on_device(frame)], [matte], [device_grid(frame)])
-
-
-def test_a_missing_file_is_a_config_error(gpu: Any, tmp_path: Path) -> None:
-    from bgsoft.composite.cuda import create_cuda_compositor
-
-    for kind in (EffectKind.IMAGE, EffectKind.VIDEO):
-        config = EffectConfig(kind=kind, background=str(tmp_path / "nothing.bin"))
-        with pytest.raises(ConfigError, match=r"nothing\.bin"):
-            create_cuda_compositor(config, FrameFormat(width=8, height=8), gpu)
-
-
 def test_noise_is_held_back_as_on_the_cpu(gpu: Any) -> None:
-    import cupy
-    from bgsoft.composite.upsample import HeldCells
-
-    from bgsoft.composite.plan import CellsPlan
-    from bgsoft.ops.loader import kernel
-
+    plan = CellsPlan(frame_format((100, 50)), 1, 2)
     rng = np.random.default_rng(3)
-    held = HeldCells(CellsPlan(frame_format((100, 50)), 1, 2))
-    shown, chroma = held.planes
-    chroma[:] = 0
-    shown[:] = rng.integers(0, 65536, shown.shape)
-    held.follow([shown.copy(), chroma.copy()])
-    device_shown = cupy.asarray(shown)
-    for step in range(1, 4):
-        before = shown.copy()
-        noisy = np.clip(shown.astype(int) + rng.integers(-400, 400, shown.shape), 0, 65535)
-        new = noisy.astype(np.uint16)
-        held.follow([new, chroma])
-        arguments = (cupy.asarray(new), device_shown, np.int32(5000), np.int32(256))
-        kernel("hold", "hold_cells")((20, 1, 1), (256, 1, 1), arguments)
-        np.testing.assert_array_equal(cupy.asnumpy(device_shown), shown)
-        assert 0 < (shown != before).sum() < 5000, step
+    cells = rng.integers(0, 65536, plan.count)
+    shown = []
+    for _ in range(4):
+        shown.append(cells.astype(np.uint16))
+        cells = np.clip(cells + rng.integers(-400, 400, cells.shape), 0, 65535)
+    found = []
+    for side in (HOST, device()):
+        hold, held = Hold(side, plan), side.xp.empty(plan.count, np.uint16)
+        for each in shown:
+            hold.follow(side.array(each), held)
+            found.append(side.xp.asarray(held).tolist())
+    assert found[:4] == found[4:]
+    assert found[0] != found[3] != shown[3].tolist()

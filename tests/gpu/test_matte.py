@@ -13,6 +13,7 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.diagnose.parity import MATTE, CudaSide, compare_mattes
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
+from bgsoft.matte.stage import create_matte_stage
 from bgsoft.settings.config import MatteConfig, MatteStyle, Refine
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
@@ -210,10 +211,8 @@ def test_mattes_of_the_frames_size(
 def test_a_bad_mask_does_not_stay(gpu: Any) -> None:
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matte_stage
-
     format = frame_format((641, 359))
-    stage = create_cuda_matte_stage(MatteConfig(), format, gpu)
+    stage = create_matte_stage(MatteConfig(), format, device=gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     for value, code in ((np.nan, None), (1.0, 255), (0.0, 0)):
@@ -227,10 +226,8 @@ def test_a_bad_mask_does_not_stay(gpu: Any) -> None:
 def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matte_stage
-
     format = frame_format((64, 64))
-    stage = create_cuda_matte_stage(MatteConfig(style=style), format, gpu)
+    stage = create_matte_stage(MatteConfig(style=style), format, device=gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     with pytest.raises(ValueError, match="no mask to hold"):
@@ -244,11 +241,9 @@ def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
 def test_frames_after_the_first_allocate_nothing(gpu: Any) -> None:
     import cupy
 
-    from bgsoft.matte.cuda import create_cuda_matte_stage
-
     format = frame_format((1280, 720))
     config = MatteConfig(expand_pct=0.7, feather_pct=1)
-    stage = create_cuda_matte_stage(config, format, gpu)
+    stage = create_matte_stage(config, format, device=gpu)
     frame, mask = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
     on_device = cupy.asarray(mask)

@@ -11,6 +11,7 @@ from bgsoft.composite.clip import ClipBackground, ClipPlayer, LoopedClip, cover_
 from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.media.probe import probe
+from bgsoft.ops.sides import HOST
 from tests.assets import CLIPS, Clip
 from tests.pictures import Array, flat_frame, frame_format, planes_behind
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
@@ -38,7 +39,7 @@ def test_frames_follow_time_and_loop(layout: PixelLayout, suffix: str, tmp_path:
     path = write_video(tmp_path / f"clip{suffix}", VideoSpec(times=regular_times(5, 25)))
     format = frame_format(CLIP_SIZE, layout)
     times = list(range(7000, 7460, 20))  # the frame before each 40 ms step, twice
-    seen = shown_at(ClipBackground(ClipPlayer(path, format)), format, times)
+    seen = shown_at(ClipBackground(HOST, ClipPlayer(path, format)), format, times)
     assert seen == [(time - 7000) // 40 % 5 for time in times]
 
 
@@ -49,7 +50,7 @@ def test_times_of_the_clip_itself_are_kept(tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mkv", spec)
     format = frame_format(CLIP_SIZE)
     wanted = {0: 0, 39: 0, 40: 1, 199: 1, 205: 2, 210: 3, 499: 3, 500: 4, 590: 4, 620: 0, 645: 1}
-    seen = shown_at(ClipBackground(ClipPlayer(path, format)), format, list(wanted))
+    seen = shown_at(ClipBackground(HOST, ClipPlayer(path, format)), format, list(wanted))
     assert seen == list(wanted.values())
 
 
@@ -57,14 +58,18 @@ def test_gaps_in_the_video_skip_frames_and_whole_loops(tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(5, 25)))
     format = frame_format(CLIP_SIZE)
     times = [0, 130, 200, 3_600_000, 3_600_090]
-    seen = shown_at(ClipBackground(ClipPlayer(path, format)), format, times)
+    seen = shown_at(ClipBackground(HOST, ClipPlayer(path, format)), format, times)
     assert seen == [0, 3, 0, 0, 2]
 
 
 def test_a_single_frame_is_a_still(tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(1)))
     format = frame_format(CLIP_SIZE)
-    assert shown_at(ClipBackground(ClipPlayer(path, format)), format, [0, 40, 4000]) == [0, 0, 0]
+    assert shown_at(ClipBackground(HOST, ClipPlayer(path, format)), format, [0, 40, 4000]) == [
+        0,
+        0,
+        0,
+    ]
 
 
 def test_each_frame_is_handed_out_once(tmp_path: Path) -> None:
@@ -82,7 +87,7 @@ def test_each_frame_is_handed_out_once(tmp_path: Path) -> None:
 )
 def test_the_clip_stands_upright(clip: Clip, tmp_path: Path) -> None:
     format = frame_format((clip.width, clip.height))
-    background = ClipBackground(ClipPlayer(clip.build(tmp_path), format))
+    background = ClipBackground(HOST, ClipPlayer(clip.build(tmp_path), format))
     # Fails on a turned or mirrored picture.
     assert shown_at(background, format, [0, 40, 80]) == [0, 1, 2]
 
@@ -109,7 +114,7 @@ def test_range_becomes_the_frames(full_range: bool, tmp_path: Path) -> None:
     assert not probe(path).format.color.full_range
     plain, format = frame_format(CLIP_SIZE), frame_format(CLIP_SIZE, full_range=full_range)
     limited, luma = (
-        planes_behind(ClipBackground(ClipPlayer(path, each)), each)[0].astype(float)
+        planes_behind(ClipBackground(HOST, ClipPlayer(path, each)), each)[0].astype(float)
         for each in (plain, format)
     )
     wanted = (limited - 16) * 255 / 219 if full_range else limited
@@ -138,7 +143,10 @@ def test_matrix_becomes_the_frames(layout: PixelLayout, tmp_path: Path) -> None:
     assert probe(path).format.color.matrix == 6
     same = frame_format(CLIP_SIZE, layout, matrix=6)
     other = frame_format(CLIP_SIZE, layout, matrix=1)
-    before, after = ClipBackground(ClipPlayer(path, same)), ClipBackground(ClipPlayer(path, other))
+    before, after = (
+        ClipBackground(HOST, ClipPlayer(path, same)),
+        ClipBackground(HOST, ClipPlayer(path, other)),
+    )
     assert not np.array_equal(planes_behind(before, same)[0], planes_behind(after, other)[0][:72])
     difference = np.abs(colours(before, same) - colours(after, other))
     # Away from the edges between colours, which chroma's interpolation reaches.
@@ -150,7 +158,7 @@ def test_matrix_becomes_the_frames(layout: PixelLayout, tmp_path: Path) -> None:
 def test_any_frame_size_is_covered(size: tuple[int, int], tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(2)))
     format = frame_format(size)
-    background = ClipBackground(ClipPlayer(path, format))
+    background = ClipBackground(HOST, ClipPlayer(path, format))
     assert planes_behind(background, format)[0][: size[1]].shape == format.luma_shape
     assert planes_behind(background, format)[1][: (size[1] + 1) // 2].shape == format.chroma_shape
     assert planes_behind(background, format)[0][: size[1]].min() >= 16

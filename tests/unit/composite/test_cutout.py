@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.cpu import create_compositor
+from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import Frame, Matte, PixelLayout
 from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.marks import slow

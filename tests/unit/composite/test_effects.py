@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.cpu import create_compositor
+from bgsoft.composite.effects import create_compositor
 from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, Matte, PixelLayout
 from bgsoft.settings.config import EffectConfig, EffectKind

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.composite.cpu import create_compositor
+from bgsoft.composite.effects import create_compositor
 from bgsoft.composite.fill import PushPull
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan, disc_kernel, dither_pattern
 from bgsoft.frame import FrameFormat, PixelLayout

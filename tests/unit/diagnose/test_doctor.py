@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -107,6 +108,7 @@ def test_a_gpu_makes_up_for_the_cpu(machine: dict[tuple[str, str], str]) -> None
 def test_this_machine_renders() -> None:
     report = examine()
     assert report.problems == []
+    assert re.fullmatch(r"\w+, Clang [\d.]+", report.operations or "")
     for stage, candidates in report.stages.items():
         assert set(report.findings[stage]) == {one.name for one in candidates if one.available}
         assert candidates[-1].available

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.matte.cpu import create_matte_stage
+from bgsoft.matte.stage import create_matte_stage
 from bgsoft.settings.config import MatteConfig, MatteStyle
 from tests.unit.matte.scenes import Plane, blank_frame, discs, reduce
 

@@ -15,7 +15,7 @@ from bgsoft.errors import ModelError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.matte.cpu import create_matte_stage
+from bgsoft.matte.stage import create_matte_stage
 from bgsoft.models.catalog import SEGMENTATION_FAMILIES, ResolvedModel, resolve
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_host_segmenter

@@ -1,16 +1,17 @@
-"""The compositor on the host; the reference for all others."""
+"""The effects: what each makes of the background, on the host or on a CUDA device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bgsoft.composite.background import Background, CellsBackground, Hold
 from bgsoft.composite.clip import ClipBackground, ClipPlayer
 from bgsoft.composite.compositor import PictureCompositor
-from bgsoft.composite.filters import BlurFilter, BokehFilter, PixelateBackground
-from bgsoft.composite.foreground import REPLACING, HostForeground
+from bgsoft.composite.filters import BlurFilter, PixelateBackground, bokeh_filter
+from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
 from bgsoft.composite.plate import (
     CutoutBackground,
@@ -19,23 +20,31 @@ from bgsoft.composite.plate import (
     image_background,
 )
 from bgsoft.frame import FrameFormat
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.sides import HOST, Side
 from bgsoft.settings.config import EffectConfig, EffectKind
 from bgsoft.workers import Workers
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CopyMeter
 
 
 def create_compositor(
     effect: EffectConfig,
     format: FrameFormat,
+    *,
+    side: Side = HOST,
     workers: Workers | None = None,
+    copies: CopyMeter | None = None,
     began: Fraction | None = None,
 ) -> PictureCompositor:
-    """Make the host's compositor.
+    """Make the compositor of an effect.
 
     Args:
         effect: What the background becomes.
         format: Format of every frame.
-        workers: What does it; a lane a frame.
+        side: Where the frames are.
+        workers: What does it, a lane a frame; a device is given its frames one after another.
+        copies: Where the bytes that cross to a device are counted; None on the host.
         began: When a background video starts, seconds of the frames' time; None: with the first
             frame.
 
@@ -43,45 +52,51 @@ def create_compositor(
         ConfigError: The effect's colour, image or video cannot be used.
     """
     workers = workers or Workers()
-    make = _background_maker(effect, format, began)
+    make = _background_maker(effect, format, side, copies, began)
     backgrounds = [make() for _ in range(workers.lanes)] if make else []
-    foregrounds = [HostForeground(format) for _ in backgrounds if effect.kind in REPLACING]
-    return PictureCompositor(HOST, format, backgrounds, foregrounds, workers)
+    replaced = backgrounds if effect.kind in REPLACING else []
+    foregrounds = [ForegroundColor(side, format) for _ in replaced]
+    return PictureCompositor(side, format, backgrounds, foregrounds, workers)
 
 
 def _background_maker(
-    effect: EffectConfig, format: FrameFormat, began: Fraction | None
+    effect: EffectConfig,
+    format: FrameFormat,
+    side: Side,
+    copies: CopyMeter | None,
+    began: Fraction | None,
 ) -> Callable[[], Background] | None:
     """What makes the effect's background for a lane; None where the frame's colour stays."""
     length_px = effect.strength_px(format.height)
+    path = Path(effect.background or "")
     match effect.kind:
         case EffectKind.BLUR if length_px:
             blur = BlurPlan.of(format, length_px)
-            hold = Hold(HOST, blur.cells)
+            hold = Hold(side, blur.cells)
             return lambda: CellsBackground(
-                HOST, blur.cells, hold, lambda cells: BlurFilter(blur, cells)
+                side, blur.cells, hold, lambda cells: BlurFilter(side, blur, cells)
             )
         case EffectKind.BOKEH if length_px:
             bokeh = BokehPlan.of(format, length_px, effect.highlights)
-            hold = Hold(HOST, bokeh.cells)
+            hold = Hold(side, bokeh.cells)
             return lambda: CellsBackground(
-                HOST, bokeh.cells, hold, lambda cells: BokehFilter(bokeh, cells)
+                side, bokeh.cells, hold, lambda cells: bokeh_filter(side, bokeh, cells)
             )
         case EffectKind.PIXELATE if length_px:
             mosaic = PixelatePlan.of(format, length_px)
-            return lambda: PixelateBackground(mosaic)
+            return lambda: PixelateBackground(side, mosaic)
         case EffectKind.DIM if effect.effective_strength:
-            dim = dim_background(HOST, format, effect.effective_strength)
+            dim = dim_background(side, format, effect.effective_strength)
             return lambda: dim
         case EffectKind.COLOR:
             color = color_background(effect.background, format)
             return lambda: color
         case EffectKind.IMAGE:
-            image = image_background(HOST, Path(effect.background or ""), format)
+            image = image_background(side, path, format)
             return lambda: image
         case EffectKind.VIDEO:
-            player = ClipPlayer(Path(effect.background or ""), format, began)
-            return lambda: ClipBackground(player)
+            player = ClipPlayer(path, format, began)
+            return lambda: ClipBackground(side, player, copies)
         case EffectKind.ALPHA:
-            return lambda: CutoutBackground(format)
+            return lambda: CutoutBackground(side, format)
     return None  # with matte, the encoder writes the matte itself, and no colour

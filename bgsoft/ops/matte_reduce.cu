@@ -1,16 +1,6 @@
-// The matte of a model that makes one at the frame's size. Counterpart: CpuDirectMatte in
-// bgsoft/matte/cpu.py.
-// Rounding, as there: opacity half to even, cells as those of the analysis frame.
-
+// Means of the matte over cells of the analysis frame. Counterpart: AreaReducer in
+// bgsoft/analysis/cpu.py, which rounds likewise.
 #include "cells.cuh"
-
-// mask (count) float32 in 0 to 1, alpha (count) uint8. One thread a pixel.
-extern "C" __global__ void opacity(const float* __restrict__ mask, u8* __restrict__ alpha, int count)
-{
-    int at = blockIdx.x * blockDim.x + threadIdx.x;
-    if (at < count)
-        alpha[at] = (u8)clamp_int(nearest(mask[at] * 255.0f), 0, 255);
-}
 
 // alpha (height, width), reduced (rows, columns), both uint8. One thread a cell.
 #define REDUCE_ALPHA(F)                                                                           \

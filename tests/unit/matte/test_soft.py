@@ -12,7 +12,7 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.frame import Frame, Matte, PixelLayout
 from bgsoft.matte.base import MatteStage
-from bgsoft.matte.cpu import create_matte_stage
+from bgsoft.matte.stage import create_matte_stage
 from bgsoft.settings.config import MatteConfig, Refine
 from bgsoft.workers import Workers
 from tests.unit.matte.scenes import Plane, blank_frame, discs, reduce

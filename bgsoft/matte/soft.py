@@ -1,0 +1,298 @@
+"""Style soft, on the host or on a CUDA device.
+
+Order: temporal smoothing of the raw mask, soft threshold, enlargement to the analysis frame,
+islands and holes, fit of the edge to the picture, contour smoothing, expansion, feather,
+enlargement to the frame. Where another background is put behind the people, the edge is
+fitted, steadied over time, expanded and feathered on the frame instead, at the end: a soft edge
+does not show before its own wall blurred, but looks like a haze before a white one.
+
+The mask is smoothed over time before it is thresholded, because there a change still has its true
+size; after the threshold's steep step noise would look like movement. Islands go before the edge is
+fitted, so that the fit has less to work on and no removed noise in its windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
+from bgsoft.matte.base import MatteStage
+from bgsoft.matte.guided import EdgeFitter
+from bgsoft.matte.plan import STILL_VARIANCE, MattePlan, Shape
+from bgsoft.matte.steps import FLAG_COUNT, SQUARES, MaskState, steps_of
+from bgsoft.matte.temporal import EdgeSmoother, TemporalFilter
+from bgsoft.ops.sides import Side
+from bgsoft.settings.config import MatteConfig
+from bgsoft.workers import Workers
+
+_STORE = 16
+"""Pixels that one thread of ``enlarge_alpha`` writes."""
+
+
+class SoftMatte(MatteStage):
+    """Style soft. All buffers are made by the first frame's end.
+
+    Only the smoothing over time is done in order, of the mask and of an edge that is fitted on the
+    frame. Everything else is done side by side on the host, for as many frames as there are lanes;
+    a device has one lane, and nothing there waits for the host.
+
+    Where the mask is held while the picture moves on, the edge is fitted anew to the new picture
+    (if ``refine`` is guided): the steps before the fit are skipped. Where the picture stands still
+    too, the last matte is given out unchanged; one that is fitted on the frame is fitted anew.
+
+    Args:
+        side: Where the frames are.
+        config: What to do; steps that are off cost nothing.
+        format: Geometry of all frames.
+        workers: What does it; a lane a frame.
+        batch: Frames at a time.
+        fine: Fit the edge on the frame itself.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        config: MatteConfig,
+        format: FrameFormat,
+        workers: Workers,
+        batch: int,
+        *,
+        fine: bool = False,
+    ) -> None:
+        plan = MattePlan.of(config, format, fine=fine)
+        self._side, self._plan, self._workers = side, plan, workers
+        self._temporal = TemporalFilter(side, plan)
+        smooths = plan.fine is not None and plan.temporal.floor < 1.0
+        self._smoother = EdgeSmoother(side, plan) if smooths else None
+        self._compare = side.operation("matte", "squared_difference")
+        # The picture last fitted; on a device kept by the kernel that fits.
+        self._fitted_luma = side.xp.zeros(plan.shape, np.uint8)
+        kept = self._fitted_luma if side.on_device else None
+        lanes = range(1 if side.on_device else workers.lanes)
+        self._scratch = [_Scratch(side, plan, kept) for _ in lanes]
+        self._made = [side.xp.empty(plan.shape, np.uint8) for _ in range(batch)]
+        # What the next frames go on from, while the lanes are used again. Faces may change mattes
+        # that were given out.
+        self._spare = MaskState(side, plan)
+        self._last: MaskState | None = None
+        self._last_matte = side.xp.empty(plan.shape, np.uint8)
+
+    def reset(self) -> None:
+        super().reset()
+        self._last = None
+        if self._smoother is not None:
+            self._smoother.fresh = True
+
+    def _refine(
+        self,
+        masks: Sequence[Array | None],
+        frames: Sequence[Frame],
+        reduced: Sequence[AnalysisFrame],
+    ) -> list[Matte]:
+        lanes, mattes = len(self._scratch), []
+        for start in range(0, len(frames), lanes):
+            part = slice(start, start + lanes)
+            self._refine_part(masks[part], frames[part], reduced[part], self._made[part])
+        for mask, frame, made in zip(masks, frames, self._made, strict=False):
+            mattes.append(Matte(alpha=frame.planes.alpha, reduced=made, held=mask is None))
+        if not self._side.on_device:
+            self._side.copy(mattes[-1].reduced, self._last_matte)
+        return mattes
+
+    def _refine_part(
+        self,
+        masks: Sequence[Array | None],
+        frames: Sequence[Frame],
+        reduced: Sequence[AnalysisFrame],
+        made: Sequence[Array],
+    ) -> None:
+        """Make mattes of as many frames as there are lanes."""
+        scratch = self._scratch[: len(frames)]
+        made = made[: len(frames)]
+        fitted_luma = self._fitted_luma
+        for one, mask, picture in zip(scratch, masks, reduced, strict=True):
+            one.see(picture)
+            if mask is not None:
+                self._average(one, mask)
+            one.source = self._last if self._is_fitted(one, mask, fitted_luma) else None
+            fitted_luma = fitted_luma if one.source is None else one.luma
+        self._workers.map(self._make, masks, frames, made)
+        if self._smoother is not None:
+            for one, frame in zip(scratch, frames, strict=True):
+                self._smoother.apply(one.fitted_plane(frame), one.luma)
+        if self._plan.fine is not None:
+            self._workers.map(lambda lane, *each: scratch[lane].finish(*each), frames, made)
+        before = self._last_matte
+        for one, frame, plane in zip(scratch, frames, made, strict=True):
+            if one.source is None:
+                self._side.copy(before, plane)
+                one.enlarge(plane, frame)
+            before = plane
+        if fitted_luma is not self._fitted_luma and not self._side.on_device:
+            self._side.copy(fitted_luma, self._fitted_luma)
+        for one in scratch:
+            if one.state is self._last:
+                one.state, self._spare = self._spare, one.state
+
+    def _average(self, one: _Scratch, mask: Array) -> None:
+        """Smooth a mask over time, in order."""
+        state, before = one.state, self._last
+        one.allocate(mask.shape)
+        self._spare.allocate(mask.shape)
+        self._temporal.apply(mask, one.luma, state, before, one.opacity, one.flags)
+        state.is_clean.clear()
+        state.before = before
+        self._last = state
+
+    def _is_fitted(self, one: _Scratch, mask: Array | None, fitted_luma: Array) -> bool:
+        """Whether the matte is made anew; a device decides where nobody waits for it."""
+        if mask is not None or self._plan.fine is not None:
+            return True
+        if self._plan.guided is None:
+            return self._side.on_device
+        rows, columns = shape = self._plan.shape
+        # A thread adds up eight rows.
+        self._compare((-(-rows // 8), columns), one.luma, fitted_luma, one.flags, *shape)
+        if self._side.on_device:
+            return True
+        squares = int(one.flags[SQUARES : SQUARES + 2].view(np.uint64)[0])
+        return squares > int(STILL_VARIANCE * rows * columns)
+
+    def _make(self, lane: int, mask: Array | None, frame: Frame, made: Array) -> None:
+        one = self._scratch[lane]
+        if mask is not None:
+            one.clean()
+        if one.source is not None:
+            one.fit(one.source, frame, made, held=mask is None)
+
+
+class _Scratch:
+    """The buffers that one frame needs on its way from the raw mask to the matte."""
+
+    def __init__(self, side: Side, plan: MattePlan, fitted_luma: Array | None) -> None:
+        xp, format, shape = side.xp, plan.format, plan.shape
+        steps = steps_of(side)
+        self._side, self._plan = side, plan
+        self.flags = xp.zeros(FLAG_COUNT, np.int32)
+        """See ``bgsoft/ops/matte.cuh``."""
+        self.state = MaskState(side, plan)
+        """Of the frame's own mask."""
+        self.source: MaskState | None = None
+        """Whose opacity the matte is made from; None: it is that of the frame before."""
+        self.opacity: Array = xp.empty((0, 0), np.uint8)
+        """(h, w): of the mask's size."""
+        self._islands = steps.IslandFilter(plan)
+        self._limit = side.operation("matte", "limit_alpha") if plan.islands else None
+        chroma_shape = shape if plan.factor > 1 else format.chroma_shape[:2]
+        self._picture = _EightBits(side, format, shape, chroma_shape)
+        self._fitter = EdgeFitter(
+            side, shape, chroma_shape, plan.guided, plan.smooth, self.flags, fitted_luma
+        )
+        self._steps = steps.grid_steps([] if plan.fine else plan.contour)
+        self._planes = [xp.empty(shape, np.uint8) for _ in self._steps]
+        self._enlarge = side.operation("matte", "enlarge_alpha")
+        self._enlarge_runs = format.height, -(-format.width // _STORE)
+        self._enlarge_args = plan.factor.bit_length() - 1, *shape, *format.luma_shape
+        lines = 2 * shape[1] * plan.factor
+        self._lines = None if side.on_device else np.empty(lines, np.uint16)
+        self._fine = _FineEdge(side, plan, self.flags) if plan.fine else None
+
+    def allocate(self, mask_shape: Shape) -> None:
+        """Make room for masks of this shape."""
+        if self.opacity.shape != mask_shape:
+            self.opacity = self._side.xp.empty(mask_shape, np.uint8)
+
+    def see(self, reduced: AnalysisFrame) -> None:
+        """Take the picture on the grid, in 8 bits."""
+        self.luma, self._chroma = self._picture.of(reduced.luma, reduced.chroma)
+
+    def clean(self) -> None:
+        """From the smoothed mask's opacity to clean opacity on the grid."""
+        state, shape = self.state, self._plan.shape
+        try:
+            self._islands.apply(self.opacity, state, self.flags)
+            if self._limit is not None:
+                self._limit(shape, state.opacity, self._islands.limits, self.flags, *shape)
+        finally:
+            state.is_clean.set()
+
+    def fit(self, source: MaskState, frame: Frame, made: Array, *, held: bool) -> None:
+        """From clean opacity, once it is made, to the matte on the grid and on the frame."""
+        source.is_clean.wait()
+        planes = [*self._planes, made]
+        picture = self.luma, self._chroma
+        self._fitter.apply(source.opacity, *picture, planes[0], held=held)
+        for step, plane, target in zip(self._steps, planes, planes[1:], strict=False):
+            step.apply(plane, target)
+        self.enlarge(made, frame)
+        if self._fine is not None:
+            self._fine.fit(frame)
+
+    def enlarge(self, made: Array, frame: Frame) -> None:
+        """Write a matte on the grid into the plane of the frame's size."""
+        target = self.fitted_plane(frame)
+        shift, *sizes = self._enlarge_args
+        wide = self._side.on_device and not (frame.format.width | target.data.ptr) % _STORE
+        last = (*sizes, int(wide), self._lines)
+        self._enlarge(self._enlarge_runs, made, target, self.flags, shift, *last)
+
+    def fitted_plane(self, frame: Frame) -> Array:
+        """(H, W) uint8: where the matte of the frame's size is made, before its edge is moved."""
+        alpha = frame.planes.alpha
+        return alpha if self._fine is None else self._fine.planes(alpha)[0]
+
+    def finish(self, frame: Frame, made: Array) -> None:
+        """What is left to do where the edge is fitted on the frame, once it is steadied."""
+        if self._fine is not None:
+            self._fine.finish(frame.planes.alpha, made)
+
+
+class _FineEdge:
+    """What is done on the frame where the edge is fitted there."""
+
+    def __init__(self, side: Side, plan: MattePlan, flags: Array) -> None:
+        format, steps = plan.format, steps_of(side)
+        shape, chroma_shape = format.luma_shape, format.chroma_shape[:2]
+        self._picture = _EightBits(side, format, shape, chroma_shape)
+        self._fitter = EdgeFitter(side, shape, chroma_shape, plan.fine, None, flags)
+        self._steps = [steps.contour_step(each) for each in plan.contour]
+        self._planes = [side.xp.empty(shape, np.uint8) for _ in self._steps]
+        self._reducer = steps.AlphaReducer(format)
+
+    def planes(self, alpha: Array) -> list[Array]:
+        """What the steps read, one after the other, and the frame's own plane."""
+        return [*self._planes, alpha]
+
+    def fit(self, frame: Frame) -> None:
+        """Fit the edge in the first of the planes."""
+        plane = self.planes(frame.planes.alpha)[0]
+        self._fitter.apply(plane, *self._picture.of(frame.luma, frame.chroma), plane)
+
+    def finish(self, alpha: Array, reduced: Array) -> None:
+        """Move the edge on purpose, and reduce the plane to the grid."""
+        planes = self.planes(alpha)
+        for step, source, target in zip(self._steps, planes, planes[1:], strict=False):
+            step.apply(source, target)
+        self._reducer.reduce(alpha, reduced)
+
+
+class _EightBits:
+    """Pictures of one shape in 8 bits."""
+
+    def __init__(self, side: Side, format: FrameFormat, shape: Shape, chroma_shape: Shape) -> None:
+        self._is_deep = format.bit_depth > 8
+        if self._is_deep:
+            self._convert = side.operation("matte", "eight_bits")
+            self._luma = side.xp.empty(shape, np.uint8)
+            self._chroma = side.xp.empty((*chroma_shape, 2), np.uint8)
+
+    def of(self, luma: Array, chroma: Array) -> tuple[Array, Array]:
+        """Luma and chroma; those of 8 bits themselves."""
+        if not self._is_deep:
+            return luma, chroma
+        for plane, out in ((luma, self._luma), (chroma, self._chroma)):
+            size = plane.shape[0], plane.size // plane.shape[0]
+            self._convert(size, plane, out, *size)
+        return self._luma, self._chroma

@@ -1,0 +1,49 @@
+"""Makes the matte stage that the settings ask for, on the host or on a CUDA device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bgsoft.frame import FrameFormat
+from bgsoft.matte.base import MatteStage
+from bgsoft.matte.direct import DirectMatte
+from bgsoft.matte.obs import ObsMatte
+from bgsoft.matte.soft import SoftMatte
+from bgsoft.ops.sides import HOST
+from bgsoft.ops.sides import device as device_side
+from bgsoft.settings.config import MatteConfig, MatteStyle
+from bgsoft.workers import Workers
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+
+def create_matte_stage(
+    config: MatteConfig,
+    format: FrameFormat,
+    workers: Workers | None = None,
+    *,
+    device: CudaDevice | None = None,
+    batch: int = 1,
+    from_alpha: bool = False,
+    fine: bool = False,
+) -> MatteStage:
+    """Make a matte stage; on a device it works on the current stream.
+
+    Args:
+        config: The matte settings.
+        format: Geometry and sample format of all frames.
+        workers: What does it on the host; a lane a frame.
+        device: Where frames are; None: on the host.
+        batch: Frames at a time on a device.
+        from_alpha: The model's masks are mattes of the frame's size.
+        fine: Style soft fits the edge on the frame, not on the grid: for another background.
+    """
+    side = HOST if device is None else device_side()
+    workers = workers or Workers()
+    batch = workers.lanes if device is None else batch
+    if config.style is MatteStyle.OBS:
+        return ObsMatte(side, config, format, workers, batch, device)
+    if from_alpha:
+        return DirectMatte(side, config, format, workers, batch)
+    return SoftMatte(side, config, format, workers, batch, fine=fine)
