@@ -10,7 +10,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # without the 10 ms that typing takes
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BgsoftError",
