@@ -305,7 +305,11 @@ def test_a_batch_whose_nodes_are_all_lost_is_resumed(
     with start_batch(tmp_path, "--ray", nodes.address, "in", "out") as batch:
         said = said_until_progress(batch)
         kill_nodes_of(said, 9)
-        rest, errors = batch.communicate(timeout=2 * SECONDS)
+        # communicate() would lose lines that have been read ahead.
+        assert batch.stdout is not None
+        assert batch.stderr is not None
+        rest, errors = batch.stdout.read(), batch.stderr.read()
+        batch.wait(SECONDS)
     said += map(json.loads, rest.splitlines())
     done = sum(each["type"] == "done" for each in said)
     assert batch.returncode == 4
