@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -112,6 +112,11 @@ class Workers(Closing):
             for other in others:
                 other.wait()
         return results + [other.result() for other in others]
+
+    def parts(self, count: int) -> Iterator[slice]:
+        """The places of ``count`` frames in order, as many at a time as there are lanes."""
+        for start in range(0, count, self.lanes):
+            yield slice(start, start + self.lanes)
 
     def submit(self, work: Callable[[], R], lane: int = 0) -> Job[R]:
         """Start something that goes on beside what follows; its result is waited for there."""

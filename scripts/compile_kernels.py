@@ -10,9 +10,11 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from bgsoft.ops.loader import compile_options
+
 OPS = Path(__file__).parent.parent / "bgsoft" / "ops"
-OPTIONS = ("--std=c++17", "--fmad=false", "--gpu-architecture=sm_90", f"-I{OPS}")
-"""As in ``bgsoft/ops/loader.py``, for an H100."""
+ARCHITECTURE = "--gpu-architecture=sm_90"
+"""An H100's."""
 
 
 def nvrtc() -> ctypes.CDLL:
@@ -28,7 +30,7 @@ def problems(library: ctypes.CDLL, file: Path, sample_bits: int) -> str:
     program = ctypes.c_void_p()
     text, name = file.read_bytes(), file.name.encode()
     assert not library.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None)
-    options = [option.encode() for option in (*OPTIONS, f"-DSAMPLE_BITS={sample_bits}")]
+    options = [option.encode() for option in (*compile_options(sample_bits), ARCHITECTURE)]
     array = (ctypes.c_char_p * len(options))(*options)
     if not library.nvrtcCompileProgram(program, len(options), array):
         return ""

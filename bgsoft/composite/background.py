@@ -77,7 +77,7 @@ class Hold:
             cells: (n,) uint16.
             shown: (n,) uint16, written; may be what was shown last.
         """
-        steps = 0 if self.fresh or self._last is None else self._steps
+        steps = 0 if self.fresh else self._steps
         last = shown if self._last is None else self._last
         self._launch((1, -(-cells.size // 8)), cells, last, shown, cells.size, steps)
         self._last, self.fresh = shown, False
@@ -109,7 +109,7 @@ class CellsBackground(Background):
         pattern = np.pad(pattern, ((0, 0), (0, -pattern.shape[1] % _RUN)))
         # A cell more on each side, and what a run may read beyond.
         pitch = plan.shapes[0][1] + 2 + _RUN
-        lines = None if side.on_device else np.zeros((4, pitch), np.float32)
+        lines = side.scratch((4, pitch), np.float32)
         logs = [scale.bit_length() - 1 for scale in plan.scales]
         numbers = (*plan.shapes[0], *plan.shapes[1], *logs, *plan.offsets, pattern.shape[1], pitch)
         super().__init__(

@@ -60,9 +60,9 @@ class PictureCompositor:
         Raises:
             DecodeError: The background video can no longer be read.
         """
-        lanes = len(self._backgrounds)
-        for start in range(0, len(frames) if lanes else 0, lanes or 1):
-            part = slice(start, start + lanes)
+        if not self._backgrounds:
+            return
+        for part in self._workers.parts(len(frames)):
             planes = frames[part], mattes[part], reduced[part]
             self._workers.map(self._prepare, *planes)
             for background, frame in zip(self._backgrounds, frames[part], strict=False):

@@ -137,12 +137,6 @@ class BackgroundFill:
         self._prepare = side.operation("fill", "fill_prepare", sample_bits=bits)
         self._finish = side.operation("fill", "fill_finish")
 
-    @property
-    def cells(self) -> Array:
-        """(3, h, w): luma, Cb and Cr."""
-        rows, columns = self.plan.shape
-        return self.buffer[: 3 * rows * columns].reshape(3, rows, columns)
-
     def update(self, matte: Array, reduced: AnalysisFrame) -> None:
         """Take in the next frame: set the cells in :attr:`buffer`.
 

@@ -59,10 +59,8 @@ class BlurFilter:
         rows, columns = (max(sides) for sides in zip(*shapes, strict=True))
         # A thread does as many rows of a square tile as it has of them.
         self._size = -(-rows * _BLUR_BLOCK[1] // _BLUR_BLOCK[0]), columns, len(shapes)
-        scratch = None
-        if not side.on_device:
-            reach, pitch = max(plan.reaches), columns + _RUN
-            scratch = np.zeros((rows + 2 * reach + 1) * pitch + 2 * reach, np.float32)
+        reach, pitch = max(plan.reaches), columns + _RUN
+        scratch = side.scratch((rows + 2 * reach + 1) * pitch + 2 * reach, np.float32)
         plans = side.array(numbers, np.int32), side.array(taps, np.float32)
         self._arguments = (*plans, picture.buffer, cells, scratch)
         self._blur = side.operation("blur", "blur_planes")
@@ -113,10 +111,7 @@ class HostBokeh:
         self._picture = picture = FilledPicture(HOST, plan.cells)
         self._plan = plan
         shapes = luma_shape, chroma_shape, _ = plan.cells.shapes
-        self._cells = [
-            picture.buffer[offset : offset + shape[0] * shape[1]].reshape(shape)
-            for offset, shape in zip(picture.offsets, shapes, strict=True)
-        ]
+        self._cells = plan.cells.views(picture.buffer, picture.offsets)
         luma_radius, chroma_radius = plan.radii
         self._luma_disc = self._chroma_disc = _DiscFilter(luma_shape, luma_radius)
         self._weighted = [np.empty(shape, np.float32) for shape in shapes]
@@ -250,9 +245,7 @@ class PixelateBackground(Background):
             *(*luma_shape, *chroma_shape, luma_factor, chroma_factor, *grid_size),
             *(plan.cells_per_grid, plan.grid_per_cell, plan.grid_per_cell),
         )
-        scratch = None
-        if not side.on_device:
-            scratch = np.empty(9 * columns + 2 * (grid_columns + 3), np.uint32)
+        scratch = side.scratch(9 * columns + 2 * (grid_columns + 3), np.uint32)
         self._plan = side.array(numbers, np.int32)
         self._arguments = (push_pull.levels, push_pull.sums, scratch)
         places = (block_columns, plan.edge_px, plan.top * factor, plan.left * factor)

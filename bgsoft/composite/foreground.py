@@ -54,13 +54,11 @@ class ForegroundColor:
             side.xp.empty((sum(sizes), 4), np.float32) for _ in range(3)
         )
         # The host makes all levels in one call, row by row.
-        lines = None
+        lines = side.scratch((3, self._shapes[0][1] + 2, _PAIR_FLOATS), np.float32)
         self._coarse_from = 0
         if side.on_device:
             small = [level for level, size in enumerate(sizes) if size <= _SINGLE_BLOCK_CELLS]
             self._coarse_from = min(small, default=_LEVELS - 1)
-        else:
-            lines = np.empty((3, self._shapes[0][1] + 2, _PAIR_FLOATS), np.float32)
         self._table, self._cells = table, cells
         self._buffers = (_LEVELS, cells, foreground, background)
         self._coarse_arguments = (table, self._coarse_from, *self._buffers, lines)

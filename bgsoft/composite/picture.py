@@ -37,10 +37,8 @@ class FilledPicture:
         self._numbers = side.array((*numbers, *sizes), np.int32)
         rows, columns = (max(sides) for sides in zip(*plan.shapes, strict=True))
         self._size = (rows, columns, 3)
-        self._scratch: tuple[Array | None, Array | None] = (None, None)
-        if not side.on_device:
-            marks = np.empty(fill.grid[1] + 3 + columns, np.uint8)
-            self._scratch = (marks, np.zeros(fill.shape[1] + 2 + _RUN, np.float32))
+        marks = side.scratch(fill.grid[1] + 3 + columns, np.uint8)
+        self._scratch = marks, side.scratch(fill.shape[1] + 2 + _RUN, np.float32)
         bits = 8 * format.bytes_per_sample
         self._planes = side.operation("picture", "picture_planes", sample_bits=bits)
 

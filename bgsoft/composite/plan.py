@@ -9,6 +9,7 @@ whose edge is a power of two. Cells are 16-bit full scale: code value ``<< 8`` o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Self
@@ -171,11 +172,13 @@ class CellsPlan:
         """Cells of all planes."""
         return sum(rows * columns for rows, columns in self.shapes)
 
-    def views(self, cells: Array) -> tuple[Array, Array, Array]:
-        """The planes of such a buffer, (rows, columns) each."""
+    def views(
+        self, cells: Array, offsets: Sequence[int] | None = None
+    ) -> tuple[Array, Array, Array]:
+        """The planes of such a buffer, (rows, columns) each; ``offsets`` where they are others."""
         luma, cb, cr = (
             cells[offset : offset + shape[0] * shape[1]].reshape(shape)
-            for offset, shape in zip(self.offsets, self.shapes, strict=True)
+            for offset, shape in zip(offsets or self.offsets, self.shapes, strict=True)
         )
         return luma, cb, cr
 

@@ -174,9 +174,8 @@ class CutoutBackground(Background):
         super().__init__("blend_cutout", *planes)
         # What is seen, and what is seen widened; see cutout.cu.
         rows, columns = self._pairs = format.chroma_shape[:2]
-        scratch, reach = None, plan.reach
-        if not side.on_device:
-            scratch = np.empty(2 * rows * columns + columns + 2 * reach, np.uint8)
+        reach = plan.reach
+        scratch = side.scratch(2 * rows * columns + columns + 2 * reach, np.uint8)
         self._shared_bytes = sum(
             (BLOCK[0] + margin) * (BLOCK[1] + margin) for margin in (4 * reach, 2 * reach)
         )

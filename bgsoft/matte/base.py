@@ -5,13 +5,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
+import numpy as np
+
+from bgsoft.analysis.base import analysis_shape
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
+from bgsoft.ops.sides import Side
+from bgsoft.workers import Workers
 
 
 class MatteStage(ABC):
-    """Turns raw masks into mattes for frames of one format; holds the state between frames."""
+    """Turns raw masks into mattes for frames of one format; holds the state between frames.
 
-    _has_mask = False
+    Args:
+        side: Where the frames are.
+        format: Geometry of all frames.
+        workers: What does it; a lane a frame, one lane on a device.
+        batch: Frames at a time.
+    """
+
+    def __init__(self, side: Side, format: FrameFormat, workers: Workers, batch: int) -> None:
+        self._side, self._workers = side, workers
+        grid = analysis_shape(format.width, format.height)
+        self._made = [side.xp.empty(grid, np.uint8) for _ in range(batch)]
+        self._has_mask = False
 
     def refine(
         self,
@@ -36,7 +52,11 @@ class MatteStage(ABC):
         """
         if masks[0] is None and not self._has_mask:
             raise ValueError("no mask to hold: the first frame must be segmented")
-        mattes = self._refine(masks, frames, reduced)
+        mattes = [
+            Matte(alpha=frame.planes.alpha, reduced=made, held=mask is None)
+            for mask, frame, made in zip(masks, frames, self._made, strict=False)
+        ]
+        self._refine(masks, frames, reduced, mattes)
         self._has_mask = True
         return mattes
 
@@ -46,8 +66,9 @@ class MatteStage(ABC):
         masks: Sequence[Array | None],
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
-    ) -> list[Matte]:
-        """The same, once there is a mask for the first frame or one from before."""
+        mattes: Sequence[Matte],
+    ) -> None:
+        """Fill the mattes, once there is a mask for the first frame or one from before."""
 
     def reset(self) -> None:
         """Forget earlier frames (scene cut)."""

@@ -10,7 +10,7 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.plan import frame_contour
-from bgsoft.matte.steps import steps_of
+from bgsoft.matte.steps import apply_in_turn, steps_of
 from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
@@ -35,14 +35,13 @@ class DirectMatte(MatteStage):
         self, side: Side, config: MatteConfig, format: FrameFormat, workers: Workers, batch: int
     ) -> None:
         shape, grid = format.luma_shape, analysis_shape(format.width, format.height)
+        super().__init__(side, format, workers, batch)
         steps = steps_of(side)
-        self._side, self._workers = side, workers
-        self._made = [side.xp.empty(grid, np.uint8) for _ in range(batch)]
         # Faces may change what is given out, so what a held mask goes on from is kept apart.
         self._last = side.xp.empty(shape, np.uint8), side.xp.empty(grid, np.uint8)
         self._opacity = side.operation("matte", "opacity")
         contour = frame_contour(config, format)
-        lanes = range(1 if side.on_device else workers.lanes)
+        lanes = range(workers.lanes)
         self._steps = [[steps.contour_step(plan) for plan in contour] for _ in lanes]
         # What the steps read; the last of them writes the frame's own plane.
         self._planes = [[side.xp.empty(shape, np.uint8) for _ in contour] for _ in lanes]
@@ -53,14 +52,9 @@ class DirectMatte(MatteStage):
         masks: Sequence[Array | None],
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
-    ) -> list[Matte]:
-        mattes = [
-            Matte(alpha=frame.planes.alpha, reduced=made, held=mask is None)
-            for mask, frame, made in zip(masks, frames, self._made, strict=False)
-        ]
-        lanes = len(self._steps)
-        for start in range(0, len(masks), lanes):
-            part = slice(start, start + lanes)
+        mattes: Sequence[Matte],
+    ) -> None:
+        for part in self._workers.parts(len(masks)):
             self._workers.map(self._make, masks[part], mattes[part])
         before = self._last
         for matte in mattes:
@@ -68,7 +62,6 @@ class DirectMatte(MatteStage):
                 self._copy(before, (matte.alpha, matte.reduced))
             before = (matte.alpha, matte.reduced)
         self._copy(before, self._last)
-        return mattes
 
     def _make(self, lane: int, mask: Array | None, matte: Matte) -> None:
         if mask is None:
@@ -76,8 +69,7 @@ class DirectMatte(MatteStage):
         planes = [*self._planes[lane], matte.alpha]
         mask = self._side.xp.ascontiguousarray(mask)
         self._opacity(mask.shape, mask, planes[0], *mask.shape)
-        for step, source, target in zip(self._steps[lane], planes, planes[1:], strict=False):
-            step.apply(source, target)
+        apply_in_turn(self._steps[lane], planes)
         self._reducers[lane].reduce(matte.alpha, matte.reduced)
 
     def _copy(self, source: tuple[Array, Array], target: tuple[Array, Array]) -> None:

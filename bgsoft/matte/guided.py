@@ -71,7 +71,7 @@ class EdgeFitter:
             self._chroma_shape = chroma_shape
             side_px = 2 * guided.radius + 1
             size = max(size, (48 + 4 * side_px) * (fits[1] + 4 * guided.radius + 2))
-        self._scratch = None if side.on_device else np.empty(size, np.float32)
+        self._scratch = side.scratch(size, np.float32)
         self._flags, self._fitted_luma = flags, fitted_luma
         self._steps: list[tuple[Any, ...]] = []
         if guided is not None:

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 
-from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.plan import ObsPlan
@@ -117,14 +116,11 @@ class ObsMatte(MatteStage):
         batch: int,
         device: CudaDevice | None,
     ) -> None:
+        super().__init__(side, format, workers, batch)
         plan, steps = ObsPlan.of(config, format), steps_of(side)
         self._mask = ObsMask(plan)
         self._crossing = steps.Crossing(device)
-        self._workers = workers
-        grid = analysis_shape(format.width, format.height)
-        self._made = [side.xp.empty(grid, np.uint8) for _ in range(batch)]
-        lanes = 1 if side.on_device else workers.lanes
-        self._edges = [steps.ObsEdge(plan, format) for _ in range(lanes)]
+        self._edges = [steps.ObsEdge(plan, format) for _ in range(workers.lanes)]
 
     def reset(self) -> None:
         super().reset()
@@ -135,22 +131,16 @@ class ObsMatte(MatteStage):
         masks: Sequence[Array | None],
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
-    ) -> list[Matte]:
-        lanes, mattes = len(self._edges), []
-        for start in range(0, len(frames), lanes):
+        mattes: Sequence[Matte],
+    ) -> None:
+        for part in self._workers.parts(len(masks)):
             backgrounds = []
-            for mask in masks[start : start + lanes]:
+            for mask in masks[part]:
                 if mask is not None:
                     down = self._crossing.download(mask)
                     self._background = self._crossing.upload(self._mask.apply(down))
                 backgrounds.append(self._background)
-            part = slice(start, start + lanes)
-            self._workers.map(
-                self._make, backgrounds, frames[part], self._made[part][: len(backgrounds)]
-            )
-        for mask, frame, made in zip(masks, frames, self._made, strict=False):
-            mattes.append(Matte(alpha=frame.planes.alpha, reduced=made, held=mask is None))
-        return mattes
+            self._workers.map(self._make, backgrounds, mattes[part])
 
-    def _make(self, lane: int, background: Array, frame: Frame, reduced: Array) -> None:
-        self._edges[lane].apply(background, frame.planes.alpha, reduced)
+    def _make(self, lane: int, background: Array, matte: Matte) -> None:
+        self._edges[lane].apply(background, matte.alpha, matte.reduced)

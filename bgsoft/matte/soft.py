@@ -21,7 +21,7 @@ from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.guided import EdgeFitter
 from bgsoft.matte.plan import STILL_VARIANCE, MattePlan, Shape
-from bgsoft.matte.steps import FLAG_COUNT, SQUARES, MaskState, steps_of
+from bgsoft.matte.steps import FLAG_COUNT, SQUARES, MaskState, apply_in_turn, steps_of
 from bgsoft.matte.temporal import EdgeSmoother, TemporalFilter
 from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
@@ -61,8 +61,8 @@ class SoftMatte(MatteStage):
         *,
         fine: bool = False,
     ) -> None:
-        plan = MattePlan.of(config, format, fine=fine)
-        self._side, self._plan, self._workers = side, plan, workers
+        super().__init__(side, format, workers, batch)
+        self._plan = plan = MattePlan.of(config, format, fine=fine)
         self._temporal = TemporalFilter(side, plan)
         smooths = plan.fine is not None and plan.temporal.floor < 1.0
         self._smoother = EdgeSmoother(side, plan) if smooths else None
@@ -70,9 +70,7 @@ class SoftMatte(MatteStage):
         # The picture last fitted; on a device kept by the kernel that fits.
         self._fitted_luma = side.xp.zeros(plan.shape, np.uint8)
         kept = self._fitted_luma if side.on_device else None
-        lanes = range(1 if side.on_device else workers.lanes)
-        self._scratch = [_Scratch(side, plan, kept) for _ in lanes]
-        self._made = [side.xp.empty(plan.shape, np.uint8) for _ in range(batch)]
+        self._scratch = [_Scratch(side, plan, kept) for _ in range(workers.lanes)]
         # What the next frames go on from, while the lanes are used again. Faces may change mattes
         # that were given out.
         self._spare = MaskState(side, plan)
@@ -90,16 +88,13 @@ class SoftMatte(MatteStage):
         masks: Sequence[Array | None],
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
-    ) -> list[Matte]:
-        lanes, mattes = len(self._scratch), []
-        for start in range(0, len(frames), lanes):
-            part = slice(start, start + lanes)
-            self._refine_part(masks[part], frames[part], reduced[part], self._made[part])
-        for mask, frame, made in zip(masks, frames, self._made, strict=False):
-            mattes.append(Matte(alpha=frame.planes.alpha, reduced=made, held=mask is None))
+        mattes: Sequence[Matte],
+    ) -> None:
+        made = [matte.reduced for matte in mattes]
+        for part in self._workers.parts(len(frames)):
+            self._refine_part(masks[part], frames[part], reduced[part], made[part])
         if not self._side.on_device:
-            self._side.copy(mattes[-1].reduced, self._last_matte)
-        return mattes
+            self._side.copy(made[-1], self._last_matte)
 
     def _refine_part(
         self,
@@ -110,7 +105,6 @@ class SoftMatte(MatteStage):
     ) -> None:
         """Make mattes of as many frames as there are lanes."""
         scratch = self._scratch[: len(frames)]
-        made = made[: len(frames)]
         fitted_luma = self._fitted_luma
         for one, mask, picture in zip(scratch, masks, reduced, strict=True):
             one.see(picture)
@@ -196,7 +190,7 @@ class _Scratch:
         self._enlarge_runs = format.height, -(-format.width // _STORE)
         self._enlarge_args = plan.factor.bit_length() - 1, *shape, *format.luma_shape
         lines = 2 * shape[1] * plan.factor
-        self._lines = None if side.on_device else np.empty(lines, np.uint16)
+        self._lines = side.scratch(lines, np.uint16)
         self._fine = _FineEdge(side, plan, self.flags) if plan.fine else None
 
     def allocate(self, mask_shape: Shape) -> None:
@@ -224,8 +218,7 @@ class _Scratch:
         planes = [*self._planes, made]
         picture = self.luma, self._chroma
         self._fitter.apply(source.opacity, *picture, planes[0], held=held)
-        for step, plane, target in zip(self._steps, planes, planes[1:], strict=False):
-            step.apply(plane, target)
+        apply_in_turn(self._steps, planes)
         self.enlarge(made, frame)
         if self._fine is not None:
             self._fine.fit(frame)
@@ -272,9 +265,7 @@ class _FineEdge:
 
     def finish(self, alpha: Array, reduced: Array) -> None:
         """Move the edge on purpose, and reduce the plane to the grid."""
-        planes = self.planes(alpha)
-        for step, source, target in zip(self._steps, planes, planes[1:], strict=False):
-            step.apply(source, target)
+        apply_in_turn(self._steps, self.planes(alpha))
         self._reducer.reduce(alpha, reduced)
 
 

@@ -33,7 +33,7 @@ def create_matte_stage(
     Args:
         config: The matte settings.
         format: Geometry and sample format of all frames.
-        workers: What does it on the host; a lane a frame.
+        workers: What does it on the host; a lane a frame. None: one lane.
         device: Where frames are; None: on the host.
         batch: Frames at a time on a device.
         from_alpha: The model's masks are mattes of the frame's size.

@@ -7,6 +7,8 @@ same names.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from threading import Event
 from typing import Any
 
@@ -30,6 +32,12 @@ def steps_of(side: Side) -> Any:
     from bgsoft.matte import host
 
     return host
+
+
+def apply_in_turn(steps: Sequence[Any], planes: Sequence[Array]) -> None:
+    """Each step from one plane to the next, of which there is one more."""
+    for step, (source, target) in zip(steps, pairwise(planes), strict=True):
+        step.apply(source, target)
 
 
 class MaskState:

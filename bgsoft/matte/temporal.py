@@ -72,7 +72,7 @@ class TemporalFilter:
         self._shape = shape
         self._picture = steps_of(self._side).MaskPicture(self._plan.shape, shape)
         size = 2 * shape[0] * shape[1] + 6 * (shape[1] + 2 * self._radius)
-        self._scratch = None if self._side.on_device else np.empty(size, np.uint8)
+        self._scratch = self._side.scratch(size, np.uint8)
 
 
 class EdgeSmoother:
@@ -89,7 +89,7 @@ class EdgeSmoother:
         self._blend = side.operation("matte_temporal", "steady_alpha")
         reach = side.xp.empty(shape, np.uint8)
         radius = temporal.window // 2
-        lines = None if side.on_device else np.empty(2 * (shape[1] + 2 * radius), np.uint16)
+        lines = side.scratch(2 * (shape[1] + 2 * radius), np.uint16)
         self._measure_args = (
             *(side.xp.zeros(shape, np.uint16), side.array(temporal.reach), reach),
             *(radius, float(temporal.luma_scale), *shape, lines),
@@ -97,7 +97,7 @@ class EdgeSmoother:
         shift = plan.factor.bit_length() - 1
         self._state = side.xp.empty(frame_shape, np.uint8)
         self._before = (self._state, reach, shift, float(temporal.floor))
-        lines = None if side.on_device else np.empty(2 * shape[1] * plan.factor, np.uint16)
+        lines = side.scratch(2 * shape[1] * plan.factor, np.uint16)
         self._after = (*shape, *frame_shape, lines)
         self.fresh = True
         """Earlier frames don't count for the next one."""

@@ -25,7 +25,7 @@ VARIANTS = {
     "x86_64": (("avx2", "x86_64_v3"), ("sse4", "x86_64_v2")),
     "aarch64": (("neon", "generic"),),
 }
-_GLIBC = {"x86_64": "2.17", "aarch64": "2.17"}
+_GLIBC = "2.17"
 
 _FLAGS = (
     *("-x", "c++", "-std=c++17", "-nostdlib++", "-fno-exceptions", "-fno-rtti", "-fPIC"),
@@ -56,7 +56,7 @@ def build(folder: Path, machine: str = "") -> list[Path]:
     if machine not in VARIANTS:
         raise RuntimeError(f"bgsoft has no build for {machine}; it has for {', '.join(VARIANTS)}")
     compiler = (sys.executable, "-m", "ziglang", "cc", "-target")
-    target = (f"{machine}-linux-gnu.{_GLIBC[machine]}",)
+    target = (f"{machine}-linux-gnu.{_GLIBC}",)
     folder.mkdir(parents=True, exist_ok=True)
     sources = Path(__file__).parent
     libraries = []

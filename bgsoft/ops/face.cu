@@ -146,20 +146,6 @@ extern "C" __global__ void __launch_bounds__(128) measure_missing(
         missing[blockIdx.x] = sum;
 }
 
-// One pixel of an enlarged plane of cells, as enlarge_alpha in matte.cu makes it.
-OP int enlarged(
-    const u8* __restrict__ plane, int rows, int columns, int y, int x, int shift)
-{
-    int one = 2048 >> (shift + 1);
-    int position_y = (2 * y + 1) * one - 1024, position_x = (2 * x + 1) * one - 1024;
-    int y0 = position_y >> 11, wy = position_y & 2047;
-    int x0 = position_x >> 11, wx = position_x & 2047;
-    const u8* above = plane + max(y0, 0) * columns;
-    const u8* below = plane + min(y0 + 1, rows - 1) * columns;
-    int a = max(x0, 0), b = min(x0 + 1, columns - 1);
-    return blend_u8(above[a], above[b], below[a], below[b], 2048 - wx, wx, 2048 - wy, wy);
-}
-
 // A matte cut down to a limit, then faces filled in; on the grid into a plane of its own, on the
 // frame's alpha in place.
 //
@@ -184,7 +170,7 @@ extern "C" __global__ void edit_matte(
         value = min(value, (int)limit[at]);
         for (int y = top; y < bottom; y++)
             for (int x = left; x < right; x++) {
-                int most = enlarged(limit, edit.rows, edit.columns, y, x, edit.shift);
+                int most = enlarged_byte(limit, edit.rows, edit.columns, y, x, edit.shift);
                 u8* pixel = alpha + (long long)y * edit.width + x;
                 *pixel = (u8)min((int)*pixel, most);
             }

@@ -8,6 +8,8 @@ from typing import Any
 
 from bgsoft.startup import span
 
+_FOLDER = Path(__file__).parent
+
 BLOCK = (32, 8, 1)
 """Threads per block for kernels with one thread per sample: a warp along a row."""
 
@@ -15,6 +17,12 @@ BLOCK = (32, 8, 1)
 def blocks(width: int, height: int, depth: int = 1) -> tuple[int, int, int]:
     """Blocks of :data:`BLOCK` that cover a plane, ``depth`` planes deep."""
     return -(-width // BLOCK[0]), -(-height // BLOCK[1]), depth
+
+
+def compile_options(sample_bits: int) -> tuple[str, ...]:
+    """NVRTC's options for the kernels of one sample size."""
+    # No contraction of a·b + c: sums round as they do on the CPU.
+    return "--std=c++17", "--fmad=false", f"-DSAMPLE_BITS={sample_bits}", f"-I{_FOLDER}"
 
 
 def kernel(file: str, name: str, *, sample_bits: int = 8) -> Any:
@@ -38,11 +46,9 @@ def kernel(file: str, name: str, *, sample_bits: int = 8) -> Any:
 def _module(file: str, sample_bits: int, device: int) -> Any:
     import cupy
 
-    folder = Path(__file__).parent
-    source = folder.joinpath(f"{file}.cu").read_text(encoding="utf-8")
+    source = _FOLDER.joinpath(f"{file}.cu").read_text(encoding="utf-8")
     return cupy.RawModule(
         code=source,
         backend="nvrtc",
-        # No contraction of a·b + c: sums round as they do on the CPU.
-        options=("--std=c++17", "--fmad=false", f"-DSAMPLE_BITS={sample_bits}", f"-I{folder}"),
+        options=compile_options(sample_bits),
     )

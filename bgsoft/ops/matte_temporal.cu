@@ -190,16 +190,7 @@ KERNEL(steady_alpha)(
     size_t at = (size_t)y * width + x;
     int now = alpha[at], value = now;
     if (now > 0 && now < 255 && !fresh) {
-        // Positions in 1/2048 of a cell, as in enlarge_alpha.
-        int one = 2048 >> (shift + 1);
-        int position_y = (2 * y + 1) * one - 1024, position_x = (2 * x + 1) * one - 1024;
-        int y0 = position_y >> 11, wy = position_y & 2047;
-        int x0 = position_x >> 11, wx = position_x & 2047;
-        const u8 *above = reach + max(y0, 0) * columns;
-        const u8 *below = reach + min(y0 + 1, rows - 1) * columns;
-        int left = max(x0, 0), right = min(x0 + 1, columns - 1);
-        int room = blend_u8(
-            above[left], above[right], below[left], below[right], 2048 - wx, wx, 2048 - wy, wy);
+        int room = enlarged_byte(reach, rows, columns, y, x, shift);
         value = steadied(now, state[at], room, share);
         alpha[at] = (u8)value;
     }

@@ -27,6 +27,21 @@ OP int blend_u8(
     return (((wy0 * (top >> 4)) >> 16) + ((wy1 * (bottom >> 4)) >> 16) + 2) >> 2;
 }
 
+// One pixel of a plane of (rows, columns) enlarged by 1 << shift, cell centres aligned: positions are
+// in 1/2048 of a cell.
+OP int enlarged_byte(
+    const u8* __restrict__ plane, int rows, int columns, int y, int x, int shift)
+{
+    int one = 2048 >> (shift + 1);
+    int position_y = (2 * y + 1) * one - 1024, position_x = (2 * x + 1) * one - 1024;
+    int y0 = position_y >> 11, wy = position_y & 2047;
+    int x0 = position_x >> 11, wx = position_x & 2047;
+    const u8* above = plane + max(y0, 0) * columns;
+    const u8* below = plane + min(y0 + 1, rows - 1) * columns;
+    int a = max(x0, 0), b = min(x0 + 1, columns - 1);
+    return blend_u8(above[a], above[b], below[a], below[b], 2048 - wx, wx, 2048 - wy, wy);
+}
+
 // One sample of a plane of interleaved channels.
 //
 // source: (rows, columns, channels), pitch in samples a row; x_row, y_row: the output's table rows.

@@ -47,6 +47,10 @@ class Side(Protocol):
         """A copy of values on this side, C-contiguous."""
         ...
 
+    def scratch(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array | None:
+        """What the host's rows of a kernel work in, zero at first; None on a device."""
+        ...
+
     def copy(self, source: Array, target: Array) -> None:
         """Copy a C-contiguous array into another of its shape and dtype."""
         ...
@@ -89,6 +93,9 @@ class _Host:
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         return np.array(values, dtype, order="C")
 
+    def scratch(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array | None:
+        return np.zeros(shape, dtype)
+
     def copy(self, source: Array, target: Array) -> None:
         np.copyto(target, source)
 
@@ -120,6 +127,9 @@ class _Device:
 
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         return self.xp.asarray(np.array(values, dtype, order="C"))
+
+    def scratch(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array | None:
+        return None
 
     def copy(self, source: Array, target: Array) -> None:
         stream = self.xp.cuda.get_current_stream()
