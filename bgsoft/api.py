@@ -56,7 +56,7 @@ def render(
     temporal: float | None = None,
     refine: config.Refine | Literal["none", "guided"] | None = None,
     codec: config.Codec
-    | Literal["auto", "h264", "hevc", "av1", "prores", "vp9", "ffv1"]
+    | Literal["auto", "h264", "hevc", "av1", "prores", "vp9", "ffv1", "raw"]
     | None = None,
     quality: int | Off | None = None,
     speed: str | None = None,
@@ -73,6 +73,9 @@ def render(
     start: float | str | None = None,
     duration: float | str | None = None,
     face_data: FilePath | None = None,
+    format: config.OutputFormat
+    | Literal["auto", "mp4", "mov", "mkv", "webm", "ts", "avi", "nut", "y4m"]
+    | None = None,
     matte_out: FilePath | None = None,
     overwrite: bool | None = None,
     skip_existing: bool | None = None,
@@ -156,6 +159,8 @@ def render(
         start: Begin here: seconds or HH:MM:SS. [default: 0]
         duration: Render at most this long: seconds or HH:MM:SS. [default: to the end]
         face_data: Also write the faces of every frame, with 468 landmarks each.
+        format: Container of OUT; auto goes by the ending of its name, and takes mkv for a pipe.
+            [default: auto]
         matte_out: Also write the mask as a grey video.
         overwrite: Replace OUT, and what is written beside it, where that exists.
         skip_existing: Do nothing, successfully, if OUT exists.

@@ -32,6 +32,7 @@ _REASONS: dict[int | None, str] = {
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
     errno.ENOENT: "the folder is gone",
+    errno.EPIPE: "its reader has closed it",
 }
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}

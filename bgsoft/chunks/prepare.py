@@ -17,6 +17,7 @@ from bgsoft.errors import (
     StallError,
     WorkerDiedError,
 )
+from bgsoft.pipes import is_input_pipe, is_output_pipe
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import usable_cores
@@ -73,6 +74,8 @@ def plan_render(
             rendering.
     """
     started = time.time()
+    if is_input_pipe(config.input) or is_output_pipe(config.output):
+        return Whole(None, _told(config, "a pipe is read and written once"))
     if config.chunks == 1 or (config.skip_existing and config.output.exists()):
         return Whole()
     cores = config.backends.threads or usable_cores()
@@ -92,14 +95,18 @@ def plan_render(
         return Whole(info)
     chunks = plan.divide_video(config, info, workers, begun, cancel or threading.Event())
     if isinstance(chunks, str):
-        text = f"rendered whole, not in {config.chunks} chunks: {chunks}"
-        notices = () if config.chunks is None else (Event(kind="notice", message=text),)
-        return Whole(info, notices)
+        return Whole(info, _told(config, chunks))
     chunks = _prepare_folder(config, chunks)
     workers = min(workers, len(chunks))
     threads = plan.threads_for(config, workers)
     gpus = plan.gpus_for(config)
     return Plan(config, info, tuple(chunks), workers, threads, gpus, started)
+
+
+def _told(config: RenderConfig, reason: str) -> tuple[Event, ...]:
+    """Why a video is rendered whole, where the user wanted it otherwise."""
+    text = f"rendered whole, not in {config.chunks} chunks: {reason}"
+    return (Event(kind="notice", message=text),) if (config.chunks or 1) > 1 else ()
 
 
 def _prepare_folder(config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:

@@ -14,8 +14,8 @@ from bgsoft.settings.options import OPTIONS
 
 _files = partial(flags.option, panel="Files")
 _work = partial(flags.option, panel="Work")
-_ELSEWHERE = ("gpu", "report")
-"""Settings of a render whose flags mean something else here."""
+_ELSEWHERE = ("gpu", "report", "format")
+"""Settings of a render whose flags mean something else here; the names tell the container."""
 _EPILOG = (
     "IN is a file, a folder (searched to the bottom, its tree is kept) or a quoted pattern."
     " --matte-out, --face-data and --trace take names like --name does: '{stem}-matte.mkv'."

@@ -19,7 +19,7 @@ from bgsoft.chunks.renders import Renders
 from bgsoft.cli.batch import BatchFlags
 from bgsoft.cli.batch_view import counted, make_batch_view, show_plan
 from bgsoft.cli.console import Console
-from bgsoft.cli.progress import check_report, read_progress
+from bgsoft.cli.progress import check_stdout, read_progress
 from bgsoft.cli.signals import StopSignals
 from bgsoft.errors import ConfigError, OpenError
 from bgsoft.exitcodes import ExitCode, one_line
@@ -55,7 +55,7 @@ class BatchRun:
         self._timeout_seconds = _seconds(flags.timeout, "--timeout")
         self._settle_seconds = _seconds(flags.settle, "--settle") or _SETTLE_SECONDS
         _check_together(flags)
-        check_report(flags.report, self._kind)
+        check_stdout(flags.report, self._kind)
         self._gpus = read_gpus(flags.gpu)
         if self._gpus:
             settings.setdefault("backends", {})["gpu"] = self._gpus[0]  # each worker has its own

@@ -137,11 +137,10 @@ def add_group(
 
 def _parameter(setting: Option) -> inspect.Parameter:
     kind: Any = str | None
-    names = [setting.flag]
+    names = [setting.flag, *filter(None, [setting.setting.short])]
     more: dict[str, Any] = {"metavar": setting.metavar}
     if setting.field.default is False:
         kind, more = bool, {}
-        names += [setting.setting.short] if setting.setting.short else []
     elif field_type(setting.section, setting.field.name)[0] == TEXTS:
         kind = list[str] | None
     elif setting.name == "model":

@@ -13,13 +13,14 @@ from bgsoft.cli import flags
 from bgsoft.settings.options import OPTIONS
 
 _EPILOG = (
-    "Lengths are percent of the frame height: 4K looks like 1080p. stdin is never read.\n\n"
+    "Lengths are percent of the frame height: 4K looks like 1080p. stdin is read only as IN.\n\n"
     + flags.examples(
         "render in.mp4 out.mp4",
         "render in.mp4 out.mp4 --preset studio --strength 3",
         "render in.mp4 out.mp4 --background beach.jpg",
         "render in.mp4 out.mov --preset cutout",
         "render in.mp4 out.mp4 --subjects 0 --face-data faces.jsonl",
+        "render - - --format nut < in.mkv | ffplay -",
     )
 )
 
@@ -32,7 +33,8 @@ class RenderFlags:
     output: Annotated[
         Path,
         typer.Argument(
-            metavar="OUT", help="Video to write; its ending chooses the container, e.g. .mp4 .mkv."
+            metavar="OUT",
+            help="Video to write; its ending chooses the container, e.g. .mp4 .mkv; -: stdout.",
         ),
     ]
     preset: flags.Preset = "soft"
@@ -55,7 +57,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     Frames, timestamps, sound, subtitles and colours stay as they are.
     """
     from bgsoft.cli.console import Console
-    from bgsoft.cli.progress import check_report, make_view, read_progress
+    from bgsoft.cli.progress import check_stdout, make_view, read_progress
     from bgsoft.cli.signals import StopSignals
     from bgsoft.cuda.driver import cuda_number, open_context, show_only
     from bgsoft.errors import RenderCancelledError
@@ -67,7 +69,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     console = Console()
     kind = read_progress(own.progress, own.quiet)
     config = build_config(own.input, own.output, preset=own.preset, flags=settings)
-    check_report(config.report, kind)
+    check_stdout(config.report, kind, config.output)
     if config.backends.gpu is not None:
         show_only(config.backends.gpu)
     view = make_view(kind, console, quiet=own.quiet, verbose=own.verbose)

@@ -88,7 +88,12 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         for frame in super()._read(from_pts, threaded=threaded):
             last = frame.pts
             yield frame
-        if last is None or self._settings.threads == 1 or not any(p > last for p in self._pending):
+        if last is None or self._settings.threads == 1:
+            return
+        hidden = sum(stamp > last for stamp in self._pending)
+        if hidden and self.info.pipe is not None:
+            self._report("fault", f"{hidden} pictures at the end cannot be decoded", last)
+        if not hidden or self.info.pipe is not None:
             return
         # With frame threads, an error while the decoder is drained hides the frames behind it: PyAV
         # cannot go on reading then. Without threads an error belongs to its packet, and draining

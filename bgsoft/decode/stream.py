@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, Protocol, TypeVar
@@ -19,13 +19,12 @@ from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.errors import ConfigError, DecodeError, OpenError
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.source import RAW_STREAMS, open_input
+from bgsoft.media.pipe import MAX_READ_ERRORS
+from bgsoft.media.source import RAW_STREAMS, open_input, rendered_packets
 from bgsoft.media.splice import BACKWARD_SECONDS, FORWARD_SECONDS
 from bgsoft.report import Event
 from bgsoft.ring import FrameRing
 
-_MAX_READ_ERRORS = 64
-"""Read errors in a row, without a packet between them, after which a file is given up."""
 _SEEK_BACK_SECONDS = (0, 2, 10, 40)
 """How far before the wanted time to seek, one after the other, until an intact key frame from
 before it comes out. Containers seek by decoding time, and MPEG-TS does not know its key frames."""
@@ -158,13 +157,17 @@ class StreamDecoder(Closing, Generic[P]):
         self.events: list[Event] = []
         self._settings = settings or DecodeSettings()
         self._container: InputContainer | None = None
+        self._demux: Callable[[VideoStream], Iterator[Packet[VideoStream]]] | None = None
         self._read_error: str | None = None
         """Why reading ended before the end of the file."""
         self._restarted = False
+        self._rendering = False
+        """All is read now, not only the beginning."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
         """See :meth:`bgsoft.decode.base.Decoder.frames`."""
         part = self._settings.range
+        self._rendering = True
         for index, timed in enumerate(self._wanted(), part.index if part else 0):
             planes = ring.acquire()
             frame = Frame(
@@ -314,9 +317,13 @@ class StreamDecoder(Closing, Generic[P]):
     def _open(self, position: int | None) -> VideoStream | None:
         """Open the file, at a pts; None where it cannot seek there."""
         self._close_file()
-        path = self.info.path
-        self._container = container = open_input(path)
-        index = self.info.stream_index
+        path, index, pipe = self.info.path, self.info.stream_index, self.info.pipe
+        if pipe is not None and self._rendering:
+            packets = rendered_packets(pipe, index)
+            container, self._demux = packets.container, lambda _: packets.video()
+        else:
+            self._container = container = open_input(self.info.source)
+            self._demux = container.demux
         stream = container.streams[index] if index < len(container.streams) else None
         if not isinstance(stream, VideoStream) or stream.codec_context is None:
             raise OpenError(f"{path} has changed while it was read", path=path)
@@ -329,12 +336,11 @@ class StreamDecoder(Closing, Generic[P]):
 
     def _packets(self, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
         """All packets of the open stream; read errors are counted and skipped."""
-        assert self._container is not None
-        container = self._container
+        assert self._demux is not None
         errors_in_a_row = 0
-        while errors_in_a_row < _MAX_READ_ERRORS:
+        while errors_in_a_row < MAX_READ_ERRORS:
             try:
-                for packet in container.demux(stream):
+                for packet in self._demux(stream):
                     # Empty packets (AVI's repeated frames, PyAV's last one) would end the decoder.
                     if packet.size:
                         errors_in_a_row = 0

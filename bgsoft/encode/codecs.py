@@ -14,7 +14,7 @@ from pathlib import Path
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.hdr import hdr_parameters
 from bgsoft.errors import ConfigError, UnsupportedFormatError
-from bgsoft.frame import FrameFormat
+from bgsoft.frame import UNSPECIFIED, FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.settings.config import Codec, EncodeConfig
@@ -140,6 +140,12 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         # Version 3 with checksums and no dependence between frames, as archives use it.
         options={"level": "3", "slicecrc": "1", "g": "1"},
     ),
+    Codec.RAW: _EncoderSpec(
+        encoder="rawvideo",
+        label="raw video",
+        full_chroma="420",
+        alpha=True,
+    ),
 }
 
 
@@ -182,6 +188,8 @@ def choose_codec(
         if alpha and container.alpha_codec is not None:
             return container.alpha_codec
         deep = source_depth(picture, kind) == 10
+        if container.codecs == {Codec.RAW}:
+            return Codec.RAW
         if Codec.H264 not in container.codecs:
             return Codec.AV1 if deep else Codec.VP9
         return Codec.HEVC if deep and Codec.HEVC in container.codecs else Codec.H264
@@ -241,6 +249,8 @@ def choose_encoder(
             f"{picture.width}x{picture.height} is odd, so {spec.label} codes 4:4:4, which many "
             "hardware players lack"
         )
+    if codec is Codec.RAW:
+        notices += _untold(container, info)
     options = spec.options | _quality(spec, settings.quality) | _speed(spec, settings.speed)
     options |= _own_options(codec, picture, container, pixel_format)
     if spec.least_threads:
@@ -258,6 +268,16 @@ def choose_encoder(
         options=options,
         notices=tuple(notices),
     )
+
+
+def _untold(container: Container, info: VideoInfo) -> list[str]:
+    """Notices of what raw video does not say of itself, and its container has no place for."""
+    color, aspect = info.format.color, info.sample_aspect_ratio
+    told = {color.primaries, color.transfer, color.matrix} != {UNSPECIFIED}
+    lost = ["the colour description"] if told else []
+    if aspect != 1 and container.muxer == "nut":
+        lost.append(f"the pixel aspect {aspect.numerator}:{aspect.denominator}")
+    return [f"{container.name} cannot hold {' and '.join(lost)} of raw video"] if lost else []
 
 
 def _parameters(codec: Codec, info: VideoInfo, kind: PictureKind, threads: int) -> str:

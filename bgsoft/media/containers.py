@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bgsoft.errors import UnsupportedFormatError
-from bgsoft.settings.config import Codec
+from bgsoft.pipes import is_output_pipe
+from bgsoft.settings.config import Codec, OutputFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,10 @@ class Container:
     numbers_frames: bool = False
     """Packets are numbered, not timed: a constant frame rate from zero on, no reordering, and
     sound from zero on without gaps."""
+    streams: bool = False
+    """It can be written to a pipe: what has been written is not changed any more."""
+    header_first: bool = False
+    """Its header is of no fixed length, so files, too, get it as it will stay."""
     chapters: bool = True
     text_subtitles: str | None = None
     """Codec that text subtitles are converted to where their own does not fit; None: no text."""
@@ -80,7 +85,8 @@ CONTAINERS: tuple[Container, ...] = (
         name="Matroska",
         muxer="matroska",
         extensions=(".mkv",),
-        codecs=frozenset(Codec) - {Codec.AUTO},
+        streams=True,
+        codecs=frozenset(Codec) - {Codec.AUTO, Codec.RAW},
         alpha_codec=Codec.FFV1,
         text_subtitles="subrip",
         audio_fallback=("flac", "aac"),
@@ -89,6 +95,7 @@ CONTAINERS: tuple[Container, ...] = (
         name="WebM",
         muxer="webm",
         extensions=(".webm",),
+        streams=True,
         codecs=frozenset({Codec.VP9, Codec.AV1}),
         alpha_codec=Codec.VP9,
         text_subtitles="webvtt",
@@ -98,6 +105,7 @@ CONTAINERS: tuple[Container, ...] = (
         name="MPEG-TS",
         muxer="mpegts",
         extensions=(".ts", ".mts", ".m2ts"),
+        streams=True,
         codecs=_H26X,
         free_origin=True,
         chapters=False,
@@ -119,18 +127,50 @@ CONTAINERS: tuple[Container, ...] = (
         # Otherwise sound from before the picture would push the picture off its numbers.
         options={"avoid_negative_ts": "disabled"},
     ),
+    Container(
+        name="NUT",
+        muxer="nut",
+        extensions=(".nut",),
+        # Those that say their colours themselves; raw video is for whoever knows them.
+        codecs=_H26X | {Codec.RAW},
+        alpha_codec=Codec.RAW,
+        streams=True,
+        audio_fallback=("flac", "aac"),
+        # Decoding times may lie before zero: they are not stored.
+        options={"avoid_negative_ts": "disabled"},
+    ),
+    Container(
+        name="YUV4MPEG",
+        muxer="yuv4mpegpipe",
+        extensions=(".y4m",),
+        codecs=frozenset({Codec.RAW}),
+        numbers_frames=True,
+        streams=True,
+        header_first=True,
+        chapters=False,
+        copies=frozenset(),
+        options={"strict": "-1"},  # ten bits are FFmpeg's addition, which all know
+    ),
 )
 
 
-def container_for(path: Path) -> Container:
-    """The container that a file name's extension stands for.
+def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Container:
+    """The container of a format, or the one that a file name's extension stands for.
 
     Raises:
-        UnsupportedFormatError: The extension is missing or stands for none we write.
+        UnsupportedFormatError: The extension is missing or stands for none we write, or the format
+            cannot be written to a pipe.
     """
-    suffix = path.suffix.lower()
+    piped = is_output_pipe(path)
+    if format is OutputFormat.AUTO and piped:
+        format = OutputFormat.MKV
+    suffix = path.suffix.lower() if format is OutputFormat.AUTO else f".{format}"
     for container in CONTAINERS:
         if suffix in container.extensions:
+            if piped and not container.streams:
+                fits = ", ".join(c.extensions[0][1:] for c in CONTAINERS if c.streams)
+                text = f"{container.name} cannot be written to a pipe; use --format {fits}"
+                raise UnsupportedFormatError(text, stage="encode", path=path)
             return container
     known = " ".join(ext for container in CONTAINERS for ext in container.extensions)
     what = f"{suffix!r} is no video container that can be written" if suffix else "no extension"

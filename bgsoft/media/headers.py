@@ -1,4 +1,5 @@
-"""Header fields that FFmpeg's muxers do not write through PyAV, set in the finished file.
+"""Header fields that FFmpeg's muxers do not write through PyAV, set in the finished file, or in
+what a pipe has not been sent yet.
 
 QuickTime: the languages of its tracks. FFmpeg's muxer knows the Macintosh's own list of languages
 only. The format also takes the three letters of ISO 639-2, five bits each (QuickTime File Format,
@@ -7,15 +8,19 @@ only. The format also takes the three letters of ISO 639-2, five bits each (Quic
 Matroska and WebM: the pixel aspect. FFmpeg's muxer writes the size at which a picture is shown from
 a field of its stream that PyAV cannot set. So the video track is given a name with room at its end,
 and in the finished header the room goes to the display size: nothing else in the file moves.
+
+YUV4MPEG: the pixel aspect, from the same field; a line of text.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import zlib
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import BinaryIO
 
 _CODE = re.compile("[a-z]{3}")
 _HEADER_BYTES = 8
@@ -72,20 +77,34 @@ _HEAD_BYTES = 12
 """Longest identifier and size of an element."""
 
 
-def write_pixel_aspect(path: Path, aspect: Fraction) -> None:
-    """Set the pixel aspect of a complete file's first track, whose name ends with :data:`ROOM`."""
-    with path.open("r+b") as file:
-        at = 0
-        while True:
-            file.seek(at)
-            kind, begin, end = _head(file.read(_HEAD_BYTES), 0)
-            if kind == _TRACKS:
-                break
-            at += begin if kind == _SEGMENT else end
-        file.seek(at + begin)
-        tracks = file.read(end - begin)
-        file.seek(at + begin)
-        file.write(_with_aspect(tracks, aspect))
+def write_pixel_aspect(file: BinaryIO, aspect: Fraction) -> None:
+    """Set the pixel aspect of a header's first track, whose name ends with :data:`ROOM`.
+
+    Args:
+        file: A complete file, or its header; open for reading and writing.
+        aspect: Width of a pixel over its height.
+    """
+    at = 0
+    while True:
+        file.seek(at)
+        kind, begin, end = _head(file.read(_HEAD_BYTES), 0)
+        if kind == _TRACKS:
+            break
+        at += begin if kind == _SEGMENT else end
+    file.seek(at + begin)
+    tracks = file.read(end - begin)
+    file.seek(at + begin)
+    file.write(_with_aspect(tracks, aspect))
+
+
+def with_pixel_aspect(header: bytes, muxer: str, aspect: Fraction) -> bytes:
+    """A header of Matroska's, WebM's or YUV4MPEG's that is not sent yet, with a pixel aspect."""
+    if muxer == "yuv4mpegpipe":
+        told = f" A{aspect.numerator}:{aspect.denominator}".encode()
+        return re.sub(rb" A\d+:\d+", told, header, count=1)
+    file = io.BytesIO(header)
+    write_pixel_aspect(file, aspect)
+    return file.getvalue()
 
 
 def _with_aspect(tracks: bytes, aspect: Fraction) -> bytes:

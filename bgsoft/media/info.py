@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from bgsoft.frame import ContentLight, FrameFormat, MasteringDisplay
+from bgsoft.media.pipe import PipeInput
 
 UNTIMED = "avi"
 """The demuxer of files that store no presentation times."""
@@ -73,6 +74,13 @@ class VideoInfo:
     content_light: ContentLight | None = None
     notices: tuple[str, ...] = ()
     """Conversions the user should know of, e.g. «4:2:2 converted to 4:2:0»."""
+    pipe: PipeInput | None = None
+    """What is read once; None: a file, which is opened as often as need be."""
+
+    @property
+    def source(self) -> Path | PipeInput:
+        """What to open to read its beginning; a file also beyond that."""
+        return self.pipe or self.path
 
     @property
     def is_broadcast(self) -> bool:
@@ -116,7 +124,9 @@ class VideoInfo:
             from bgsoft.media.source import indexed_frames
 
             half = counted / 2 - _SHORTAGE_FRAMES
-            if frames > half or indexed_frames(self.path, self.stream_index) > half:
+            if frames > half:
+                return None
+            if self.pipe is None and indexed_frames(self.path, self.stream_index) > half:
                 return None
             declared = counted
         return f"the header says {declared} frames, but only {frames} could be decoded"

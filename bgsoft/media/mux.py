@@ -24,11 +24,13 @@ from bgsoft.media.containers import Container
 from bgsoft.media.headers import ROOM, write_languages, write_pixel_aspect
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import TAG_OPTIONS, exact
-from bgsoft.media.source import open_input
+from bgsoft.media.sent import SentFile
+from bgsoft.media.source import open_input, rendered_packets
 from bgsoft.media.tags import Labels, file_tags, stream_tags
 from bgsoft.media.timeline import FrameGrid, Timeline
 from bgsoft.media.tracks import SideTracks
 from bgsoft.outputs import writing
+from bgsoft.pipes import PipeOutput
 from bgsoft.report import AudioReport, Event
 
 _INTERLEAVE_US = 1_000_000
@@ -46,7 +48,8 @@ class Muxer(Closing):
     input, in which the video is discarded, and are pulled along up to each video packet's time.
 
     Args:
-        path: The file to write, normally :attr:`bgsoft.outputs.AtomicOutput.temporary`.
+        path: The file to write, normally :attr:`bgsoft.outputs.AtomicOutput.temporary`; or what
+            sends it away.
         container: What to write; the path's extension plays no part.
         info: The video that is rendered.
         copy_tracks: Copy sound, subtitles, attachments, chapters and tags of the input.
@@ -63,7 +66,7 @@ class Muxer(Closing):
 
     def __init__(
         self,
-        path: Path,
+        path: Path | PipeOutput,
         container: Container,
         info: VideoInfo,
         *,
@@ -80,8 +83,9 @@ class Muxer(Closing):
         """Source pts of every video packet written, in decoding order, in ``info.time_base``."""
         self.video_durations: array[int] = array("q")
         """Their durations; 0 where unknown."""
-        self._file = path
-        self._path = output_path or path
+        self._pipe = path if isinstance(path, PipeOutput) else None
+        self._file = path.path if isinstance(path, PipeOutput) else path
+        self._path = output_path or self._file
         self._video: Stream | None = None
         self._closed = False
         self._damaged: Counter[int] = Counter()
@@ -90,21 +94,34 @@ class Muxer(Closing):
         self._grid: FrameGrid | None = None
         self._side: SideTracks | None = None
         self._video_tags: dict[str, str] = {}
+        self._sent: SentFile | None = None
         with ExitStack() as stack:
-            source = stack.enter_context(open_input(info.path)) if copy_tracks else None
+            source = self._open_source(stack) if copy_tracks else None
             self.timeline = Timeline.plan(
                 info, container, _earliest_start(source), start_seconds, duration_seconds
             )
             options = _muxer_options(container, info, source)
-            url = f"file:{path}"  # FFmpeg would read the "name:" of an odd file name as a protocol
             with self._writing():
+                if self._pipe is not None or container.header_first:
+                    self._sent = stack.enter_context(SentFile(path))
+                # FFmpeg would read the "name:" of an odd file name as a protocol.
+                file = f"file:{path}" if self._sent is None else self._sent
                 self._output: OutputContainer = av.open(
-                    url, "w", format=container.muxer, container_options=options, **TAG_OPTIONS
+                    file, "w", format=container.muxer, container_options=options, **TAG_OPTIONS
                 )
             stack.pop_all()
         if source is not None:
             self._copy_tags(source)
-            self._side = SideTracks(source, info, container, self.timeline, copy_pictures, on_event)
+            in_order = self._sent is not None
+            self._side = SideTracks(
+                *(source, info, container, self.timeline, copy_pictures, in_order, on_event)
+            )
+
+    def _open_source(self, stack: ExitStack) -> InputContainer:
+        """The input's other tracks: an opening of their own, or what all of a pipe come from."""
+        if self.info.pipe is not None:
+            return rendered_packets(self.info.pipe, self.info.stream_index).container
+        return stack.enter_context(open_input(self.info.path))
 
     def _writing(self) -> AbstractContextManager[None]:
         return writing(self._path, None, av.FFmpegError)
@@ -219,7 +236,8 @@ class Muxer(Closing):
     @property
     def _tells_aspect(self) -> bool:
         """The pixel aspect has to be added to the finished header."""
-        return self.container.is_matroska and self.info.sample_aspect_ratio != 1
+        added = self.container.is_matroska or self.container.header_first
+        return added and self.info.sample_aspect_ratio != 1
 
     def timestamp(self, pts: int) -> int:
         """The output timestamp of a source timestamp, both in ``info.time_base``.
@@ -251,12 +269,21 @@ class Muxer(Closing):
         for packet in packets:
             if packet.pts is None or packet.dts is None:
                 raise EncodeError("the encoder made a packet without a timestamp", stage="encode")
+            self._send_header()
             self.video_pts.append(packet.pts + self.timeline.ticks(time_base))
             self.video_durations.append(packet.duration or 0)
             if self._side is not None:
                 self._mux_side(self._side.pull(packet.dts * tick[0] / tick[1]))
             with self._writing():
                 self._output.mux_one(packet)
+
+    def _send_header(self) -> None:
+        """Begin what is written once and in order."""
+        if self._sent is not None and not self.video_pts:
+            aspect = self.info.sample_aspect_ratio if self._tells_aspect else None
+            with self._writing():
+                self._output.start_encoding()
+                self._sent.send_header(self.container, aspect)
 
     def _mux_side(self, packets: Iterable[Packet[Any]]) -> None:
         """Write packets of other tracks; those too damaged for the muxer are left out."""
@@ -290,14 +317,24 @@ class Muxer(Closing):
             self._output.close()
             if self.container.muxer == "mov":
                 write_languages(self._file, languages)
-            if self._tells_aspect:
-                write_pixel_aspect(self._file, self.info.sample_aspect_ratio)
+            if self._sent is not None:
+                self._sent.close()
+            elif self._tells_aspect:
+                with self._file.open("r+b") as file:
+                    write_pixel_aspect(file, self.info.sample_aspect_ratio)
         self._closed = True
         self.close()
-        with open_input(self._file) as kept:
-            lost = wanted.lost_in(Labels.of(kept))
+        kept = self._kept()
+        lost = [] if kept is None else wanted.lost_in(kept)
         if lost:
             self._report("notice", f"{self.container.name} cannot hold {', '.join(lost)}: left out")
+
+    def _kept(self) -> Labels | None:
+        """What the finished output says; None where that cannot be read back."""
+        if self._sent is not None:
+            return self._sent.labels()
+        with open_input(self._file) as kept:
+            return Labels.of(kept)
 
     def _report(self, kind: str, message: str) -> None:
         self._on_event(Event(kind=kind, message=message, stage="mux"))
@@ -306,10 +343,15 @@ class Muxer(Closing):
         """Free everything; an unfinished file is removed. Safe to call twice."""
         if not self._closed:
             self._closed = True
-            # Removed first: closing writes the trailer, and MP4's would move the whole file.
-            self._file.unlink(missing_ok=True)
+            # First: closing writes the trailer, and MP4's would move the whole file.
+            if self._pipe is not None:
+                self._pipe.stop()
+            else:
+                self._file.unlink(missing_ok=True)
             with suppress(av.FFmpegError, OSError):
                 self._output.close()
+            if self._sent is not None:
+                self._sent.close()
         if self._side is not None:
             self._side.close()
 

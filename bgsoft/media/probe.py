@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from bgsoft.frame import (
     PixelLayout,
 )
 from bgsoft.media.info import UNTIMED, Orientation, VideoInfo
+from bgsoft.media.pipe import PipeInput
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input, select_video_stream
 
@@ -105,21 +107,23 @@ class TimedDecoder:
         return frames
 
 
-def probe(path: Path) -> VideoInfo:
-    """Open a file and decode its first frames.
+def probe(source: Path | PipeInput) -> VideoInfo:
+    """Open a file, or a pipe, and decode its first frames.
 
     Raises:
         OpenError: The file cannot be opened, has no video, or none of its frames can be decoded.
         UnsupportedFormatError: It is no video, or no decoder exists for it.
     """
-    with open_input(path) as container:
+    pipe = source if isinstance(source, PipeInput) else None
+    path = source.path if isinstance(source, PipeInput) else source
+    with open_input(source) as container:
         stream = select_video_stream(container, path)
         # Frame threads would ask for a packet per thread before the first frame comes out.
         stream.codec_context.thread_type = ThreadType.NONE
         frames = list(itertools.islice(_decoded(container, stream), _FRAMES_LOOKED_AT))
         if not frames:
             raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
-        return _describe(path, container, stream, frames)
+        return replace(_describe(path, container, stream, frames), pipe=pipe)
 
 
 def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:

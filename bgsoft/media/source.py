@@ -1,4 +1,4 @@
-"""Opening of input files: local, single, and video; whatever they claim to be.
+"""Opening of inputs: local files and pipes, single, and video; whatever they claim to be.
 
 A media file is untrusted. FFmpeg can be led by a playlist, a reference movie or an image pattern
 to open other files and network addresses, so only demuxers that read nothing but the file itself
@@ -21,6 +21,7 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError, translated
+from bgsoft.media.pipe import PipeInput, PipePackets
 from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
 from bgsoft.suggestions import network_address
 
@@ -81,19 +82,17 @@ def _match(head: bytes, signatures: tuple[tuple[int, bytes, str], ...]) -> str |
 
 
 def _read_head(path: Path) -> bytes:
-    """First bytes of a regular file; raises OpenError where there are none."""
+    """First bytes of a regular file; raises OpenError where it cannot be read."""
     with translated(OSError, ValueError, to=lambda exc: _unreadable(path, exc)):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise OpenError(f"{path} is a folder, not a video file", path=path)
         if not stat.S_ISREG(mode):
             # A pipe or device would block, and cannot be read twice.
-            raise OpenError(f"{path} is not a regular file", path=path)
+            text = "is not a regular file; of pipes only render reads, and only its input"
+            raise OpenError(f"{path} {text}", path=path)
         with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    if not head:
-        raise OpenError(f"{path} is empty (0 bytes)", path=path)
-    return head
+            return file.read(_HEAD_BYTES)
 
 
 def _unreadable(path: Path, exc: OSError | ValueError) -> OpenError:
@@ -106,9 +105,21 @@ def _unreadable(path: Path, exc: OSError | ValueError) -> OpenError:
             f"{address} is an address: only local files are read, as an input is read more "
             "than once and must lead nowhere else; download it first"
         )
+    elif path == Path("-"):
+        text = "- is stdin, which only render reads"
     else:
         text = f"{path} does not exist"
     return OpenError(text, path=path)
+
+
+def _index_comes_last(head: bytes) -> bool:
+    """Whether a file of MP4's kind holds its data before what is needed to read it."""
+    at = 0
+    while len(box := head[at : at + 8]) == 8 and box[4:] not in (b"moov", b"moof"):
+        if box[4:] == b"mdat":
+            return True
+        at += max(8, int.from_bytes(box[:4], "big"))
+    return False
 
 
 def _explain(path: Path, head: bytes, exc: Exception) -> MediaError:
@@ -130,8 +141,9 @@ def _explain(path: Path, head: bytes, exc: Exception) -> MediaError:
     return OpenError(f"{path} is not a media file, or is damaged", path=path)
 
 
-def open_input(path: Path, **options: str) -> InputContainer:
-    """Open a local media file for reading, with further options of its demuxer.
+def open_input(source: Path | PipeInput, **options: str) -> InputContainer:
+    """Open a local media file for reading, with further options of its demuxer; or a pipe, from
+    its beginning.
 
     FFmpeg's log stays silent: PyAV drops it unless a caller has asked for it.
 
@@ -140,15 +152,26 @@ def open_input(path: Path, **options: str) -> InputContainer:
         UnsupportedFormatError: It is an image, a playlist, or in a container outside
             :data:`CONTAINERS`.
     """
-    head = _read_head(path)
+    pipe = source if isinstance(source, PipeInput) else None
+    path = source.path if isinstance(source, PipeInput) else source
+    head = _read_head(path) if pipe is None else pipe.head(_HEAD_BYTES)
+    if not head:
+        raise OpenError(f"{path} is empty (0 bytes)", path=path)
     image = _match(head, _IMAGES)
     if image:
         raise UnsupportedFormatError(f"{path} is an image ({image}), not a video", path=path)
+    if pipe is not None and _match(head, _DEMUXERS) == "mov" and _index_comes_last(head):
+        text = (
+            f"{path} is an MP4 or MOV whose index comes last, which cannot be read from a pipe: "
+            "write it with -movflags +faststart, or send MKV or NUT"
+        )
+        raise UnsupportedFormatError(text, path=path)
 
     def opened(demuxer: str | None = None) -> InputContainer:
-        url, limits = f"file:{path}", _OPTIONS | options
+        file = f"file:{path}" if pipe is None else pipe.reader()
+        limits = _OPTIONS | options
         container: InputContainer = av.open(
-            url, "r", format=demuxer, container_options=limits, **TAG_OPTIONS
+            file, "r", format=demuxer, container_options=limits, **TAG_OPTIONS
         )
         return container
 
@@ -169,13 +192,21 @@ def indexed_frames(path: Path, index: int) -> int:
         return len(stream.index_entries) if isinstance(stream, VideoStream) else 0
 
 
-def read_packets(path: Path, *indices: int) -> Iterator[Packet[Any]]:
+def rendered_packets(pipe: PipeInput, video_index: int) -> PipePackets:
+    """The one reading of a pipe that goes on to its end; begun by whoever asks first."""
+    with pipe.beginning:
+        if pipe.packets is None:
+            pipe.packets = PipePackets(pipe, open_input(pipe), video_index)
+    return pipe.packets
+
+
+def read_packets(source: Path | PipeInput, *indices: int) -> Iterator[Packet[Any]]:
     """The packets of some streams, through an opening of the file of its own.
 
     They end where the file cannot be read further; the decoder reports that.
     """
-    with open_input(path) as source, contextlib.suppress(av.FFmpegError):
-        for packet in source.demux([source.streams[index] for index in indices]):
+    with open_input(source) as file, contextlib.suppress(av.FFmpegError):
+        for packet in file.demux([file.streams[index] for index in indices]):
             if packet.size:
                 yield packet
 

@@ -29,7 +29,7 @@ class SplicedClock:
     """Moves the packets of all tracks as the picture is moved.
 
     Args:
-        video_index: Stream whose clock decides; its packets are swallowed.
+        video_index: Stream whose clock decides.
         frame_duration: Seconds, for video packets without one.
     """
 
@@ -46,7 +46,9 @@ class SplicedClock:
     def feed(self, packet: Packet[Any]) -> list[Packet[Any]]:
         """Packets whose times are settled, moved; perhaps none, perhaps several."""
         if packet.stream_index == self._video_index:
-            return self.flush() if self._watch(packet) else []
+            held = self.flush() if self._watch(packet) else []
+            _shift(packet, self._shifts[0])
+            return [*held, packet]
         time = _seconds(packet)
         if time is None:
             return [packet]
@@ -95,11 +97,15 @@ class SplicedClock:
         last = self._last.get(packet.stream_index, time + self._shifts[0])
         shift = min(self._shifts, key=lambda shift: abs(time + shift - last))
         self._last[packet.stream_index] = time + shift
-        ticks = round(shift / (packet.time_base or Fraction(1, av.time_base)))
-        if packet.pts is not None:
-            packet.pts += ticks
-        if packet.dts is not None:
-            packet.dts += ticks
+        _shift(packet, shift)
+
+
+def _shift(packet: Packet[Any], shift: Fraction) -> None:
+    ticks = round(shift / (packet.time_base or Fraction(1, av.time_base)))
+    if packet.pts is not None:
+        packet.pts += ticks
+    if packet.dts is not None:
+        packet.dts += ticks
 
 
 def _seconds(packet: Packet[Any]) -> Fraction | None:

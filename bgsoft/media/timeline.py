@@ -137,9 +137,9 @@ class FrameGrid:
     def check_source(self, info: VideoInfo, timeline: Timeline) -> None:
         """Raise like :meth:`check` before anything is rendered, from the packets alone.
 
-        Frames whose times are repaired while decoding are only seen then.
+        Frames whose times are repaired while decoding are only seen then, and all of a pipe.
         """
-        if info.interlaced or info.is_untimed:
+        if info.interlaced or info.is_untimed or info.pipe is not None:
             return  # a field may be a packet; such a source has places itself
         stamps: list[tuple[int | None, int | None]] = []
         with contextlib.suppress(OpenError):  # the decoder reports what cannot be read

@@ -1,16 +1,16 @@
 """The tracks that are not rendered: sound, subtitles, covers, attachments, chapters.
 
 They are read from an opening of the input of their own, in which the rendered video is discarded,
-so they cost little and work the same whatever decodes the video.
+so they cost little and work the same whatever decodes the video. Of a pipe, they get what the
+demuxer has for them that both share.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import io
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -24,11 +24,20 @@ from av.video.stream import VideoStream
 
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
+from bgsoft.media.copied import (
+    adts_config,
+    codec_name,
+    copied_stream,
+    describe,
+    encodes,
+    holds,
+    priming,
+)
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import exact
-from bgsoft.media.source import read_packets
+from bgsoft.media.source import read_packets, rendered_packets
 from bgsoft.media.splice import SplicedClock
-from bgsoft.media.tags import chapters_in, stream_tags
+from bgsoft.media.tags import chapters_in
 from bgsoft.media.timeline import SteadySound, Timeline
 from bgsoft.media.track import CopiedTrack, CoverTrack, Track
 from bgsoft.media.transcode import (
@@ -59,11 +68,12 @@ class SideTracks:
     """All tracks of the input but the rendered video.
 
     Args:
-        source: The input, opened for this purpose; owned from here on.
+        source: The input, opened for this purpose and owned from here on; or the pipe's demuxer.
         info: The rendered video.
         container: The output.
         timeline: Shift and kept part.
         copy_pictures: Keep covers and attached pictures.
+        in_order: The header cannot be completed later.
         on_event: Told of conversions and of what could not be kept.
     """
 
@@ -74,6 +84,7 @@ class SideTracks:
         container: Container,
         timeline: Timeline,
         copy_pictures: bool,
+        in_order: bool,
         on_event: Callable[[Event], None],
     ) -> None:
         self.audio: list[AudioReport] = []
@@ -83,6 +94,7 @@ class SideTracks:
         self._container = container
         self._timeline = timeline
         self._copy_pictures = copy_pictures
+        self._in_order = in_order
         self._on_event = on_event
         self._tracks: dict[int, Track] = {}
         self._steady: dict[int, SteadySound] = {}
@@ -95,6 +107,8 @@ class SideTracks:
         if info.is_broadcast:
             frame = 1 / info.frame_rate if info.frame_rate else Fraction(0)
             self._splices = SplicedClock(info.stream_index, frame)
+        pipe, video = info.pipe, info.stream_index
+        self._pipe = None if pipe is None else rendered_packets(pipe, video)
 
     def attach(self, output: OutputContainer) -> None:
         """Add the output streams; before the output's header is written."""
@@ -103,8 +117,10 @@ class SideTracks:
             track = None if rendered else self._add(output, stream)
             if track is not None:
                 self._tracks[stream.index] = track
-            elif not rendered or self._splices is None:
+            elif not rendered or (self._splices is None and self._pipe is None):
                 stream.discard = Discard.all
+        if self._pipe is not None and self._tracks:
+            self._pipe.copy()
         self._make_room()
         self.write_chapters(output)
 
@@ -125,7 +141,7 @@ class SideTracks:
         if isinstance(stream, AttachmentStream):
             self._add_attachment(output, stream)
         elif stream.type == "data" and not self._is_rewritten(stream):
-            if self._container.copies is None and _holds(self._container, stream):
+            if self._container.copies is None and holds(self._container, stream):
                 return self._copy(output, stream)
             self._notice(f"data track {stream.index} ({stream.name or 'unknown'}) left out")
         return None
@@ -144,19 +160,31 @@ class SideTracks:
         keep = self._container.edit_lists or self._container.numbers_frames
         skipped = Fraction(0)
         if self._container.is_matroska:
-            skipped = _priming(stream)
-            known = self._info.container.startswith("matroska") or _codec_name(stream) == "opus"
+            skipped = priming(stream)
+            known = self._info.container.startswith("matroska") or codec_name(stream) == "opus"
             keep = skipped > 0 or (known and not self._timeline.is_part)
         if isinstance(stream, AudioStream) and not keep and not self._timeline.is_part:
             self._cut_at_zero.add(stream.index)
+        target = copied_stream(output, stream)
+        if self._is_described_late(stream):
+            target.codec_context.extradata = self._description(stream)
         return CopiedTrack(
             stream,
-            _copied_stream(output, stream),
+            target,
             self._timeline,
             keep_lead_in=keep,
             lead_in=skipped,
             fine_clock=self._container.edit_lists,
         )
+
+    def _is_described_late(self, stream: Stream) -> bool:
+        """Whether a track's description, which a pipe needs first, is in its packets."""
+        late = codec_name(stream) == "aac" and not stream.codec_context.extradata
+        return late and self._in_order and self._container.is_matroska
+
+    def _description(self, stream: Stream) -> bytes | None:
+        first = next(read_packets(self._info.source, stream.index), None)
+        return None if first is None else adts_config(bytes(first))
 
     def _make_room(self) -> None:
         """Move the origin back for sound that would lose a packet of which most is played.
@@ -164,7 +192,9 @@ class SideTracks:
         A video begins with the end of a codec's priming, or with what a cut left of a packet.
         """
         waiting, origin = self._cut_at_zero, self._timeline.origin
-        for packet in read_packets(self._info.path, *waiting) if waiting else ():
+        # Of a pipe, pictures tell when it is enough, before much of it is kept.
+        also = () if self._pipe is None else (self._info.stream_index,)
+        for packet in read_packets(self._info.source, *waiting, *also) if waiting else ():
             tick = exact(packet.time_base)
             if packet.pts is None or tick is None:
                 continue
@@ -178,7 +208,7 @@ class SideTracks:
                 return
 
     def _add_audio(self, output: OutputContainer, stream: AudioStream) -> Track | None:
-        number, codec = len(self.audio), _codec_name(stream)
+        number, codec = len(self.audio), codec_name(stream)
         if codec is None:
             self._drop_audio(number, "unknown", "its codec is not known")
             return None
@@ -188,10 +218,10 @@ class SideTracks:
             self._watch(stream.index, stream)
             return self._copy(output, stream)
         for encoder in fallback_encoders(self._container, stream):
-            if not _encodes(self._container, encoder, stream):
+            if not encodes(self._container, encoder, stream):
                 continue
             target = add_audio_stream(output, encoder, stream)
-            _describe(target, stream)
+            describe(target, stream)
             name = target.codec.canonical_name
             report = AudioReport(track=number, codec=name, action="transcoded", reason=reason)
             self.audio.append(report)
@@ -211,8 +241,10 @@ class SideTracks:
         name = self._container.name
         if codec in self._container.recode_audio and not self._is_mp4():
             return f"few players read {codec} in {name}"
-        if not _holds(self._container, stream):
+        if not holds(self._container, stream):
             return f"{name} cannot hold {codec}"
+        if self._is_described_late(stream) and self._description(stream) is None:
+            return "what describes it comes too late for a pipe"
         if self._container.numbers_frames:
             if self._begins_late(number, stream):
                 return f"{name} cannot hold a late start, so silence leads in"
@@ -243,8 +275,8 @@ class SideTracks:
 
     def _has_gaps(self, stream: AudioStream) -> bool:
         """Whether a track that begins in time has gaps that its copy could not keep."""
-        if self._splices is not None:
-            return False  # joined recordings have some that are closed
+        if self._splices is not None or self._pipe is not None:
+            return False  # joined recordings have some that are closed; a pipe shows them later
         copy = CopiedTrack(stream, stream, self._timeline)
         steady = SteadySound(stream, self._container)
         try:
@@ -260,18 +292,18 @@ class SideTracks:
         return self._info.is_mov and brand not in ("", "qt")
 
     def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> Track | None:
-        codec = _codec_name(stream)
+        codec = codec_name(stream)
         what = f"subtitle track {stream.index}"
         text_codec = self._container.text_subtitles
-        if codec is not None and _holds(self._container, stream):
+        if codec is not None and holds(self._container, stream):
             endless = self._container.edit_lists and codec not in READABLE
-            if not endless or self._have_ends(stream):
+            if not endless or (self._pipe is None and self._have_ends(stream)):
                 return self._copy(output, stream)
             reason = f"{self._container.name} cannot hold subtitles without an end time"
             self._left_out(f"{what} ({codec})", reason)
         elif codec in READABLE and text_codec is not None:
             target = add_text_stream(output, text_codec, stream)
-            _describe(target, stream)
+            describe(target, stream)
             self._notice(f"{what} converted from {codec} to {text_codec}")
             return TextTrack(stream, target, self._timeline)
         else:
@@ -294,14 +326,14 @@ class SideTracks:
         if not self._copy_pictures:
             self._left_out("cover picture", _SHOWS_ALL)
             return None
-        codec = _codec_name(stream)
+        codec = codec_name(stream)
         if self._container.muxer == "matroska" and codec in _COVER_NAMES:
-            cover = next(read_packets(self._info.path, stream.index), None)
+            cover = next(read_packets(self._info.source, stream.index), None)
             if cover is not None:
                 output.add_attachment(*_COVER_NAMES[codec], bytes(cover))
                 return None
-        elif self._container.muxer == "mp4" and _holds(self._container, stream):
-            return CoverTrack(stream, _copied_stream(output, stream), self._timeline)
+        elif self._container.muxer == "mp4" and holds(self._container, stream):
+            return CoverTrack(stream, copied_stream(output, stream), self._timeline)
         self._left_out("cover picture")
         return None
 
@@ -333,6 +365,7 @@ class SideTracks:
             packet = None if done else next(self._packets, None)
             if packet is None:
                 self._position = float("inf")
+                self._packets.close()
                 return
             for settled in (packet,) if self._splices is None else self._splices.feed(packet):
                 yield from self._feed(settled)
@@ -349,13 +382,15 @@ class SideTracks:
 
     def _feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         track = self._tracks.get(packet.stream_index)
-        if track is None or not packet.size or track.done:
+        # What belongs to a picture has come: a pipe's tracks are read no further than that.
+        tells = self._pipe is not None and packet.stream_index == self._info.stream_index
+        if not tells and (track is None or not packet.size or track.done):
             return ()
         time = packet.dts if packet.dts is not None else packet.pts
         if time is not None:
             seconds = float(time * packet.time_base - self._timeline.origin)
             self._position = max(self._position, seconds)
-        return self._guarded(packet.stream_index, track.feed(packet))
+        return () if track is None else self._guarded(packet.stream_index, track.feed(packet))
 
     def _guarded(self, index: int, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
         """A track's packets; one that fails ends there, and the video goes on without it."""
@@ -366,8 +401,11 @@ class SideTracks:
             self._tracks[index].done = True
             self._notice(f"track {index} ends early: {exc.strerror}")
 
-    def _read(self) -> Iterator[Packet[Any]]:
+    def _read(self) -> Generator[Packet[Any], None, None]:
         """The packets of all tracks, to the end of the input, which damage may bring early."""
+        if self._pipe is not None:
+            yield from self._pipe.others()
+            return
         begin = self._timeline.begin
         if begin is not None and begin > _SEEK_MARGIN_SECONDS:
             # A seek that fails leaves the input at its start: slower, but right.
@@ -381,61 +419,6 @@ class SideTracks:
             self._notice(f"sound and subtitles end early: the input cannot be read on ({exc})")
 
     def close(self) -> None:
-        """Close the input; safe to call twice."""
-        self._source.close()
-
-
-def _codec_name(stream: Stream) -> str | None:
-    """FFmpeg's name of a stream's codec; None where it has no decoder for it."""
-    context = stream.codec_context
-    return None if context is None else context.codec.canonical_name
-
-
-def _copied_stream(output: OutputContainer, source: Stream) -> Stream:
-    """Add an output stream for the packets of an input stream."""
-    target = output.add_stream_from_template(source, opaque=True)
-    _describe(target, source)
-    return target
-
-
-def _describe(target: Stream, source: Stream) -> None:
-    """Copy language, title and dispositions."""
-    target.metadata.update(stream_tags(source.metadata))
-    target.disposition = source.disposition
-
-
-def _holds(container: Container, stream: Stream) -> bool:
-    """Whether the container takes a stream as it is."""
-    if container.copies is not None and _codec_name(stream) not in container.copies:
-        return False
-    return _accepts(container, lambda file: file.add_stream_from_template(stream, opaque=True))
-
-
-def _priming(stream: Stream) -> Fraction:
-    """Seconds of priming that players skip, by the demuxer; 0 where PyAV lacks the field (18)."""
-    if not isinstance(stream, AudioStream) or not stream.codec_context.sample_rate:
-        return Fraction(0)
-    samples = getattr(stream.codec_context, "initial_padding", 0)
-    return Fraction(max(0, samples), stream.codec_context.sample_rate)
-
-
-def _encodes(container: Container, encoder: str, source: AudioStream) -> bool:
-    """Whether the container takes a track encoded anew, and the encoder its format."""
-    return _accepts(container, lambda file: add_audio_stream(file, encoder, source))
-
-
-def _accepts(container: Container, add: Callable[[OutputContainer], Stream]) -> bool:
-    """Write a header with one stream to memory: FFmpeg's tables are not reliable here."""
-    try:
-        scratch = av.open(io.BytesIO(), "w", format=container.muxer)
-    except av.FFmpegError:
-        return False
-    try:
-        add(scratch)
-        scratch.start_encoding()
-    except (ValueError, av.FFmpegError):
-        return False
-    finally:
-        with contextlib.suppress(av.FFmpegError):
-            scratch.close()
-    return True
+        """Close the input; safe to call twice. A pipe is its owner's."""
+        if self._pipe is None:
+            self._source.close()

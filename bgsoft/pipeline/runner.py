@@ -95,6 +95,9 @@ class Pipeline:
         ring: Slots for the frames; bounds how many are under way.
         metrics: Clocks ``decode`` and ``encode`` are kept here; the stage keeps its own.
         on_tick: Called from the calling thread about every 50 ms.
+        on_failure: Called once the run has failed, to wake who waits outside; from any thread.
+        outside: A number that grows while the other end of a pipe is waited for: no stage stands
+            still then.
         cancel: Set it to stop the run.
         stall_seconds: The run fails once no frame has passed any stage for so long; None: never.
     """
@@ -108,6 +111,8 @@ class Pipeline:
         ring: FrameRing,
         metrics: Metrics,
         on_tick: Callable[[], None] | None = None,
+        on_failure: Callable[[], None] = lambda: None,
+        outside: Callable[[], int] = lambda: 0,
         cancel: threading.Event | None = None,
         stall_seconds: float | None = None,
     ) -> None:
@@ -122,6 +127,8 @@ class Pipeline:
         self._metrics = metrics
         ring.waiting.observer = metrics.observer
         self._on_tick = on_tick
+        self._on_failure = on_failure
+        self._outside = outside
         self._cancel = cancel or threading.Event()
         # While the stage waits for a full batch, it keeps some frames back: with fewer slots than
         # for these and the batch, the decoder would wait for one for ever. A second batch's slots
@@ -192,7 +199,8 @@ class Pipeline:
     def _passed(self) -> tuple[int, ...]:
         """What has passed each stage so far."""
         decoded, encoded = self._result.decoded_pts, self._result.encoded_pts
-        return self._decoder.stats.passed_over, len(decoded), self._calls, len(encoded)
+        passed_over = self._decoder.stats.passed_over
+        return passed_over, len(decoded), self._calls, len(encoded), self._outside()
 
     def _guard(self, name: str, body: Callable[[], None]) -> None:
         try:
@@ -212,6 +220,7 @@ class Pipeline:
         self._decoded.abort()
         self._finished.abort()
         self._ring.close()
+        self._on_failure()
 
     def _decode(self) -> None:
         self._started_stage.wait()

@@ -7,8 +7,9 @@ from typing import Any
 
 from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
+from bgsoft.pipes import input_name, output_name
 from bgsoft.rendering.without_effect import check_named
-from bgsoft.settings.config import Codec, EffectKind, RenderConfig
+from bgsoft.settings.config import Codec, EffectKind, OutputFormat, RenderConfig
 from bgsoft.settings.options import SECTIONS, TOP
 from bgsoft.settings.presets import DEFAULT_PRESET, Layer, load_preset, merge
 
@@ -25,8 +26,8 @@ def build_config(
     """Make the settings of a render from a preset and what is set on top of it.
 
     Args:
-        input: Video to read.
-        output: Video to write.
+        input: Video to read; ``-``: stdin.
+        output: Video to write; ``-``: stdout.
         preset: Name or path; None: the bare defaults.
         flags: Settings that win over the preset's, and fields of RenderConfig itself in section
             :data:`bgsoft.settings.options.TOP`.
@@ -36,13 +37,14 @@ def build_config(
     Raises:
         PresetError: The preset is unknown, malformed, or has a value out of range.
         ConfigError: A value in ``flags`` or ``others`` is out of range, or one in ``flags`` would
-            change nothing.
+            change nothing; or stdin or stdout is a terminal.
     """
+    input, output = input_name(input), output_name(output)
     loaded = load_preset(preset) if preset is not None else None
     flags = dict(flags or {})
     others = {**flags.pop(TOP, {}), **others}
     below = loaded.settings if loaded else {}
-    if not _codec_is_h264(merge(below, flags), output):
+    if not _codec_is_h264(merge(below, flags), output, others.get("format", OutputFormat.AUTO)):
         below = _without_encoder_numbers(below)
     merged = merge(below, flags)
     sections: dict[str, Any] = {}
@@ -64,14 +66,14 @@ def build_config(
     return config
 
 
-def _codec_is_h264(settings: Layer, output: Path) -> bool:
+def _codec_is_h264(settings: Layer, output: Path, format: OutputFormat) -> bool:
     """Whether ``auto`` means H.264, or its kin HEVC, for this output; True where a codec is set."""
     if settings.get("encode", {}).get("codec", Codec.AUTO) is not Codec.AUTO:
         return True
     if settings.get("effect", {}).get("kind") is EffectKind.ALPHA:
         return False
     try:
-        return Codec.H264 in container_for(output).codecs
+        return Codec.H264 in container_for(output, format).codecs
     except UnsupportedFormatError:
         return True  # the render explains the error
 

@@ -8,8 +8,8 @@ import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,13 @@ from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.errors import RenderCancelledError
 from bgsoft.infer.providers import require_runtime
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.pipe import PipeInput
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.metrics import ProgressMeter
 from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
+from bgsoft.pipes import PipeOutput, is_input_pipe
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.rendering.report import RenderLog, skipped_report
@@ -137,6 +139,7 @@ class _Session:
         self._chunk = chunk
         self._trim_start = None if chunk is None else chunk.trim_start
         self._log = RenderLog(config, on_event, chunk)
+        self._pipe: PipeInput | None = None
         self._files = ExitStack()
         """The files that are written; closed in any case."""
         self._stack = ExitStack()
@@ -155,7 +158,7 @@ class _Session:
             self._log.report(event)
         try:
             with self._files, self._stack:
-                return self._render(on_progress, cancel)
+                return self._render(on_progress, cancel or threading.Event())
         except BaseException as exc:
             data = self._face_data
             if data is not None and data.kept is not None and self._chunk is None:
@@ -167,11 +170,11 @@ class _Session:
                 device.free_unused()
 
     def _render(
-        self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event | None
+        self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event
     ) -> ChunkResult:
         # Apart from run: what lives on a device has to be gone when that gives its memory back.
-        built = self._build()
-        if cancel is not None and cancel.is_set():
+        built = self._build(cancel)
+        if cancel.is_set():
             raise RenderCancelledError("interrupted")
         ran = self._run_pipeline(built, on_progress, cancel)
         pre_roll, kept = self._verify(built, ran)
@@ -179,13 +182,16 @@ class _Session:
         ran.meter.finish(len(kept))
         return self._report(built, ran, pre_roll, kept)
 
-    def _build(self) -> Built:
+    def _build(self, cancel: threading.Event) -> Built:
         """Probe the input, open what is written, and make the stages, beside each other."""
         config, chunk, log, stack = self._config, self._chunk, self._log, self._stack
         spans = stack.enter_context(logged())
-        with StartupPool() as pool:
+        if is_input_pipe(config.input):
+            self._pipe = stack.enter_context(PipeInput(config.input, cancel))
+        with StartupPool() as pool, _stopped_by_errors(self._pipe):
             building = pool.submit("backends", partial(self._make_builder, pool))
-            probing = pool.submit("probe", lambda: self._info or probe(config.input))
+            source = self._pipe or config.input
+            probing = pool.submit("probe", lambda: self._info or probe(source))
             model = resolve(config.segment.model)
             info, builder = probing.result(), building.result()
             stack.callback(builder.close)
@@ -218,6 +224,7 @@ class _Session:
                 stack,
                 log.report,
                 copy_tracks=chunk is None,
+                cancel=cancel,
             )
             decoding = pool.submit("decoder", open_decoder)
             making = pool.submit("picture stages", make_stages)
@@ -268,7 +275,7 @@ class _Session:
         self,
         built: Built,
         on_progress: Callable[[Progress], None] | None,
-        cancel: threading.Event | None,
+        cancel: threading.Event,
     ) -> Ran:
         """Let all frames through."""
         config, chunk, log = self._config, self._chunk, self._log
@@ -280,13 +287,27 @@ class _Session:
         ring = built.builder.make_ring(built.info.format, built.stages.held)
         setup_seconds = time.perf_counter() - log.started
         sink = Sink(built.targets, built.decoder.stats, self._trim_start)
+        sent = [target.file for target in built.targets if isinstance(target.file, PipeOutput)]
+        pipes: list[PipeInput | PipeOutput] = [*sent, *filter(None, [self._pipe])]
+
+        def tick() -> None:
+            meter.tick(sink.frames)
+            for output in sent:
+                output.check()
+
+        def stop() -> None:
+            for pipe in pipes:
+                pipe.stop()
+
         pipeline = Pipeline(
             decoder=built.decoder,
             stage=built.stages,
             sink=sink,
             ring=ring,
             metrics=log.metrics,
-            on_tick=lambda: meter.tick(sink.frames),
+            on_tick=tick,
+            on_failure=stop,
+            outside=lambda: sum(pipe.waits for pipe in pipes),
             cancel=cancel,
             stall_seconds=config.backends.stall_seconds,
         )
@@ -361,6 +382,17 @@ class _Session:
             irregular=irregular,
             faces=None if faces is None else faces.boundary(),
         )
+
+
+@contextmanager
+def _stopped_by_errors(pipe: PipeInput | None) -> Iterator[None]:
+    """Let nobody wait for a pipe any more once a ``with`` block has failed."""
+    try:
+        yield
+    except BaseException:
+        if pipe is not None:
+            pipe.stop()
+        raise
 
 
 def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,13 +12,14 @@ from bgsoft.decode.base import DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame
-from bgsoft.media.containers import container_for
+from bgsoft.media.containers import Container, container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.outputs import AtomicOutput, check_target
+from bgsoft.pipes import STDOUT, PipeOutput, is_input_pipe, is_output_pipe
 from bgsoft.rendering.backends import matte_out_encoder
 from bgsoft.report import Event
-from bgsoft.settings.config import EffectKind, EncodeConfig, RenderConfig
+from bgsoft.settings.config import EffectKind, EncodeConfig, OutputFormat, RenderConfig
 
 if TYPE_CHECKING:
     from bgsoft.face.data import FaceDataWriter
@@ -41,7 +43,8 @@ def check_outputs(config: RenderConfig) -> bool:
         OutputError: Trace or report could not be written.
     """
     for path in config.videos:
-        container_for(path)
+        _container(path, config)
+    _check_pipes(config)
     if config.skip_existing and config.output.exists():
         return False
     taken = [config.input, *config.videos, *filter(None, [config.face_data])]
@@ -50,6 +53,22 @@ def check_outputs(config: RenderConfig) -> bool:
             check_target(file, what, overwrite=config.overwrite, others=taken)
             taken.append(file)
     return True
+
+
+def _container(path: Path, config: RenderConfig) -> Container:
+    """What one of the videos is written as."""
+    return container_for(path, config.format if path is config.output else OutputFormat.AUTO)
+
+
+def _check_pipes(config: RenderConfig) -> None:
+    """Refuse what needs to read a pipe again, or to look at what it has been sent."""
+    if is_input_pipe(config.input) and config.start_seconds > 0:
+        raise ConfigError("--start needs a file: a pipe is cut where it comes from (ffmpeg -ss)")
+    if is_output_pipe(config.output):
+        if config.skip_existing:
+            raise ConfigError("--skip-existing has no effect on a pipe: it needs a file as OUT")
+        if config.output == STDOUT and config.report == Path("-"):
+            raise ConfigError("--report - and the video exclude each other: both go to stdout")
 
 
 def open_faces(config: RenderConfig, *, exact: bool = False) -> FaceDataWriter | None:
@@ -84,16 +103,23 @@ def open_target(
     on_event: Callable[[Event], None],
     *,
     copy_tracks: bool,
-) -> tuple[AtomicOutput, Muxer]:
+    cancel: threading.Event | None = None,
+) -> tuple[AtomicOutput | PipeOutput, Muxer]:
     """Begin one of the videos that are written: its file, which appears when it is whole and is
-    closed with ``files``, and its muxer, which is closed with ``stack``."""
-    file = files.enter_context(
-        AtomicOutput(path, overwrite=config.overwrite, inputs=config.inputs, receipt=config.receipt)
-    )
+    closed with ``files``, and its muxer, which is closed with ``stack``; ``cancel`` ends waiting
+    for a pipe's reader."""
+    file: AtomicOutput | PipeOutput
+    target: Path | PipeOutput
+    if is_output_pipe(path):
+        file = target = files.enter_context(PipeOutput(path, cancel or threading.Event()))
+    else:
+        receipt, overwrite = config.receipt, config.overwrite
+        file = AtomicOutput(path, overwrite=overwrite, inputs=config.inputs, receipt=receipt)
+        target = files.enter_context(file).temporary
     muxer = stack.enter_context(
         Muxer(
-            file.temporary,
-            container_for(path),
+            target,
+            _container(path, config),
             info,
             copy_tracks=copy_tracks,
             copy_pictures=not config.hides,
@@ -109,7 +135,7 @@ def open_target(
 class Target(NamedTuple):
     """One video being written."""
 
-    file: AtomicOutput
+    file: AtomicOutput | PipeOutput
     muxer: Muxer
     encoder: Encoder
 
@@ -123,6 +149,7 @@ def open_targets(
     on_event: Callable[[Event], None],
     *,
     copy_tracks: bool,
+    cancel: threading.Event,
 ) -> list[Target]:
     """Begin all videos: the output and, where it is asked for, the matte's; arguments as
     :func:`open_target`."""
@@ -130,7 +157,9 @@ def open_targets(
     for path in config.videos:
         main = path is config.output
         file, muxer = open_target(
-            path, config, info, files, stack, on_event, copy_tracks=main and copy_tracks
+            *(path, config, info, files, stack, on_event),
+            copy_tracks=main and copy_tracks,
+            cancel=cancel,
         )
         if main:
             kind = _PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)

@@ -78,6 +78,22 @@ class Codec(StrEnum):
     PRORES = "prores"
     VP9 = "vp9"
     FFV1 = "ffv1"
+    RAW = "raw"
+
+
+class OutputFormat(StrEnum):
+    """Containers, by the ending that names usually have."""
+
+    AUTO = "auto"
+    """By the name; of what has none, like a pipe, Matroska."""
+    MP4 = "mp4"
+    MOV = "mov"
+    MKV = "mkv"
+    WEBM = "webm"
+    TS = "ts"
+    AVI = "avi"
+    NUT = "nut"
+    Y4M = "y4m"
 
 
 class FaceMode(StrEnum):
@@ -378,6 +394,11 @@ class RenderConfig:
         metavar="FILE.jsonl|FILE.npz",
         panel="Faces",
     )
+    format: OutputFormat = setting(
+        OutputFormat.AUTO,
+        "Container of OUT; auto goes by the ending of its name, and takes mkv for a pipe.",
+        short="-f",
+    )
     matte_out: Path | None = setting(None, "Also write the mask as a grey video.", metavar="FILE")
     overwrite: bool = setting(
         False, "Replace OUT, and what is written beside it, where that exists.", short="-y"
@@ -411,9 +432,9 @@ class RenderConfig:
             raise ConfigError(f"--duration must be more than 0 seconds, not {length:g}")
         if self.trace is not None and (self.chunks or 1) > 1:
             raise ConfigError("--trace and --chunks exclude each other")
-        for name in ("output", "matte_out", "face_data", "trace"):
+        for name in ("matte_out", "face_data", "trace"):
             if getattr(self, name) == Path("-"):
-                flag = "the output" if name == "output" else f"--{name.replace('_', '-')}"
+                flag = f"--{name.replace('_', '-')}"
                 raise ConfigError(f"{flag} cannot be written to stdout: name a file")
         if self.overwrite and self.skip_existing:
             raise ConfigError("--overwrite and --skip-existing exclude each other")

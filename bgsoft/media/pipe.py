@@ -1,0 +1,270 @@
+"""Input that can be read once: a pipe.
+
+Its first bytes are kept until the render begins, so that all who have to look at the beginning
+(the probe, the choice of a decoder, the tracks) can open it for themselves. Then it is read once
+more from there, by one demuxer, whose packets go to the decoder and to the copied tracks.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+from av.container import InputContainer
+from av.packet import Packet
+
+from bgsoft.closing import Closing
+from bgsoft.errors import DecodeError, OpenError, RenderCancelledError, os_errors_as
+from bgsoft.pipes import LOOK_MS, STDIN, widen
+
+MOST_HEAD_BYTES = 512 << 20
+"""Of the beginning: three raw pictures of 8K are 300 MB."""
+MOST_WAITING_BYTES = 64 << 20
+"""Packets that wait for the decoder, or for the copied tracks: far more than encoders are late by,
+as compressed video and sound come in step."""
+MAX_READ_ERRORS = 64
+"""Read errors in a row, without a packet between them, after which an input is given up."""
+_MOST_AT_ONCE = 1 << 20
+_ITEM_BYTES = 512
+"""What a packet takes beside its data."""
+
+
+class PipeInput(Closing):
+    """The bytes of a pipe, which several may read from its beginning until one goes on alone.
+
+    Args:
+        path: :data:`bgsoft.pipes.STDIN` or a named pipe; its writer is waited for with the first
+            read.
+        cancel: Set it to end all reading.
+
+    Raises:
+        OpenError: It cannot be opened.
+    """
+
+    def __init__(self, path: Path, cancel: threading.Event) -> None:
+        self.path = path
+        self.waits = 0
+        """Grows while nothing comes."""
+        self.packets: PipePackets | None = None
+        """The reading that is rendered, once it is begun."""
+        self.beginning = threading.Lock()
+        """Of :attr:`packets`."""
+        self._cancel = cancel
+        self._stopped = threading.Event()
+        self._head = bytearray()
+        self._keeps = True
+        self._lock = threading.Lock()
+        with os_errors_as(OpenError, f"{path} cannot be read", path=path):
+            flags = os.O_RDONLY | os.O_NONBLOCK
+            self._fd = os.dup(0) if path == STDIN else os.open(path, flags)
+        widen(self._fd)
+        self._ready = select.poll()
+        self._ready.register(self._fd, select.POLLIN)
+
+    def head(self, size: int) -> bytes:
+        """The first bytes; fewer where there are no more."""
+        reader, data = self.reader(), b""
+        while len(data) < size and (more := reader.read(size - len(data))):
+            data += more
+        return data
+
+    def reader(self) -> PipeReader:
+        """A reader of its own, from the beginning."""
+        return PipeReader(self)
+
+    def read_at(self, at: int, size: int) -> bytes:
+        """Up to ``size`` bytes from a place on; none at the end.
+
+        Raises:
+            OpenError: They are gone, or the beginning would be more than is kept.
+            RenderCancelledError: The render ends.
+        """
+        with self._lock:
+            if at < len(self._head):
+                return bytes(memoryview(self._head)[at : at + size])
+            if not self._keeps:
+                self._head = bytearray()
+                return self._receive(size)
+            data = self._receive(size)
+            if len(self._head) + len(data) > MOST_HEAD_BYTES:
+                most = f"{MOST_HEAD_BYTES >> 20} MB"
+                text = f"{self.path}: no video in its first {most}, more of a pipe is not kept"
+                raise OpenError(text, path=self.path)
+            self._head += data
+            return data
+
+    def _receive(self, size: int) -> bytes:
+        while True:
+            if self._stopped.is_set() or self._cancel.is_set():
+                raise RenderCancelledError("interrupted")
+            if not self._ready.poll(LOOK_MS):
+                self.waits += 1
+                continue
+            try:
+                return os.read(self._fd, min(size, _MOST_AT_ONCE))
+            except BlockingIOError:
+                self.waits += 1
+
+    def go_on(self) -> None:
+        """Keep no more: only the reading that is rendered goes on."""
+        self._keeps = False
+
+    def stop(self) -> None:
+        """End all reading, from any thread."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        """Close the pipe: its writer sees that."""
+        self.stop()
+        with self._lock:  # nobody is inside a read
+            descriptor, self._fd = self._fd, -1
+        if self.packets is not None:
+            self.packets.close()
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class PipeReader:
+    """What FFmpeg reads a pipe by: a file without ``seek``."""
+
+    name = "pipe"
+
+    def __init__(self, pipe: PipeInput) -> None:
+        self._pipe = pipe
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; none at the end."""
+        data = self._pipe.read_at(self._at, size)
+        self._at += len(data)
+        return data
+
+
+class PipePackets:
+    """The packets of a pipe, each once, for two who read at different paces.
+
+    Whoever finds none that waits for him reads on, and leaves what is the other's: nobody waits for
+    anything but the pipe.
+
+    Args:
+        pipe: The pipe.
+        container: It, opened; owned from here on.
+        video_index: The stream that is decoded.
+    """
+
+    def __init__(self, pipe: PipeInput, container: InputContainer, video_index: int) -> None:
+        self.container = container
+        self._pipe = pipe
+        self._index = video_index
+        self._video, self._others = _Waiting(), _Waiting()
+        self._copies = self._ended = False
+        self._errors = 0
+        self._reading = threading.Lock()
+        self._read = self.container.demux()
+
+    def video(self) -> Iterator[Packet[Any]]:
+        """Packets of the video; what cannot be read raises, and the next call goes on behind it.
+
+        Raises:
+            DecodeError: Too much of one kind comes before the other.
+        """
+        self._pipe.go_on()
+        while (item := self._next(self._video)) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+    def copy(self) -> None:
+        """The other tracks' packets are wanted, too: see :meth:`others`."""
+        self._copies = True
+
+    def others(self) -> Generator[Packet[Any], None, None]:
+        """Packets of the other tracks, and empty ones at the video's times; errors as there."""
+        try:
+            while isinstance(item := self._next(self._others), Packet):
+                yield item
+        finally:
+            self._copies = False
+
+    def _next(self, waiting: _Waiting) -> Packet[Any] | Exception | None:
+        while (item := waiting.take()) is None:
+            with self._reading:
+                item = waiting.take()  # the other one may have read it meanwhile
+                if item is not None or self._ended:
+                    break
+                self._read_on()
+        return item
+
+    def _read_on(self) -> None:
+        try:
+            packet = next(self._read, None)
+        except (av.FFmpegError, IndexError) as exc:
+            self._errors += 1
+            self._ended = self._errors >= MAX_READ_ERRORS
+            self._read = self.container.demux()
+            self._video.put(exc, 0)
+            return
+        self._errors = 0
+        if packet is None:
+            self._ended = True
+        elif packet.size and packet.stream_index == self._index:
+            self._check("pictures", self._video.put(packet, packet.size))
+            if self._copies:
+                self._check("times", self._others.put(_without_data(packet), 0))
+        elif packet.size and self._copies:
+            self._check("sound and subtitles", self._others.put(packet, packet.size))
+
+    def _check(self, what: str, waiting_bytes: int) -> None:
+        if waiting_bytes > MOST_WAITING_BYTES:
+            raise DecodeError(
+                f"{self._pipe.path}: {what} come more than {MOST_WAITING_BYTES >> 20} MB before "
+                "what belongs to them, which is more than is kept of a pipe: write it to a file",
+                stage="decode",
+                path=self._pipe.path,
+            )
+
+    def close(self) -> None:
+        """Close the demuxer."""
+        with self._reading:
+            self.container.close()
+
+
+class _Waiting:
+    """A queue that knows its size."""
+
+    def __init__(self) -> None:
+        self._items: deque[tuple[Packet[Any] | Exception, int]] = deque()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def put(self, item: Packet[Any] | Exception, size: int) -> int:
+        """Append an item; returns the bytes of those before it, with what each takes by itself."""
+        with self._lock:
+            before = self._bytes
+            self._items.append((item, size + _ITEM_BYTES))
+            self._bytes += size + _ITEM_BYTES
+            return before
+
+    def take(self) -> Packet[Any] | Exception | None:
+        """Take the first item; None: there is none."""
+        with self._lock:
+            if not self._items:
+                return None
+            item, size = self._items.popleft()
+            self._bytes -= size
+            return item
+
+
+def _without_data(packet: Packet[Any]) -> Packet[Any]:
+    """An empty packet at the same time."""
+    empty: Packet[Any] = Packet()
+    empty.stream = packet.stream
+    empty.time_base = packet.time_base
+    empty.pts, empty.dts, empty.duration = packet.pts, packet.dts, packet.duration
+    return empty

@@ -1,0 +1,170 @@
+"""Video that comes or goes through a pipe: ``-``, /dev/stdin, /dev/stdout and named pipes."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import stat
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from bgsoft.closing import Closing
+from bgsoft.errors import ConfigError, RenderCancelledError
+from bgsoft.outputs import write_error, writing
+
+STDIN, STDOUT = Path("/dev/stdin"), Path("/dev/stdout")
+_DASH = Path("-")
+LOOK_MS = 100
+"""How often whoever waits for the other end looks whether it still should."""
+_SHORT_WAIT_SECONDS = 0.001
+_PIPE_BYTES = 1 << 20
+"""What a pipe is asked to hold; 64 KiB as a rule, of which a raw 1080p picture would be 48."""
+
+
+def input_name(path: Path) -> Path:
+    """An input as it is known from here on: ``-`` is /dev/stdin, and a file there has its own name.
+
+    Raises:
+        ConfigError: Standard input is a terminal.
+    """
+    if path not in (_DASH, STDIN):
+        return path
+    if os.isatty(0):
+        raise ConfigError("stdin is a terminal: pipe a video into bgsoft, or name a file")
+    with suppress(OSError):
+        # Of a file that somebody has begun to read, only the rest is meant.
+        if stat.S_ISREG(os.fstat(0).st_mode) and os.lseek(0, 0, os.SEEK_CUR) == 0:
+            path = STDIN.resolve()
+            if os.path.samestat(path.stat(), os.fstat(0)):
+                return path
+    return STDIN
+
+
+def output_name(path: Path) -> Path:
+    """An output as it is known from here on: ``-`` is /dev/stdout.
+
+    Raises:
+        ConfigError: Standard output is a terminal.
+    """
+    if path not in (_DASH, STDOUT):
+        return path
+    if os.isatty(1):
+        raise ConfigError("stdout is a terminal: pipe it into another program, or name a file")
+    return STDOUT
+
+
+def is_input_pipe(path: Path) -> bool:
+    """Whether an input can be read once only."""
+    return path == STDIN or path.is_fifo()
+
+
+def is_output_pipe(path: Path) -> bool:
+    """Whether an output is sent away as it is made."""
+    return path == STDOUT or path.is_fifo()
+
+
+def widen(descriptor: int) -> None:
+    """Let a pipe hold more, where the system allows it: fewer calls for the same bytes."""
+    with suppress(OSError, AttributeError):
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+
+class PipeOutput(Closing):
+    """A video that is sent away as it is made: what has been sent cannot be taken back.
+
+    As long as it is open, whatever else prints to stdout goes to stderr.
+
+    Args:
+        path: :data:`STDOUT`, or a named pipe, whose reader is waited for.
+        cancel: Set it to wait no more.
+
+    Raises:
+        OutputError: The pipe cannot be opened.
+        RenderCancelledError: ``cancel`` was set.
+    """
+
+    def __init__(self, path: Path, cancel: threading.Event) -> None:
+        self.path = path
+        self.waits = 0
+        """Grows while the reader takes nothing."""
+        self._cancel = cancel
+        self._stopped = threading.Event()
+        self._saved: int | None = None
+        self._step = _PIPE_BYTES
+        with writing(path):
+            if path == STDOUT:
+                self._fd = self._take_stdout()
+            else:
+                self._fd = self._open()
+        widen(self._fd)
+        self._room, self._gone = select.poll(), select.poll()
+        self._room.register(self._fd, select.POLLOUT)
+        self._gone.register(self._fd, 0)
+
+    def _take_stdout(self) -> int:
+        sys.stdout.flush()
+        descriptor = self._saved = os.dup(1)
+        os.dup2(2, 1)
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            try:
+                # One of our own that never blocks: the flag of stdout itself is also others'.
+                return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:
+                self._step = select.PIPE_BUF  # fits wherever there is room at all
+        return os.dup(descriptor)
+
+    def _open(self) -> int:
+        while True:
+            try:
+                return os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as exc:
+                if exc.errno != errno.ENXIO:
+                    raise
+            self._wait(LOOK_MS / 1000)  # nobody reads yet
+
+    def _wait(self, seconds: float = 0.0) -> None:
+        self.waits += 1
+        if self._stopped.is_set() or self._cancel.is_set():
+            raise RenderCancelledError("interrupted")
+        time.sleep(seconds)
+
+    def write(self, data: bytes) -> int:
+        """Send some bytes, however long the reader takes; OSError where there is none."""
+        left = memoryview(data)
+        while left and not self._stopped.is_set():
+            if not self._room.poll(LOOK_MS):
+                self._wait()
+                continue
+            try:
+                left = left[os.write(self._fd, left[: self._step]) :]
+            except BlockingIOError:
+                self._wait(_SHORT_WAIT_SECONDS)
+        return len(data)
+
+    def check(self) -> None:
+        """Raise OutputError where the reader has gone away, also while nothing is written."""
+        if any(events & select.POLLERR for _, events in self._gone.poll(0)):
+            raise write_error(BrokenPipeError(errno.EPIPE, ""), self.path)
+
+    def commit(self) -> None:
+        """Everything has been sent."""
+
+    def stop(self) -> None:
+        """Send nothing more, and wait for nobody; from any thread."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        self.stop()
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+        if self._saved is not None:
+            sys.stdout.flush()
+            os.dup2(self._saved, 1)
+            os.close(self._saved)
+            self._saved = None
