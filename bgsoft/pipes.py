@@ -144,6 +144,9 @@ class PipeOutput(Closing):
                 left = left[os.write(self._fd, left[: self._step]) :]
             except BlockingIOError:
                 self._wait(_SHORT_WAIT_SECONDS)
+            except OSError:
+                self.stop()  # it is told once; FFmpeg goes on writing
+                raise
         return len(data)
 
     def check(self) -> None:

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["described_by_ffmpeg", "ffmpeg", "lines_by_ffmpeg", "shown_by_ffmpeg"]
+__all__ = ["described_by_ffmpeg", "ffmpeg", "ffmpeg_program", "lines_by_ffmpeg", "shown_by_ffmpeg"]
+
+
+def ffmpeg_program() -> str:
+    """The ffmpeg that the ``quality`` extra brings."""
+    program: str = pytest.importorskip("imageio_ffmpeg").get_ffmpeg_exe()
+    return program
 
 
 def ffmpeg(*arguments: str | Path, check: bool = True) -> str:
-    """Run the ffmpeg that the ``quality`` extra brings; returns what it prints."""
-    executable = pytest.importorskip("imageio_ffmpeg").get_ffmpeg_exe()
+    """Run it; returns what it prints."""
+    executable = ffmpeg_program()
     done = subprocess.run(
         [executable, "-nostdin", "-v", "error", "-y", *map(str, arguments)],
         capture_output=True,
@@ -34,8 +40,7 @@ def shown_by_ffmpeg(path: Path) -> list[Fraction]:
 
 def described_by_ffmpeg(path: Path) -> str:
     """What ffmpeg says of a file's tracks."""
-    executable = pytest.importorskip("imageio_ffmpeg").get_ffmpeg_exe()
-    command = [executable, "-nostdin", "-hide_banner", "-v", "verbose", "-i", str(path)]
+    command = [ffmpeg_program(), "-nostdin", "-hide_banner", "-v", "verbose", "-i", str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 

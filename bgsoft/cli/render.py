@@ -62,6 +62,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     from bgsoft.cuda.driver import cuda_number, open_context, show_only
     from bgsoft.errors import RenderCancelledError
     from bgsoft.exitcodes import exit_code
+    from bgsoft.pipes import is_output_pipe
     from bgsoft.rendering.backends import may_use_gpu
     from bgsoft.rendering.configure import build_config
     from bgsoft.startup import StartupPool, logged, span
@@ -90,6 +91,8 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
             code = stop.exit_code if cancelled else exit_code(exc)
             view.failed(exc, code)
             if cancelled:
+                if is_output_pipe(config.output):
+                    console.error(f"{code.name.lower()}; the output is cut off")
                 return code
             raise
         view.done(result)

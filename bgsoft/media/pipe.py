@@ -58,6 +58,7 @@ class PipeInput(Closing):
         self._cancel = cancel
         self._stopped = threading.Event()
         self._head = bytearray()
+        self._received = 0
         self._keeps = True
         self._lock = threading.Lock()
         with os_errors_as(OpenError, f"{path} cannot be read", path=path):
@@ -88,10 +89,14 @@ class PipeInput(Closing):
         with self._lock:
             if at < len(self._head):
                 return bytes(memoryview(self._head)[at : at + size])
+            if at < self._received:
+                raise OpenError(f"{self.path}: what it began with is gone", path=self.path)
             if not self._keeps:
                 self._head = bytearray()
-                return self._receive(size)
             data = self._receive(size)
+            self._received += len(data)
+            if not self._keeps:
+                return data
             if len(self._head) + len(data) > MOST_HEAD_BYTES:
                 most = f"{MOST_HEAD_BYTES >> 20} MB"
                 text = f"{self.path}: no video in its first {most}, more of a pipe is not kept"
@@ -138,10 +143,17 @@ class PipeReader:
     def __init__(self, pipe: PipeInput) -> None:
         self._pipe = pipe
         self._at = 0
+        self._failed = False
 
     def read(self, size: int) -> bytes:
         """The next bytes; none at the end."""
-        data = self._pipe.read_at(self._at, size)
+        if self._failed:  # FFmpeg asks again, and PyAV would print the error that it has
+            return b""
+        try:
+            data = self._pipe.read_at(self._at, size)
+        except BaseException:
+            self._failed = True
+            raise
         self._at += len(data)
         return data
 
@@ -187,7 +199,8 @@ class PipePackets:
     def others(self) -> Generator[Packet[Any], None, None]:
         """Packets of the other tracks, and empty ones at the video's times; errors as there."""
         try:
-            while isinstance(item := self._next(self._others), Packet):
+            while (item := self._next(self._others)) is not None:
+                assert not isinstance(item, Exception)  # they are told where the video is
                 yield item
         finally:
             self._copies = False

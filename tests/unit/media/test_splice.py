@@ -33,7 +33,8 @@ def times(clock: SplicedClock, fed: list[tuple[int, int]]) -> list[int]:
     """When sound comes out, milliseconds, for (stream, time) fed in this order."""
     out: list[int] = []
     for stream, milliseconds in fed:
-        out += [p.pts for p in clock.feed(packet(stream, milliseconds)) if p.pts is not None]
+        fed_on = clock.feed(packet(stream, milliseconds))
+        out += [p.pts for p in fed_on if p.stream_index == SOUND and p.pts is not None]
     out += [p.pts for p in clock.flush() if p.pts is not None]
     return out
 
