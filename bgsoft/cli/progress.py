@@ -177,7 +177,7 @@ class RichView(PlainView):
         if self._bars is None:
             # Only now, so that loading rich does not delay the first frame.
             self._bars = self._live.enter_context(live_bars(self._console, _BAR_CELLS))
-            self._bars.add_task("", text="")
+            self._bars.add_task("", total=None, text="")
         parts = progress_parts(progress)
         loads = "\n" + parts.pop() if progress.load else ""
         text = "  ".join(parts) + loads

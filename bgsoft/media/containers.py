@@ -131,13 +131,12 @@ CONTAINERS: tuple[Container, ...] = (
         name="NUT",
         muxer="nut",
         extensions=(".nut",),
-        # Those that say their colours themselves; raw video is for whoever knows them.
-        codecs=_H26X | {Codec.RAW},
-        alpha_codec=Codec.RAW,
+        # Between two programs nothing is gained by coding; and FFmpeg's muxer has no decoding times
+        # before zero, where those of reordered pictures are.
+        codecs=frozenset({Codec.RAW}),
         streams=True,
-        audio_fallback=("flac", "aac"),
-        # Decoding times may lie before zero: they are not stored.
-        options={"avoid_negative_ts": "disabled"},
+        alpha_codec=Codec.RAW,
+        audio_fallback=("flac",),
     ),
     Container(
         name="YUV4MPEG",

@@ -175,6 +175,7 @@ class PipePackets:
         self._pipe = pipe
         self._index = video_index
         self._video, self._others = _Waiting(), _Waiting()
+        self._decodes = True
         self._copies = self._ended = False
         self._errors = 0
         self._reading = threading.Lock()
@@ -187,10 +188,14 @@ class PipePackets:
             DecodeError: Too much of one kind comes before the other.
         """
         self._pipe.go_on()
-        while (item := self._next(self._video)) is not None:
-            if isinstance(item, Exception):
-                raise item
-            yield item
+        try:
+            while (item := self._next(self._video)) is not None:
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+        except GeneratorExit:
+            self._decodes = False
+            raise
 
     def copy(self) -> None:
         """The other tracks' packets are wanted, too: see :meth:`others`."""
@@ -227,7 +232,8 @@ class PipePackets:
         if packet is None:
             self._ended = True
         elif packet.size and packet.stream_index == self._index:
-            self._check("pictures", self._video.put(packet, packet.size))
+            if self._decodes:
+                self._check("pictures", self._video.put(packet, packet.size))
             if self._copies:
                 self._check("times", self._others.put(_without_data(packet), 0))
         elif packet.size and self._copies:

@@ -40,6 +40,8 @@ from bgsoft.media.source import open_input, select_video_stream
 
 _FRAMES_LOOKED_AT = 3
 """The first frame may be progressive where the rest is not."""
+_MOST_SECONDS = 1e7
+"""A header that says more, a hundred days, does not know."""
 _TOLERANCE_DEGREES = 1.0
 """How far a rotation may lie off a quarter turn without a notice."""
 _LIMITED_RANGE, _FULL_RANGE = 1, 2  # AVCOL_RANGE_MPEG, AVCOL_RANGE_JPEG
@@ -123,7 +125,10 @@ def probe(source: Path | PipeInput) -> VideoInfo:
         frames = list(itertools.islice(_decoded(container, stream), _FRAMES_LOOKED_AT))
         if not frames:
             raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
-        return replace(_describe(path, container, stream, frames), pipe=pipe)
+        info = replace(_describe(path, container, stream, frames), pipe=pipe)
+    if (info.duration_seconds or 0.0) > _MOST_SECONDS:  # the AVI of a muxer that cannot go back
+        info = replace(info, duration_seconds=None, num_frames_from_header=None)
+    return info
 
 
 def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:

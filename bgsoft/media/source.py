@@ -160,7 +160,7 @@ def open_input(source: Path | PipeInput, **options: str) -> InputContainer:
     image = _match(head, _IMAGES)
     if image:
         raise UnsupportedFormatError(f"{path} is an image ({image}), not a video", path=path)
-    if pipe is not None and _match(head, _DEMUXERS) == "mov" and _index_comes_last(head):
+    if pipe is not None and _index_comes_last(head):
         text = (
             f"{path} is an MP4 or MOV whose index comes last, which cannot be read from a pipe: "
             "write it with -movflags +faststart, or send MKV or NUT"

@@ -57,6 +57,8 @@ _MAX_LATE_SECONDS = 0.02
 _MAX_LEAD_SECONDS = 1.0
 """Sound before the picture that may be left out where it cannot be kept; broadcasts often have
 some."""
+_MAX_BEHIND_SECONDS = 2
+"""How far behind the end of a part a pipe is read, which may have none, for what belongs to it."""
 _ENDLESS_SECONDS = 3600
 """FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
 
@@ -388,8 +390,11 @@ class SideTracks:
             return ()
         time = packet.dts if packet.dts is not None else packet.pts
         if time is not None:
-            seconds = float(time * packet.time_base - self._timeline.origin)
-            self._position = max(self._position, seconds)
+            seconds, end = time * packet.time_base, self._timeline.end
+            self._position = max(self._position, float(seconds - self._timeline.origin))
+            if tells and end is not None and seconds > end + _MAX_BEHIND_SECONDS:
+                for each in self._tracks.values():
+                    each.done = True
         return () if track is None else self._guarded(packet.stream_index, track.feed(packet))
 
     def _guarded(self, index: int, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:

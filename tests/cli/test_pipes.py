@@ -36,7 +36,6 @@ QUICK = [
     ],
     *ON_CPU,
 ]
-RAW = {"nut": ["--codec", "raw"]}
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -119,10 +118,10 @@ def test_between_two_ffmpegs_all_is_as_between_files(
     muxer = {"mkv": "matroska", "ts": "mpegts", "y4m": "yuv4mpegpipe"}.get(into, into)
     file, target = tmp_path / f"in.{into}", tmp_path / f"out.{out}"
     ffmpeg("-i", movie, *tracks, *coded, "-f", muxer, file)
-    assert ended(start(file, target, *RAW.get(out, []), "-q")) == (0, [])
+    assert ended(start(file, target, "-q")) == (0, [])
 
     sender = spawn("cat", file)
-    render = start("-", "-", "--format", out, *RAW.get(out, []), "-q", stdin=sender.stdout)
+    render = start("-", "-", "--format", out, "-q", stdin=sender.stdout)
     assert sender.stdout is not None
     sender.stdout.close()
     got, wanted = shown("-", render.stdout), shown(target)
@@ -246,7 +245,7 @@ def test_pauses_at_either_end_are_no_standstill(spawn: Start, start: Start) -> N
     raw = [ffmpeg_program(), "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x240"]
     raw += ["-f", "lavfi", "-i", "sine", "-c:v", "rawvideo", "-pix_fmt", "yuv420p"]
     sender = spawn(*raw, "-f", "nut", "-")
-    render = start("-", "-", "-q", "--stall", "1", "--format", "nut", "--codec", "raw")
+    render = start("-", "-", "-q", "--stall", "1", "--format", "nut")
     assert sender.stdout is not None
     assert render.stdin is not None
     assert render.stdout is not None
