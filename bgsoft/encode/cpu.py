@@ -19,11 +19,12 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.pyav import pyav_errors_as
 from bgsoft.resources import Resources
-from bgsoft.settings.config import EncodeConfig
+from bgsoft.settings.config import Codec, EncodeConfig
 
 # These two run their slices on FFmpeg's own threads; with its frame threads they would hold on to
 # pictures after encode() has returned. All others thread inside and copy each picture at once.
 _SLICE_THREADED = frozenset({"prores_ks", "ffv1"})
+_LEFT = 1  # AVCHROMA_LOC_LEFT
 _X265_REORDER = 2
 """Frames that x265 waits for before it knows by how much decoding precedes showing. In videos that
 are no longer it reads that from memory it never wrote; they have nothing to reorder either."""
@@ -65,7 +66,10 @@ class CpuEncoder:
         context = self._stream.codec_context
         context.sample_aspect_ratio = info.sample_aspect_ratio
         self._describe(context)
-        context.options["chroma_sample_location"] = str(self._color.chroma_location)
+        location = self._color.chroma_location
+        if choice.codec is Codec.RAW and not location:
+            location = _LEFT  # what unsaid means in coded video; in YUV4MPEG it means the middle
+        context.options["chroma_sample_location"] = str(location)
         # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
         slices = choice.encoder in _SLICE_THREADED
         context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
