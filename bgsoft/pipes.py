@@ -60,12 +60,18 @@ def output_name(path: Path) -> Path:
 
 def is_input_pipe(path: Path) -> bool:
     """Whether an input can be read once only."""
-    return path == STDIN or path.is_fifo()
+    return path == STDIN or _is_fifo(path)
 
 
 def is_output_pipe(path: Path) -> bool:
     """Whether an output is sent away as it is made."""
-    return path == STDOUT or path.is_fifo()
+    return path == STDOUT or _is_fifo(path)
+
+
+def _is_fifo(path: Path) -> bool:
+    with suppress(OSError):  # whoever opens it says what is wrong with it
+        return path.is_fifo()
+    return False
 
 
 def widen(descriptor: int) -> None:
