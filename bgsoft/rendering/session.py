@@ -190,8 +190,7 @@ class _Session:
             self._pipe = stack.enter_context(PipeInput(config.input, cancel))
         with StartupPool() as pool, _stopped_by_errors(self._pipe):
             building = pool.submit("backends", partial(self._make_builder, pool))
-            source = self._pipe or config.input
-            probing = pool.submit("probe", lambda: self._info or probe(source))
+            probing = pool.submit("probe", lambda: self._info or probe(self._pipe or config.input))
             model = resolve(config.segment.model)
             info, builder = probing.result(), building.result()
             stack.callback(builder.close)

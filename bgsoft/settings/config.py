@@ -20,6 +20,7 @@ from bgsoft.settings.backends import DecodeBackend as DecodeBackend
 from bgsoft.settings.backends import EncodeBackend as EncodeBackend
 from bgsoft.settings.backends import InferBackend as InferBackend
 from bgsoft.settings.backends import Precision as Precision
+from bgsoft.settings.formats import OutputFormat as OutputFormat
 from bgsoft.settings.hide import HideConfig as HideConfig
 from bgsoft.settings.hide import HideShape as HideShape
 from bgsoft.settings.hide import HideStyle as HideStyle
@@ -79,21 +80,6 @@ class Codec(StrEnum):
     VP9 = "vp9"
     FFV1 = "ffv1"
     RAW = "raw"
-
-
-class OutputFormat(StrEnum):
-    """Containers, by the ending that names usually have."""
-
-    AUTO = "auto"
-    """By the name; of what has none, like a pipe, Matroska."""
-    MP4 = "mp4"
-    MOV = "mov"
-    MKV = "mkv"
-    WEBM = "webm"
-    TS = "ts"
-    AVI = "avi"
-    NUT = "nut"
-    Y4M = "y4m"
 
 
 class FaceMode(StrEnum):
