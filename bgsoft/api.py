@@ -71,6 +71,7 @@ def render(
     threads: int | None = None,
     stall: float | str | None = None,
     start: float | str | None = None,
+    fps: float | Off | None = None,
     duration: float | str | None = None,
     face_data: FilePath | None = None,
     matte_out: FilePath | None = None,
@@ -154,6 +155,7 @@ def render(
         stall: Fail once no frame has passed any stage for so long, rather than wait for ever; or
             off. [default: 300]
         start: Begin here: seconds or HH:MM:SS. [default: 0]
+        fps: Frames per second of a sequence of pictures, 0.1 to 1000. [default: 25]
         duration: Render at most this long: seconds or HH:MM:SS. [default: to the end]
         face_data: Also write the faces of every frame, with 468 landmarks each.
         matte_out: Also write the mask as a grey video.

@@ -23,7 +23,7 @@ from bgsoft.errors import ConfigError, DecodeError, MediaError, errors_as, trans
 from bgsoft.frame import Array, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import is_rgb, probe
-from bgsoft.media.pyav import PYAV_ERRORS
+from bgsoft.media.pyav import PYAV_ERRORS, SWSCALE_MATRICES
 from bgsoft.media.source import open_input, select_video_stream
 from bgsoft.ops.sides import Side
 
@@ -33,16 +33,6 @@ if TYPE_CHECKING:
 _PINNED_BUFFERS = 3
 """Uploads that may be on their way before the host has to wait for one."""
 
-# swscale's names of the H.273 matrices that ColorInfo knows.
-_MATRICES = {
-    1: Colorspace.ITU709,
-    4: Colorspace.FCC,
-    5: Colorspace.ITU601,
-    6: Colorspace.ITU601,
-    7: Colorspace.SMPTE240M,
-    9: Colorspace.BT2020,
-    10: Colorspace.BT2020,
-}
 _INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
 
 
@@ -344,4 +334,4 @@ class _Uploads:
 def _matrix(format: FrameFormat) -> Colorspace:
     """swscale's name of the matrix, guessed by height where unspecified, as players do."""
     guess = Colorspace.ITU709 if format.height >= 720 else Colorspace.ITU601
-    return _MATRICES.get(format.color.matrix, guess)
+    return SWSCALE_MATRICES.get(format.color.matrix, guess)

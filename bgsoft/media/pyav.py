@@ -10,6 +10,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 from av.video.plane import VideoPlane
+from av.video.reformatter import Colorspace
 
 from bgsoft.errors import errors_as
 
@@ -23,6 +24,17 @@ PyAV 19 always does that and takes no such argument.
 """
 if int(av.__version__.split(".", 1)[0]) < 19:
     TAG_OPTIONS["metadata_errors"] = "surrogateescape"
+
+SWSCALE_MATRICES = {
+    1: Colorspace.ITU709,
+    4: Colorspace.FCC,
+    5: Colorspace.ITU601,
+    6: Colorspace.ITU601,
+    7: Colorspace.SMPTE240M,
+    9: Colorspace.BT2020,
+    10: Colorspace.BT2020,
+}
+"""swscale's names of the H.273 matrices that :class:`bgsoft.frame.ColorInfo` knows."""
 
 PYAV_ERRORS = (av.FFmpegError, OSError, ValueError)
 """PyAV's exceptions: FFmpeg's errors, the system's, and refusals of its own."""

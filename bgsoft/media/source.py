@@ -80,7 +80,7 @@ def _match(head: bytes, signatures: tuple[tuple[int, bytes, str], ...]) -> str |
     return next(found, None)
 
 
-def _read_head(path: Path) -> bytes:
+def read_head(path: Path) -> bytes:
     """First bytes of a regular file; raises OpenError where there are none."""
     with translated(OSError, ValueError, to=lambda exc: _unreadable(path, exc)):
         mode = path.stat().st_mode
@@ -140,7 +140,7 @@ def open_input(path: Path, **options: str) -> InputContainer:
         UnsupportedFormatError: It is an image, a playlist, or in a container outside
             :data:`CONTAINERS`.
     """
-    head = _read_head(path)
+    head = read_head(path)
     image = _match(head, _IMAGES)
     if image:
         raise UnsupportedFormatError(f"{path} is an image ({image}), not a video", path=path)

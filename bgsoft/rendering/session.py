@@ -19,7 +19,7 @@ from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.errors import RenderCancelledError
 from bgsoft.infer.providers import require_runtime
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.probe import probe
+from bgsoft.media.naming import appears_as
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.metrics import ProgressMeter
@@ -27,7 +27,14 @@ from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.rendering.report import RenderLog, skipped_report
-from bgsoft.rendering.target import Sink, Target, check_outputs, open_faces, open_targets
+from bgsoft.rendering.target import (
+    Sink,
+    Target,
+    check_outputs,
+    open_faces,
+    open_targets,
+    probe_input,
+)
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import StartupPool, logged, span
@@ -185,7 +192,7 @@ class _Session:
         spans = stack.enter_context(logged())
         with StartupPool() as pool:
             building = pool.submit("backends", partial(self._make_builder, pool))
-            probing = pool.submit("probe", lambda: self._info or probe(config.input))
+            probing = pool.submit("probe", lambda: self._info or probe_input(config))
             model = resolve(config.segment.model)
             info, builder = probing.result(), building.result()
             stack.callback(builder.close)
@@ -259,7 +266,8 @@ class _Session:
         if chunk is not None and config.face_data is None:
             return
         self._face_data = open_faces(config, exact=chunk is not None)
-        paths = [*config.videos, *filter(None, (config.face_data, config.trace, config.report))]
+        videos = map(appears_as, config.videos)
+        paths = [*videos, *filter(None, (config.face_data, config.trace, config.report))]
         self._files.enter_context(made_folders(paths, partial(self._log.tell, "notice")))
         if self._face_data is not None:
             self._files.enter_context(self._face_data)

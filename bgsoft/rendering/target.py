@@ -14,6 +14,10 @@ from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
+from bgsoft.media.naming import is_pattern, output_exists
+from bgsoft.media.probe import probe
+from bgsoft.media.sequence import SequenceOutput, probe_stills, still_files
+from bgsoft.media.stillfiles import StillFiles
 from bgsoft.outputs import AtomicOutput, check_target
 from bgsoft.rendering.backends import matte_out_encoder
 from bgsoft.report import Event
@@ -42,7 +46,7 @@ def check_outputs(config: RenderConfig) -> bool:
     """
     for path in config.videos:
         container_for(path)
-    if config.skip_existing and config.output.exists():
+    if config.skip_existing and output_exists(config.output):
         return False
     taken = [config.input, *config.videos, *filter(None, [config.face_data])]
     for file, what in ((config.trace, "trace"), (config.report, "report")):
@@ -50,6 +54,18 @@ def check_outputs(config: RenderConfig) -> bool:
             check_target(file, what, overwrite=config.overwrite, others=taken)
             taken.append(file)
     return True
+
+
+def probe_input(config: RenderConfig) -> VideoInfo:
+    """Describe the input: a video, a still, or a sequence of stills.
+
+    Raises:
+        OpenError, UnsupportedFormatError: As :func:`bgsoft.media.probe.probe`.
+    """
+    files = still_files(config.input)
+    if files is None:
+        return probe(config.input)
+    return probe_stills(config.input, files, config.fps)
 
 
 def open_faces(config: RenderConfig, *, exact: bool = False) -> FaceDataWriter | None:
@@ -84,18 +100,21 @@ def open_target(
     on_event: Callable[[Event], None],
     *,
     copy_tracks: bool,
-) -> tuple[AtomicOutput, Muxer]:
+) -> tuple[AtomicOutput | SequenceOutput, Muxer | StillFiles]:
     """Begin one of the videos that are written: its file, which appears when it is whole and is
     closed with ``files``, and its muxer, which is closed with ``stack``."""
+    container = container_for(path)
+    if container.still is not None:
+        return _open_stills(path, config, info, files, on_event, copy_tracks=copy_tracks)
     file = files.enter_context(
         AtomicOutput(path, overwrite=config.overwrite, inputs=config.inputs, receipt=config.receipt)
     )
     muxer = stack.enter_context(
         Muxer(
             file.temporary,
-            container_for(path),
+            container,
             info,
-            copy_tracks=copy_tracks,
+            copy_tracks=copy_tracks and not info.stills,
             copy_pictures=not config.hides,
             start_seconds=config.start_seconds,
             duration_seconds=config.duration_seconds,
@@ -106,11 +125,50 @@ def open_target(
     return file, muxer
 
 
+def _open_stills(
+    path: Path,
+    config: RenderConfig,
+    info: VideoInfo,
+    files: ExitStack,
+    on_event: Callable[[Event], None],
+    *,
+    copy_tracks: bool,
+) -> tuple[AtomicOutput | SequenceOutput, StillFiles]:
+    """:func:`open_target` of a picture, or of a sequence of them.
+
+    Raises:
+        ConfigError: One picture is to be written of an input that has more.
+    """
+    file: AtomicOutput | SequenceOutput
+    if is_pattern(path):
+        inputs = [*config.inputs[1:], *info.stills]
+        file = SequenceOutput(path, overwrite=config.overwrite, inputs=inputs)
+    elif len(info.stills) == 1:
+        file = AtomicOutput(
+            path, overwrite=config.overwrite, inputs=config.inputs, receipt=config.receipt
+        )
+    else:
+        raise ConfigError(
+            f"{path} is one picture: for all frames of a video name a pattern like"
+            f" {path.stem}/%05d{path.suffix}, for one of them use bgsoft preview"
+        )
+    files.enter_context(file)
+    muxer = StillFiles(
+        file.part,
+        container_for(path),
+        info,
+        copy_tracks=copy_tracks,
+        output_path=path,
+        on_event=on_event,
+    )
+    return file, muxer
+
+
 class Target(NamedTuple):
     """One video being written."""
 
-    file: AtomicOutput
-    muxer: Muxer
+    file: AtomicOutput | SequenceOutput
+    muxer: Muxer | StillFiles
     encoder: Encoder
 
 

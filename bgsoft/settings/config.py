@@ -364,6 +364,14 @@ class RenderConfig:
         range=(0, math.inf),
         unit=" seconds",
     )
+    fps: float | None = setting(
+        None,
+        "Frames per second of a sequence of pictures, {range}.",
+        range=(0.1, 1000),
+        shown_default="25",
+        without_effect=("no sequence",),
+    )
+    """Of the input; others have times of their own."""
     duration_seconds: float | None = setting(
         None,
         "Render at most this long: seconds or HH:MM:SS.",
