@@ -214,6 +214,9 @@ class Original:
     """The frame's planes before anything was done to them."""
     profile: bytes
     """ICC profile of the colours; empty: there is none."""
+    hidden: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(left, top, right, bottom) of places made unrecognisable: nothing of it may be shown there.
+    They may reach over the frame's edge."""
 
 
 @dataclass(slots=True, eq=False)

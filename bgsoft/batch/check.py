@@ -87,14 +87,15 @@ def check_encoding(jobs: Sequence[BatchJob]) -> None:
         if backends.first_available("encode", config.encode) == "cpu":
             from bgsoft.diagnose.clips import stream_info
             from bgsoft.encode.codecs import choose_encoder
+            from bgsoft.encode.stills import choose_still
 
             alpha = job.config.effect.kind is EffectKind.ALPHA
-            choose_encoder(
-                job.config.encode,
-                container_for(job.config.output),
-                stream_info(_FORMAT),
-                PictureKind.COLOR_ALPHA if alpha else PictureKind.COLOR,
-            )
+            kind = PictureKind.COLOR_ALPHA if alpha else PictureKind.COLOR
+            container, settings = container_for(job.config.output), job.config.encode
+            if container.still is not None:
+                choose_still(settings, container, _FORMAT, kind)
+            else:
+                choose_encoder(settings, container, stream_info(_FORMAT), kind)
 
 
 def _check_background(config: RenderConfig) -> None:

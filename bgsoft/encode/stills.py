@@ -1,13 +1,13 @@
 """Encoding of frames as picture files: JPEG, PNG, WebP, TIFF.
 
 The pipeline's frames are 4:2:0. That is what video has, but a photograph has a colour in every
-pixel. So where a still becomes a still, the people's pixels are those of the file that was read,
-and only what was changed comes out of the frame.
+pixel. So where a still becomes a still, the people's pixels are those of the file that was read;
+at their edge, what 4:2:0 lacks is given back in the measure of alpha. Only the rest is the frame's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import cv2
 import numpy as np
@@ -17,7 +17,7 @@ from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.pictures import CopiedPictures
 from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError, errors_as
-from bgsoft.frame import Frame, FrameFormat, Original
+from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.pyav import SWSCALE_MATRICES, Plane
 from bgsoft.media.stillfiles import StillFiles
@@ -152,8 +152,30 @@ class StillEncoder:
         return whole
 
     def _color(self, frame: Frame) -> Plane:
+        color, original = self._converted(frame), frame.original
+        if original is None:
+            return color
+        pixels = original.pixels
+        if pixels.dtype != color.dtype:  # 16 bits into a file that has 8
+            pixels = cv2.convertScaleAbs(pixels, alpha=1 / 257)
+        alpha = frame.planes.alpha.copy()
+        for left, top, right, bottom in original.hidden:
+            alpha[max(0, top) : max(0, bottom), max(0, left) : max(0, right)] = 0
+        edge = (alpha > 0) & (alpha < 255)
+        if edge.any():
+            # What 4:2:0 has taken away, as far as there is a person.
+            planes = replace(frame.planes, luma=original.luma, chroma=original.chroma)
+            before = self._converted(replace(frame, planes=planes))
+            lost = pixels[edge].astype(np.float32) - before[edge]
+            there = color[edge] + lost * (alpha[edge][:, None] / np.float32(255))
+            color[edge] = np.clip(np.rint(there), 0, np.iinfo(color.dtype).max)
+        cv2.copyTo(pixels, (alpha == 255).view(np.uint8), color)
+        return color
+
+    def _converted(self, frame: Frame) -> Plane:
+        """A frame as R'G'B', (H, W, 3), blue first."""
         range = ColorRange.JPEG if self._format.color.full_range else ColorRange.MPEG
-        color = self._reformatter.reformat(
+        color: Plane = self._reformatter.reformat(
             self._pictures.picture(frame),
             format="bgr48le" if self._choice.depth == 16 else "bgr24",
             src_colorspace=self._matrix,
@@ -162,12 +184,6 @@ class StillEncoder:
             interpolation=_INTERPOLATION,
             threads=1,
         ).to_ndarray()
-        original = frame.original
-        if original is not None:
-            pixels = original.pixels
-            if pixels.dtype != color.dtype:  # 16 bits into a file that has 8
-                pixels = cv2.convertScaleAbs(pixels, alpha=1 / 257)
-            cv2.copyTo(pixels, untouched(frame, original), color)
         return color
 
     def finish(self) -> None:
@@ -175,24 +191,3 @@ class StillEncoder:
 
     def close(self) -> None:
         """Nothing to free."""
-
-
-def untouched(frame: Frame, original: Original) -> Plane:
-    """Where a frame shows people as they were: opaque, and not made unrecognisable.
-
-    A sample of chroma that lies under the edge has some of the new background in it; that is no
-    reason to take the colour of the opaque pixels beside it from there.
-
-    Returns:
-        (H, W) uint8, 0 or 1.
-    """
-    height, width = frame.planes.alpha.shape
-    opaque = frame.planes.alpha == 255
-    even = np.pad(opaque, ((0, height % 2), (0, width % 2)), constant_values=True)
-    whole = even[::2, ::2] & even[1::2, ::2] & even[::2, 1::2] & even[1::2, 1::2]
-    hidden = whole & (frame.planes.chroma != original.chroma).any(axis=2)
-    size = even.shape[1], even.shape[0]
-    wide = cv2.resize(hidden.view(np.uint8), size, interpolation=cv2.INTER_NEAREST)
-    kept = opaque & (frame.planes.luma == original.luma) & (wide[:height, :width] == 0)
-    mask: Plane = kept.view(np.uint8)
-    return mask
