@@ -21,7 +21,7 @@ from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.pyav import SWSCALE_MATRICES, Plane
 from bgsoft.media.stillfiles import StillFiles
-from bgsoft.media.stills import with_profile
+from bgsoft.media.stills import with_alpha, with_profile
 from bgsoft.settings.config import Codec, EncodeConfig
 
 _INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
@@ -127,13 +127,11 @@ class StillEncoder:
         with errors_as(theirs, EncodeError, failed, stage="encode", pts=frame.pts):
             suffix = self._choice.container.extensions[0]
             _, encoded = cv2.imencode(suffix, self._pixels(frame), self._choice.options)
-        data = encoded.tobytes()
-        profile = frame.original.profile if frame.original is not None else b""
-        if profile and self._choice.kind is not PictureKind.MATTE:
-            whole = with_profile(data, profile)
-            if whole is None:
-                self._files.tell_once(f"{self.name} is written without the ICC colour profile")
-            data = whole or data
+        data, kind = encoded.tobytes(), self._choice.kind
+        if kind is PictureKind.COLOR_ALPHA:
+            data = with_alpha(data)
+        if frame.original is not None and frame.original.profile and kind is not PictureKind.MATTE:
+            data = with_profile(data, frame.original.profile)
         self._files.write(data, frame.pts, frame.duration)
         self.frames += 1
 

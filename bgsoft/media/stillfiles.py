@@ -42,19 +42,13 @@ class StillFiles(Closing):
         self.video_pts: array[int] = array("q")
         self.video_durations: array[int] = array("q")
         self.audio: list[AudioReport] = []
-        self._file, self._path, self._on_event = file, output_path, on_event
-        self._told: set[str] = set()
+        self._file, self._path = file, output_path
         if copy_tracks and not info.stills:
             with open_input(info.path) as source:
                 others = len(source.streams) - 1
             if others:
-                self.tell_once(f"pictures hold no sound and subtitles: tracks left out: {others}")
-
-    def tell_once(self, message: str) -> None:
-        """Report what is the same for many pictures."""
-        if message not in self._told:
-            self._told.add(message)
-            self._on_event(Event(kind="notice", message=message, stage="encode"))
+                text = f"pictures hold no sound and subtitles: tracks left out: {others}"
+                on_event(Event(kind="notice", message=text, stage="mux"))
 
     def write(self, data: bytes, pts: int, duration: int) -> None:
         """Write the next picture.

@@ -16,11 +16,12 @@ from typing import Literal
 from bgsoft.errors import OpenError, UnsupportedFormatError, os_errors_as
 from bgsoft.media.source import read_head
 
-_MAX_PIXELS = 1 << 28
-"""The largest sensors of telephones have 200 million."""
+_MAX_PIXELS = 1 << 27
+"""A picture of 108 million takes 2.3 GB of memory."""
 _MAX_FILE_BYTES = 1 << 31
 # TIFF 6.0 and EXIF.
-_WIDTH_TAG, _HEIGHT_TAG, _BITS_TAG, _ORIENTATION_TAG, _PROFILE_TAG = 256, 257, 258, 274, 34675
+_WIDTH_TAG, _HEIGHT_TAG, _BITS_TAG, _ORIENTATION_TAG = 256, 257, 258, 274
+_EXTRA_SAMPLES_TAG, _PROFILE_TAG = 338, 34675
 _EXIF = b"Exif\0\0"
 _JPEG_PROFILE = b"ICC_PROFILE\0"
 _JPEG_PART = 65_519
@@ -230,8 +231,8 @@ def _tiff_tags(data: bytes) -> Iterator[tuple[int, bytes]]:
         yield tag, data[place : place + length]
 
 
-def with_profile(data: bytes, profile: bytes) -> bytes | None:
-    """A PNG, JPEG or WebP file just encoded, with a colour profile; None: others hold none here."""
+def with_profile(data: bytes, profile: bytes) -> bytes:
+    """A file just encoded, with a colour profile."""
     kind = still_kind(data)
     if kind == "png":
         body = b"iCCPicc\0\0" + zlib.compress(profile)
@@ -245,7 +246,38 @@ def with_profile(data: bytes, profile: bytes) -> bytes | None:
             segments += b"\xff\xe2" + struct.pack(">H", len(body) + 2) + body
         after = 4 + int.from_bytes(data[4:6], "big") if data[2:4] == b"\xff\xe0" else 2
         return data[:after] + segments + data[after:]
-    return _webp_with_profile(data, profile) if kind == "webp" else None
+    if kind == "webp":
+        return _webp_with_profile(data, profile)
+    return _with_tiff_tag(data, _PROFILE_TAG, 7, len(profile), profile)
+
+
+def with_alpha(data: bytes) -> bytes:
+    """A file with four channels just encoded, the last of which is straight alpha.
+
+    OpenCV's TIFF files do not say so.
+    """
+    if still_kind(data) != "tiff":
+        return data
+    return _with_tiff_tag(data, _EXTRA_SAMPLES_TAG, 3, 1, (2).to_bytes(2, _byte_order(data)))
+
+
+def _with_tiff_tag(data: bytes, tag: int, kind: int, number: int, value: bytes) -> bytes:
+    """A TIFF file with a tag more: its directory is written anew, at the file's end."""
+    order = "<" if _byte_order(data) == "little" else ">"
+    (start,) = struct.unpack_from(f"{order}I", data, 4)
+    (count,) = struct.unpack_from(f"{order}H", data, start)
+    first, end = start + 2, start + 2 + 12 * count
+    entries = [data[at : at + 12] for at in range(first, end, 12)]
+    data += b"\0" * (len(data) % 2)
+    place = value.ljust(4, b"\0")
+    if len(value) > 4:
+        place = struct.pack(f"{order}I", len(data))
+        data += value + b"\0" * (len(value) % 2)
+    entries.append(struct.pack(f"{order}HHI", tag, kind, number) + place)
+    entries.sort(key=lambda entry: struct.unpack_from(f"{order}H", entry))
+    where = struct.pack(f"{order}I", len(data))
+    directory = struct.pack(f"{order}H", count + 1) + b"".join(entries) + data[end : end + 4]
+    return data[:4] + where + data[8:] + directory
 
 
 def _webp_with_profile(data: bytes, profile: bytes) -> bytes:
