@@ -117,9 +117,12 @@ def read_still(path: Path) -> Still:
         text = f"{path} has samples of {pixels.dtype}: only 8 and 16 bits are read"
         raise UnsupportedFormatError(text, path=path)
     transparent = pixels.ndim == 3 and pixels.shape[2] == 4
-    # OpenCV turns TIFF files by itself.
-    orientation = 1 if facts.kind == "tiff" else facts.orientation
-    return Still(_upright(_opaque(pixels), orientation), facts.profile, transparent)
+    # OpenCV turns TIFF files by itself, and lays those of 8 bits over black.
+    is_tiff = facts.kind == "tiff"
+    if is_tiff and transparent and pixels.dtype == np.uint8:
+        pixels = np.ascontiguousarray(pixels[..., :3])
+    upright = _upright(_opaque(pixels), 1 if is_tiff else facts.orientation)
+    return Still(upright, facts.profile, transparent)
 
 
 def _decode(data: bytes) -> Plane | None:

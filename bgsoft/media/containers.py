@@ -161,6 +161,10 @@ def container_for(path: Path) -> Container:
         if suffix in container.extensions:
             return container
     known = " ".join(ext for container in CONTAINERS for ext in container.extensions)
-    what = f"{suffix!r} is no kind of file that can be written" if suffix else "no extension"
+    what = (
+        f"{suffix!r} is no video container and no picture that can be written"
+        if suffix
+        else "no extension"
+    )
     text = f"output {path.name}: {what}; use one of {known}"
     raise UnsupportedFormatError(text, stage="encode", path=path)
