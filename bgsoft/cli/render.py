@@ -19,6 +19,7 @@ _EPILOG = (
         "render in.mp4 out.mp4 --preset studio --strength 3",
         "render in.mp4 out.mp4 --background beach.jpg",
         "render in.mp4 out.mov --preset cutout",
+        "render photo.jpg person.png --preset cutout",
         "render in.mp4 out.mp4 --subjects 0 --face-data faces.jsonl",
     )
 )
@@ -32,7 +33,9 @@ class RenderFlags:
     output: Annotated[
         Path,
         typer.Argument(
-            metavar="OUT", help="Video to write; its ending chooses the container, e.g. .mp4 .mkv."
+            metavar="OUT",
+            help="Video to write; its ending chooses the container, e.g. .mp4 .mkv. Or a picture:"
+            " .png .jpg .webp .tif, of all frames with a number: frames/%05d.png.",
         ),
     ]
     preset: flags.Preset = "soft"
