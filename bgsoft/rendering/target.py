@@ -14,7 +14,7 @@ from bgsoft.frame import Frame
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.media.naming import is_pattern, output_exists
+from bgsoft.media.naming import appears_as, is_pattern, output_exists
 from bgsoft.media.probe import probe
 from bgsoft.media.sequence import SequenceOutput, probe_stills, still_files
 from bgsoft.media.stillfiles import StillFiles
@@ -42,10 +42,14 @@ def check_outputs(config: RenderConfig) -> bool:
 
     Raises:
         UnsupportedFormatError: A video's extension stands for no container that is written.
+        ConfigError: Two sequences would share a folder.
         OutputError: Trace or report could not be written.
     """
     for path in config.videos:
         container_for(path)
+    folders = [appears_as(path) for path in config.videos if is_pattern(path)]
+    if len(set(folders)) < len(folders):
+        raise ConfigError("the sequences of --matte-out and the output need a folder each")
     if config.skip_existing and output_exists(config.output):
         return False
     taken = [config.input, *config.videos, *filter(None, [config.face_data])]
