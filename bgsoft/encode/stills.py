@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import cv2
 import numpy as np
-from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
@@ -19,7 +19,7 @@ from bgsoft.encode.pictures import CopiedPictures
 from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError, errors_as
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
-from bgsoft.media.pyav import SWSCALE_MATRICES, Plane
+from bgsoft.media.pyav import Plane, swscale_matrix
 from bgsoft.media.stillfiles import StillFiles
 from bgsoft.media.stills import with_alpha, with_profile
 from bgsoft.settings.config import Codec, EncodeConfig
@@ -118,8 +118,7 @@ class StillEncoder:
         )
         self._pictures = CopiedPictures(planar, format)
         self._reformatter = VideoReformatter()
-        guess = Colorspace.ITU709 if format.height >= 720 else Colorspace.ITU601
-        self._matrix = SWSCALE_MATRICES.get(format.color.matrix, guess)
+        self._matrix = swscale_matrix(format)
 
     def encode(self, frame: Frame) -> None:
         failed = f"{self.name} failed on frame {frame.index}"
