@@ -19,6 +19,10 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import Plane
 from bgsoft.media.stills import read_file
 
+_set_log_level = getattr(cv2, "setLogLevel", None) or cv2.utils.logging.setLogLevel
+"""OpenCV 5 has it in another place than OpenCV 4."""
+_SILENT = 0
+
 # EXIF's orientations 2 to 8: whether rows and columns change places, then what is reversed.
 _TURNS = {
     2: (False, 1),
@@ -127,14 +131,14 @@ def read_still(path: Path) -> Still:
 
 def _decode(data: bytes) -> Plane | None:
     # It would write its view of damaged files to stderr.
-    level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    level = _set_log_level(_SILENT)
     try:
         # Of all flags the only one that leaves depth, alpha and orientation alone.
         return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     except cv2.error:
         return None
     finally:
-        cv2.utils.logging.setLogLevel(level)
+        _set_log_level(level)
 
 
 def _opaque(pixels: Plane) -> Plane:
