@@ -71,6 +71,7 @@ def render(
     threads: int | None = None,
     stall: float | str | None = None,
     start: float | str | None = None,
+    fps: float | Off | None = None,
     duration: float | str | None = None,
     face_data: FilePath | None = None,
     format: config.OutputFormat
@@ -140,8 +141,9 @@ def render(
         refine: Fit the edge to the picture. [default: guided]
         codec: Video codec of the output; auto takes h264 where the container, bit depth and effect
             allow. [default: auto]
-        quality: The encoder's own quality number (CRF, CQ or qscale): lower is better and larger.
-            [default: by codec; h264: 18]
+        quality: The encoder's own quality number. Of videos (CRF, CQ or qscale) lower is better and
+            larger, of JPEG and WebP pictures higher, 1 to 100. [default: by codec; h264: 18, JPEG:
+            95, WebP: 90]
         speed: The encoder's own preset: x264/x265 ultrafast to veryslow, AV1 and VP9 a number,
             NVENC P1 to P7. [default: by codec; h264: veryfast]
         decode: Where to decode. [default: auto]
@@ -157,11 +159,12 @@ def render(
         stall: Fail once no frame has passed any stage for so long, rather than wait for ever; or
             off. [default: 300]
         start: Begin here: seconds or HH:MM:SS. [default: 0]
+        fps: Frames per second of a sequence of pictures that is read, 0.1 to 1000. [default: 25]
         duration: Render at most this long: seconds or HH:MM:SS. [default: to the end]
         face_data: Also write the faces of every frame, with 468 landmarks each.
         format: Container of OUT; auto goes by the ending of its name, and takes mkv for a pipe.
             [default: auto]
-        matte_out: Also write the mask as a grey video.
+        matte_out: Also write the mask as a grey video or picture.
         overwrite: Replace OUT, and what is written beside it, where that exists.
         skip_existing: Do nothing, successfully, if OUT exists.
         report: Write what was done, how fast and by what, as JSON.

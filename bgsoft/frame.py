@@ -203,6 +203,22 @@ class Matte:
     """True where the raw mask was reused from an earlier frame (mask-every, similarity)."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Original:
+    """The still that a frame was made from, on the host: 4:2:0 holds less than there is in it."""
+
+    pixels: Array
+    """(H, W, 3) uint8 or uint16, blue first."""
+    luma: Array
+    chroma: Array
+    """The frame's planes before anything was done to them."""
+    profile: bytes
+    """ICC profile of the colours; empty: there is none."""
+    hidden: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(left, top, right, bottom) of places made unrecognisable: nothing of it may be shown there.
+    They may reach over the frame's edge."""
+
+
 @dataclass(slots=True, eq=False)
 class Frame:
     """One picture on its way through the pipeline."""
@@ -221,6 +237,8 @@ class Frame:
     """True where the decoder patched over damaged data."""
     ready: Any = None
     """On a device: the CUDA event after which the planes are complete; None on the host."""
+    original: Original | None = None
+    """What it was made from, where that is a still."""
 
     @property
     def luma(self) -> Array:

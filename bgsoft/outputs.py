@@ -160,10 +160,10 @@ def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Ite
 
 def hidden_beside(target: Path) -> Path:
     """A hidden name, that no other file has, in the same folder."""
-    return _with_token(target, *_hidden_parts(target))
+    return with_token(target, *hidden_parts(target))
 
 
-def _hidden_parts(target: Path, suffix: str = "") -> tuple[str, str]:
+def hidden_parts(target: Path, suffix: str = "") -> tuple[str, str]:
     """What the hidden names of a target start and end with.
 
     Long names are cut so that the whole stays within the file system's limit. A name is bytes: it
@@ -175,7 +175,8 @@ def _hidden_parts(target: Path, suffix: str = "") -> tuple[str, str]:
     return f".{os.fsdecode(whole.encode())}.", ending
 
 
-def _with_token(target: Path, prefix: str, ending: str) -> Path:
+def with_token(target: Path, prefix: str, ending: str) -> Path:
+    """A hidden name of a target that no other file has, of :func:`hidden_parts`."""
     return target.with_name(f"{prefix}{os.urandom(_TOKEN_CHARS // 2).hex()}{ending}")
 
 
@@ -281,7 +282,7 @@ def write_whole(path: Path, what: str, data: str | bytes) -> None:
 def remove_leftovers(path: Path) -> None:
     """Remove temporary files for this video whose owner has died: their lock is free."""
     target = path.resolve()
-    prefix, ending = _hidden_parts(target, path.suffix)
+    prefix, ending = hidden_parts(target, path.suffix)
     try:
         names = os.listdir(target.parent)  # noqa: PTH208 - names only, no stat each
     except OSError:
@@ -337,7 +338,7 @@ class AtomicOutput(Closing):
     def _create(self) -> tuple[int, Path]:
         """Create and lock the temporary file; (lock's file descriptor, path)."""
         while True:
-            temporary = _with_token(self._target, *_hidden_parts(self._target, self._path.suffix))
+            temporary = with_token(self._target, *hidden_parts(self._target, self._path.suffix))
             try:
                 fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             except FileExistsError:
@@ -358,6 +359,10 @@ class AtomicOutput(Closing):
             if os.fstat(fd).st_nlink:
                 return fd, temporary
             os.close(fd)
+
+    def part(self, _number: int) -> Path:
+        """Where to write the only picture of a still."""
+        return self.temporary
 
     def commit(self) -> None:
         """Write everything to the disk and give the file its name.
@@ -381,7 +386,7 @@ class AtomicOutput(Closing):
                 put(self.temporary, self._target)
             else:
                 self._publish_new()
-            _sync_folder(self._target.parent)
+            sync_folder(self._target.parent)
             self._release()
 
     def _publish_new(self) -> None:
@@ -408,7 +413,19 @@ class AtomicOutput(Closing):
         os.close(self._lock_fd)
 
 
-def _sync_folder(folder: Path) -> None:
+def lock_folder(folder: Path) -> int | None:
+    """The descriptor of a folder that is now locked; None: somebody else has the lock, or the file
+    system has none. OSError where the folder cannot be opened."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def sync_folder(folder: Path) -> None:
     """Make a rename durable; where folders cannot be synced the data still is."""
     with suppress(OSError), _opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
         os.fsync(fd)

@@ -83,18 +83,18 @@ def check_encoding(jobs: Sequence[BatchJob]) -> None:
     """
     by_container = {container_for(job.config.output).name: job for job in jobs}
     for job in by_container.values():
-        config = job.config.backends
-        if backends.first_available("encode", config.encode) == "cpu":
+        alpha = job.config.effect.kind is EffectKind.ALPHA
+        kind = PictureKind.COLOR_ALPHA if alpha else PictureKind.COLOR
+        container, settings = container_for(job.config.output), job.config.encode
+        if container.still is not None:
+            from bgsoft.encode.stills import choose_still
+
+            choose_still(settings, container, _FORMAT, kind)
+        elif backends.first_available("encode", job.config.backends.encode) == "cpu":
             from bgsoft.diagnose.clips import stream_info
             from bgsoft.encode.codecs import choose_encoder
 
-            alpha = job.config.effect.kind is EffectKind.ALPHA
-            choose_encoder(
-                job.config.encode,
-                container_for(job.config.output),
-                stream_info(_FORMAT),
-                PictureKind.COLOR_ALPHA if alpha else PictureKind.COLOR,
-            )
+            choose_encoder(settings, container, stream_info(_FORMAT), kind)
 
 
 def _check_background(config: RenderConfig) -> None:

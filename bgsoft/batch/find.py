@@ -1,4 +1,4 @@
-"""Finds the videos that a batch is given: files, folders, patterns and lists."""
+"""Finds the videos and pictures that a batch is given: files, folders, patterns and lists."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bgsoft.errors import ConfigError, OpenError, os_errors_as, translated
+from bgsoft.media.naming import STILL_SUFFIXES
 from bgsoft.outputs import resolved
 
 VIDEO_SUFFIXES = frozenset(
@@ -21,7 +22,8 @@ VIDEO_SUFFIXES = frozenset(
         *(".ts", ".vob", ".webm", ".wmv", ".y4m"),
     }
 )
-"""What a folder's files are taken by; a file that is named is taken whatever it is called."""
+"""What a folder's videos are taken by, and its pictures by :data:`STILL_SUFFIXES`; a file that is
+named is taken whatever it is called."""
 _STANDARD_INPUT = "-"
 
 
@@ -84,7 +86,7 @@ def _matches(source: str) -> Sequence[Path]:
 
 
 def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
-    """Videos below a folder, sorted; hidden files and folders are left alone."""
+    """Videos and pictures below a folder, sorted; hidden files and folders are left alone."""
     for folder, below, names in os.walk(top):
         here = Path(folder)
         below[:] = sorted(
@@ -94,7 +96,7 @@ def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
         )
         for name in sorted(names):
             path = here / name
-            if path.suffix.lower() in VIDEO_SUFFIXES and not name.startswith("."):
+            if path.suffix.lower() in VIDEO_SUFFIXES | STILL_SUFFIXES and not name.startswith("."):
                 yield Found(path, here.relative_to(top))
 
 

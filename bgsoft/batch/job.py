@@ -14,6 +14,7 @@ from typing import Any
 from bgsoft.batch.find import Found
 from bgsoft.errors import ConfigError, ModelError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
+from bgsoft.media.naming import is_pattern
 from bgsoft.models.cache import hash_file
 from bgsoft.models.catalog import is_model_file, read_spec
 from bgsoft.outputs import stamp
@@ -184,6 +185,8 @@ class Planner:
         config = build_config(found.path, output, preset=self._preset, flags=flags)
         for path in config.videos:
             container_for(path)
+            if is_pattern(path):
+                raise ConfigError(f"a batch writes no sequences of pictures: {path}")
         return config
 
     def _check_names(self, config: RenderConfig) -> None:

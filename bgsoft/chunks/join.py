@@ -75,6 +75,7 @@ def join(
         ]
         for index, (path, (_, muxer)) in enumerate(zip(config.videos, targets, strict=True)):
             sources = [folder.video(number, path, index) for number in range(len(chunks))]
+            assert isinstance(muxer, Muxer)  # others are not divided
             _copy(muxer, info, sources, [chunk.packets[index] for chunk in chunks], pts, cancel)
             muxer.finish()
             check_pts(pts, sorted(muxer.video_pts), "written", "was written as")

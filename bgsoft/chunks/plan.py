@@ -46,6 +46,7 @@ from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.stream import NOT_SEEKABLE, wanted_pts
 from bgsoft.errors import RenderCancelledError
+from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
 from bgsoft.media.splice import FORWARD_SECONDS
@@ -162,6 +163,8 @@ def _reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
     """Why a video is not to be divided, as far as that shows before its packets are read."""
     if info.container in NOT_SEEKABLE or info.is_untimed:
         return f"a file of kind {info.container} cannot be read from the middle"
+    if any(container_for(path).still is not None for path in config.videos):
+        return "pictures are written in one go"
     if info.start_pts is None:
         return "its frames carry no times"
     if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):

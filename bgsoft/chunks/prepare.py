@@ -84,11 +84,10 @@ def plan_render(
     if is_open and (workers == 1 or cores < _LEAST_CORES):
         return Whole()
     from bgsoft.chunks import plan
-    from bgsoft.media.probe import probe
-    from bgsoft.rendering.target import check_outputs
+    from bgsoft.rendering.target import check_outputs, probe_input
 
     check_outputs(config)
-    info = probe(config.input)
+    info = probe_input(config)
     if workers is None:
         workers = plan.workers_for(config, info)
     if is_open and not plan.pays(config, info, workers):

@@ -127,7 +127,7 @@ class BatchRun:
         found = list(find(self._sources, leave_out=self._folder, exclude=exclude))
         if not found:
             rest = ", but for what is excluded" if exclude else ""
-            raise OpenError(f"no videos in {', '.join(self._sources)}{rest}")
+            raise OpenError(f"no videos or pictures in {', '.join(self._sources)}{rest}")
         return found
 
     def _watch(self, stack: ExitStack) -> Callable[[], Sequence[BatchJob]]:

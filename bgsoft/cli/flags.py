@@ -65,7 +65,14 @@ def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
 
 
-Input = Annotated[Path, typer.Argument(metavar="IN", help="Video to read.", readable=False)]
+Input = Annotated[
+    Path,
+    typer.Argument(
+        metavar="IN",
+        help="Video or picture to read; or pictures, as a folder or frames/%05d.png.",
+        readable=False,
+    ),
+]
 Preset = Annotated[
     str,
     typer.Option(

@@ -19,6 +19,7 @@ _EPILOG = (
         "render in.mp4 out.mp4 --preset studio --strength 3",
         "render in.mp4 out.mp4 --background beach.jpg",
         "render in.mp4 out.mov --preset cutout",
+        "render photo.jpg person.png --preset cutout",
         "render in.mp4 out.mp4 --subjects 0 --face-data faces.jsonl",
         "render - - --format nut < in.mkv | ffplay -",
     )
@@ -34,7 +35,8 @@ class RenderFlags:
         Path,
         typer.Argument(
             metavar="OUT",
-            help="Video to write; its ending chooses the container, e.g. .mp4 .mkv; -: stdout.",
+            help="Video to write; its ending chooses the container, e.g. .mp4 .mkv; -: stdout. Or a"
+            " picture: .png .jpg .webp .tif, of all frames with a number: frames/%05d.png.",
         ),
     ]
     preset: flags.Preset = "soft"

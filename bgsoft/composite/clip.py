@@ -14,7 +14,7 @@ import av
 import numpy as np
 from av.video.frame import VideoFrame
 from av.video.plane import VideoPlane
-from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
 from bgsoft.analysis.cpu import Samples
@@ -23,7 +23,7 @@ from bgsoft.errors import ConfigError, DecodeError, MediaError, errors_as, trans
 from bgsoft.frame import Array, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import is_rgb, probe
-from bgsoft.media.pyav import PYAV_ERRORS
+from bgsoft.media.pyav import PYAV_ERRORS, swscale_matrix
 from bgsoft.media.source import open_input, select_video_stream
 from bgsoft.ops.sides import Side
 
@@ -33,16 +33,6 @@ if TYPE_CHECKING:
 _PINNED_BUFFERS = 3
 """Uploads that may be on their way before the host has to wait for one."""
 
-# swscale's names of the H.273 matrices that ColorInfo knows.
-_MATRICES = {
-    1: Colorspace.ITU709,
-    4: Colorspace.FCC,
-    5: Colorspace.ITU601,
-    6: Colorspace.ITU601,
-    7: Colorspace.SMPTE240M,
-    9: Colorspace.BT2020,
-    10: Colorspace.BT2020,
-}
 _INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
 
 
@@ -235,8 +225,8 @@ class ClipPlayer:
             width=width,
             height=height,
             format=self._planar,
-            src_colorspace=None if rgb else _matrix(self._source),
-            dst_colorspace=_matrix(self.format),
+            src_colorspace=None if rgb else swscale_matrix(self._source),
+            dst_colorspace=swscale_matrix(self.format),
             interpolation=_INTERPOLATION,
             src_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
             dst_color_range=ColorRange.JPEG if self.format.color.full_range else ColorRange.MPEG,
@@ -339,9 +329,3 @@ class _Uploads:
             plane.set(pinned, stream=stream)
             self._copies.add_h2d(pinned.nbytes)
         uploaded.record(stream)
-
-
-def _matrix(format: FrameFormat) -> Colorspace:
-    """swscale's name of the matrix, guessed by height where unspecified, as players do."""
-    guess = Colorspace.ITU709 if format.height >= 720 else Colorspace.ITU601
-    return _MATRICES.get(format.color.matrix, guess)

@@ -18,6 +18,7 @@ from av.video.frame import VideoFrame
 
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import PlaneWriter
+from bgsoft.decode.stills import StillDecoder
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
@@ -130,8 +131,10 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
 
 def open_decoder(
     path: Path, settings: DecodeSettings, info: VideoInfo | None, resources: Resources
-) -> CpuDecoder:
+) -> CpuDecoder | StillDecoder:
     """The decoder of a render, with as many threads as there are cores for it."""
+    if info is not None and info.stills:
+        return StillDecoder(info, settings)
     # The encoder and the picture stages have work for all cores; with FFmpeg's own choice
     # (one more than there are cores) a render of 1080p on two cores was 2.5 % slower.
     threads = max(1, min(_MAX_THREADS, resources.cores // 2))

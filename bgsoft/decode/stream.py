@@ -18,7 +18,7 @@ from bgsoft.closing import Closing
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.errors import ConfigError, DecodeError, OpenError
 from bgsoft.frame import Frame
-from bgsoft.media.info import VideoInfo
+from bgsoft.media.info import STILLS, VideoInfo
 from bgsoft.media.pipe import MAX_READ_ERRORS
 from bgsoft.media.source import RAW_STREAMS, open_input, rendered_packets
 from bgsoft.media.splice import BACKWARD_SECONDS, FORWARD_SECONDS
@@ -28,7 +28,7 @@ from bgsoft.ring import FrameRing
 _SEEK_BACK_SECONDS = (0, 2, 10, 40)
 """How far before the wanted time to seek, one after the other, until an intact key frame from
 before it comes out. Containers seek by decoding time, and MPEG-TS does not know its key frames."""
-NOT_SEEKABLE = (*RAW_STREAMS, "gif")
+NOT_SEEKABLE = (*RAW_STREAMS, "gif", STILLS)
 """Demuxers without an index and timestamps: a start is found by decoding."""
 
 

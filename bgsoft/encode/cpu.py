@@ -13,11 +13,13 @@ from av.video.frame import VideoFrame
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
 from bgsoft.encode.pictures import picture_maker
+from bgsoft.encode.stills import StillEncoder, choose_still
 from bgsoft.errors import EncodeError
 from bgsoft.frame import ColorInfo, Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.pyav import pyav_errors_as
+from bgsoft.media.stillfiles import StillFiles
 from bgsoft.resources import Resources
 from bgsoft.settings.config import Codec, EncodeConfig
 
@@ -121,9 +123,17 @@ class CpuEncoder:
 
 
 def open_encoder(
-    muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind, resources: Resources
-) -> CpuEncoder:
+    muxer: Muxer | StillFiles,
+    config: EncodeConfig,
+    info: VideoInfo,
+    kind: PictureKind,
+    resources: Resources,
+) -> CpuEncoder | StillEncoder:
     """The encoder that a render's settings ask for."""
+    if isinstance(muxer, StillFiles):
+        still = choose_still(config, muxer.container, info.format, kind)
+        resources.notice("encode", *still.notices)
+        return StillEncoder(muxer, still, info.format)
     choice = choose_encoder(config, muxer.container, info, kind, resources.threads)
     resources.notice("encode", *choice.notices)
     return CpuEncoder(muxer, choice)

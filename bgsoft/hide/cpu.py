@@ -26,12 +26,10 @@ class CpuHider:
     def apply(self, frame: Frame, places: Sequence[Place]) -> None:
         """Hide some places; see :meth:`bgsoft.hide.plan.Hider.apply`."""
         alpha = frame.planes.alpha if self._plan.by_alpha else None
-        for place in places:
-            patch = self._plan.patch(place)
-            if patch is not None:
-                self._hide(frame.luma[..., None], alpha, patch, 1)
-                small = None if alpha is None else alpha[::2, ::2]
-                self._hide(frame.chroma, small, patch, 2)
+        for patch in self._plan.patches(frame, places):
+            self._hide(frame.luma[..., None], alpha, patch, 1)
+            small = None if alpha is None else alpha[::2, ::2]
+            self._hide(frame.chroma, small, patch, 2)
 
     def _hide(
         self, plane: Samples, alpha: NDArray[np.uint8] | None, patch: Patch, step: int

@@ -36,11 +36,9 @@ class CudaHider:
 
     def apply(self, frame: Frame, places: Sequence[Place]) -> None:
         """Hide some places; see :meth:`bgsoft.hide.plan.Hider.apply`."""
-        for place in places:
-            patch = self._plan.patch(place)
-            if patch is not None:
-                self._hide(frame.luma, frame.planes.alpha, patch, 1, 1)
-                self._hide(frame.chroma, frame.planes.alpha, patch, 2, 2)
+        for patch in self._plan.patches(frame, places):
+            self._hide(frame.luma, frame.planes.alpha, patch, 1, 1)
+            self._hide(frame.chroma, frame.planes.alpha, patch, 2, 2)
 
     def _hide(self, plane: Array, alpha: Array, patch: Patch, step: int, channels: int) -> None:
         part = patch.part_of(plane.shape, step)

@@ -12,7 +12,7 @@ the people's edges.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple, Protocol, TypeAlias
@@ -167,6 +167,15 @@ class HidePlan:
     def feather(self) -> float:
         """Width of the soft rim around an ellipse, as a part of its half axes."""
         return FEATHER if self.style is HideStyle.BLUR else _HARD
+
+    def patches(self, frame: Frame, places: Sequence[Place]) -> Iterator[Patch]:
+        """The cells of places that are in a frame, of whose original nothing is shown there."""
+        for place in places:
+            patch = self.patch(place)
+            if patch is not None:
+                if frame.original is not None:
+                    frame.original.hidden.append(patch.hidden)
+                yield patch
 
     def patch(self, place: Place) -> Patch | None:
         """Lay out the cells of a place; None where none of it is in the frame."""

@@ -11,6 +11,19 @@ from bgsoft.settings.config import Codec, OutputFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StillFormat:
+    """What a kind of picture file can hold."""
+
+    alpha: bool = False
+    depths: tuple[int, ...] = (8,)
+    """Bits of a sample, 8 or 16."""
+    max_side: int = 65_535
+    """Most pixels each way."""
+    quality: int | None = None
+    """What ``--quality`` is where it is not given, of 1 to 100 (best); None: it is lossless."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """One kind of output file."""
 
@@ -46,6 +59,8 @@ class Container:
     """Codecs the muxer accepts, but hardly any player does: encoded anew all the same."""
     options: dict[str, str] = field(default_factory=dict)
     """Muxer options."""
+    still: StillFormat | None = None
+    """What a picture file holds; None: it is no picture file."""
 
     @property
     def is_matroska(self) -> bool:
@@ -150,6 +165,19 @@ CONTAINERS: tuple[Container, ...] = (
         copies=frozenset(),
         options={"strict": "-1"},  # ten bits are FFmpeg's addition, which all know
     ),
+    *(
+        Container(name=name, muxer="", extensions=extensions, codecs=frozenset(), still=still)
+        for name, extensions, still in (
+            ("PNG", (".png",), StillFormat(alpha=True, depths=(8, 16), max_side=1 << 30)),
+            ("JPEG", (".jpg", ".jpeg"), StillFormat(quality=95)),
+            ("WebP", (".webp",), StillFormat(alpha=True, max_side=16_383, quality=90)),
+            (
+                "TIFF",
+                (".tif", ".tiff"),
+                StillFormat(alpha=True, depths=(8, 16), max_side=1 << 30),
+            ),
+        )
+    ),
 )
 
 
@@ -172,6 +200,10 @@ def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Conta
                 raise UnsupportedFormatError(text, stage="encode", path=path)
             return container
     known = " ".join(ext for container in CONTAINERS for ext in container.extensions)
-    what = f"{suffix!r} is no video container that can be written" if suffix else "no extension"
+    what = (
+        f"{suffix!r} is no video container and no picture that can be written"
+        if suffix
+        else "no extension"
+    )
     text = f"output {path.name}: {what}; use one of {known}"
     raise UnsupportedFormatError(text, stage="encode", path=path)

@@ -12,6 +12,8 @@ from bgsoft.media.pipe import PipeInput
 
 UNTIMED = "avi"
 """The demuxer of files that store no presentation times."""
+STILLS = "stills"
+"""In place of a demuxer: the input is picture files."""
 _FALLBACK_RATE = Fraction(25)
 """Nominal frame rate where the header gives none; timestamps don't depend on it."""
 _MAX_RATE = Fraction(1000)
@@ -72,6 +74,8 @@ class VideoInfo:
     """True where frames are deinterlaced on decode."""
     mastering_display: MasteringDisplay | None = None
     content_light: ContentLight | None = None
+    stills: tuple[Path, ...] = ()
+    """The picture files that its frames are, in order; none: it is a video."""
     notices: tuple[str, ...] = ()
     """Conversions the user should know of, e.g. «4:2:2 converted to 4:2:0»."""
     pipe: PipeInput | None = None

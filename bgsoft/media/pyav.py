@@ -10,8 +10,10 @@ import av
 import numpy as np
 import numpy.typing as npt
 from av.video.plane import VideoPlane
+from av.video.reformatter import Colorspace
 
 from bgsoft.errors import errors_as
+from bgsoft.frame import FrameFormat
 
 Plane = npt.NDArray[Any]
 """(H, W) samples."""
@@ -23,6 +25,17 @@ PyAV 19 always does that and takes no such argument.
 """
 if int(av.__version__.split(".", 1)[0]) < 19:
     TAG_OPTIONS["metadata_errors"] = "surrogateescape"
+
+_MATRICES = {
+    1: Colorspace.ITU709,
+    4: Colorspace.FCC,
+    5: Colorspace.ITU601,
+    6: Colorspace.ITU601,
+    7: Colorspace.SMPTE240M,
+    9: Colorspace.BT2020,
+    10: Colorspace.BT2020,
+}
+"""swscale's names of the H.273 matrices that :class:`bgsoft.frame.ColorInfo` knows."""
 
 PYAV_ERRORS = (av.FFmpegError, OSError, ValueError)
 """PyAV's exceptions: FFmpeg's errors, the system's, and refusals of its own."""
@@ -43,6 +56,12 @@ def exact(value: _Rational | None) -> Fraction | None:
     products are rounded to 32 bits and whose unset value is 0/1.
     """
     return Fraction(value.numerator, value.denominator) if value else None
+
+
+def swscale_matrix(format: FrameFormat) -> Colorspace:
+    """swscale's name of the matrix, guessed by height where unspecified, as players do."""
+    guess = Colorspace.ITU709 if format.height >= 720 else Colorspace.ITU601
+    return _MATRICES.get(format.color.matrix, guess)
 
 
 def plane_view(plane: VideoPlane, dtype: npt.DTypeLike) -> Plane:

@@ -81,8 +81,8 @@ def _match(head: bytes, signatures: tuple[tuple[int, bytes, str], ...]) -> str |
     return next(found, None)
 
 
-def _read_head(path: Path) -> bytes:
-    """First bytes of a regular file; raises OpenError where it cannot be read."""
+def read_head(path: Path) -> bytes:
+    """First bytes of a regular file; raises OpenError where there are none."""
     with translated(OSError, ValueError, to=lambda exc: _unreadable(path, exc)):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -154,7 +154,7 @@ def open_input(source: Path | PipeInput, **options: str) -> InputContainer:
     """
     pipe = source if isinstance(source, PipeInput) else None
     path = source.path if isinstance(source, PipeInput) else source
-    head = _read_head(path) if pipe is None else pipe.head(_HEAD_BYTES)
+    head = read_head(path) if pipe is None else pipe.head(_HEAD_BYTES)
     if not head:
         raise OpenError(f"{path} is empty (0 bytes)", path=path)
     image = _match(head, _IMAGES)

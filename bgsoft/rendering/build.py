@@ -20,6 +20,7 @@ from bgsoft.frame import Frame, FrameFormat
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
+from bgsoft.media.stillfiles import StillFiles
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.picture import MaskSchedule, PictureStages
@@ -152,7 +153,11 @@ class StageBuilder:
         return adapter(decoder, self._resources.device)
 
     def open_encoder(
-        self, muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind
+        self,
+        muxer: Muxer | StillFiles,
+        config: EncodeConfig,
+        info: VideoInfo,
+        kind: PictureKind,
     ) -> Encoder:
         """The encoder of the output, on the device if it can be encoded there.
 
@@ -174,7 +179,7 @@ class StageBuilder:
     def make_encoder(
         self,
         backend: str,
-        muxer: Muxer,
+        muxer: Muxer | StillFiles,
         config: EncodeConfig,
         info: VideoInfo,
         kind: PictureKind = PictureKind.COLOR,

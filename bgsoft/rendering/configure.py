@@ -41,7 +41,8 @@ def build_config(
     """
     input, output = input_name(input), output_name(output)
     loaded = load_preset(preset) if preset is not None else None
-    flags = dict(flags or {})
+    named = flags or {}
+    flags = dict(named)
     others = {**flags.pop(TOP, {}), **others}
     below = loaded.settings if loaded else {}
     if not _codec_is_h264(merge(below, flags), output, others.get("format", OutputFormat.AUTO)):
@@ -62,7 +63,7 @@ def build_config(
         **sections,
         **others,
     )
-    check_named(config, flags, draws_faces=draws_faces)
+    check_named(config, named, draws_faces=draws_faces)
     return config
 
 

@@ -19,12 +19,12 @@ from bgsoft.face.finder import FaceFinder
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import check_target, made_folders, write_whole
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.host import host_planes
+from bgsoft.rendering.target import probe_input
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import BackendConfig, EffectKind, RenderConfig
 
@@ -73,7 +73,7 @@ def write_preview(
     check_target(output, "preview", overwrite=config.overwrite, others=[config.input])
     if at_seconds is not None and not at_seconds >= 0:
         raise ConfigError(f"--at must be 0 or more seconds, not {at_seconds:g}")
-    info = probe(config.input)
+    info = probe_input(config)
     if at_seconds is None:
         length = info.duration_seconds
         short = length is not None and length <= _DEFAULT_SECONDS

@@ -19,8 +19,8 @@ from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.errors import RenderCancelledError
 from bgsoft.infer.providers import require_runtime
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.naming import appears_as
 from bgsoft.media.pipe import PipeInput
-from bgsoft.media.probe import probe
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.metrics import ProgressMeter
@@ -29,7 +29,14 @@ from bgsoft.pipes import PipeOutput, is_input_pipe
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.rendering.report import RenderLog, skipped_report
-from bgsoft.rendering.target import Sink, Target, check_outputs, open_faces, open_targets
+from bgsoft.rendering.target import (
+    Sink,
+    Target,
+    check_outputs,
+    open_faces,
+    open_targets,
+    probe_input,
+)
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import StartupPool, logged, span
@@ -190,7 +197,7 @@ class _Session:
             self._pipe = stack.enter_context(PipeInput(config.input, cancel))
         with StartupPool() as pool, _stopped_by_errors(self._pipe):
             building = pool.submit("backends", partial(self._make_builder, pool))
-            probing = pool.submit("probe", lambda: self._info or probe(self._pipe or config.input))
+            probing = pool.submit("probe", lambda: self._info or probe_input(config, self._pipe))
             model = resolve(config.segment.model)
             info, builder = probing.result(), building.result()
             stack.callback(builder.close)
@@ -265,7 +272,8 @@ class _Session:
         if chunk is not None and config.face_data is None:
             return
         self._face_data = open_faces(config, exact=chunk is not None)
-        paths = [*config.videos, *filter(None, (config.face_data, config.trace, config.report))]
+        videos = map(appears_as, config.videos)
+        paths = [*videos, *filter(None, (config.face_data, config.trace, config.report))]
         self._files.enter_context(made_folders(paths, partial(self._log.tell, "notice")))
         if self._face_data is not None:
             self._files.enter_context(self._face_data)

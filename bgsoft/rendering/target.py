@@ -15,6 +15,11 @@ from bgsoft.frame import Frame
 from bgsoft.media.containers import Container, container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
+from bgsoft.media.naming import appears_as, is_pattern, output_exists
+from bgsoft.media.pipe import PipeInput
+from bgsoft.media.probe import probe
+from bgsoft.media.sequence import SequenceOutput, probe_stills, still_files
+from bgsoft.media.stillfiles import StillFiles
 from bgsoft.outputs import AtomicOutput, check_target
 from bgsoft.pipes import STDOUT, PipeOutput, is_input_pipe, is_output_pipe
 from bgsoft.rendering.backends import matte_out_encoder
@@ -40,12 +45,16 @@ def check_outputs(config: RenderConfig) -> bool:
 
     Raises:
         UnsupportedFormatError: A video's extension stands for no container that is written.
+        ConfigError: Two sequences would share a folder.
         OutputError: Trace or report could not be written.
     """
     for path in config.videos:
         _container(path, config)
     _check_pipes(config)
-    if config.skip_existing and config.output.exists():
+    folders = [appears_as(path) for path in config.videos if is_pattern(path)]
+    if len(set(folders)) < len(folders):
+        raise ConfigError("the sequences of --matte-out and the output need a folder each")
+    if config.skip_existing and output_exists(config.output):
         return False
     taken = [config.input, *config.videos, *filter(None, [config.face_data])]
     for file, what in ((config.trace, "trace"), (config.report, "report")):
@@ -69,6 +78,18 @@ def _check_pipes(config: RenderConfig) -> None:
             raise ConfigError("--skip-existing has no effect on a pipe: it needs a file as OUT")
         if config.output == STDOUT and config.report == Path("-"):
             raise ConfigError("--report - and the video exclude each other: both go to stdout")
+
+
+def probe_input(config: RenderConfig, pipe: PipeInput | None = None) -> VideoInfo:
+    """Describe the input: a video, that of a pipe, a still, or a sequence of stills.
+
+    Raises:
+        OpenError, UnsupportedFormatError: As :func:`bgsoft.media.probe.probe`.
+    """
+    files = None if pipe else still_files(config.input)
+    if files is None:
+        return probe(pipe or config.input)
+    return probe_stills(config.input, files, config.fps)
 
 
 def open_faces(config: RenderConfig, *, exact: bool = False) -> FaceDataWriter | None:
@@ -104,10 +125,13 @@ def open_target(
     *,
     copy_tracks: bool,
     cancel: threading.Event | None = None,
-) -> tuple[AtomicOutput | PipeOutput, Muxer]:
+) -> tuple[AtomicOutput | PipeOutput | SequenceOutput, Muxer | StillFiles]:
     """Begin one of the videos that are written: its file, which appears when it is whole and is
     closed with ``files``, and its muxer, which is closed with ``stack``; ``cancel`` ends waiting
     for a pipe's reader."""
+    container = _container(path, config)
+    if container.still is not None:
+        return _open_stills(path, config, info, files, on_event, copy_tracks=copy_tracks)
     file: AtomicOutput | PipeOutput
     target: Path | PipeOutput
     if is_output_pipe(path):
@@ -119,9 +143,9 @@ def open_target(
     muxer = stack.enter_context(
         Muxer(
             target,
-            _container(path, config),
+            container,
             info,
-            copy_tracks=copy_tracks,
+            copy_tracks=copy_tracks and not info.stills,
             copy_pictures=not config.hides,
             start_seconds=config.start_seconds,
             duration_seconds=config.duration_seconds,
@@ -132,11 +156,50 @@ def open_target(
     return file, muxer
 
 
+def _open_stills(
+    path: Path,
+    config: RenderConfig,
+    info: VideoInfo,
+    files: ExitStack,
+    on_event: Callable[[Event], None],
+    *,
+    copy_tracks: bool,
+) -> tuple[AtomicOutput | SequenceOutput, StillFiles]:
+    """:func:`open_target` of a picture, or of a sequence of them.
+
+    Raises:
+        ConfigError: One picture is to be written of an input that has more.
+    """
+    file: AtomicOutput | SequenceOutput
+    if is_pattern(path):
+        inputs = [*config.inputs[1:], *info.stills]
+        file = SequenceOutput(path, overwrite=config.overwrite, inputs=inputs)
+    elif len(info.stills) == 1:
+        file = AtomicOutput(
+            path, overwrite=config.overwrite, inputs=config.inputs, receipt=config.receipt
+        )
+    else:
+        raise ConfigError(
+            f"{path} is one picture: for all frames of a video name a pattern like"
+            f" {path.stem}/%05d{path.suffix}, for one of them use bgsoft preview"
+        )
+    files.enter_context(file)
+    muxer = StillFiles(
+        file.part,
+        container_for(path),
+        info,
+        copy_tracks=copy_tracks,
+        output_path=path,
+        on_event=on_event,
+    )
+    return file, muxer
+
+
 class Target(NamedTuple):
     """One video being written."""
 
-    file: AtomicOutput | PipeOutput
-    muxer: Muxer
+    file: AtomicOutput | PipeOutput | SequenceOutput
+    muxer: Muxer | StillFiles
     encoder: Encoder
 
 

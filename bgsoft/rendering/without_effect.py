@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from bgsoft.errors import ConfigError
+from bgsoft.media.naming import is_sequence
 from bgsoft.settings.config import (
     DEFAULT_STRENGTH_PCT,
     EffectKind,
@@ -116,6 +117,11 @@ REASONS: Mapping[str, Reason] = {
         _makes_alpha,
         "--model {segment.model}, which makes a matte itself",
         "a model that makes masks, like selfie-general",
+    ),
+    "no sequence": Reason(
+        lambda config: not is_sequence(config.input),
+        "an input that is no sequence",
+        "a folder of pictures or a pattern like frames/%05d.png",
     ),
     "all on the CPU": Reason(
         lambda config: config.backends == config.backends.on_cpu(),

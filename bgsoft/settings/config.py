@@ -326,8 +326,9 @@ class EncodeConfig:
     )
     quality: int | None = setting(
         None,
-        "The encoder's own quality number (CRF, CQ or qscale): lower is better and larger.",
-        shown_default="by codec; h264: 18",
+        "The encoder's own quality number. Of videos (CRF, CQ or qscale) lower is better and"
+        " larger, of JPEG and WebP pictures higher, 1 to 100.",
+        shown_default="by codec; h264: 18, JPEG: 95, WebP: 90",
         belongs_to="codec",
     )
     speed: str | None = setting(
@@ -366,6 +367,14 @@ class RenderConfig:
         range=(0, math.inf),
         unit=" seconds",
     )
+    fps: float | None = setting(
+        None,
+        "Frames per second of a sequence of pictures that is read, {range}.",
+        range=(0.1, 1000),
+        shown_default="25",
+        without_effect=("no sequence",),
+    )
+    """Of the input; others have times of their own."""
     duration_seconds: float | None = setting(
         None,
         "Render at most this long: seconds or HH:MM:SS.",
@@ -385,7 +394,9 @@ class RenderConfig:
         "Container of OUT; auto goes by the ending of its name, and takes mkv for a pipe.",
         short="-f",
     )
-    matte_out: Path | None = setting(None, "Also write the mask as a grey video.", metavar="FILE")
+    matte_out: Path | None = setting(
+        None, "Also write the mask as a grey video or picture.", metavar="FILE"
+    )
     overwrite: bool = setting(
         False, "Replace OUT, and what is written beside it, where that exists.", short="-y"
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from bgsoft.batch.job import BatchJob
 from bgsoft.batch.run import Summary
@@ -22,6 +23,7 @@ from bgsoft.cli.batch_view import LiveBatchView
 from bgsoft.cli.console import Console
 from bgsoft.errors import OutputError
 from bgsoft.settings.config import RenderConfig
+from tests.stills import colourful, load
 from tests.synthetic import VideoSpec, regular_times, truncate, write_video
 from tests.unit.batch.kill import batch_command, frames_of, kill_and_resume
 
@@ -87,6 +89,26 @@ def test_a_folder_with_broken_files_in_it(run: Run, source: Path, tmp_path: Path
     assert (target / "a.mp4").stat().st_mtime_ns == before
 
 
+def test_pictures_beside_videos(run: Run, tmp_path: Path) -> None:
+    make(tmp_path / "in" / "a.mp4")
+    for name in ("a.JPG", "sub/b.png", "cut.webp", "notes.txt"):
+        path = tmp_path / "in" / name
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(colourful()).save(path, "PNG" if name == "notes.txt" else None)
+    cut = tmp_path / "in" / "cut.webp"
+    cut.write_bytes(cut.read_bytes()[:-20])
+    target = tmp_path / "out"
+    outcome = run("batch", tmp_path / "in", target, "--jobs", 1, "-q", *QUICK)
+    assert outcome.code == 1
+    assert files(target) == [STATE_NAME, "a.JPG", "a.mp4", "sub/b.png"]
+    for name in ("a.JPG", "sub/b.png"):
+        assert load(target / name).shape == colourful().shape
+    again = run("batch", tmp_path / "in", target, "--resume", "--progress", "json", *QUICK)
+    assert json.loads(again.out.splitlines()[0])["settled"] == 3
+    cutouts = run("batch", tmp_path / "in", target, "-q", "--effect", "alpha", *QUICK)
+    assert (cutouts.code, "JPEG cannot hold an alpha channel" in cutouts.err) == (2, True)
+
+
 def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
     for name in ("a", "b"):
         make(tmp_path / "in" / f"{name}.mp4")
@@ -118,8 +140,10 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
     [
         (["{in}"], 2, "IN is missing"),
         (["{in}/gone", "{out}"], 3, "no such file or folder"),
-        (["{in}/nothing", "{out}"], 3, "no videos in"),
+        (["{in}/nothing", "{out}"], 3, "no videos or pictures in"),
         (["{in}", "{out}", "--preset", "nonesuch"], 2, "unknown preset"),
+        (["{in}", "{out}", "--name", "{{stem}}/%05d.png"], 2, "writes no sequences"),
+        (["{in}", "{out}", "--fps", "30"], 2, "--fps has no effect"),
         (["{in}", "{out}", "--gpu", "one"], 2, "--gpu must be numbers"),
         (["{in}", "{out}", "--gpu", "0,0"], 2, "twice"),
         (["{in}", "{out}", "--timeout", "-1"], 2, "--timeout"),

@@ -372,7 +372,7 @@ def test_missing_onnxruntime(
     )
 
 
-@pytest.mark.parametrize("output", ["out.xyz", "out", "out.png"])
+@pytest.mark.parametrize("output", ["out.xyz", "out", "out.bmp"])
 def test_unknown_container_is_wrong_usage(
     attempt: Attempt, clip: Path, tmp_path: Path, output: str
 ) -> None:

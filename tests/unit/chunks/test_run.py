@@ -104,7 +104,7 @@ def test_a_video_that_is_not_divided_is_probed_once(
     def again(path: Path) -> None:
         raise AssertionError(path)
 
-    monkeypatch.setattr("bgsoft.rendering.session.probe", again)
+    monkeypatch.setattr("bgsoft.rendering.session.probe_input", again)
     config = settings(clip, tmp_path / "out.mp4", chunks=2, duration=0.5, **LOOK)
     assert bgsoft.render_config(config).parts == []
 

@@ -210,7 +210,8 @@ def test_another_codec_drops_the_speed() -> None:
         ("b.mov", {"effect": {"kind": EffectKind.ALPHA}}, None),
         ("b.webm", {"encode": {"speed": "8"}}, "8"),
         ("b.mkv", {"encode": {"codec": Codec.H264}}, None),
-        ("b.png", {}, "ultrafast"),
+        ("b.png", {}, None),
+        ("b.xyz", {}, "ultrafast"),
     ],
 )
 def test_a_presets_speed_holds_for_h264_only(

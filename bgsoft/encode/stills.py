@@ -1,0 +1,190 @@
+"""Encoding of frames as picture files: JPEG, PNG, WebP, TIFF.
+
+The pipeline's frames are 4:2:0. That is what video has, but a photograph has a colour in every
+pixel. So where a still becomes a still, the people's pixels are those of the file that was read;
+at their edge, what 4:2:0 lacks is given back in the measure of alpha. Only the rest is the frame's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import cv2
+import numpy as np
+from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
+
+from bgsoft.encode.base import PictureKind
+from bgsoft.encode.codecs import EncoderChoice
+from bgsoft.encode.pictures import CopiedPictures
+from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError, errors_as
+from bgsoft.frame import Frame, FrameFormat
+from bgsoft.media.containers import CONTAINERS, Container
+from bgsoft.media.pyav import Plane, swscale_matrix
+from bgsoft.media.stillfiles import StillFiles
+from bgsoft.media.stills import with_alpha, with_profile
+from bgsoft.settings.config import Codec, EncodeConfig
+
+_INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StillChoice:
+    """A kind of picture file and its settings."""
+
+    container: Container
+    depth: int
+    """Bits of a sample: 8 or 16."""
+    kind: PictureKind
+    options: list[int] = field(default_factory=list)
+    """OpenCV's, in pairs."""
+    notices: tuple[str, ...] = ()
+
+
+def choose_still(
+    settings: EncodeConfig, container: Container, format: FrameFormat, kind: PictureKind
+) -> StillChoice:
+    """How frames of a format are written as picture files.
+
+    Raises:
+        UnsupportedFormatError: The file cannot hold an alpha channel, a codec or so large a
+            picture.
+        ConfigError: ``--quality`` or ``--speed`` is none of its.
+    """
+    still, name = container.still, container.name
+    assert still is not None
+    if kind is PictureKind.COLOR_ALPHA and not still.alpha:
+        able = [each for each in CONTAINERS if each.still is not None and each.still.alpha]
+        names = ", ".join(each.extensions[0] for each in able)
+        text = f"{name} cannot hold an alpha channel; write one of {names}"
+        raise UnsupportedFormatError(text, stage="encode")
+    if max(format.width, format.height) > still.max_side:
+        text = f"{name} holds {still.max_side} pixels each way, not {format.width}x{format.height}"
+        raise UnsupportedFormatError(text, stage="encode")
+    if settings.codec is not Codec.AUTO:
+        raise ConfigError(f"{name} is a picture and takes no --codec")
+    if settings.speed is not None:
+        raise ConfigError(f"{name} is a picture and takes no --speed")
+    deep = format.bit_depth > 8 and kind is not PictureKind.MATTE
+    notices = []
+    if deep and 16 not in still.depths:
+        notices.append(f"{name} has 8 bits; the source has more")
+    if format.color.is_hdr and kind is not PictureKind.MATTE:
+        notices.append("HDR is written without tone mapping")
+    return StillChoice(
+        container=container,
+        depth=16 if deep and 16 in still.depths else 8,
+        kind=kind,
+        options=_options(container, settings.quality),
+        notices=tuple(notices),
+    )
+
+
+def _options(container: Container, asked: int | None) -> list[int]:
+    """OpenCV's options of a quality that is checked."""
+    best = container.still.quality if container.still is not None else None
+    if best is None:
+        if asked is not None:
+            raise ConfigError(f"{container.name} is lossless and takes no --quality")
+        return []
+    quality = best if asked is None else asked
+    if not 1 <= quality <= 100:
+        text = f"--quality of {container.name} must be between 1 and 100 (best), not {quality}"
+        raise ConfigError(text)
+    if container.name == "WebP":
+        return [cv2.IMWRITE_WEBP_QUALITY, quality]
+    full_chroma = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
+    return [cv2.IMWRITE_JPEG_QUALITY, quality, *full_chroma]
+
+
+class StillEncoder:
+    """Writes each frame as a picture file. See :class:`bgsoft.encode.base.Encoder`.
+
+    Args:
+        files: Takes the pictures.
+        choice: How they are written.
+        format: Layout of the frames.
+    """
+
+    def __init__(self, files: StillFiles, choice: StillChoice, format: FrameFormat) -> None:
+        self.name = choice.container.name
+        self.frames = 0
+        self._files, self._choice, self._format = files, choice, format
+        deep = format.bit_depth > 8
+        planar = EncoderChoice(
+            codec=Codec.AUTO,
+            encoder=self.name,
+            pixel_format="yuv420p10le" if deep else "yuv420p",
+            bit_depth=format.bit_depth,
+        )
+        self._pictures = CopiedPictures(planar, format)
+        self._reformatter = VideoReformatter()
+        self._matrix = swscale_matrix(format)
+
+    def encode(self, frame: Frame) -> None:
+        failed = f"{self.name} failed on frame {frame.index}"
+        theirs = (cv2.error, ValueError)
+        with errors_as(theirs, EncodeError, failed, stage="encode", pts=frame.pts):
+            suffix = self._choice.container.extensions[0]
+            _, encoded = cv2.imencode(suffix, self._pixels(frame), self._choice.options)
+        data, kind = encoded.tobytes(), self._choice.kind
+        if kind is PictureKind.COLOR_ALPHA:
+            data = with_alpha(data)
+        if frame.original is not None and frame.original.profile and kind is not PictureKind.MATTE:
+            data = with_profile(data, frame.original.profile)
+        self._files.write(data, frame.pts, frame.duration)
+        self.frames += 1
+
+    def _pixels(self, frame: Frame) -> Plane:
+        """What is written: (H, W) grey, (H, W, 3) or (H, W, 4), blue first, straight alpha."""
+        alpha, kind = frame.planes.alpha, self._choice.kind
+        if kind is PictureKind.MATTE:
+            return np.asarray(alpha)
+        color = self._color(frame)
+        if kind is PictureKind.COLOR:
+            return color
+        color[alpha == 0] = 0
+        if self._choice.depth == 16:
+            alpha = alpha.astype(np.uint16) * 257
+        whole: Plane = cv2.merge((*cv2.split(color), alpha))
+        return whole
+
+    def _color(self, frame: Frame) -> Plane:
+        color, original = self._converted(frame), frame.original
+        if original is None:
+            return color
+        pixels = original.pixels
+        if pixels.dtype != color.dtype:  # 16 bits into a file that has 8
+            pixels = cv2.convertScaleAbs(pixels, alpha=1 / 257)
+        alpha = frame.planes.alpha.copy()
+        for left, top, right, bottom in original.hidden:
+            alpha[max(0, top) : max(0, bottom), max(0, left) : max(0, right)] = 0
+        edge = (alpha > 0) & (alpha < 255)
+        if edge.any():
+            # What 4:2:0 has taken away, as far as there is a person.
+            planes = replace(frame.planes, luma=original.luma, chroma=original.chroma)
+            before = self._converted(replace(frame, planes=planes))
+            lost = pixels[edge].astype(np.float32) - before[edge]
+            there = color[edge] + lost * (alpha[edge][:, None] / np.float32(255))
+            color[edge] = np.clip(np.rint(there), 0, np.iinfo(color.dtype).max)
+        cv2.copyTo(pixels, (alpha == 255).view(np.uint8), color)
+        return color
+
+    def _converted(self, frame: Frame) -> Plane:
+        """A frame as R'G'B', (H, W, 3), blue first."""
+        range = ColorRange.JPEG if self._format.color.full_range else ColorRange.MPEG
+        color: Plane = self._reformatter.reformat(
+            self._pictures.picture(frame),
+            format="bgr48le" if self._choice.depth == 16 else "bgr24",
+            src_colorspace=self._matrix,
+            src_color_range=range,
+            dst_color_range=ColorRange.JPEG,
+            interpolation=_INTERPOLATION,
+            threads=1,
+        ).to_ndarray()
+        return color
+
+    def finish(self) -> None:
+        """Every picture is written when it comes."""
+
+    def close(self) -> None:
+        """Nothing to free."""

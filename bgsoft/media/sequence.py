@@ -1,0 +1,224 @@
+"""Sequences: a video as numbered pictures in a folder, read and written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+
+from bgsoft.closing import Closing
+from bgsoft.errors import OpenError, OutputError, os_errors_as
+from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
+from bgsoft.media.info import STILLS, VideoInfo
+from bgsoft.media.naming import STILL_SUFFIXES, is_pattern, is_sequence, name_of, number_of
+from bgsoft.media.source import read_head
+from bgsoft.media.stills import read_file, still_kind
+from bgsoft.outputs import (
+    hidden_parts,
+    lock_folder,
+    resolved,
+    sync_folder,
+    with_token,
+    writing,
+)
+
+_RATE = Fraction(25)
+_BROADCAST, _MEANT = (24, 30, 48, 60, 120), Fraction(6, 1000)
+"""How far a rate may lie off the broadcast one that it is short for: 23.98 is 24000/1001."""
+_SRGB = ColorInfo(primaries=1, transfer=13, matrix=1, range_specified=True)
+"""As video. In JPEG's YCbCr (BT.601, full range) swscale makes a photograph's red and blue 0.8 of
+255 darker, and its green 0.6 lighter; so it is 0.2 and 0.1."""
+
+
+def still_files(path: Path) -> list[Path] | None:
+    """The stills that an input consists of, in order; None: it is something else.
+
+    Of a folder these are all pictures directly in it, ``9.png`` before ``10.png``; of a pattern all
+    that it stands for, by their numbers.
+
+    Raises:
+        OpenError: There are none; the input cannot be read.
+    """
+    if not is_sequence(path):
+        return [path] if still_kind(read_head(path)) else None
+    with os_errors_as(OpenError, f"{path} cannot be read", path=path):
+        names = os.listdir(path if path.is_dir() else path.parent)  # noqa: PTH208 - no stat each
+    if path.is_dir():
+        names = [name for name in names if Path(name).suffix.lower() in STILL_SUFFIXES]
+        found = sorted((name for name in names if not name.startswith(".")), key=_natural)
+        if not found:
+            text = f"{path} is a folder without pictures; several videos are for bgsoft batch"
+            raise OpenError(text, path=path)
+        return [path / name for name in found]
+    numbered = [(number, name) for name in names if (number := number_of(path, name)) is not None]
+    if not numbered:
+        raise OpenError(f"there is no picture of the name {path}", path=path)
+    return [path.with_name(name) for _, name in sorted(numbered)]
+
+
+def gaps(path: Path, files: Iterable[Path]) -> str | None:
+    """A notice of numbers that a pattern's files leave out; None: there are none."""
+    numbers = [number_of(path, file.name) or 0 for file in files] if is_pattern(path) else []
+    missing = numbers[-1] - numbers[0] + 1 - len(numbers) if numbers else 0
+    if not missing:
+        return None
+    return f"{missing} numbers between {numbers[0]} and {numbers[-1]} have no picture: closed up"
+
+
+def probe_stills(path: Path, files: Sequence[Path], rate: float | None) -> VideoInfo:
+    """Describe pictures as a video, by the first of them.
+
+    Args:
+        path: The input.
+        files: Its pictures, from :func:`still_files`.
+        rate: Frames per second; None: 25.
+
+    Raises:
+        OpenError, UnsupportedFormatError: As :func:`bgsoft.media.stills.read_still`.
+    """
+    facts, _ = read_file(files[0])
+    width, height = facts.size
+    frame_rate = exact_rate(rate) if rate else _RATE
+    notice = gaps(path, files)
+    deep = facts.bits > 8
+    return VideoInfo(
+        path=path,
+        container=STILLS,
+        stream_index=0,
+        codec=facts.kind,
+        pixel_format="bgr48le" if deep else "bgr24",
+        coded_width=width,
+        coded_height=height,
+        format=FrameFormat(
+            width=width,
+            height=height,
+            layout=PixelLayout.P010 if deep else PixelLayout.NV12,
+            color=_SRGB,
+        ),
+        time_base=1 / frame_rate,
+        frame_rate=frame_rate,
+        start_pts=0,
+        duration_seconds=float(len(files) / frame_rate),
+        num_frames_from_header=len(files),
+        stills=tuple(files),
+        notices=() if notice is None else (notice,),
+    )
+
+
+def exact_rate(rate: float) -> Fraction:
+    """A frame rate as it was meant: 29.97 is 30000/1001."""
+    whole = round(rate * 1.001)
+    broadcast = Fraction(1000 * whole, 1001)
+    meant = whole in _BROADCAST and abs(broadcast - Fraction(rate)) < _MEANT
+    return broadcast if meant else Fraction(str(rate))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    parts = re.split(r"(\d+)", name.lower())
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
+
+
+class SequenceOutput(Closing):
+    """A sequence that is being written, in a hidden folder; without :meth:`commit` nothing stays.
+
+    A folder that is not there yet appears whole. In one that is there already, the pictures take
+    their names one after the other once all are complete; of those of an earlier sequence of the
+    same name none stay, and other files are left alone.
+
+    Args:
+        pattern: Names of the pictures.
+        overwrite: The folder may have files in it.
+        inputs: Files that must not be overwritten.
+
+    Raises:
+        OutputError: The folder has files and ``overwrite`` is False; it is not writable; a picture
+            would replace an input.
+    """
+
+    def __init__(
+        self, pattern: Path, *, overwrite: bool = False, inputs: Iterable[Path] = ()
+    ) -> None:
+        self._pattern = pattern
+        self._folder = folder = resolved(pattern.absolute().parent, "output folder")
+        if folder.exists() and not folder.is_dir():
+            raise OutputError(f"output folder {pattern.parent} is no folder", path=pattern)
+        for other in inputs:
+            if number_of(pattern, other.name) is not None and other.resolve().parent == folder:
+                raise OutputError(
+                    f"output {pattern} is the same as the input {other}", path=pattern
+                )
+        with os_errors_as(OutputError, f"output folder {pattern.parent}", path=pattern):
+            self._is_new = not folder.exists()
+            taken = [] if self._is_new else [x for x in folder.iterdir() if x.name[0] != "."]
+        if taken and not overwrite:
+            text = f"output folder {pattern.parent} has files in it; use --overwrite to write there"
+            raise OutputError(text, path=pattern)
+        self.temporary, self._lock = self._create()
+        """The hidden folder."""
+
+    def _create(self) -> tuple[Path, int | None]:
+        """Make and lock the hidden folder, beside the one to come, or in the one that is there."""
+        beside = self._folder if self._is_new else self._folder / self._folder.name
+        prefix, ending = hidden_parts(beside)
+        with writing(self._pattern):
+            beside.parent.mkdir(parents=True, exist_ok=True)
+            for name in os.listdir(beside.parent):  # noqa: PTH208 - names only, no stat each
+                if name.startswith(prefix) and name.endswith(ending):
+                    _remove_leftover(beside.with_name(name))
+            while True:
+                temporary = with_token(beside, prefix, ending)
+                temporary.mkdir()
+                # Another run may take it for a leftover before it is locked.
+                with suppress(FileNotFoundError):
+                    lock = lock_folder(temporary)
+                    if temporary.exists():
+                        return temporary, lock
+                    if lock is not None:
+                        os.close(lock)
+
+    def part(self, number: int) -> Path:
+        """Where to write a picture, counted from 1."""
+        return self.temporary / name_of(self._pattern, number)
+
+    def commit(self) -> None:
+        """Write everything to the disk and give the pictures their names.
+
+        Raises:
+            OutputError: The data could not be written, or the folder has appeared meanwhile.
+        """
+        with self, writing(self._pattern):
+            written = sorted(os.listdir(self.temporary))  # noqa: PTH208 - names only, no stat each
+            for name in written:
+                with (self.temporary / name).open("rb") as file:
+                    os.fsync(file.fileno())
+            sync_folder(self.temporary)
+            if self._is_new:
+                # Takes the place of an empty folder, but not of one with files.
+                self.temporary.rename(self._folder)
+            else:
+                for name in written:
+                    (self.temporary / name).replace(self._folder / name)
+                for name in set(os.listdir(self._folder)) - set(written):  # noqa: PTH208
+                    if number_of(self._pattern, name) is not None:
+                        (self._folder / name).unlink()
+            sync_folder(self._folder.parent)
+
+    def close(self) -> None:
+        """Remove what is not committed; safe to call twice."""
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def _remove_leftover(folder: Path) -> None:
+    """Remove the hidden folder of a run that was killed: its lock is free."""
+    with suppress(OSError):
+        lock = lock_folder(folder)
+        if lock is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)

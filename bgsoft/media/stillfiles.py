@@ -1,0 +1,70 @@
+"""Writing of picture files, one for each frame: what a muxer is to videos."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+from bgsoft.closing import Closing
+from bgsoft.errors import EncodeError
+from bgsoft.media.containers import Container
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.source import open_input
+from bgsoft.outputs import writing
+from bgsoft.report import AudioReport, Event
+
+
+class StillFiles(Closing):
+    """Takes encoded pictures. What it shares with :class:`bgsoft.media.mux.Muxer` means the same.
+
+    Args:
+        file: Where to write a picture, by its number from 1.
+        container: Their kind.
+        info: What is rendered.
+        copy_tracks: Say what of the input pictures cannot hold.
+        output_path: The name to give in errors.
+        on_event: Told of what is left out.
+    """
+
+    def __init__(
+        self,
+        file: Callable[[int], Path],
+        container: Container,
+        info: VideoInfo,
+        *,
+        copy_tracks: bool,
+        output_path: Path,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self.container = container
+        self.info = info
+        self.video_pts: array[int] = array("q")
+        self.video_durations: array[int] = array("q")
+        self.audio: list[AudioReport] = []
+        self._file, self._path = file, output_path
+        if copy_tracks and not info.stills:
+            with open_input(info.path) as source:
+                others = len(source.streams) - 1
+            if others:
+                text = f"pictures hold no sound and subtitles: tracks left out: {others}"
+                on_event(Event(kind="notice", message=text, stage="mux"))
+
+    def write(self, data: bytes, pts: int, duration: int) -> None:
+        """Write the next picture.
+
+        Raises:
+            OutputError: It could not be written.
+        """
+        self.video_pts.append(pts)
+        self.video_durations.append(duration)
+        with writing(self._path):
+            self._file(len(self.video_pts)).write_bytes(data)
+
+    def finish(self) -> None:
+        """No picture follows; EncodeError where there was none."""
+        if not self.video_pts:
+            raise EncodeError("no frame was encoded", path=self._path, stage="encode")
+
+    def close(self) -> None:
+        """Nothing to free: what is not committed is removed with its file or folder."""

@@ -1,0 +1,295 @@
+"""Stills: pictures that are files of their own. What one says of itself, and its colour profile.
+
+The files are untrusted: their sizes are looked at before anything is decoded, and one that has been
+cut off is an error, not a picture that is grey below.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bgsoft.errors import OpenError, UnsupportedFormatError, os_errors_as
+from bgsoft.media.source import read_head
+
+_MAX_PIXELS = 1 << 27
+"""A picture of 108 million takes 2.3 GB of memory."""
+_MAX_FILE_BYTES = 1 << 31
+# TIFF 6.0 and EXIF.
+_WIDTH_TAG, _HEIGHT_TAG, _BITS_TAG, _ORIENTATION_TAG = 256, 257, 258, 274
+_EXTRA_SAMPLES_TAG, _PROFILE_TAG = 338, 34675
+_EXIF = b"Exif\0\0"
+_JPEG_PROFILE = b"ICC_PROFILE\0"
+_JPEG_PART = 65_519
+"""Most of a profile in one segment of a JPEG file (ICC.1:2010, B.4)."""
+
+
+class _BrokenError(Exception):
+    """A file is not what its first bytes promise; the message says how."""
+
+
+@dataclass(slots=True)
+class StillFacts:
+    """What a file says of its picture before that is decoded."""
+
+    kind: str = ""
+    """``jpeg``, ``png``, ``webp`` or ``tiff``."""
+    width: int = 0
+    height: int = 0
+    """As stored, pixels."""
+    orientation: int = 1
+    """EXIF's; from 5 on width and height change places."""
+    bits: int = 8
+    """Of a sample."""
+    profile: bytes = b""
+    """ICC profile of the colours; empty: there is none."""
+    animated: bool = False
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(width, height), upright."""
+        swaps = self.orientation in (5, 6, 7, 8)
+        return (self.height, self.width) if swaps else (self.width, self.height)
+
+
+def still_kind(head: bytes) -> str | None:
+    """The kind of still that a file's first bytes tell; None: none that is read."""
+    if head.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "webp"
+    return "tiff" if head.startswith((b"II*\0", b"MM\0*")) else None
+
+
+def read_file(path: Path) -> tuple[StillFacts, bytes]:
+    """A picture file's contents, and what they say of the picture.
+
+    Raises:
+        OpenError: It cannot be read, is damaged or cut off.
+        UnsupportedFormatError: It is none of the kinds that are read, is too large, or moves.
+    """
+    kind = still_kind(read_head(path))
+    if kind is None:
+        raise UnsupportedFormatError(f"{path} is no JPEG, PNG, WebP or TIFF picture", path=path)
+    with os_errors_as(OpenError, f"{path} cannot be read", path=path):
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise UnsupportedFormatError(f"{path} is too large for a picture", path=path)
+        data = path.read_bytes()
+    try:
+        facts = _FACTS[kind](data)
+    except (_BrokenError, struct.error, IndexError, ValueError, zlib.error) as exc:
+        reason = f": {exc}" if isinstance(exc, _BrokenError) else ""
+        raise OpenError(f"{path} is damaged or cut off{reason}", path=path) from exc
+    facts.kind = kind
+    _check(path, facts)
+    return facts, data
+
+
+def _check(path: Path, facts: StillFacts) -> None:
+    size = f"{facts.width}x{facts.height}"
+    if facts.width < 1 or facts.height < 1:
+        raise OpenError(f"{path} is damaged: its size is {size}", path=path)
+    if facts.width * facts.height > _MAX_PIXELS:
+        text = f"{path} declares {size} pixels; no more than {_MAX_PIXELS} are read"
+        raise UnsupportedFormatError(text, path=path)
+    if facts.animated:
+        text = f"{path} is an animated picture: make a video of it first"
+        raise UnsupportedFormatError(text, path=path)
+
+
+def _png(data: bytes) -> StillFacts:
+    """PNG (ISO/IEC 15948): chunks up to ``IEND``, each with a checksum."""
+    facts, at, name = StillFacts(), 8, b""
+    while name != b"IEND":
+        (length,) = struct.unpack_from(">I", data, at)
+        name, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
+        (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
+        if checksum != zlib.crc32(body, zlib.crc32(name)):
+            raise _BrokenError(f"the checksum of its part {name.decode('latin-1')} is wrong")
+        if at == 8:
+            if name != b"IHDR":
+                raise _BrokenError("it has no header")
+            facts.width, facts.height, facts.bits = struct.unpack_from(">IIB", body)
+            if facts.width * facts.height > _MAX_PIXELS:
+                return facts
+        elif name == b"iCCP":
+            packed = body[body.index(b"\0") + 2 :]
+            facts.profile = zlib.decompressobj().decompress(packed, _MAX_PROFILE)
+        elif name == b"eXIf":
+            facts.orientation = _orientation(body)
+        facts.animated |= name == b"acTL"
+        at += 12 + length
+    return facts
+
+
+def _jpeg(data: bytes) -> StillFacts:
+    """JPEG (ITU-T T.81): segments up to the picture, which an end marker follows."""
+    facts, at = StillFacts(), 2
+    parts: dict[int, bytes] = {}
+    while True:
+        if data[at] != 0xFF:
+            raise _BrokenError("its header is no header")
+        marker = data[at + 1]
+        if marker == 0xFF:  # fill bytes
+            at += 1
+            continue
+        (length,) = struct.unpack_from(">H", data, at + 2)
+        body = data[at + 4 : at + 2 + length]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            facts.height, facts.width = struct.unpack_from(">HH", body, 1)
+        elif marker == 0xE1 and body.startswith(_EXIF):
+            facts.orientation = _orientation(body[len(_EXIF) :])
+        elif marker == 0xE2 and body.startswith(_JPEG_PROFILE):
+            parts[body[len(_JPEG_PROFILE)]] = body[len(_JPEG_PROFILE) + 2 :]
+        at += 2 + length
+        if marker == 0xDA:
+            break
+    if data.find(b"\xff\xd9", at) < 0:
+        raise _BrokenError("its end is missing")
+    facts.profile = b"".join(parts[number] for number in sorted(parts))
+    return facts
+
+
+def _webp(data: bytes) -> StillFacts:
+    """WebP (RFC 9649): chunks in a RIFF file, which says how long it is."""
+    facts, at = StillFacts(), 12
+    (length,) = struct.unpack_from("<I", data, 4)
+    if len(data) < length + 8:
+        raise _BrokenError("its end is missing")
+    while at + 8 <= length + 8:
+        name, (size,) = data[at : at + 4], struct.unpack_from("<I", data, at + 4)
+        body = data[at + 8 : at + 8 + size]
+        if name == b"VP8X":
+            facts.animated = bool(body[0] & 2)
+            facts.width = 1 + int.from_bytes(body[4:7], "little")
+            facts.height = 1 + int.from_bytes(body[7:10], "little")
+        elif name == b"VP8 " and not facts.width:
+            facts.width, facts.height = (x & 0x3FFF for x in struct.unpack_from("<HH", body, 6))
+        elif name == b"VP8L" and not facts.width:
+            (bits,) = struct.unpack_from("<I", body, 1)
+            facts.width, facts.height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+        elif name == b"ICCP":
+            facts.profile = body
+        elif name == b"EXIF":
+            facts.orientation = _orientation(body.removeprefix(_EXIF))
+        at += 8 + size + size % 2
+    return facts
+
+
+def _tiff(data: bytes) -> StillFacts:
+    tags = dict(_tiff_tags(data))
+
+    def number(tag: int, default: int) -> int:
+        return int.from_bytes(tags[tag][:4], _byte_order(data)) if tag in tags else default
+
+    return StillFacts(
+        width=number(_WIDTH_TAG, 0),
+        height=number(_HEIGHT_TAG, 0),
+        orientation=number(_ORIENTATION_TAG, 1),
+        bits=int.from_bytes(tags.get(_BITS_TAG, b"\1")[:2], _byte_order(data)),
+        profile=tags.get(_PROFILE_TAG, b""),
+    )
+
+
+_MAX_PROFILE = 16 << 20
+_FACTS: dict[str, Callable[[bytes], StillFacts]] = {
+    "jpeg": _jpeg,
+    "png": _png,
+    "webp": _webp,
+    "tiff": _tiff,
+}
+
+
+def _orientation(exif: bytes) -> int:
+    """EXIF's orientation; 1, upright, where it says none or cannot be read."""
+    try:
+        tags = dict(_tiff_tags(exif))
+    except (struct.error, IndexError):
+        return 1
+    return int.from_bytes(tags.get(_ORIENTATION_TAG, b"\1"), _byte_order(exif))
+
+
+def _byte_order(data: bytes) -> Literal["little", "big"]:
+    return "little" if data.startswith(b"II") else "big"
+
+
+def _tiff_tags(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The tags of a TIFF file's first directory, with their bytes (TIFF 6.0, section 2)."""
+    order = "<" if _byte_order(data) == "little" else ">"
+    (start,) = struct.unpack_from(f"{order}I", data, 4)
+    (count,) = struct.unpack_from(f"{order}H", data, start)
+    for at in range(start + 2, start + 2 + 12 * count, 12):
+        tag, kind, number = struct.unpack_from(f"{order}HHI", data, at)
+        length = number * {3: 2, 4: 4}.get(kind, 1)
+        place = at + 8 if length <= 4 else struct.unpack_from(f"{order}I", data, at + 8)[0]
+        yield tag, data[place : place + length]
+
+
+def with_profile(data: bytes, profile: bytes) -> bytes:
+    """A file just encoded, with a colour profile."""
+    kind = still_kind(data)
+    if kind == "png":
+        body = b"iCCPicc\0\0" + zlib.compress(profile)
+        chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+        return data[:33] + chunk + data[33:]  # after the signature and IHDR
+    if kind == "jpeg":
+        parts = [profile[at : at + _JPEG_PART] for at in range(0, len(profile), _JPEG_PART)]
+        segments = b""
+        for number, part in enumerate(parts, 1):
+            body = _JPEG_PROFILE + bytes((number, len(parts))) + part
+            segments += b"\xff\xe2" + struct.pack(">H", len(body) + 2) + body
+        after = 4 + int.from_bytes(data[4:6], "big") if data[2:4] == b"\xff\xe0" else 2
+        return data[:after] + segments + data[after:]
+    if kind == "webp":
+        return _webp_with_profile(data, profile)
+    return _with_tiff_tag(data, _PROFILE_TAG, 7, len(profile), profile)
+
+
+def with_alpha(data: bytes) -> bytes:
+    """A file with four channels just encoded, the last of which is straight alpha.
+
+    OpenCV's TIFF files do not say so.
+    """
+    if still_kind(data) != "tiff":
+        return data
+    return _with_tiff_tag(data, _EXTRA_SAMPLES_TAG, 3, 1, (2).to_bytes(2, _byte_order(data)))
+
+
+def _with_tiff_tag(data: bytes, tag: int, kind: int, number: int, value: bytes) -> bytes:
+    """A TIFF file with a tag more: its directory is written anew, at the file's end."""
+    order = "<" if _byte_order(data) == "little" else ">"
+    (start,) = struct.unpack_from(f"{order}I", data, 4)
+    (count,) = struct.unpack_from(f"{order}H", data, start)
+    first, end = start + 2, start + 2 + 12 * count
+    entries = [data[at : at + 12] for at in range(first, end, 12)]
+    data += b"\0" * (len(data) % 2)
+    place = value.ljust(4, b"\0")
+    if len(value) > 4:
+        place = struct.pack(f"{order}I", len(data))
+        data += value + b"\0" * (len(value) % 2)
+    entries.append(struct.pack(f"{order}HHI", tag, kind, number) + place)
+    entries.sort(key=lambda entry: struct.unpack_from(f"{order}H", entry))
+    where = struct.pack(f"{order}I", len(data))
+    directory = struct.pack(f"{order}H", count + 1) + b"".join(entries) + data[end : end + 4]
+    return data[:4] + where + data[8:] + directory
+
+
+def _webp_with_profile(data: bytes, profile: bytes) -> bytes:
+    facts, body = _webp(data), data[12:]
+    flags = 0x20
+    if body.startswith(b"VP8X"):
+        flags |= body[8]
+        body = body[18:]
+    elif body.startswith(b"VP8L"):
+        flags |= body[12] & 0x10  # the bit of alpha lies where VP8X has it
+    sizes = (x.to_bytes(3, "little") for x in (facts.width - 1, facts.height - 1))
+    extended = b"VP8X" + struct.pack("<II", 10, flags) + b"".join(sizes)
+    icc = b"ICCP" + struct.pack("<I", len(profile)) + profile + b"\0" * (len(profile) % 2)
+    whole = b"WEBP" + extended + icc + body
+    return b"RIFF" + struct.pack("<I", len(whole)) + whole

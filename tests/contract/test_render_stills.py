@@ -1,0 +1,167 @@
+"""Whole renders of pictures and of sequences of them."""
+
+from __future__ import annotations
+
+import shutil
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import bgsoft
+from bgsoft.errors import ConfigError, OpenError, OutputError, UnsupportedFormatError
+from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.stills import colourful, load, profile, save
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
+QUICK = {"face": "off", "matte": "fast"}
+
+
+@pytest.fixture(scope="module")
+def person(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A picture of a person, whose every second column has another colour."""
+    path = tmp_path_factory.mktemp("stills") / "person.png"
+    ffmpeg("-ss", "1", "-i", SAMPLE, "-frames:v", "1", "-vf", "scale=320:180", path)
+    pixels = np.array(Image.open(path).convert("RGB"))
+    pixels[:, ::2, 0] |= 128
+    return save(path, pixels, icc=profile())
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve pictures, 1.png to 12.png."""
+    folder = tmp_path_factory.mktemp("frames")
+    ffmpeg("-i", SAMPLE, "-frames:v", "12", "-vf", "scale=160:90", folder / "%d.png")
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_people_in_a_picture_stay_untouched(person: Path, tmp_path: Path) -> None:
+    out, matte = tmp_path / "out.png", tmp_path / "matte.png"
+    report = bgsoft.render(person, out, matte_out=matte, **QUICK)
+    opaque = load(matte) == 255
+    assert 0.05 < opaque.mean() < 0.9
+    assert np.array_equal(load(out)[opaque], load(person)[opaque])
+    assert not np.array_equal(load(out), load(person))
+    assert (report.frames_decoded, report.frames_encoded) == (1, 1)
+    with Image.open(out) as image:
+        assert image.info["icc_profile"] == profile()
+    assert names(tmp_path) == ["matte.png", "out.png"]
+
+
+def test_a_picture_is_cut_out(person: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.png"
+    bgsoft.render(person, out, preset="cutout", **QUICK)
+    pixels = load(out)
+    assert pixels.shape == (180, 320, 4)
+    opaque, clear = pixels[..., 3] == 255, pixels[..., 3] == 0
+    assert opaque.any()
+    assert clear.any()
+    assert np.array_equal(pixels[opaque][:, :3], load(person)[opaque])
+    assert not pixels[clear].any()
+    with pytest.raises(UnsupportedFormatError, match="JPEG cannot hold an alpha channel"):
+        bgsoft.render(person, tmp_path / "out.jpg", effect="alpha")
+    assert names(tmp_path) == ["out.png"]
+
+
+def test_a_turned_photograph_comes_out_upright(person: Path, tmp_path: Path) -> None:
+    upright = load(person)
+    source = save(tmp_path / "in.jpg", np.rot90(upright), orientation=6, icc=profile())
+    bgsoft.render(source, tmp_path / "out.jpg", quality=98, **QUICK)
+    with Image.open(tmp_path / "out.jpg") as image:
+        assert image.size == (320, 180)
+        assert image.getexif().get(274) is None
+        assert image.info["icc_profile"] == profile()
+
+
+def test_a_hidden_place_in_a_picture(person: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.png"
+    hidden = {"hide": "40%,40%,20%,40%", "anonymize_style": "solid"}
+    bgsoft.render(person, out, **hidden, **QUICK)
+    assert load(out)[72 + 6 : 144 - 6, 128 + 6 : 192 - 6].max() <= 3
+
+
+@pytest.mark.parametrize("pattern", [False, True])
+def test_a_sequence_in_and_out(frames: Path, tmp_path: Path, pattern: bool) -> None:
+    out = tmp_path / "out" / "%03d.png"
+    report = bgsoft.render(frames / "%d.png" if pattern else frames, out, **QUICK)
+    assert names(out.parent) == [f"{number:03}.png" for number in range(1, 13)]
+    assert report.frames_encoded == 12
+    # The same as each alone, where nothing remembers the one before.
+    once = {**QUICK, "temporal": 0.0, "effect": "color"}
+    bgsoft.render(frames, tmp_path / "all" / "%d.png", **once)
+    bgsoft.render(frames / "10.png", tmp_path / "one.png", **once)
+    difference = load(tmp_path / "all" / "10.png").astype(int) - load(tmp_path / "one.png")
+    assert np.abs(difference).mean() < 0.5
+
+
+def test_a_sequence_becomes_a_video_at_its_rate(frames: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.mkv"
+    bgsoft.render(frames, out, fps=10, codec="ffv1", start=0.2, duration=0.5, **QUICK)
+    assert shown_by_ffmpeg(out) == [Fraction(number, 10) for number in range(5)]
+
+
+def test_a_video_becomes_a_sequence(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    filters = "scale=160:90,format=yuv420p10le"
+    ffmpeg("-i", SAMPLE, "-t", "0.2", "-vf", filters, "-c:v", "ffv1", source)
+    messages: list[str] = []
+    bgsoft.render(
+        source,
+        tmp_path / "out" / "%d.png",
+        effect="alpha",
+        on_event=lambda event: messages.append(event.message),
+        **QUICK,
+    )
+    ffmpeg("-i", source, tmp_path / "theirs%d.png")
+    assert len(names(tmp_path / "out")) == len(shown_by_ffmpeg(source))
+    ours = load(tmp_path / "out" / "1.png")
+    theirs = load(tmp_path / "theirs1.png")
+    opaque = ours[..., 3] == 255
+    assert np.abs(ours[opaque][:, :3].astype(int) - theirs[opaque]).mean() < 2
+    with Image.open(tmp_path / "out" / "1.png") as image:
+        assert image.tile[0][3] == "RGBA;16B"
+    assert any("hold no sound" in message for message in messages)
+
+
+def test_a_picture_of_another_size_is_fitted_in(frames: Path, tmp_path: Path) -> None:
+    shutil.copy(frames / "1.png", tmp_path / "1.png")
+    save(tmp_path / "2.png", colourful(90, 90))
+    messages: list[str] = []
+    out = tmp_path / "out" / "%d.png"
+    bgsoft.render(tmp_path, out, on_event=lambda event: messages.append(event.message), **QUICK)
+    assert load(tmp_path / "out" / "2.png").shape == (90, 160, 3)
+    assert any("size changes to 90x90" in message for message in messages)
+
+
+def test_a_sequence_that_cannot_be_read_to_its_end_leaves_nothing(
+    frames: Path, tmp_path: Path
+) -> None:
+    for number in (1, 2, 3):
+        shutil.copy(frames / f"{number}.png", tmp_path)
+    data = (tmp_path / "3.png").read_bytes()
+    (tmp_path / "3.png").write_bytes(data[: len(data) // 2])
+    with pytest.raises(OpenError, match=r"3\.png is damaged or cut off"):
+        bgsoft.render(tmp_path, tmp_path / "out" / "%d.png", **QUICK)
+    assert names(tmp_path) == ["1.png", "2.png", "3.png"]
+
+
+def test_what_makes_no_sense(person: Path, frames: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is one picture"):
+        bgsoft.render(frames, tmp_path / "out.png")
+    with pytest.raises(ConfigError, match="fps has no effect"):
+        bgsoft.render(person, tmp_path / "out.png", fps=30)
+    with pytest.raises(OutputError, match="same as the input"):
+        bgsoft.render(frames, frames / "%d.png", overwrite=True)
+    assert names(tmp_path) == []
+
+
+def test_an_existing_sequence_may_be_skipped(frames: Path, tmp_path: Path) -> None:
+    shutil.copy(frames / "1.png", tmp_path / "7.png")
+    assert bgsoft.render(frames, tmp_path / "%d.png", skip_existing=True).skipped
+    assert names(tmp_path) == ["7.png"]
