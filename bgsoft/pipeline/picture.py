@@ -305,6 +305,16 @@ class PictureStages:
         elif since == BACKGROUND_REFRESH_OFFSET:
             self.compositor.refresh()
 
+    def restart(self) -> None:
+        """Forget all frames: those that follow have nothing to do with them, nor their times."""
+        with self.execution.working(()):
+            self.schedule.reset()
+            self.segmenter.reset()
+            self.matte.reset()
+            self.compositor.refresh()
+            if self.faces is not None:
+                self.faces.reset()
+
     def close(self) -> None:
         """Free the stages; safe to call twice."""
         with self.execution.working(()):

@@ -97,6 +97,7 @@ class Pipeline:
         on_tick: Called from the calling thread about every 50 ms.
         cancel: Set it to stop the run.
         stall_seconds: The run fails once no frame has passed any stage for so long; None: never.
+        held_up: Whether all wait for whoever takes the frames: that is no standstill.
     """
 
     def __init__(
@@ -110,11 +111,13 @@ class Pipeline:
         on_tick: Callable[[], None] | None = None,
         cancel: threading.Event | None = None,
         stall_seconds: float | None = None,
+        held_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self.stuck = False
         """A thread is still inside a stage after a failed run: nothing that it may use can be
         closed."""
         self._stall_seconds = stall_seconds
+        self._held_up = held_up
         self._decoder = decoder
         self._stage = stage
         self._sink = sink
@@ -184,7 +187,8 @@ class Pipeline:
             encoder.join(_POLL_SECONDS)
             if self._cancel.is_set():
                 raise RenderCancelledError("interrupted")
-            if self._started_stage.is_set():  # the models' first run may take its time
+            # The models' first run may take its time.
+            if self._started_stage.is_set() and not self._held_up():
                 stall.look(self._passed())
             if self._on_tick is not None:
                 self._on_tick()

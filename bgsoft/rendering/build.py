@@ -143,12 +143,15 @@ class StageBuilder:
             BackendUnavailableError: It cannot decode this; the message is the reason.
         """
         decoder: Decoder = backends.maker("decode", backend)(path, settings, info, self._resources)
-        decodes_on_device = backends.on_gpu("decode", backend)
-        if decodes_on_device == self.on_device:
+        return self.reaching(decoder, backends.on_gpu("decode", backend))
+
+    def reaching(self, decoder: Decoder, on_device: bool) -> Decoder:
+        """A decoder, on the device or on the host, as one whose frames are where they live."""
+        if on_device == self.on_device:
             return decoder
         from bgsoft.pipeline.crossing import DownloadingDecoder, UploadingDecoder
 
-        adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
+        adapter = DownloadingDecoder if on_device else UploadingDecoder
         return adapter(decoder, self._resources.device)
 
     def open_encoder(
@@ -186,13 +189,25 @@ class StageBuilder:
         """
         open_encoder = backends.maker("encode", backend)
         encoder: Encoder = open_encoder(muxer, config, info, kind, self._resources)
-        encodes_on_device = backends.on_gpu("encode", backend)
-        if encodes_on_device == self.on_device:
+        return self.reached(encoder, backends.on_gpu("encode", backend), info.format, kind)
+
+    def reached(
+        self, encoder: Encoder, on_device: bool, format: FrameFormat, kind: PictureKind
+    ) -> Encoder:
+        """An encoder, on the device or on the host, as one that takes frames from where they live.
+
+        Args:
+            encoder: Closed with what is returned.
+            on_device: Where it takes them from itself.
+            format: Their layout.
+            kind: The planes that it reads.
+        """
+        if on_device == self.on_device:
             return encoder
         from bgsoft.pipeline.crossing import DownloadingEncoder, UploadingEncoder
 
-        adapter = UploadingEncoder if encodes_on_device else DownloadingEncoder
-        return adapter(encoder, self._resources.device, info.format, kind)
+        adapter = UploadingEncoder if on_device else DownloadingEncoder
+        return adapter(encoder, self._resources.device, format, kind)
 
     def make_ring(self, format: FrameFormat, held: int = 0) -> FrameRing:
         """The frame slots, where frames live.

@@ -23,7 +23,7 @@ from bgsoft.media.probe import probe
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.metrics import ProgressMeter
-from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
+from bgsoft.pipeline.runner import FrameSink, Pipeline, PipelineResult, check_pts
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.rendering.report import RenderLog, skipped_report
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bgsoft.face.data import FaceDataWriter
     from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
+    from bgsoft.rendering.frames import HandOver
 
 
 _abandoned: list[ExitStack] = []
@@ -96,6 +97,20 @@ def render_chunk(
     return _Session(config, info, chunk, on_event).run(on_progress, cancel)
 
 
+def hand_over_frames(
+    config: RenderConfig,
+    taker: HandOver,
+    *,
+    on_event: Callable[[Event], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> RenderReport:
+    """Render one video, but give its frames to ``taker`` rather than write them anywhere.
+
+    The output of the settings is not looked at; all else is as for :func:`render_config`.
+    """
+    return _Session(config, None, None, on_event, taker).run(None, cancel).report
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """The stages that frames go through, and what they were built for."""
@@ -106,6 +121,8 @@ class Built:
     decoder: Decoder
     stages: PictureStages
     targets: list[Target]
+    takers: Sequence[FrameSink]
+    """What frames go to: the targets, or who takes them instead."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +148,10 @@ class _Session:
         info: VideoInfo | None,
         chunk: Chunk | None,
         on_event: Callable[[Event], None] | None,
+        taker: HandOver | None = None,
     ) -> None:
         self._config = config
+        self._taker = taker
         self._info = info
         self._chunk = chunk
         self._trim_start = None if chunk is None else chunk.trim_start
@@ -209,20 +228,12 @@ class _Session:
                 trim_start=self._trim_start,
                 began=None if chunk is None else chunk.began * info.time_base,
             )
-            open_outputs = partial(
-                open_targets,
-                config,
-                info,
-                builder,
-                self._files,
-                stack,
-                log.report,
-                copy_tracks=chunk is None,
-            )
+            open_outputs = partial(self._open_outputs, info, builder)
             decoding = pool.submit("decoder", open_decoder)
             making = pool.submit("picture stages", make_stages)
             opening = pool.submit("output", open_outputs)
-        decoder, stages, targets = decoding.result(), making.result(), opening.result()
+        decoder, stages = decoding.result(), making.result()
+        targets, takers = opening.result()
         stack.callback(decoder.close)
         stack.callback(stages.close)
         log.fallbacks(builder.choices)
@@ -235,7 +246,26 @@ class _Session:
             decoder=decoder,
             stages=stages,
             targets=targets,
+            takers=takers,
         )
+
+    def _open_outputs(
+        self, info: VideoInfo, builder: StageBuilder
+    ) -> tuple[list[Target], Sequence[FrameSink]]:
+        """Begin the videos that are written, if any are, and say what frames go to."""
+        if self._taker is not None:
+            self._taker.open(info)
+            return [], [builder.reached(self._taker, False, info.format, self._taker.kind)]
+        targets = open_targets(
+            self._config,
+            info,
+            builder,
+            self._files,
+            self._stack,
+            self._log.report,
+            copy_tracks=self._chunk is None,
+        )
+        return targets, targets
 
     def _make_builder(self, pool: StartupPool) -> StageBuilder:
         # Imported here, while the input is looked at: most of a short start is imports.
@@ -279,7 +309,7 @@ class _Session:
         )
         ring = built.builder.make_ring(built.info.format, built.stages.held)
         setup_seconds = time.perf_counter() - log.started
-        sink = Sink(built.targets, built.decoder.stats, self._trim_start)
+        sink = Sink(built.takers, built.decoder.stats, self._trim_start)
         pipeline = Pipeline(
             decoder=built.decoder,
             stage=built.stages,
@@ -289,6 +319,7 @@ class _Session:
             on_tick=lambda: meter.tick(sink.frames),
             cancel=cancel,
             stall_seconds=config.backends.stall_seconds,
+            held_up=lambda: self._taker is not None and self._taker.is_full,
         )
         on_value = None if log.recorder is None else log.recorder.counter
         with GpuWatch(built.builder.used_device, on_value) as watch:

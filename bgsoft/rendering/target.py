@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +15,7 @@ from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.outputs import AtomicOutput, check_target
+from bgsoft.pipeline.runner import FrameSink
 from bgsoft.rendering.backends import matte_out_encoder
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, EncodeConfig, RenderConfig
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from bgsoft.rendering.build import StageBuilder
 
 
-_PICTURE_KINDS = {
+PICTURE_KINDS = {
     EffectKind.ALPHA: PictureKind.COLOR_ALPHA,
     EffectKind.MATTE: PictureKind.MATTE,
 }
@@ -113,6 +114,15 @@ class Target(NamedTuple):
     muxer: Muxer
     encoder: Encoder
 
+    def encode(self, frame: Frame) -> None:
+        """See :class:`bgsoft.pipeline.runner.FrameSink`."""
+        self.encoder.encode(frame)
+
+    def finish(self) -> None:
+        """See :class:`bgsoft.pipeline.runner.FrameSink`."""
+        self.encoder.finish()
+        self.muxer.finish()
+
 
 def open_targets(
     config: RenderConfig,
@@ -133,7 +143,7 @@ def open_targets(
             path, config, info, files, stack, on_event, copy_tracks=main and copy_tracks
         )
         if main:
-            kind = _PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
+            kind = PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
             encoder = builder.open_encoder(muxer, config.encode, info, kind)
         else:
             backend, kind = matte_out_encoder(), PictureKind.MATTE
@@ -144,10 +154,12 @@ def open_targets(
 
 
 class Sink:
-    """Gives every finished frame to each target, but those before a pts."""
+    """Gives every finished frame to each taker, but those before a pts."""
 
-    def __init__(self, targets: list[Target], stats: DecodeStats, trim_start: int | None) -> None:
-        self._targets = targets
+    def __init__(
+        self, takers: Sequence[FrameSink], stats: DecodeStats, trim_start: int | None
+    ) -> None:
+        self._takers = takers
         self._stats = stats
         self._trim_start = trim_start
         self.frames = 0
@@ -163,12 +175,11 @@ class Sink:
             return
         self.frames += 1
         self.concealed += frame.concealed
-        for target in self._targets:
-            target.encoder.encode(frame)
+        for taker in self._takers:
+            taker.encode(frame)
 
     def finish(self) -> None:
         if self.frames == 0:
             raise ConfigError("no frame lies in the part that --start and --duration ask for")
-        for target in self._targets:
-            target.encoder.finish()
-            target.muxer.finish()
+        for taker in self._takers:
+            taker.finish()
