@@ -121,5 +121,9 @@ def open_encoder(
 ) -> CpuEncoder:
     """The encoder that a render's settings ask for."""
     choice = choose_encoder(config, muxer.container, info, kind, resources.threads)
+    if config.encoder_option:
+        from bgsoft.encode.options import with_options
+
+        choice = with_options(choice, config, info)
     resources.notice("encode", *choice.notices)
     return CpuEncoder(muxer, choice)
