@@ -7,7 +7,7 @@ the first frame; the methods of one builder may be called from several threads a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
     from bgsoft.face.data import FaceDataWriter
     from bgsoft.face.step import FaceStep
+    from bgsoft.infer.cpu import CpuNetwork
     from bgsoft.rendering.device import DeviceStages
     from bgsoft.rendering.host import HostStages
 
@@ -55,6 +56,7 @@ class StageBuilder:
         on_event: Called for what happens while stages are built or recover from faults.
         device: The GPU, where it has been set up already.
         alone: Stages are built to be tried alone: what others lack does not matter.
+        keeps: Models on the CPU stay loaded, as stages will be built of them again.
 
     Raises:
         BackendUnavailableError: A backend that was named cannot be here.
@@ -67,8 +69,10 @@ class StageBuilder:
         *,
         device: CudaDevice | None = None,
         alone: bool = False,
+        keeps: bool = False,
     ) -> None:
         self._config = config
+        self._kept: dict[Hashable, CpuNetwork] | None = {} if keeps else None
         gpu = backends.chosen_gpu(config.gpu) if device is None else 0
         self._resources = Resources(gpu, config.threads, on_event, device)
         self.choices: dict[str, Choice] = {}
@@ -325,7 +329,7 @@ class StageBuilder:
     ) -> NetworkLoader:
         tell = partial(self._resources.notice, "segment")
         chosen = precision or self._config.precision
-        return NetworkLoader(model, chosen, tell, self._resources.cores, instead)
+        return NetworkLoader(model, chosen, tell, self._resources.cores, instead, self._kept)
 
     def close(self) -> None:
         """Wait for the GPU, where one is used, so that nothing runs at exit."""

@@ -155,8 +155,8 @@ class Processor(Closing):
             for image in images:
                 show(processor.process(image))
 
-    What goes by the size of the pictures is kept for the last two sizes. It may be used by several
-    threads, which take turns.
+    Models stay loaded (on a GPU, as all that goes by the size of the pictures, for the last two
+    sizes). It may be used by several threads, which take turns.
 
     Args:
         preset: A preset's name or TOML file; None: the bare defaults.
@@ -190,7 +190,9 @@ class Processor(Closing):
             require_runtime()
             self._config = replace(config, backends=replace(config.backends, batch=1))
             self._model = resolve(config.segment.model)
-            self._builder = StageBuilder(self._config.backends, on_event or (lambda _event: None))
+            self._builder = StageBuilder(
+                self._config.backends, on_event or (lambda _event: None), keeps=True
+            )
 
     def process(self, image: Rgb) -> NDArray[np.uint8]:
         """Composite one picture.
