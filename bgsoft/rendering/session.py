@@ -201,7 +201,7 @@ class _Session:
     def _build(self) -> Built:
         """Probe the input, open what is written, and make the stages, beside each other."""
         config, chunk, log, stack = self._config, self._chunk, self._log, self._stack
-        spans = stack.enter_context(logged())
+        spans = self._files.enter_context(logged())
         with StartupPool() as pool:
             building = pool.submit("backends", partial(self._make_builder, pool))
             probing = pool.submit("probe", lambda: self._info or probe(config.input))
