@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -179,7 +180,6 @@ class Processor(Closing):
     ) -> None:
         self._sizes: OrderedDict[tuple[int, int], _Stages] = OrderedDict()
         self._lock = threading.Lock()
-        self._builder: StageBuilder | None = None
         with errors_in_keywords():
             config = config_from_keywords(
                 "Processor", PictureSettings.__optional_keys__, settings, preset=preset
@@ -193,6 +193,8 @@ class Processor(Closing):
             self._builder = StageBuilder(
                 self._config.backends, on_event or (lambda _event: None), keeps=True
             )
+        # Also where nobody closes it.
+        self._free = weakref.finalize(self, _free, self._sizes, self._builder)
 
     def process(self, image: Rgb) -> NDArray[np.uint8]:
         """Composite one picture.
@@ -226,7 +228,7 @@ class Processor(Closing):
     def _run(self, image: Rgb) -> tuple[Rgb, Rgb, NDArray[np.uint8]]:
         check_image(image)
         with self._lock, errors_in_keywords():
-            if self._builder is None:
+            if not self._free.alive:
                 raise ConfigError("this Processor was closed")
             height, width = image.shape[:2]
             stages = self._sizes.pop((width, height), None)
@@ -240,11 +242,14 @@ class Processor(Closing):
     def close(self) -> None:
         """Free the models; safe to call twice."""
         with self._lock:
-            while self._sizes:
-                self._sizes.popitem()[1].close()
-            if self._builder is not None:
-                self._builder.close()
-                self._builder = None
+            self._free()
+
+
+def _free(sizes: OrderedDict[tuple[int, int], _Stages], builder: StageBuilder) -> None:
+    """Close what a processor has made."""
+    while sizes:
+        sizes.popitem()[1].close()
+    builder.close()
 
 
 def check_image(image: Any) -> None:

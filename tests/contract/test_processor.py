@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,14 @@ def test_models_are_loaded_once(person: Image, monkeypatch: pytest.MonkeyPatch) 
         for rows in (359, 200, 101, 200, 359):
             processor.process(person[:rows])
         assert len(loaded) == before
+
+
+def test_a_processor_that_nobody_closes_leaves_no_thread(person: Image) -> None:
+    before = threading.active_count()
+    for _ in range(3):
+        bgsoft.Processor(matte="fast").process(person[:32, :32])
+    gc.collect()
+    assert threading.active_count() == before
 
 
 def test_hidden_places_stay_hidden(person: Image) -> None:
