@@ -75,16 +75,15 @@ class _PictureDecoder(Closing):
         self._image = image
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        frame = Frame(
-            planes=ring.acquire(),
-            format=self.info.format,
-            index=0,
-            pts=0,
-            time_base=self.info.time_base,
-        )
-        self._writer.write(VideoFrame.from_ndarray(self._image, format="rgb24"), frame.planes)
-        self.decoded = self._pictures.picture(frame)
-        """What is left of the picture in 4:2:0."""
+        planes = ring.acquire()
+        try:
+            frame = Frame(planes, self.info.format, 0, 0, self.info.time_base)
+            self._writer.write(VideoFrame.from_ndarray(self._image, format="rgb24"), planes)
+            self.decoded = self._pictures.picture(frame)
+            """What is left of the picture in 4:2:0."""
+        except BaseException:
+            ring.release(planes)
+            raise
         yield frame
 
     def close(self) -> None:

@@ -143,6 +143,29 @@ def test_a_processor_that_nobody_closes_leaves_no_thread(person: Image) -> None:
     assert threading.active_count() == before
 
 
+def test_after_a_failure_the_next_picture_is_as_ever(
+    person: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class BrokenError(Exception):
+        pass
+
+    def fail(*_: object) -> None:
+        raise BrokenError
+
+    with bgsoft.Processor() as processor:
+        expected = processor.process(person)
+        for place in (
+            "bgsoft.composite.compositor.PictureCompositor.apply",
+            "bgsoft.decode.convert.PlaneWriter.write",
+        ):
+            with monkeypatch.context() as patch:
+                patch.setattr(place, fail)
+                for _ in range(20):  # more than there are slots
+                    with pytest.raises(BrokenError):
+                        processor.process(person[::-1])
+            assert np.array_equal(processor.process(person), expected)
+
+
 def test_hidden_places_stay_hidden(person: Image) -> None:
     alpha = bgsoft.process(person, effect="matte")[..., 0]
     rows, columns = np.nonzero(alpha == 255)
