@@ -111,11 +111,12 @@ def with_options(choice: EncoderChoice, config: EncodeConfig, info: VideoInfo) -
         if config.quality is not None:
             raise ConfigError(f"--quality and --encoder-option {based} exclude each other")
         rest.pop("crf", None)
+    without = replace(choice, options=rest)
     for key, value in asked.items():
-        _check(key, value, replace(choice, options=rest), info)
+        _check(key, value, without, info)
     together = replace(choice, options=_merged(choice.encoder, rest, asked))
     problem, _ = _open(together, info)
-    if problem:
+    if problem and not _open(without, info)[0]:
         texts = " ".join(config.encoder_option)
         raise ConfigError(f"--encoder-option {texts}: {choice.encoder} refuses them: {problem}")
     return together
@@ -182,7 +183,7 @@ def _open(choice: EncoderChoice, info: VideoInfo) -> tuple[str, set[str]]:
     context = _context(choice.encoder, *size, choice.pixel_format, options)
     level = av.logging.get_level()
     problem = ""
-    with av.logging.Capture() as said:
+    with av.logging.Capture(local=False) as said:  # nor does anything of other threads get through
         av.logging.set_level(av.logging.WARNING)
         try:
             context.open()
