@@ -15,11 +15,16 @@ __version__ = "0.2.0"
 __all__ = [
     "BgsoftError",
     "Event",
+    "Frames",
+    "Processor",
     "Progress",
     "RenderConfig",
     "RenderReport",
+    "RenderedFrame",
     "__version__",
     "errors",
+    "frames",
+    "process",
     "render",
     "render_config",
 ]
@@ -28,18 +33,25 @@ if TYPE_CHECKING:
     from typing import Any
 
     from bgsoft import errors
-    from bgsoft.api import render
+    from bgsoft.api import frames, process, render
     from bgsoft.chunks.run import render_config
     from bgsoft.errors import BgsoftError
+    from bgsoft.rendering.frames import Frames, RenderedFrame
+    from bgsoft.rendering.processor import Processor
     from bgsoft.report import Event, Progress, RenderReport
     from bgsoft.settings.config import RenderConfig
 
 _HOME = {
     "BgsoftError": ("bgsoft.errors", "BgsoftError"),
+    "Frames": ("bgsoft.rendering.frames", "Frames"),
+    "Processor": ("bgsoft.rendering.processor", "Processor"),
     "Event": ("bgsoft.report", "Event"),
     "Progress": ("bgsoft.report", "Progress"),
     "RenderConfig": ("bgsoft.settings.config", "RenderConfig"),
     "RenderReport": ("bgsoft.report", "RenderReport"),
+    "RenderedFrame": ("bgsoft.rendering.frames", "RenderedFrame"),
+    "frames": ("bgsoft.api", "frames"),
+    "process": ("bgsoft.api", "process"),
     "render": ("bgsoft.api", "render"),
     "render_config": ("bgsoft.chunks.run", "render_config"),
 }

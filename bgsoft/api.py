@@ -1,4 +1,4 @@
-"""The Python interface: one call that takes what the command line takes.
+"""The Python interface: calls that take what the command line takes.
 
 ``scripts/make_keywords.py`` writes the settings among its keywords, from
 :mod:`bgsoft.settings.config`.
@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from os import PathLike
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from bgsoft.chunks.run import render_config
-from bgsoft.errors import BgsoftError
-from bgsoft.rendering.configure import build_config
+from bgsoft.rendering.configure import build_config, config_from_keywords
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings import config
-from bgsoft.settings.options import OPTIONS, in_keywords, settings_from_options
+from bgsoft.settings.keywords import FilePath, FrameSettings, Off, PictureSettings
+from bgsoft.settings.options import OPTIONS, errors_in_keywords, settings_from_options
 from bgsoft.settings.presets import DEFAULT_PRESET
 
-FilePath: TypeAlias = str | PathLike[str]
-Off: TypeAlias = Literal["off", "none", "auto"]
-"""What asks for no number; None is «not given»."""
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bgsoft.rendering.frames import Frames
 
 
 def render(
@@ -60,6 +61,7 @@ def render(
     | None = None,
     quality: int | Off | None = None,
     speed: str | None = None,
+    encoder_option: str | Sequence[str] | None = None,
     decode: config.DecodeBackend | Literal["auto", "nvdec", "cpu"] | None = None,
     infer: config.InferBackend | Literal["auto", "tensorrt", "cuda", "cpu"] | None = None,
     composite: config.CompositeBackend | Literal["auto", "cuda", "cpu"] | None = None,
@@ -146,6 +148,7 @@ def render(
             95, WebP: 90]
         speed: The encoder's own preset: x264/x265 ultrafast to veryslow, AV1 and VP9 a number,
             NVENC P1 to P7. [default: by codec; h264: veryfast]
+        encoder_option: Pass an option on to the encoder, e.g. tune=film; may be given again.
         decode: Where to decode. [default: auto]
         infer: Where the model runs. [default: auto]
         composite: Where matte and effect are made. [default: auto]
@@ -185,11 +188,65 @@ def render(
         BgsoftError: As :func:`bgsoft.chunks.run.render_config`.
     """
     given = {name: value for name, value in locals().items() if name in OPTIONS}
-    try:
+    with errors_in_keywords():
         settings = settings_from_options(given, from_text=False)
         made = build_config(Path(input), Path(output), preset=preset, flags=settings)
         return render_config(made, on_progress=on_progress, on_event=on_event, cancel=cancel)
-    except BgsoftError as exc:
-        exc.message = in_keywords(exc.message)
-        exc.args = (exc.message,)
-        raise
+
+
+def frames(
+    input: FilePath,
+    *,
+    preset: str | None = DEFAULT_PRESET,
+    alpha: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+    **settings: Unpack[FrameSettings],
+) -> Frames:
+    """Render one video, frame by frame, to arrays.
+
+        for frame in bgsoft.frames("in.mp4", effect="bokeh"):
+            show(frame.picture, frame.pts * frame.time_base)
+
+    The settings are checked now; the render begins with the first frame that is asked for, runs
+    beside, and waits for its frames to be taken. It ends with the loop, however that is left.
+
+    Args:
+        input: Video to read.
+        preset: A preset's name or TOML file; None: the bare defaults.
+        alpha: Hand over the matte of each frame, too; with effect alpha it always is.
+        on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
+            never from two at a time.
+        **settings: As for :func:`render`, but for those of a file that is written.
+
+    Returns:
+        An iterator over :class:`bgsoft.RenderedFrame`, and a context manager.
+
+    Raises:
+        ConfigError: A value is out of range. All else is raised where the first frame is asked for.
+        TypeError: There is no such setting, or it means nothing here.
+    """
+    from bgsoft.rendering.frames import Frames
+
+    with errors_in_keywords():
+        config = config_from_keywords(
+            "frames", FrameSettings.__optional_keys__, settings, input=Path(input), preset=preset
+        )
+    return Frames(config, alpha=alpha, on_event=on_event)
+
+
+def process(
+    image: NDArray[np.uint8],
+    *,
+    preset: str | None = DEFAULT_PRESET,
+    on_event: Callable[[Event], None] | None = None,
+    **settings: Unpack[PictureSettings],
+) -> NDArray[np.uint8]:
+    """Composite one picture, once; for more than one, a :class:`bgsoft.Processor` is faster.
+
+    Args, result and errors are those of it and of its
+    :meth:`bgsoft.rendering.processor.Processor.process`.
+    """
+    from bgsoft.rendering.processor import Processor
+
+    with Processor(preset=preset, on_event=on_event, **settings) as processor:
+        return processor.process(image)

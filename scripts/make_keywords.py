@@ -1,5 +1,7 @@
 """Write the keywords of ``bgsoft.render``, with types and help, from ``bgsoft.settings.config``.
 
+Those of ``bgsoft.frames`` and ``bgsoft.process`` are in ``bgsoft.settings.keywords``.
+
 So editors and type checkers know them without running anything. Run it after a change to a setting;
 with ``--check`` it only says whether that was forgotten.
 """
@@ -12,10 +14,19 @@ import textwrap
 from enum import StrEnum
 from pathlib import Path
 
-from bgsoft.settings.options import OPTIONS, TEXTS, Option, field_type, in_keywords
+from bgsoft.settings.options import OPTIONS, TEXTS, TOP, Option, field_type, in_keywords
 
 API = Path(__file__).parents[1] / "bgsoft" / "api.py"
+KEYWORDS = API.parent / "settings" / "keywords.py"
 WIDTH = 100
+_OF_FILES = {"encode", "chunks"}
+"""What concerns only files that are written, beside the section of the codec."""
+_OF_SEQUENCES = {
+    *("mask_every", "similarity", "face_every", "temporal"),
+    *("start", "duration", "decode", "batch", "stall"),
+}
+"""What means nothing to one picture alone."""
+_CLASSES = re.compile(r"class PictureSettings.*", re.DOTALL)
 _SIGNATURE = re.compile(r"(?<=DEFAULT_PRESET,\n).*?(?=    on_progress: )", re.DOTALL)
 _ARGUMENTS = re.compile(r"(?<=None: the bare defaults\.\n).*?(?= {8}on_progress: )", re.DOTALL)
 
@@ -33,6 +44,32 @@ def annotation(option: Option) -> str:
     if option.setting.unit == " seconds":
         return "float | str"
     return f"{kind.__name__} | Off" if optional and kind is not str else kind.__name__
+
+
+def for_frames(option: Option) -> bool:
+    """Whether a setting means something where no file is written."""
+    if option.section in ("encode", TOP):
+        return option.name in ("start", "duration")
+    return option.name not in _OF_FILES
+
+
+def keyword_classes(text: str) -> str:
+    """The text of the module of keywords, with the settings in its classes."""
+    of_picture, of_frames = (
+        'class PictureSettings(TypedDict, total=False):\n    """Settings of one picture."""\n\n',
+        "class FrameSettings(PictureSettings, total=False):\n"
+        '    """Those of frames in a row, with what one picture alone cannot have."""\n\n',
+    )
+    for name, option in OPTIONS.items():
+        line = f"    {name}: {annotation(option)} | None\n"
+        if len(line) > WIDTH + 1:
+            kinds = line.strip().partition(": ")[2].replace(" | ", "\n        | ")
+            line = f"    {name}: (\n        {kinds}\n    )\n"
+        if name in _OF_SEQUENCES:
+            of_frames += line
+        elif for_frames(option):
+            of_picture += line
+    return _CLASSES.sub(lambda _: f"{of_picture}\n\n{of_frames}", text)
 
 
 def written(text: str) -> str:
@@ -56,8 +93,9 @@ def written(text: str) -> str:
 
 
 if __name__ == "__main__":
-    before = API.read_text(encoding="utf-8")
-    after = written(before)
-    if "--check" in sys.argv[1:]:
-        sys.exit(None if before == after else f"{API} is not up to date: run {sys.argv[0]}")
-    API.write_text(after, encoding="utf-8")
+    for path, make in ((API, written), (KEYWORDS, keyword_classes)):
+        before = path.read_text(encoding="utf-8")
+        after = make(before)
+        if before != after and "--check" in sys.argv[1:]:
+            sys.exit(f"{path} is not up to date: run {sys.argv[0]}")
+        path.write_text(after, encoding="utf-8")

@@ -135,5 +135,9 @@ def open_encoder(
         resources.notice("encode", *still.notices)
         return StillEncoder(muxer, still, info.format)
     choice = choose_encoder(config, muxer.container, info, kind, resources.threads)
+    if config.encoder_option:
+        from bgsoft.encode.options import with_options
+
+        choice = with_options(choice, config, info)
     resources.notice("encode", *choice.notices)
     return CpuEncoder(muxer, choice)

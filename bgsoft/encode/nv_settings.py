@@ -104,6 +104,8 @@ def choose_nvenc(
     matte = kind is PictureKind.MATTE
     hdr = not matte and bool(info.mastering_display or info.content_light)
     _check_codable(codec, info, kind, hdr=hdr)
+    if settings.encoder_option:  # PyNvVideoCodec says nothing of options that it does not know
+        raise _unavailable("--encoder-option is for the encoders of FFmpeg")
     spec = _SPECS[codec]
     quality = spec.quality_default
     if settings.quality is not None:

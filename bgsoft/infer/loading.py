@@ -39,6 +39,7 @@ class NetworkLoader:
             the CPU.
         cores: Cores that one run on the CPU may use, where nothing else runs beside it.
         instead: Backends that may be taken in place of one that several providers would share.
+        kept: Where what is loaded on the CPU is kept, and looked for; None: nowhere.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class NetworkLoader:
         tell: Callable[[str], None] = lambda _text: None,
         cores: int | None = None,
         instead: tuple[str, ...] = (),
+        kept: dict[Hashable, CpuNetwork] | None = None,
     ) -> None:
         self.model = model
+        self._kept = kept
         self.cores = cores or usable_cores()
         self._precision = precision
         self._tell = tell
@@ -59,7 +62,8 @@ class NetworkLoader:
 
     def beside(self, model: ResolvedModel) -> NetworkLoader:
         """A loader of another model that is to run with this one."""
-        return NetworkLoader(model, self._precision, self._tell, self.cores, self._instead)
+        more = self._tell, self.cores, self._instead, self._kept
+        return NetworkLoader(model, self._precision, *more)
 
     def check(self, backend: str) -> None:
         """Raise BackendUnavailableError where a backend has no such precision of this model."""
@@ -77,9 +81,17 @@ class NetworkLoader:
             ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
         """
         shapes, _ = self._shapes(wiring)
-        first = CpuNetwork(
-            self.model.path, shapes, wiring.constants, outputs=wiring.asked, threads=threads
+        key = (self.model.path, str(wiring), threads)
+        base = None if self._kept is None else self._kept.get(key)
+        first = (
+            base.sharing()
+            if base is not None
+            else CpuNetwork(
+                self.model.path, shapes, wiring.constants, outputs=wiring.asked, threads=threads
+            )
         )
+        if base is None and self._kept is not None and not wiring.loops:
+            self._kept[key] = first.sharing()
         networks: list[Network] = [first, *(first.sharing() for _ in range(1, lanes))]
         if wiring.loops:
             return [LoopingNetwork(network, wiring) for network in networks]

@@ -239,7 +239,8 @@ def _color(frame: VideoFrame, stream: VideoStream, codec: str) -> ColorInfo:
         transfer=transfer,
         matrix=_first_specified(frame.colorspace, context.colorspace),
         full_range=full_range,
-        range_specified=tagged in (_FULL_RANGE, _LIMITED_RANGE),
+        # In 4:2:0 nobody would guess what a grey picture's range was.
+        range_specified=full_range or tagged == _LIMITED_RANGE,
         chroma_location=2 if codec in _CENTRED_CHROMA else 0,
     )
 

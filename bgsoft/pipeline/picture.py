@@ -314,12 +314,16 @@ class PictureStages:
 
     def _reset(self, frame: Frame) -> None:
         """Forget what was before this frame, which begins a new scene."""
+        self._forget()
+        self.on_cut(frame)
+
+    def _forget(self) -> None:
+        """Forget all frames so far, but for what is shown behind people."""
         self.schedule.reset()
         self.segmenter.reset()
         self.matte.reset()
         if self.faces is not None:
             self.faces.reset()
-        self.on_cut(frame)
 
     def _renew(self, frame: Frame) -> None:
         """Decide anew what is due for it at this frame."""
@@ -330,6 +334,14 @@ class PictureStages:
             if self.faces is not None:
                 self.faces.refresh()
         elif since == BACKGROUND_REFRESH_OFFSET:
+            self.compositor.refresh()
+
+    def restart(self) -> None:
+        """Forget all frames, also any that failed half-way: others follow, with times of their
+        own."""
+        with self.execution.working(()):
+            self._open = None
+            self._forget()
             self.compositor.refresh()
 
     def close(self) -> None:

@@ -191,7 +191,8 @@ class Pipeline:
             encoder.join(_POLL_SECONDS)
             if self._cancel.is_set():
                 raise RenderCancelledError("interrupted")
-            if self._started_stage.is_set():  # the models' first run may take its time
+            # The models' first run may take its time.
+            if self._started_stage.is_set():
                 stall.look(self._passed())
             if self._on_tick is not None:
                 self._on_tick()

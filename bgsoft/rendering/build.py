@@ -7,7 +7,7 @@ the first frame; the methods of one builder may be called from several threads a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
     from bgsoft.face.data import FaceDataWriter
     from bgsoft.face.step import FaceStep
+    from bgsoft.infer.cpu import CpuNetwork
     from bgsoft.rendering.device import DeviceStages
     from bgsoft.rendering.host import HostStages
 
@@ -56,6 +57,7 @@ class StageBuilder:
         on_event: Called for what happens while stages are built or recover from faults.
         device: The GPU, where it has been set up already.
         alone: Stages are built to be tried alone: what others lack does not matter.
+        keeps: Models on the CPU stay loaded, as stages will be built of them again.
 
     Raises:
         BackendUnavailableError: A backend that was named cannot be here.
@@ -68,8 +70,10 @@ class StageBuilder:
         *,
         device: CudaDevice | None = None,
         alone: bool = False,
+        keeps: bool = False,
     ) -> None:
         self._config = config
+        self._kept: dict[Hashable, CpuNetwork] | None = {} if keeps else None
         gpu = backends.chosen_gpu(config.gpu) if device is None else 0
         self._resources = Resources(gpu, config.threads, on_event, device)
         self.choices: dict[str, Choice] = {}
@@ -144,12 +148,15 @@ class StageBuilder:
             BackendUnavailableError: It cannot decode this; the message is the reason.
         """
         decoder: Decoder = backends.maker("decode", backend)(path, settings, info, self._resources)
-        decodes_on_device = backends.on_gpu("decode", backend)
-        if decodes_on_device == self.on_device:
+        return self.reaching(decoder, backends.on_gpu("decode", backend))
+
+    def reaching(self, decoder: Decoder, on_device: bool) -> Decoder:
+        """A decoder, on the device or on the host, as one whose frames are where they live."""
+        if on_device == self.on_device:
             return decoder
         from bgsoft.pipeline.crossing import DownloadingDecoder, UploadingDecoder
 
-        adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
+        adapter = DownloadingDecoder if on_device else UploadingDecoder
         return adapter(decoder, self._resources.device)
 
     def open_encoder(
@@ -191,13 +198,25 @@ class StageBuilder:
         """
         open_encoder = backends.maker("encode", backend)
         encoder: Encoder = open_encoder(muxer, config, info, kind, self._resources)
-        encodes_on_device = backends.on_gpu("encode", backend)
-        if encodes_on_device == self.on_device:
+        return self.reached(encoder, backends.on_gpu("encode", backend), info.format, kind)
+
+    def reached(
+        self, encoder: Encoder, on_device: bool, format: FrameFormat, kind: PictureKind
+    ) -> Encoder:
+        """An encoder, on the device or on the host, as one that takes frames from where they live.
+
+        Args:
+            encoder: Closed with what is returned.
+            on_device: Where it takes them from itself.
+            format: Their layout.
+            kind: The planes that it reads.
+        """
+        if on_device == self.on_device:
             return encoder
         from bgsoft.pipeline.crossing import DownloadingEncoder, UploadingEncoder
 
-        adapter = UploadingEncoder if encodes_on_device else DownloadingEncoder
-        return adapter(encoder, self._resources.device, info.format, kind)
+        adapter = UploadingEncoder if on_device else DownloadingEncoder
+        return adapter(encoder, self._resources.device, format, kind)
 
     def make_ring(self, format: FrameFormat, held: int = 0) -> FrameRing:
         """The frame slots, where frames live.
@@ -315,7 +334,7 @@ class StageBuilder:
     ) -> NetworkLoader:
         tell = partial(self._resources.notice, "segment")
         chosen = precision or self._config.precision
-        return NetworkLoader(model, chosen, tell, self._resources.cores, instead)
+        return NetworkLoader(model, chosen, tell, self._resources.cores, instead, self._kept)
 
     def close(self) -> None:
         """Wait for the GPU, where one is used, so that nothing runs at exit."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ from bgsoft.media.containers import container_for
 from bgsoft.pipes import input_name, output_name
 from bgsoft.rendering.without_effect import check_named
 from bgsoft.settings.config import Codec, EffectKind, OutputFormat, RenderConfig
-from bgsoft.settings.options import SECTIONS, TOP
+from bgsoft.settings.options import OPTIONS, SECTIONS, TOP, settings_from_options
 from bgsoft.settings.presets import DEFAULT_PRESET, Layer, load_preset, merge
+from bgsoft.suggestions import did_you_mean
 
 
 def build_config(
@@ -65,6 +68,37 @@ def build_config(
     )
     check_named(config, named, draws_faces=draws_faces)
     return config
+
+
+def config_from_keywords(
+    function: str,
+    known: Collection[str],
+    given: Mapping[str, Any],
+    *,
+    input: Path = Path(os.devnull),
+    preset: str | None,
+) -> RenderConfig:
+    """Make the settings of what writes no file from keyword arguments.
+
+    Args:
+        function: Name of what is called.
+        known: Settings that mean something there.
+        given: Keyword → value.
+        input: Video to read, if any.
+        preset: As for :func:`build_config`.
+
+    Raises:
+        TypeError: A keyword is none of them.
+        PresetError, ConfigError: As :func:`build_config`.
+    """
+    for name in given:
+        if name not in known:
+            why = did_you_mean(name, known)
+            if name in OPTIONS:
+                why = ": bgsoft.render has that setting, but it means nothing here"
+            raise TypeError(f"{function}() takes no keyword {name!r}{why}")
+    flags = settings_from_options(given, from_text=False)
+    return build_config(input, Path(os.devnull), preset=preset, flags=flags)
 
 
 def _codec_is_h264(settings: Layer, output: Path, format: OutputFormat) -> bool:

@@ -76,7 +76,7 @@ class RenderLog:
     def fallbacks(self, choices: dict[str, Choice]) -> None:
         """Report every stage that could not have its best backend, each reason once."""
         by_reason: dict[str, dict[str, list[str]]] = {}
-        for stage in STAGES:
+        for stage in filter(choices.__contains__, STAGES):
             for candidate in choices[stage].rejected:
                 stages = by_reason.setdefault(candidate.explanation, {})
                 stages.setdefault(stage, []).append(candidate.name)
@@ -147,7 +147,9 @@ class RenderLog:
         device = "cpu" if used is None else used.label
         reports = {}
         for stage in ("decode", "segment", "matte", "composite", "encode"):
-            choice = choices[_FOLLOWED.get(stage, stage)]
+            choice = choices.get(_FOLLOWED.get(stage, stage))
+            if choice is None:  # nothing is encoded
+                continue
             reports[stage] = StageReport(
                 backend=choice.backend,
                 device="cpu" if choice.backend == "cpu" else device,

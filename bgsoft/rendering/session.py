@@ -24,7 +24,7 @@ from bgsoft.media.pipe import PipeInput
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.metrics import ProgressMeter
-from bgsoft.pipeline.runner import Pipeline, PipelineResult, check_pts
+from bgsoft.pipeline.runner import FrameSink, Pipeline, PipelineResult, check_pts
 from bgsoft.pipes import PipeOutput, is_input_pipe
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.chunk import Chunk, ChunkResult
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from bgsoft.face.data import FaceDataWriter
     from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
+    from bgsoft.rendering.frames import HandOver
 
 
 _abandoned: list[ExitStack] = []
@@ -105,6 +106,20 @@ def render_chunk(
     return _Session(config, info, chunk, on_event).run(on_progress, cancel)
 
 
+def hand_over_frames(
+    config: RenderConfig,
+    taker: HandOver,
+    *,
+    on_event: Callable[[Event], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> RenderReport:
+    """Render one video, but give its frames to ``taker`` rather than write them anywhere.
+
+    The output of the settings is not looked at; all else is as for :func:`render_config`.
+    """
+    return _Session(config, None, None, on_event, taker).run(None, cancel).report
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """The stages that frames go through, and what they were built for."""
@@ -115,6 +130,8 @@ class Built:
     decoder: Decoder
     stages: PictureStages
     targets: list[Target]
+    takers: Sequence[FrameSink]
+    """What frames go to: the targets, or who takes them instead."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +157,10 @@ class _Session:
         info: VideoInfo | None,
         chunk: Chunk | None,
         on_event: Callable[[Event], None] | None,
+        taker: HandOver | None = None,
     ) -> None:
         self._config = config
+        self._taker = taker
         self._info = info
         self._chunk = chunk
         self._trim_start = None if chunk is None else chunk.trim_start
@@ -192,7 +211,7 @@ class _Session:
     def _build(self, cancel: threading.Event) -> Built:
         """Probe the input, open what is written, and make the stages, beside each other."""
         config, chunk, log, stack = self._config, self._chunk, self._log, self._stack
-        spans = stack.enter_context(logged())
+        spans = self._files.enter_context(logged())
         if is_input_pipe(config.input):
             self._pipe = stack.enter_context(PipeInput(config.input, cancel))
         with StartupPool() as pool, _stopped_by_errors(self._pipe):
@@ -221,21 +240,12 @@ class _Session:
                 trim_start=self._trim_start,
                 began=None if chunk is None else chunk.began * info.time_base,
             )
-            open_outputs = partial(
-                open_targets,
-                config,
-                info,
-                builder,
-                self._files,
-                stack,
-                log.report,
-                copy_tracks=chunk is None,
-                cancel=cancel,
-            )
+            open_outputs = partial(self._open_outputs, info, builder, cancel)
             decoding = pool.submit("decoder", open_decoder)
             making = pool.submit("picture stages", make_stages)
             opening = pool.submit("output", open_outputs)
-        decoder, stages, targets = decoding.result(), making.result(), opening.result()
+        decoder, stages = decoding.result(), making.result()
+        targets, takers = opening.result()
         stack.callback(decoder.close)
         stack.callback(stages.close)
         log.fallbacks(builder.choices)
@@ -248,7 +258,27 @@ class _Session:
             decoder=decoder,
             stages=stages,
             targets=targets,
+            takers=takers,
         )
+
+    def _open_outputs(
+        self, info: VideoInfo, builder: StageBuilder, cancel: threading.Event
+    ) -> tuple[list[Target], Sequence[FrameSink]]:
+        """Begin the videos that are written, if any are, and say what frames go to."""
+        if self._taker is not None:
+            self._taker.open(info)
+            return [], [builder.reached(self._taker, False, info.format, self._taker.kind)]
+        targets = open_targets(
+            self._config,
+            info,
+            builder,
+            self._files,
+            self._stack,
+            self._log.report,
+            copy_tracks=self._chunk is None,
+            cancel=cancel,
+        )
+        return targets, targets
 
     def _make_builder(self, pool: StartupPool) -> StageBuilder:
         # Imported here, while the input is looked at: most of a short start is imports.
@@ -293,9 +323,10 @@ class _Session:
         )
         ring = built.builder.make_ring(built.info.format, built.stages.held)
         setup_seconds = time.perf_counter() - log.started
-        sink = Sink(built.targets, built.decoder.stats, self._trim_start)
+        sink = Sink(built.takers, built.decoder.stats, self._trim_start)
         sent = [target.file for target in built.targets if isinstance(target.file, PipeOutput)]
         pipes: list[PipeInput | PipeOutput] = [*sent, *filter(None, [self._pipe])]
+        takers = [] if self._taker is None else [self._taker]
 
         def tick() -> None:
             meter.tick(sink.frames)
@@ -314,7 +345,7 @@ class _Session:
             metrics=log.metrics,
             on_tick=tick,
             on_failure=stop,
-            outside=lambda: sum(pipe.waits for pipe in pipes),
+            outside=lambda: sum(end.waits for end in (*pipes, *takers)),
             cancel=cancel,
             stall_seconds=config.backends.stall_seconds,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +21,7 @@ from bgsoft.media.probe import probe
 from bgsoft.media.sequence import SequenceOutput, probe_stills, still_files
 from bgsoft.media.stillfiles import StillFiles
 from bgsoft.outputs import AtomicOutput, check_target
+from bgsoft.pipeline.runner import FrameSink
 from bgsoft.pipes import STDOUT, PipeOutput, is_input_pipe, is_output_pipe
 from bgsoft.rendering.backends import matte_out_encoder
 from bgsoft.report import Event
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from bgsoft.rendering.build import StageBuilder
 
 
-_PICTURE_KINDS = {
+PICTURE_KINDS = {
     EffectKind.ALPHA: PictureKind.COLOR_ALPHA,
     EffectKind.MATTE: PictureKind.MATTE,
 }
@@ -202,6 +203,15 @@ class Target(NamedTuple):
     muxer: Muxer | StillFiles
     encoder: Encoder
 
+    def encode(self, frame: Frame) -> None:
+        """See :class:`bgsoft.pipeline.runner.FrameSink`."""
+        self.encoder.encode(frame)
+
+    def finish(self) -> None:
+        """See :class:`bgsoft.pipeline.runner.FrameSink`."""
+        self.encoder.finish()
+        self.muxer.finish()
+
 
 def open_targets(
     config: RenderConfig,
@@ -225,7 +235,7 @@ def open_targets(
             cancel=cancel,
         )
         if main:
-            kind = _PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
+            kind = PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
             encoder = builder.open_encoder(muxer, config.encode, info, kind)
         else:
             backend, kind = matte_out_encoder(), PictureKind.MATTE
@@ -236,10 +246,12 @@ def open_targets(
 
 
 class Sink:
-    """Gives every finished frame to each target, but those before a pts."""
+    """Gives every finished frame to each taker, but those before a pts."""
 
-    def __init__(self, targets: list[Target], stats: DecodeStats, trim_start: int | None) -> None:
-        self._targets = targets
+    def __init__(
+        self, takers: Sequence[FrameSink], stats: DecodeStats, trim_start: int | None
+    ) -> None:
+        self._takers = takers
         self._stats = stats
         self._trim_start = trim_start
         self.frames = 0
@@ -255,12 +267,11 @@ class Sink:
             return
         self.frames += 1
         self.concealed += frame.concealed
-        for target in self._targets:
-            target.encoder.encode(frame)
+        for taker in self._takers:
+            taker.encode(frame)
 
     def finish(self) -> None:
         if self.frames == 0:
             raise ConfigError("no frame lies in the part that --start and --duration ask for")
-        for target in self._targets:
-            target.encoder.finish()
-            target.muxer.finish()
+        for taker in self._takers:
+            taker.finish()

@@ -83,17 +83,27 @@ class Box:
         return self.bottom - self.top, self.right - self.left
 
     def in_pixels(self, format: FrameFormat) -> tuple[int, int, int, int]:
-        """(left, top, right, bottom) in the frame; even, but at its right and lower edges."""
+        """(left, top, right, bottom) in the frame; even, but at its right and lower edges.
+
+        It is never empty: in a frame of two or three pixels, a sample is less than a pair of them.
+        """
         rows, columns = analysis_shape(format.width, format.height)
 
         def pixel(at: int, count: int, size: int) -> int:
             return size if at == count else 2 * round(at * size / (2 * count))
 
+        left, top = (
+            min(pixel(at, count, size), (size - 1) // 2 * 2)
+            for at, count, size in (
+                (self.left, columns, format.width),
+                (self.top, rows, format.height),
+            )
+        )
         return (
-            pixel(self.left, columns, format.width),
-            pixel(self.top, rows, format.height),
-            pixel(self.right, columns, format.width),
-            pixel(self.bottom, rows, format.height),
+            left,
+            top,
+            max(pixel(self.right, columns, format.width), min(left + 2, format.width)),
+            max(pixel(self.bottom, rows, format.height), min(top + 2, format.height)),
         )
 
     def fade_widths(self, grid: tuple[int, int]) -> tuple[float, float, float, float]:

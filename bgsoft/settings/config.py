@@ -24,7 +24,7 @@ from bgsoft.settings.formats import OutputFormat as OutputFormat
 from bgsoft.settings.hide import HideConfig as HideConfig
 from bgsoft.settings.hide import HideShape as HideShape
 from bgsoft.settings.hide import HideStyle as HideStyle
-from bgsoft.settings.setting import check_ranges, setting
+from bgsoft.settings.setting import check_pairs, check_ranges, setting
 from bgsoft.suggestions import network_address
 
 T = TypeVar("T")
@@ -339,6 +339,15 @@ class EncodeConfig:
         shown_default="by codec; h264: veryfast",
         belongs_to="codec",
     )
+    encoder_option: tuple[str, ...] = setting(
+        (),
+        "Pass an option on to the encoder, e.g. tune=film; may be given again.",
+        metavar="KEY=VALUE",
+        belongs_to="codec",
+    )
+
+    def __post_init__(self) -> None:
+        check_pairs("--encoder-option", self.encoder_option)
 
 
 def _section(kind: type[T], panel: str) -> T:

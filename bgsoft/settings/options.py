@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -13,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from bgsoft.errors import ConfigError
+from bgsoft.errors import BgsoftError, ConfigError
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.setting import Setting, check_range, declared, parse_seconds
 from bgsoft.suggestions import did_you_mean
@@ -148,6 +149,17 @@ def in_keywords(text: str) -> str:
         return f"{option.name}=True" if option.field.default is False else option.name
 
     return _FLAG.sub(keyword, text)
+
+
+@contextlib.contextmanager
+def errors_in_keywords() -> Iterator[None]:
+    """Around what Python calls: errors speak of keywords."""
+    try:
+        yield
+    except BgsoftError as exc:
+        exc.message = in_keywords(exc.message)
+        exc.args = (exc.message,)
+        raise
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -74,6 +75,18 @@ def check_ranges(settings: Any) -> None:
         if described.range is not None and value is not None:
             name = (described.name or entry.name).replace("_", "-")
             check_range(described, f"--{name}" if described.help else entry.name, value)
+
+
+def check_pairs(label: str, texts: Iterable[str]) -> None:
+    """Raise ConfigError unless all are ``KEY=VALUE``, with keys that differ."""
+    keys = set()
+    for text in texts:
+        key, _, value = text.partition("=")
+        if not key or not value:
+            raise ConfigError(f"{label} must be KEY=VALUE, not {text!r}")
+        if key in keys:
+            raise ConfigError(f"{label} {key} is given twice")
+        keys.add(key)
 
 
 def parse_seconds(text: str, label: str) -> float:

@@ -197,6 +197,16 @@ def test_the_box_is_steady() -> None:
         assert (box == box_of(mask)) is moved
 
 
+@pytest.mark.parametrize("size", [(2, 64), (64, 2), (2, 2), (3, 3), (1, 5), (4, 7)])
+def test_no_part_of_a_small_frame_is_empty(size: tuple[int, int]) -> None:
+    format = FrameFormat(width=size[0], height=size[1])
+    for box in tiles(analysis_shape(*size)):
+        left, top, right, bottom = box.in_pixels(format)
+        assert 0 <= left < right <= size[0]
+        assert 0 <= top < bottom <= size[1]
+        assert left % 2 == top % 2 == 0
+
+
 @pytest.mark.parametrize("size", [(1920, 1080), (1366, 767), (641, 359), (33, 21), (1, 1)])
 def test_a_box_in_pixels(size: tuple[int, int]) -> None:
     format = FrameFormat(width=size[0], height=size[1])

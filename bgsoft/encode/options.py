@@ -1,0 +1,209 @@
+"""Options that the user hands to an encoder of FFmpeg's, which checks them itself.
+
+What it is asked here, before anything is written, is to open with them: an option that it does not
+take is left over, and what it says of a value is the reason of the error.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from fractions import Fraction
+
+import av
+from av.video.codeccontext import VideoCodecContext
+
+from bgsoft.encode.codecs import EncoderChoice
+from bgsoft.errors import ConfigError
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.pyav import PYAV_ERRORS
+from bgsoft.settings.config import EncodeConfig
+from bgsoft.suggestions import did_you_mean
+
+_QUALITY, _SPEED = "say --quality instead", "say --speed instead"
+_THREADS = "threads are dealt out by --threads, and must not change the pictures"
+_INPUT = "it says what the frames are, and comes from the input"
+_STREAM = "the container decides it"
+_FILES = "it is for encoders that read or write files of their own"
+_OURS = {
+    **dict.fromkeys(("crf", "global_quality", "qscale", "q"), _QUALITY),
+    **dict.fromkeys(("preset", "cpu-used", "speed", "quality"), _SPEED),
+    **dict.fromkeys(("threads", "thread_type", "pools", "lp", "frame-threads"), _THREADS),
+    **dict.fromkeys(("pixel_format", "pix_fmt", "video_size", "s", "r", "time_base"), _INPUT),
+    **dict.fromkeys(("colorspace", "color_range", "color_primaries", "color_trc"), _INPUT),
+    **dict.fromkeys(("chroma_sample_location", "aspect", "framerate", "field_order"), _INPUT),
+    **dict.fromkeys(("flags", "flags2", "export_side_data"), _STREAM),
+    **dict.fromkeys(("stats", "passlogfile", "pass", "csv", "recon", "dump-yuv"), _FILES),
+    "drop-threshold": "no frame may be lost",
+    **dict.fromkeys(
+        ("x264-params", "x264opts", "x265-params", "svtav1-params"),
+        "name its parameters themselves",
+    ),
+}
+"""Options that a render relies on, and why they are refused."""
+
+_RATE = ("b", "maxrate", "bufsize", "g", "qmin", "qmax")
+_X26X = (
+    *(*_RATE, "keyint_min", "bf", "refs"),
+    *("qdiff", "qcompress", "qblur", "i_qfactor", "b_qfactor"),
+)
+_EFFECTIVE = {
+    "libx264": (
+        *_X26X,
+        "profile",
+        "level",
+        "trellis",
+        "me_range",
+        "subq",
+        "sc_threshold",
+        "slices",
+    ),
+    "libx265": (*_X26X, "profile"),
+    "libsvtav1": _RATE,
+    "libvpx-vp9": (*_RATE, "minrate", "keyint_min"),
+    "prores_ks": ("profile",),
+    "ffv1": ("level", "slices", "g"),
+}
+"""Options that FFmpeg takes for every encoder, which mean something to this one."""
+
+_PARAMETERS = {
+    "libx265": (
+        "x265-params",
+        *("aq-mode", "aq-strength", "aq-motion", "psy-rd", "psy-rdoq", "rd", "rdoq-level", "ctu"),
+        *("deblock", "sao", "limit-sao", "rc-lookahead", "b-adapt", "cutree", "me", "subme"),
+        *("merange", "strong-intra-smoothing", "weightp", "weightb", "scenecut", "open-gop"),
+        *("limit-refs", "max-merge", "rskip", "tskip", "rect", "amp", "early-skip", "b-intra"),
+        *("tu-intra-depth", "tu-inter-depth", "nr-intra", "nr-inter", "qg-size", "level-idc"),
+    ),
+    "libsvtav1": (
+        "svtav1-params",
+        *("tune", "film-grain", "film-grain-denoise", "enable-overlays", "scd", "lookahead"),
+        *("irefresh-type", "tile-rows", "tile-columns", "enable-variance-boost", "sharpness"),
+        *("variance-boost-strength", "variance-octile", "enable-qm", "qm-min", "qm-max", "scm"),
+        *("enable-tf", "fast-decode", "enable-cdef", "enable-dlf", "enable-restoration"),
+    ),
+}
+"""Where FFmpeg names few of an encoder's parameters: its option for them, and those that decide
+nothing but how pictures are coded."""
+
+_X264_WORDS = {
+    "tune": {
+        *("film", "animation", "grain", "stillimage"),
+        *("psnr", "ssim", "fastdecode", "zerolatency"),
+    },
+    "profile": {"baseline", "main", "high", "high10", "high422", "high444"},
+}
+"""x264 would print a line of its own about others."""
+_BASES = ("b", "qp")
+"""Other bases of rate control than the quality."""
+
+
+def with_options(choice: EncoderChoice, config: EncodeConfig, info: VideoInfo) -> EncoderChoice:
+    """An encoder's settings, and the user's options among them.
+
+    Raises:
+        ConfigError: The encoder does not know one, or refuses its value; or a render relies on it.
+    """
+    asked = dict(text.split("=", 1) for text in config.encoder_option)
+    rest = dict(choice.options)
+    based = next((key for key in _BASES if key in asked), None)
+    if based is not None:
+        if config.quality is not None:
+            raise ConfigError(f"--quality and --encoder-option {based} exclude each other")
+        rest.pop("crf", None)
+    without = replace(choice, options=rest)
+    for key, value in asked.items():
+        _check(key, value, without, info)
+    together = replace(choice, options=_merged(choice.encoder, rest, asked))
+    problem, _ = _open(together, info)
+    if problem and not _open(without, info)[0]:
+        texts = " ".join(config.encoder_option)
+        raise ConfigError(f"--encoder-option {texts}: {choice.encoder} refuses them: {problem}")
+    return together
+
+
+def _check(key: str, value: str, choice: EncoderChoice, info: VideoInfo) -> None:
+    """Ask the encoder about one option; raises ConfigError."""
+    encoder, label = choice.encoder, f"--encoder-option {key}"
+    parameters = _PARAMETERS.get(encoder, ())[1:]
+    if key in _OURS:
+        raise ConfigError(f"{label} is refused: {_OURS[key]}")
+    if key == "bf" and choice.options.get("bf") == "0":
+        raise ConfigError(f"{label} is refused: {_STREAM}")
+    words = _X264_WORDS.get(key) if encoder == "libx264" else None
+    if words and not set(value.replace("+", ",").split(",")) <= words:
+        raise ConfigError(f"{label}={value}: {encoder} knows {', '.join(sorted(words))}")
+    if key in parameters:
+        if ":" in value:
+            raise ConfigError(f"{label}={value}: write a comma for the colon")
+    elif _is_common(key) and key not in _EFFECTIVE.get(encoder, ()):
+        raise ConfigError(f"{label} has no effect on {encoder}")
+    merged = replace(choice, options=_merged(encoder, choice.options, {key: value}))
+    problem, left_over = _open(merged, info)
+    if key in left_over:
+        near = did_you_mean(key, {*parameters, *_EFFECTIVE.get(encoder, ())})
+        hint = near if near.startswith(";") else ""
+        raise ConfigError(f"{label}: {encoder} does not know it{hint}")
+    if problem and not _open(choice, info)[0]:
+        raise ConfigError(f"{label}={value}: {encoder} refuses it: {problem}")
+
+
+def _merged(encoder: str, options: dict[str, str], asked: dict[str, str]) -> dict[str, str]:
+    """Options with others over them, parameters of its own in the encoder's option for those."""
+    merged = dict(options)
+    into, *parameters = _PARAMETERS.get(encoder, ("",))
+    for key, value in asked.items():
+        if key in parameters:
+            merged[into] = ":".join(filter(None, (merged.get(into), f"{key}={value}")))
+        else:
+            merged[key] = value
+    return merged
+
+
+def _is_common(key: str) -> bool:
+    """Whether FFmpeg takes an option for every encoder; this one has none of its own."""
+    context = _context("rawvideo", 16, 16, "yuv420p", {key: "1"})
+    try:
+        context.open()
+    except PYAV_ERRORS:
+        return True  # it knows the name, and not the value
+    return key not in (context.options or {})
+
+
+def _open(choice: EncoderChoice, info: VideoInfo) -> tuple[str, set[str]]:
+    """Open an encoder, and forget it.
+
+    Returns:
+        What it says against its options, or else those that it left over.
+    """
+    if choice.encoder == "libsvtav1":  # what it says is heard; it need not print it too
+        os.environ.setdefault("SVT_LOG", "0")
+    options = choice.options | {"err_detect": "explode"}
+    size = info.format.width, info.format.height
+    context = _context(choice.encoder, *size, choice.pixel_format, options)
+    level = av.logging.get_level()
+    problem = ""
+    with av.logging.Capture(local=False) as said:  # nor does anything of other threads get through
+        av.logging.set_level(av.logging.WARNING)
+        try:
+            context.open()
+        except PYAV_ERRORS as exc:
+            problem = getattr(exc, "strerror", None) or str(exc)
+        finally:
+            av.logging.set_level(level)
+    lines = [text.strip() for _, name, text in said if name == choice.encoder]
+    # x265 goes on where FFmpeg warns of a parameter; the others have failed.
+    unheeded = [line for line in lines if line.startswith(("Unknown option", "Invalid value"))]
+    problem = next(iter(unheeded), problem and next(iter(lines), problem))
+    return problem.rstrip("."), set() if problem else set(context.options or {})
+
+
+def _context(
+    encoder: str, width: int, height: int, pixel_format: str, options: dict[str, str]
+) -> VideoCodecContext:
+    context = av.CodecContext.create(encoder, "w")
+    assert isinstance(context, VideoCodecContext)
+    context.width, context.height, context.pix_fmt = width, height, pixel_format
+    context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
+    context.options = dict(options)
+    return context

@@ -1,0 +1,309 @@
+"""Rendered frames as arrays, one by one: a render whose frames are taken rather than encoded.
+
+The loop is that of every render; what takes its frames is an encoder that encodes nothing, and
+hands them over through a bounded queue. Whoever takes them slowly holds the render up.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Self
+
+import numpy as np
+from av.video.frame import VideoFrame
+from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+from numpy.typing import NDArray
+
+from bgsoft.closing import Closing
+from bgsoft.encode.base import PictureKind
+from bgsoft.encode.codecs import EncoderChoice
+from bgsoft.encode.pictures import picture_maker
+from bgsoft.errors import EncodeError, RenderCancelledError, translated
+from bgsoft.frame import Frame, FrameFormat
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.pyav import pyav_errors_as
+from bgsoft.pipeline.channel import Channel, ChannelClosedError
+from bgsoft.pipeline.runner import LEAVE_SECONDS
+from bgsoft.rendering.session import hand_over_frames
+from bgsoft.rendering.target import PICTURE_KINDS
+from bgsoft.report import Event, RenderReport
+from bgsoft.settings.config import Codec, EffectKind, RenderConfig
+from bgsoft.settings.options import errors_in_keywords
+
+_AHEAD = 2
+"""Pictures that are ready before they are asked for, beside those inside the render."""
+_COLORSPACES = {
+    (0.2126, 0.0722): Colorspace.ITU709,
+    (0.30, 0.11): Colorspace.FCC,
+    (0.299, 0.114): Colorspace.ITU601,
+    (0.212, 0.087): Colorspace.SMPTE240M,
+    (0.2627, 0.0593): Colorspace.BT2020,
+}
+"""swscale's matrices, by their (kr, kb)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RenderedFrame:
+    """One frame of a render; its arrays are its own, and stay as they are."""
+
+    index: int
+    """0, 1, 2 … among the frames that are rendered."""
+    pts: int
+    """Presentation timestamp in ``time_base`` units, as the input has it."""
+    time_base: Fraction
+    """Seconds per pts unit."""
+    duration: int
+    """Display duration in ``time_base`` units; 0 where unknown."""
+    picture: NDArray[Any]
+    """(H, W, 3) R'G'B', red first, on the host: uint8, or uint16 up to 65535 of 10-bit sources.
+    With effect alpha its colour is not premultiplied."""
+    alpha: NDArray[np.uint8] | None = None
+    """(H, W): the matte, 255 = person; None where it was not asked for."""
+
+    @property
+    def time_seconds(self) -> Fraction:
+        """When it is shown, on the input's clock."""
+        return self.pts * self.time_base
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.picture.shape))
+        matte = "" if self.alpha is None else ", alpha"
+        return (
+            f"RenderedFrame(#{self.index}, {float(self.time_seconds):.3f} s, "
+            f"{shape} {self.picture.dtype}{matte})"
+        )
+
+
+class RgbPictures:
+    """The pictures that a lossless encoder would be given, as the R'G'B' they are decoded to.
+
+    Args:
+        format: Layout of the frames.
+        kind: What is shown: their colour, or the matte.
+        interpolation: swscale's; bicubic without more is what FFmpeg and OpenCV do.
+    """
+
+    def __init__(
+        self,
+        format: FrameFormat,
+        kind: PictureKind = PictureKind.COLOR,
+        interpolation: Interpolation = Interpolation.BICUBIC,
+    ) -> None:
+        deep = format.bit_depth > 8 and kind is not PictureKind.MATTE
+        shown = PictureKind.MATTE if kind is PictureKind.MATTE else PictureKind.COLOR
+        choice = EncoderChoice(
+            codec=Codec.FFV1,
+            encoder="none",
+            pixel_format="yuv420p10le" if deep else "yuv420p",
+            bit_depth=10 if deep else 8,
+            kind=shown,
+        )
+        self._picture = picture_maker(choice, format)
+        self._dtype = np.dtype(np.uint16 if deep else np.uint8)
+        self._reformatter = VideoReformatter()
+        self._arguments: dict[str, Any] = {
+            "format": "rgb48le" if deep else "rgb24",
+            "interpolation": interpolation,
+            "src_colorspace": _COLORSPACES[format.color.kr_kb(format.height)],
+            "src_color_range": ColorRange.JPEG if format.color.full_range else ColorRange.MPEG,
+            "dst_color_range": ColorRange.JPEG,
+            "threads": 1,
+        }
+
+    def picture(self, frame: Frame) -> NDArray[Any]:
+        """A frame on the host as (H, W, 3), an array of its own.
+
+        Raises:
+            EncodeError: swscale fails.
+        """
+        with pyav_errors_as(EncodeError, "no picture of a frame", stage="encode", pts=frame.pts):
+            made = self._reformatter.reformat(self._picture(frame), **self._arguments)
+        return self._samples(made)
+
+    def _samples(self, made: VideoFrame) -> NDArray[Any]:
+        rows = np.frombuffer(memoryview(made.planes[0]), self._dtype).reshape(made.height, -1)
+        return rows[:, : 3 * made.width].reshape(made.height, made.width, 3).copy()
+
+
+class HandOver:
+    """Takes finished frames, and hands them over as arrays; an encoder that encodes nothing.
+
+    Args:
+        effect: Of the render.
+        alpha: Whether the matte is wanted, too.
+    """
+
+    name = "none"
+
+    def __init__(self, effect: EffectKind, *, alpha: bool) -> None:
+        self.frames = 0
+        self._shown = PICTURE_KINDS.get(effect, PictureKind.COLOR)
+        self._alpha = alpha or self._shown is PictureKind.COLOR_ALPHA
+        self._queue: Channel[RenderedFrame] = Channel(_AHEAD)
+        self._is_full = False
+
+    @property
+    def kind(self) -> PictureKind:
+        """The planes that are read."""
+        if self._shown is PictureKind.MATTE:
+            return PictureKind.MATTE
+        return PictureKind.COLOR_ALPHA if self._alpha else PictureKind.COLOR
+
+    @property
+    def waits(self) -> int:
+        """Grows while a frame waits to be taken, for :class:`bgsoft.pipeline.runner.Pipeline`."""
+        return time.monotonic_ns() if self._is_full else 0
+
+    def open(self, info: VideoInfo) -> None:
+        """Set up for the frames of a video."""
+        self._pictures = RgbPictures(info.format, self._shown)
+
+    def encode(self, frame: Frame) -> None:
+        """Hand over one frame; waits while there is no room.
+
+        Raises:
+            RenderCancelledError: Nobody takes frames any more.
+        """
+        made = RenderedFrame(
+            index=frame.index,
+            pts=frame.pts,
+            time_base=frame.time_base,
+            duration=frame.duration,
+            picture=self._pictures.picture(frame),
+            alpha=frame.planes.alpha.copy() if self._alpha else None,
+        )
+        self._is_full = True
+        with translated(ChannelClosedError, to=lambda _: RenderCancelledError("left early")):
+            self._queue.put(made)
+        self._is_full = False
+        self.frames += 1
+
+    def finish(self) -> None:
+        """The render has still to be looked over: :meth:`end` is the end."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def take(self) -> RenderedFrame | None:
+        """The next frame, waited for; None after the last; ChannelClosedError once abandoned."""
+        return next(iter(self._queue), None)
+
+    def end(self) -> None:
+        """No frame will follow those that are waiting."""
+        self._queue.finish()
+
+    def abandon(self) -> None:
+        """No frame will be taken any more."""
+        self._queue.abort()
+
+
+class _Rendering:
+    """The render behind :class:`Frames`, in a thread that knows nothing of those.
+
+    So frames that nobody holds any more are collected, and end it.
+    """
+
+    def __init__(
+        self, config: RenderConfig, alpha: bool, on_event: Callable[[Event], None] | None
+    ) -> None:
+        self._config = config
+        self._on_event = on_event
+        self._taker = HandOver(config.effect.kind, alpha=alpha)
+        self._cancel = threading.Event()
+        self._error: BaseException | None = None
+        self.report: RenderReport | None = None
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def next(self) -> RenderedFrame | None:
+        """The next frame; None at the end.
+
+        Raises:
+            BgsoftError: What the render failed with, once.
+        """
+        with self._lock:
+            if self._thread is None and not self._cancel.is_set():
+                self._thread = threading.Thread(
+                    target=self._render, name="bgsoft-frames", daemon=True
+                )
+                self._thread.start()
+        if self._cancel.is_set():
+            return None
+        frame: RenderedFrame | None = None
+        with suppress(ChannelClosedError):
+            frame = self._taker.take()
+        if frame is None:
+            self.stop()
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+        return frame
+
+    def _render(self) -> None:
+        try:
+            self.report = hand_over_frames(
+                self._config, self._taker, on_event=self._on_event, cancel=self._cancel
+            )
+        except BaseException as exc:
+            if not self._cancel.is_set():
+                self._error = exc
+        finally:
+            self._taker.end()
+
+    def stop(self, seconds: float | None = None) -> None:
+        """End the render, and wait for that so long; None: until it has ended."""
+        self._cancel.set()
+        self._taker.abandon()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def drop(self) -> None:
+        """End the render of frames that nobody holds any more."""
+        # Whatever thread the collector runs in, it may be one that the render itself waits for.
+        here = threading.current_thread() is threading.main_thread()
+        self.stop(2 * LEAVE_SECONDS if here else 0)
+
+
+class Frames(Closing):
+    """Iterates over the frames of a render that runs beside; made by :func:`bgsoft.frames`.
+
+    The render begins when the first frame is asked for, and is at most a few frames ahead. It ends
+    with the last frame, with :meth:`close`, at the end of a ``with`` block, and once nobody holds
+    this any more.
+    """
+
+    def __init__(
+        self, config: RenderConfig, *, alpha: bool, on_event: Callable[[Event], None] | None
+    ) -> None:
+        self._rendering = _Rendering(config, alpha, on_event)
+        weakref.finalize(self, self._rendering.drop)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> RenderedFrame:
+        """The next frame, waited for.
+
+        Raises:
+            BgsoftError: The render failed; frames before are handed over first.
+        """
+        with errors_in_keywords():
+            frame = self._rendering.next()
+        if frame is None:
+            raise StopIteration
+        return frame
+
+    @property
+    def report(self) -> RenderReport | None:
+        """What was done and by what; None before the end."""
+        return self._rendering.report
+
+    def close(self) -> None:
+        """End the render, and wait until it has; safe to call twice."""
+        self._rendering.stop()

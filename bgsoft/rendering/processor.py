@@ -1,0 +1,280 @@
+"""Single pictures as arrays, composited with models that stay loaded from one to the next."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from av.video.frame import VideoFrame
+from av.video.reformatter import Interpolation
+from numpy.typing import NDArray
+
+from bgsoft.closing import Closing
+from bgsoft.decode.base import DecodeStats
+from bgsoft.decode.convert import PlaneWriter
+from bgsoft.encode.base import PictureKind
+from bgsoft.errors import ConfigError
+from bgsoft.frame import ColorInfo, Frame, FrameFormat
+from bgsoft.infer.providers import require_runtime
+from bgsoft.media.info import VideoInfo
+from bgsoft.models.catalog import ResolvedModel, resolve
+from bgsoft.pipeline.metrics import Metrics
+from bgsoft.rendering.build import StageBuilder
+from bgsoft.rendering.configure import config_from_keywords
+from bgsoft.rendering.frames import RgbPictures
+from bgsoft.report import Event
+from bgsoft.ring import FrameRing
+from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.keywords import PictureSettings
+from bgsoft.settings.options import errors_in_keywords
+from bgsoft.settings.presets import DEFAULT_PRESET
+
+Rgb = NDArray[np.uint8]
+"""(H, W, 3), red first."""
+_SIZES = 2
+"""Sizes of pictures whose stages are kept."""
+_BT709 = 1
+_EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
+"""Within 1 of 255 of the equations of ITU-T H.273 over chroma that is interpolated linearly."""
+
+
+class _PictureDecoder(Closing):
+    """The :class:`bgsoft.decode.base.Decoder` of the picture that it was given last."""
+
+    def __init__(self, width: int, height: int) -> None:
+        # Limited range, as swscale rounds to it: towards full range it cuts.
+        color = ColorInfo(matrix=_BT709, range_specified=True)
+        self.info = VideoInfo(
+            path=Path("picture"),
+            container="",
+            stream_index=0,
+            codec="rawvideo",
+            pixel_format="rgb24",
+            coded_width=width,
+            coded_height=height,
+            format=FrameFormat(width=width, height=height, color=color),
+            time_base=Fraction(1),
+            frame_rate=Fraction(1),
+            start_pts=0,
+            duration_seconds=None,
+            num_frames_from_header=1,
+        )
+        self.stats = DecodeStats()
+        self.events: list[Event] = []
+        self._writer = PlaneWriter(self.info)
+        self._pictures = RgbPictures(self.info.format, interpolation=_EXACT)
+
+    def give(self, image: Rgb) -> None:
+        self._image = image
+
+    def frames(self, ring: FrameRing) -> Iterator[Frame]:
+        planes = ring.acquire()
+        try:
+            frame = Frame(planes, self.info.format, 0, 0, self.info.time_base)
+            self._writer.write(VideoFrame.from_ndarray(self._image, format="rgb24"), planes)
+            self.decoded = self._pictures.picture(frame)
+            """What is left of the picture in 4:2:0."""
+        except BaseException:
+            ring.release(planes)
+            raise
+        yield frame
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class _PictureTaker:
+    """The :class:`bgsoft.encode.base.Encoder` that keeps the last frame's picture and matte."""
+
+    name = "none"
+
+    def __init__(self, format: FrameFormat) -> None:
+        self.frames = 0
+        self._pictures = RgbPictures(format, interpolation=_EXACT)
+
+    def encode(self, frame: Frame) -> None:
+        self.picture = self._pictures.picture(frame)
+        self.alpha: NDArray[np.uint8] = frame.planes.alpha.copy()
+
+    def finish(self) -> None:
+        """All is there."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class _Stages(Closing):
+    """The stages of pictures of one size: one frame's way through a render, as often as asked."""
+
+    def __init__(
+        self,
+        builder: StageBuilder,
+        config: RenderConfig,
+        model: ResolvedModel,
+        size: tuple[int, int],
+    ) -> None:
+        self._decoder = _PictureDecoder(*size)
+        info = self._decoder.info
+        self._taker = _PictureTaker(info.format)
+        self._from = builder.reaching(self._decoder, False)
+        self._to = builder.reached(self._taker, False, info.format, PictureKind.COLOR_ALPHA)
+        self._stages = builder.make_picture_stages(
+            config, info, model, Metrics(), lambda _frame: None, began=Fraction(0)
+        )
+        self._ring = builder.make_ring(info.format, self._stages.held)
+        self._stages.start()
+
+    def run(self, image: Rgb) -> tuple[Rgb, Rgb, NDArray[np.uint8]]:
+        """(decoded, composited, alpha) of a picture, the first two by way of 4:2:0."""
+        self._decoder.give(image)
+        self._stages.restart()
+        for frame in self._from.frames(self._ring):
+            try:
+                for done in [*self._stages.process_batch([frame]), *self._stages.flush()]:
+                    self._to.encode(done)
+                self._to.finish()
+            finally:
+                self._ring.release(frame)
+        return self._decoder.decoded, self._taker.picture, self._taker.alpha
+
+    def close(self) -> None:
+        self._stages.close()
+
+
+class Processor(Closing):
+    """Composites pictures, each by itself, with models that stay loaded.
+
+        with bgsoft.Processor(effect="bokeh") as processor:
+            for image in images:
+                show(processor.process(image))
+
+    Models stay loaded (on a GPU, as all that goes by the size of the pictures, for the last two
+    sizes). It may be used by several threads, which take turns.
+
+    Args:
+        preset: A preset's name or TOML file; None: the bare defaults.
+        on_event: Called for each notice and fallback.
+        **settings: As for :func:`bgsoft.render`, but for those of videos and of files.
+
+    Raises:
+        ConfigError: A value is out of range, or needs a video.
+        TypeError: There is no such setting, or it means nothing here.
+        BackendUnavailableError: A named backend cannot run here.
+        ModelError: The model is missing or damaged.
+    """
+
+    def __init__(
+        self,
+        *,
+        preset: str | None = DEFAULT_PRESET,
+        on_event: Callable[[Event], None] | None = None,
+        **settings: Unpack[PictureSettings],
+    ) -> None:
+        self._sizes: OrderedDict[tuple[int, int], _Stages] = OrderedDict()
+        self._lock = threading.Lock()
+        with errors_in_keywords():
+            config = config_from_keywords(
+                "Processor", PictureSettings.__optional_keys__, settings, preset=preset
+            )
+            timed = next((place for place in config.hide.regions if "@" in place), None)
+            if timed is not None:
+                raise ConfigError(f"--hide {timed}: a picture has no time")
+            require_runtime()
+            self._config = replace(config, backends=replace(config.backends, batch=1))
+            self._model = resolve(config.segment.model)
+            self._builder = StageBuilder(
+                self._config.backends, on_event or (lambda _event: None), keeps=True
+            )
+        # Also where nobody closes it.
+        self._free = weakref.finalize(self, _free, self._sizes, self._builder)
+
+    def process(self, image: Rgb) -> NDArray[np.uint8]:
+        """Composite one picture.
+
+        Where the matte is 255, the result is the picture bit for bit; where it is 0, the
+        background; what lies between is mixed of both. The background comes by way of 4:2:0, and
+        where faces or places are hidden, the whole picture does.
+
+        Args:
+            image: (H, W, 3) uint8, R'G'B', red first; in any memory order.
+
+        Returns:
+            (H, W, 3) uint8; with effect alpha (H, W, 4), straight alpha last.
+
+        Raises:
+            ConfigError: It is no such array, or this was closed.
+            InferenceError: The model failed.
+        """
+        decoded, composited, alpha = self._run(image)
+        kind = self._config.effect.kind
+        if kind is EffectKind.MATTE:
+            return np.repeat(alpha[..., None], 3, axis=2)
+        if not self._config.hides:
+            _keep_foreground(composited, image, decoded, alpha)
+        return np.dstack([composited, alpha]) if kind is EffectKind.ALPHA else composited
+
+    def matte(self, image: Rgb) -> NDArray[np.uint8]:
+        """The matte of one picture, (H, W) uint8, 255 = person; the rest as :meth:`process`."""
+        return self._run(image)[2]
+
+    def _run(self, image: Rgb) -> tuple[Rgb, Rgb, NDArray[np.uint8]]:
+        check_image(image)
+        with self._lock, errors_in_keywords():
+            if not self._free.alive:
+                raise ConfigError("this Processor was closed")
+            height, width = image.shape[:2]
+            stages = self._sizes.pop((width, height), None)
+            if stages is None:
+                while len(self._sizes) >= _SIZES:
+                    self._sizes.popitem(last=False)[1].close()
+                stages = _Stages(self._builder, self._config, self._model, (width, height))
+            self._sizes[width, height] = stages
+            return stages.run(np.ascontiguousarray(image))
+
+    def close(self) -> None:
+        """Free the models; safe to call twice."""
+        with self._lock:
+            self._free()
+
+
+def _free(sizes: OrderedDict[tuple[int, int], _Stages], builder: StageBuilder) -> None:
+    """Close what a processor has made."""
+    while sizes:
+        sizes.popitem()[1].close()
+    builder.close()
+
+
+def check_image(image: Any) -> None:
+    """Raise ConfigError where something is no picture that can be processed."""
+    if not isinstance(image, np.ndarray):
+        found = f"a {type(image).__name__}"
+    elif image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+        found = f"an array {image.shape} of {image.dtype}"
+    elif not image.size:
+        found = f"an empty one {image.shape}"
+    else:
+        return
+    raise ConfigError(f"the image must be a NumPy array (H, W, 3) of uint8, red first, not {found}")
+
+
+def _keep_foreground(composited: Rgb, image: Rgb, decoded: Rgb, alpha: NDArray[np.uint8]) -> None:
+    """Bring back, in place, what 4:2:0 has taken from the people: α of it in each pixel.
+
+    Args:
+        composited: The result by way of 4:2:0.
+        image: The picture.
+        decoded: The picture by way of 4:2:0.
+        alpha: (H, W), 255 = person.
+    """
+    np.copyto(composited, image, where=(alpha == 255)[..., None])
+    partly = np.nonzero((alpha > 0) & (alpha < 255))
+    lost = image[partly].astype(np.float32) - decoded[partly]
+    mixed = composited[partly] + lost * (alpha[partly][:, None] / np.float32(255))
+    composited[partly] = np.rint(np.clip(mixed, 0, 255)).astype(np.uint8)

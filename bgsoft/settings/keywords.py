@@ -1,0 +1,64 @@
+"""Keywords that :mod:`bgsoft.api` passes on; their help is that of ``bgsoft.render``.
+
+``scripts/make_keywords.py`` writes them, from :mod:`bgsoft.settings.config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Literal, TypeAlias, TypedDict
+
+from bgsoft.settings import config
+
+FilePath: TypeAlias = str | PathLike[str]
+Off: TypeAlias = Literal["off", "none", "auto"]
+"""What asks for no number; None is «not given»."""
+
+
+class PictureSettings(TypedDict, total=False):
+    """Settings of one picture."""
+
+    effect: (
+        config.EffectKind
+        | Literal["blur", "bokeh", "pixelate", "dim", "color", "image", "video", "alpha", "matte"]
+        | None
+    )
+    strength: float | Off | None
+    background: FilePath | None
+    model: FilePath | None
+    matte: config.MatteQuality | Literal["fast", "standard", "best"] | None
+    face: config.FaceMode | Literal["off", "guard", "main", "anonymize"] | None
+    subjects: int | None
+    small_faces: bool | None
+    hide: str | Sequence[str] | None
+    anonymize_style: config.HideStyle | Literal["blur", "pixelate", "solid"] | None
+    anonymize_shape: config.HideShape | Literal["ellipse", "box"] | None
+    anonymize_margin: float | None
+    threshold: float | Off | None
+    softness: float | None
+    min_area: float | None
+    smooth: float | None
+    expand: float | None
+    feather: float | None
+    refine: config.Refine | Literal["none", "guided"] | None
+    infer: config.InferBackend | Literal["auto", "tensorrt", "cuda", "cpu"] | None
+    composite: config.CompositeBackend | Literal["auto", "cuda", "cpu"] | None
+    gpu: int | Off | None
+    require_gpu: bool | None
+    precision: config.Precision | Literal["fp32", "fp16"] | None
+    threads: int | None
+
+
+class FrameSettings(PictureSettings, total=False):
+    """Those of frames in a row, with what one picture alone cannot have."""
+
+    mask_every: int | None
+    similarity: float | Off | None
+    face_every: int | Off | None
+    temporal: float | None
+    decode: config.DecodeBackend | Literal["auto", "nvdec", "cpu"] | None
+    batch: int | Off | None
+    stall: float | str | None
+    start: float | str | None
+    duration: float | str | None

@@ -1,0 +1,261 @@
+"""Rendered frames as arrays: those that ffmpeg decodes of a lossless render; nothing stays open."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bgsoft
+from bgsoft.encode.base import PictureKind
+from bgsoft.errors import ConfigError, OpenError, RenderCancelledError, StallError
+from bgsoft.frame import Frame, FrameFormat
+from bgsoft.rendering.frames import HandOver
+from bgsoft.settings.config import EffectKind
+from tests.assets import CLIPS
+from tests.fakes import host_planes
+from tests.marks import slow
+from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.rendering import video_info
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "samples" / "person.mp4"
+QUICK: Any = {"face": "off", "matte": "fast", "mask_every": 25}
+
+
+@pytest.fixture
+def small(clip_folder: Path) -> Path:
+    return CLIPS["bframes.mp4"].build(clip_folder)
+
+
+def decoded_by_ffmpeg(path: Path, pixel_format: str, *filters: str) -> bytes:
+    raw = path.with_suffix(".raw")
+    ffmpeg("-i", path, *filters, "-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt",
+           pixel_format, raw)  # fmt: skip
+    return raw.read_bytes()
+
+
+def rendered_by_ffmpeg(source: Path, folder: Path, like: NDArray[Any], **settings: Any) -> Any:
+    """All pictures of a lossless render, as ffmpeg decodes them: (N, H, W, 3)."""
+    target = folder / "lossless.mkv"
+    bgsoft.render(source, target, codec="ffv1", **settings)
+    raw = decoded_by_ffmpeg(target, "rgb24" if like.dtype == np.uint8 else "rgb48le")
+    return np.frombuffer(raw, like.dtype).reshape(-1, *like.shape)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("vfr.mp4", "full.mp4", "odd.mkv", "tiny.mkv", "ten.mkv", "gray10.mkv"),
+        *map(slow, ("hdr10.mp4", "rgb.mkv", "422.mkv", "interlaced.mp4", "editlist.mp4")),
+    ],
+)
+def test_pictures_are_those_of_a_lossless_render(
+    name: str, clip_folder: Path, tmp_path: Path
+) -> None:
+    source = CLIPS[name].build(clip_folder)
+    frames = list(bgsoft.frames(source, **QUICK))
+    depth = 16 if CLIPS[name].layout == "p010" else 8
+    assert all(frame.picture.dtype == f"uint{depth}" for frame in frames)
+    expected = rendered_by_ffmpeg(source, tmp_path, frames[0].picture, **QUICK)
+    assert len(frames) == len(expected) == len(CLIPS[name].indices)
+    step = 1 << (depth - 8)
+    for frame, picture in zip(frames, expected, strict=True):
+        assert np.abs(frame.picture.astype(int) - picture).max() <= step
+    assert [frame.index for frame in frames] == list(range(len(frames)))
+    assert [frame.time_seconds for frame in frames] == shown_by_ffmpeg(source)
+
+
+@pytest.mark.parametrize("effect", ["alpha", "blur", slow("matte")])
+def test_effects_and_mattes_are_those_of_a_lossless_render(effect: Any, tmp_path: Path) -> None:
+    settings: Any = {**QUICK, "effect": effect, "duration": 0.1}
+    frames = list(bgsoft.frames(SAMPLE, alpha=effect != "alpha", **settings))
+    pictures = rendered_by_ffmpeg(SAMPLE, tmp_path, frames[0].picture, **settings)
+    for frame, picture in zip(frames, pictures, strict=True):
+        assert np.abs(frame.picture.astype(int) - picture).max() <= 1
+    cut = tmp_path / "cut.mkv"
+    bgsoft.render(SAMPLE, cut, codec="ffv1", **{**settings, "effect": "alpha"})
+    raw = decoded_by_ffmpeg(cut, "gray", "-vf", "alphaextract")
+    mattes = np.frombuffer(raw, np.uint8).reshape(len(frames), 720, 1280)
+    for frame, matte in zip(frames, mattes, strict=True):
+        assert frame.alpha is not None
+        # The edge of a blur is fitted on fewer lines.
+        limit, error = (24, 2.0) if effect == "blur" else (0, 0.0)
+        difference = np.abs(frame.alpha.astype(int) - matte)
+        assert (difference > limit).mean() <= error / 100
+
+
+def test_a_frame_has_a_matte_only_where_asked_and_keeps_its_arrays(small: Path) -> None:
+    frames = bgsoft.frames(small, **QUICK)
+    first = next(frames)
+    kept = first.picture.copy()
+    assert first.alpha is None
+    first.picture[:] += 1
+    rest = list(frames)
+    assert np.array_equal(first.picture, kept + 1)
+    assert not any(np.shares_memory(first.picture, frame.picture) for frame in rest)
+
+
+def test_the_report_says_what_ran_and_nothing_is_written(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frames = bgsoft.frames(small, **QUICK)
+    assert frames.report is None
+    count = len(list(frames))
+    assert frames.report is not None
+    assert frames.report.frames_decoded == count == 30
+    assert set(frames.report.stages) == {"decode", "segment", "matte", "composite", "face"}
+    assert not list(tmp_path.iterdir())
+    assert list(frames) == []
+
+
+def leave_loop(source: Path) -> None:
+    for _ in bgsoft.frames(source, **QUICK):
+        break
+
+
+def leave_block(source: Path) -> None:
+    with bgsoft.frames(source, **QUICK) as frames:
+        next(frames)
+        next(frames)
+
+
+def raise_inside(source: Path) -> None:
+    with pytest.raises(KeyError):
+        for frame in bgsoft.frames(source, **QUICK):
+            raise KeyError(frame.index)
+
+
+def never_start(source: Path) -> None:
+    bgsoft.frames(source, **QUICK)
+    frames = bgsoft.frames(source, **QUICK)
+    frames.close()
+    frames.close()
+    assert list(frames) == []
+
+
+def leave_circle(source: Path) -> None:
+    frames = bgsoft.frames(source, **QUICK)
+    circle: list[object] = [frames]
+    circle.append(circle)
+    next(frames)
+    del frames, circle
+    gc.collect()
+
+
+@pytest.mark.parametrize("times", [10, slow(50)])
+def test_leaving_early_leaves_nothing_behind(times: int, small: Path) -> None:
+    ways: list[Callable[[Path], None]] = [
+        *(leave_loop, leave_block, raise_inside, never_start, leave_circle)
+    ]
+    counts = []
+    for way in itertools.islice(itertools.cycle(ways), times):
+        way(small)
+        counts.append((threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))))
+    assert len(set(counts[len(ways) :])) == 1, counts
+
+
+def test_an_exit_in_the_middle_is_a_clean_one(small: Path) -> None:
+    code = (
+        "import sys, bgsoft\n"
+        "frames = bgsoft.frames(sys.argv[1], face='off', matte='fast')\n"
+        "print(next(frames).picture.shape)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, small],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "(72, 96, 3)\n", "")
+
+
+def test_two_at_a_time(small: Path) -> None:
+    alone = [frame.picture for frame in bgsoft.frames(small, effect="dim", **QUICK)]
+    pairs = zip(
+        bgsoft.frames(small, effect="dim", **QUICK),
+        bgsoft.frames(small, effect="pixelate", **QUICK),
+        strict=True,
+    )
+    for count, (one, other) in enumerate(pairs):
+        assert one.pts == other.pts
+        assert np.array_equal(one.picture, alone[count])
+    assert count == len(alone) - 1
+
+
+def test_who_takes_frames_slowly_holds_the_render_up(small: Path) -> None:
+    with bgsoft.frames(small, stall=2, **QUICK) as frames:
+        next(frames)
+        time.sleep(3.5)  # longer than what would be a standstill
+        assert len(list(frames)) == 29
+
+
+def test_a_standstill_of_the_render_is_one(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = threading.Event()
+    encode = HandOver.encode
+
+    def stop_at_five(self: HandOver, frame: Frame) -> None:
+        if frame.index == 5:
+            stuck.wait(30)
+        encode(self, frame)
+
+    monkeypatch.setattr(HandOver, "encode", stop_at_five)
+    taken = []
+    with pytest.raises(StallError, match="see stall"):
+        taken.extend(frame.index for frame in bgsoft.frames(small, stall=1, **QUICK))
+    stuck.set()
+    assert taken == [0, 1, 2, 3, 4]
+
+
+def test_no_more_than_two_pictures_wait() -> None:
+    format = FrameFormat(width=6, height=4)
+    taker = HandOver(EffectKind.BLUR, alpha=True)
+    assert taker.kind is PictureKind.COLOR_ALPHA
+    taker.open(video_info(format))
+    tick = video_info(format).time_base
+    frames = [Frame(host_planes(format), format, n, 3600 * n, tick) for n in range(4)]
+    taker.encode(frames[0])
+    taker.encode(frames[1])
+    thread = threading.Thread(target=taker.encode, args=(frames[2],), daemon=True)
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()
+    assert taker.waits
+    first = taker.take()
+    assert first is not None
+    assert first.index == 0
+    thread.join(10)
+    assert not thread.is_alive()
+    assert not taker.waits
+    taker.abandon()
+    with pytest.raises(RenderCancelledError):
+        taker.encode(frames[3])
+
+
+def test_errors(small: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="strength must be between"):
+        bgsoft.frames(small, strength=99)
+    with pytest.raises(TypeError, match=r"'codec': bgsoft\.render has that setting"):
+        bgsoft.frames(small, codec="h264")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'strenght'; did you mean strength"):
+        bgsoft.frames(small, strenght=2)  # type: ignore[call-arg]
+    frames = bgsoft.frames(tmp_path / "none.mp4")
+    with pytest.raises(OpenError, match=r"none\.mp4"):
+        next(frames)
+    assert list(frames) == []
+    with pytest.raises(ConfigError, match=r"^background sea\.png does not exist"):
+        next(bgsoft.frames(small, background="sea.png"))
