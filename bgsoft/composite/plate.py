@@ -93,10 +93,14 @@ def read_image(path: Path) -> Samples:
 
 
 def _decode(data: NDArray[np.uint8], flags: int) -> Samples | None:
+    level = cv2.utils.logging.getLogLevel()
+    cv2.utils.logging.setLogLevel(0)  # it prints what it finds wrong with a picture
     try:
         image: Samples | None = cv2.imdecode(data, flags)
     except cv2.error:
         return None
+    finally:
+        cv2.utils.logging.setLogLevel(level)
     return image
 
 

@@ -36,6 +36,9 @@ to other files unless enabled (``enable_drefs``, off)."""
 
 _OPTIONS = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINERS)}
 _HEAD_BYTES = 512
+MOST_PIXELS = 80_216_064
+"""Of a picture: those of 12K (HEVC's level 6.3). A kilobyte can claim far more, and gigabytes of
+memory with that; decoders refuse it before they allocate anything."""
 
 
 # Bytes that identify kinds of files: (offset, bytes, name).
@@ -146,10 +149,13 @@ def open_input(path: Path, **options: str) -> InputContainer:
         raise UnsupportedFormatError(f"{path} is an image ({image}), not a video", path=path)
 
     def opened(demuxer: str | None = None) -> InputContainer:
-        url, limits = f"file:{path}", _OPTIONS | options
+        url, limits, decoding = f"file:{path}", _OPTIONS | options, {"max_pixels": str(MOST_PIXELS)}
         container: InputContainer = av.open(
-            url, "r", format=demuxer, container_options=limits, **TAG_OPTIONS
+            url, "r", format=demuxer, options=decoding, container_options=limits, **TAG_OPTIONS
         )
+        for stream in container.streams.video:
+            if stream.codec_context is not None:  # there is a decoder
+                stream.codec_context.options = decoding
         return container
 
     with translated(*PYAV_ERRORS, to=lambda exc: _explain(path, head, exc)):

@@ -266,7 +266,9 @@ def test_a_folder_that_is_not_ours_is_left_alone(config: RenderConfig) -> None:
     assert list(folder.path.iterdir()) == [notes]
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", "{}", "nonsense", '{"sha256": "", "text": 3}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["[1, 2]", "{}", "nonsense", '{"sha256": "", "text": 3}', "[" * 100_000]
+)
 def test_a_damaged_plan_is_made_anew(config: RenderConfig, text: str) -> None:
     folder = WorkFolder(config.output)
     folder.prepare(config, [])
