@@ -9,6 +9,7 @@ itself a problem, and another takes its place. Exit code 1: there were problems.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import multiprocessing
 import resource
 import sys
@@ -36,7 +37,9 @@ def work(connection: Connection, folder: str, seed: int, maker: str | None) -> N
         number = connection.recv()
         if number is None:
             return
+        faulthandler.dump_traceback_later(LONGEST_SECONDS - 1)  # where it stands still
         connection.send(judge.judge(number, maker))
+        faulthandler.cancel_dump_traceback_later()
 
 
 class Worker:

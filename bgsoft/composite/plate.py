@@ -82,7 +82,8 @@ def read_image(path: Path) -> Samples:
     # Without IMREAD_UNCHANGED OpenCV honours the orientation, but drops transparency.
     image = _decode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if image is None or image.dtype not in (np.uint8, np.uint16):
-        raise ConfigError(f"--background {path} is not an image that can be read", path=path)
+        problem = "is not an image that can be read, or too large"
+        raise ConfigError(f"--background {path} {problem}", path=path)
     stored = _decode(data, cv2.IMREAD_UNCHANGED)
     if stored is not None and stored.ndim == 3 and stored.shape[2] == 4:
         alpha = _turned_alpha(stored, image)

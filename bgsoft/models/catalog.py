@@ -32,6 +32,7 @@ EMBEDDED = Path(__file__).with_name("data")
 SEGMENTATION_FAMILIES = ("single-shot", "recurrent")
 """Families that a render can make masks with; :mod:`bgsoft.segment.families` has the code."""
 
+_LARGEST_NUMBER = 1e30
 _LARGE_PIXELS = 512 * 512
 _RECURRENT: Mapping[str, Any] = {
     "input": {"name": "src"},
@@ -378,7 +379,7 @@ def _read(table: Mapping[str, Any], key: _Key, default: Any) -> Any:
     value = table.get(key.name)
     if isinstance(default, tuple):
         numbers = value if isinstance(value, list) else []
-        real = all(type(number) in (int, float) for number in numbers)
+        real = all(type(n) in (int, float) and abs(n) <= _LARGEST_NUMBER for n in numbers)
         if len(numbers) != 3 or not real or (key.name == "std" and 0 in numbers):
             raise ConfigError(f"{key.name} must be three numbers, not {value!r}")
         return tuple(map(float, numbers))

@@ -33,8 +33,8 @@ from bgsoft.models.onnx_file import (
     varint,
 )
 
-MOST_SAMPLES = 1 << 28
-"""Of one tensor: 1 GB of float32."""
+MOST_SAMPLES = 1 << 26
+"""Of one tensor that goes in or out, or is made: 256 MB of float32."""
 _DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
 _SIZED = {"ConstantOfShape", "Expand", "Tile", "Resize", "Upsample", "Pad", "Range"}
 """Operators whose output is as large as numbers say that may stand in the file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import os
 import random
@@ -14,14 +15,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
+import av
 import onnx
 from imageio_ffmpeg import get_ffmpeg_exe
 
+from bgsoft.closing import Closing
 from bgsoft.exitcodes import ExitCode
 from tests.hostile import data, media, models
 from tests.hostile.case import NEVER_OPENED, OUTPUT, REPORT, Case, Stock
@@ -98,12 +101,12 @@ class Verdict:
     stderr: str = ""
 
 
-class Judge:
+class Judge(Closing):
     """Makes cases from seeds, runs them in this process, and judges them.
 
     Args:
         folder: Empty; cases have folders in it, and nothing else may change in it.
-        stock: What cases are made from; None: it is made in the folder.
+        seed: Of all cases.
     """
 
     def __init__(self, folder: Path, seed: int = 1) -> None:
@@ -147,7 +150,7 @@ class Judge:
         name, case, folder = self.case(number, maker)
         verdict = Verdict(number, name, case.what)
         before, threads = self._files(), threading.active_count()
-        descriptors = len(os.listdir("/proc/self/fd"))
+        descriptors = _open_files()
         Path("/proc/self/clear_refs").write_text("5")
         started = time.perf_counter()
         with _printed() as told:
@@ -168,7 +171,7 @@ class Judge:
         if threading.active_count() > threads:
             problems.append(f"threads are left: {threading.enumerate()}")
         gc.collect()  # what an exception has held
-        if len(os.listdir("/proc/self/fd")) > descriptors:
+        if _open_files() > descriptors:
             problems.append("a file is left open")
         if verdict.bytes > MOST_BYTES:
             problems.append(f"{verdict.bytes / 1e9:.1f} GB of memory")
@@ -181,8 +184,12 @@ class Judge:
         problems += _said(case, verdict)
         problems += _left(case, verdict, folder)
         if not problems and verdict.code == 0 and case.source is not None:
-            problems += _lost(case.source, folder)
+            problems += lost(case.source, folder)
         return verdict
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._listener.close()
 
     def _files(self) -> dict[str, tuple[int, int]]:
         """Everything that no case may change, by name."""
@@ -213,6 +220,8 @@ def _said(case: Case, verdict: Verdict) -> list[str]:
     errors = [line for line in lines if line.startswith("bgsoft: error: ")]
     if len(errors) != (code != 0) and not case.speaks:
         return ["not one line that says why"]
+    # libpng, inside of OpenCV, prints what it finds wrong with a picture; nobody can keep it.
+    lines = [line for line in lines if not line.startswith("libpng ")]
     if (lines != errors or verdict.stdout) and not case.speaks:
         return ["other words than errors"]
     return []
@@ -227,39 +236,43 @@ def _left(case: Case, verdict: Verdict, folder: Path) -> list[str]:
     return [] if names == expected else [f"left behind: {sorted(names)}"]
 
 
-def _lost(source: Path, folder: Path) -> list[str]:
+def lost(source: Path, folder: Path) -> list[str]:
     """Frames that ffmpeg sees in the source and not in the output, unless that was told."""
     events = json.loads((folder / REPORT).read_text())["events"]
     if any(event["kind"] in _TOLD for event in events):
         return []
-    (theirs, complaints), (ours, _) = frames(source), frames(folder / OUTPUT)
+    theirs, ours = frames(source), frames(folder / OUTPUT)
     if len(theirs) != len(ours):
         return [f"ffmpeg shows {len(theirs)} frames of the input, {len(ours)} of the output"]
     wrong = [at for at, (one, other) in enumerate(zip(theirs, ours, strict=True)) if one != other]
-    # What decoders make up in place of damage may differ from version to version.
-    wrong = [] if complaints else wrong
+    if wrong:
+        # What decoders make up in place of damage differs with versions, threads and chance.
+        others = {*frames(source, "-threads", "1"), *_plainly_decoded(source)}
+        wrong = [at for at in wrong if ours[at] not in others]
     return [f"frames {wrong} of {len(ours)} are not those of the input"] if wrong else []
 
 
-def frames(path: Path) -> tuple[list[str], str]:
-    """A hash of each frame that ffmpeg shows of a file's video, and what it says about the file."""
+def frames(path: Path, *options: str) -> list[str]:
+    """A hash of each frame that ffmpeg shows of a file's video."""
     command = [
-        *(get_ffmpeg_exe(), "-v", "error", "-nostdin", "-i", f"file:{path}", "-map", "0:V:0"),
-        *(
-            "-fps_mode",
-            "passthrough",
-            "-pix_fmt",
-            "yuv420p",
-            "-f",
-            "framehash",
-            "-hash",
-            "md5",
-            "-",
-        ),
+        *(get_ffmpeg_exe(), "-v", "quiet", "-nostdin", *options, "-i", f"file:{path}"),
+        *("-map", "0:V:0", "-fps_mode", "passthrough", "-pix_fmt", "yuv420p"),
+        *("-f", "framehash", "-hash", "md5", "-"),
     ]
-    made = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
+    made = subprocess.run(command, capture_output=True, text=True, timeout=60)
     lines = [line for line in made.stdout.splitlines() if line and line[0] != "#"]
-    return [line.split(",")[-1].strip() for line in lines], made.stderr
+    return [line.split(",")[-1].strip() for line in lines]
+
+
+def _plainly_decoded(path: Path) -> Iterator[str]:
+    """The same of each frame that the libraries of PyAV make in one thread."""
+    with suppress(av.FFmpegError, ValueError), av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "NONE"
+        for packet in container.demux(stream):
+            with suppress(av.FFmpegError):
+                for frame in stream.codec_context.decode(packet if packet.size else None):
+                    yield hashlib.md5(frame.to_ndarray(format="yuv420p").tobytes()).hexdigest()
 
 
 @contextmanager
@@ -272,13 +285,23 @@ def _printed() -> Iterator[list[str]]:
         for number, file in places:
             os.dup2(file.fileno(), number)
         try:
-            yield told
+            with (
+                open(1, "w", closefd=False) as to_out,
+                open(2, "w", closefd=False) as to_err,
+                redirect_stdout(to_out),
+                redirect_stderr(to_err),
+            ):
+                yield told
         finally:
             for (number, file), before in zip(places, saved, strict=True):
                 os.dup2(before, number)
                 os.close(before)
                 file.seek(0)
                 told.append(file.read().decode(errors="replace"))
+
+
+def _open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def _peak_bytes() -> int:

@@ -245,14 +245,15 @@ def playlist(rng: random.Random, folder: Path, stock: Stock) -> Case:
         "sdp": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\n"
         f"m=video {stock.port} RTP/AVP 96\na=rtpmap:96 H264/90000\n",
         "asx": f'<asx version="3.0"><entry><ref href="{target}"/></entry></asx>',
-        "ism": f'<?xml version="1.0"?><SmoothStreamingMedia><c u="{target}"/></SmoothStreamingMedia>',
+        "ism": f'<?xml version="1.0"?><SmoothStreamingMedia u="{target}"/>',
         "rtsp": f"[Reference]\nRef1={target}\n",
         "imf": f'<?xml version="1.0"?><AssetMap><Path>{target}</Path></AssetMap>',
         "avs": f'AviSource("{target}")\n',
     }
     kind = rng.choice(list(texts))
     space = rng.choice(("", "", "\ufeff", "\n\n", " "))
-    name = f"in.{rng.choice(('m3u8', 'mp4', 'mkv', 'mpd', 'sdp', 'txt', 'concat', 'ts', 'avs', 'h264'))}"
+    suffixes = ("m3u8", "mp4", "mkv", "mpd", "sdp", "txt", "concat", "ts", "avs", "h264")
+    name = f"in.{rng.choice(suffixes)}"
     refused = frozenset({ExitCode.INPUT})
     data = (space + texts[kind]).encode()
     return _case(stock, folder, name, data, f"{kind} as {name} to {target}", codes=refused)
@@ -265,7 +266,8 @@ def other_file(rng: random.Random, folder: Path, stock: Stock) -> Case:
     alias = rng.choice((
         b"url \0\0\0\0" + b"file://" + link + b"\0",
         b"url \0\0\0\0" + f"http://127.0.0.1:{stock.port}/a".encode() + b"\0",
-        b"alis\0\0\0\0" + bytes(150) + b"\0\x12" + struct.pack(">H", len(link)) + link + b"\xff\xff\0\0",
+        b"alis\0\0\0\0" + bytes(150) + b"\0\x12" + struct.pack(">H", len(link)) + link
+        + b"\xff\xff\0\0",
         b"rsrc\0\0\0\0" + link,
     ))  # fmt: skip
     boxes = _boxes(clip.read_bytes())
@@ -338,7 +340,7 @@ def _pictures(width: int, height: int) -> dict[str, bytes]:
         "tif": b"II*\0\x08\0\0\0\3\0" + b"".join(
             struct.pack("<HHII", tag, 4, 1, value) for tag, value in
             ((256, width & (2**32 - 1)), (257, height & (2**32 - 1)), (273, 8))) + bytes(4),
-        "webp": b"RIFF\x1e\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0" + (width & 0xFFFFFF).to_bytes(3, "little")
+        "webp": b"RIFF\x1e\0\0\0WEBPVP8X\x0a" + bytes(7) + (width & 0xFFFFFF).to_bytes(3, "little")
         + (height & 0xFFFFFF).to_bytes(3, "little") + bytes(12),
         "exr": b"\x76\x2f\x31\x01\2\0\0\0" + bytes(60),
         "gif": b"GIF89a" + struct.pack("<HH", *low) + b"\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0"
