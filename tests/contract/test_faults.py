@@ -223,9 +223,9 @@ class Planted:
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Driver]:
-    with_retry = Driver(Pool(1, threads=1), stall_seconds=20.0, retries=1)
-    yield with_retry
-    with_retry.close()
+    made = Driver(Pool(1, threads=1), stall_seconds=20.0, retries=0)
+    yield made
+    made.close()
 
 
 WORKER_CELLS = cells(WORKER_FAULTS, [("decode", "dies"), ("report", "exception")])
