@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -54,7 +55,24 @@ class Worker:
         self.process.start()
         theirs.close()
         self.number: int | None = None
-        self.since = time.monotonic()
+        self._since = self._waited = 0.0
+
+    def give(self, number: int) -> None:
+        """Begin with a case."""
+        self.number, self._since, self._waited = number, time.monotonic(), self._wait_seconds()
+        self.connection.send(number)
+
+    @property
+    def seconds(self) -> float:
+        """How long the case has taken, without the time in which others had the processor."""
+        return time.monotonic() - self._since - max(0.0, self._wait_seconds() - self._waited)
+
+    def _wait_seconds(self) -> float:
+        total = 0
+        for entry in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
+            with suppress(OSError):
+                total += int(entry.read_text().split()[1])
+        return total / 1e9
 
     def close(self) -> int | None:
         """End it; its exit code."""
@@ -86,11 +104,10 @@ def run(numbers: list[int], jobs: int, seed: int, maker: str | None) -> list[Ver
                     tell(message)
                     worker.number = None
                 elif not ended and waiting:
-                    worker.number, worker.since = waiting.pop(), time.monotonic()
-                    worker.connection.send(worker.number)
+                    worker.give(waiting.pop())
                 elif not ended:
                     workers.pop(at).close()
-            stuck = worker.number is not None and time.monotonic() - worker.since > LONGEST_SECONDS
+            stuck = worker.number is not None and worker.seconds > LONGEST_SECONDS
             if ended or stuck:
                 number = worker.number
                 if number is None:

@@ -23,7 +23,7 @@ from imageio_ffmpeg import get_ffmpeg_exe
 
 _GROWTH = 1.05
 _EVERY_SECONDS = 0.25
-_START_SHARE = 0.1
+_START_SHARE = 0.25
 """Of the samples, in which models are loaded and buffers are first touched."""
 
 

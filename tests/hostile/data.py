@@ -94,7 +94,7 @@ def preset(rng: random.Random, folder: Path, stock: Stock) -> Case:
 
 def preset_chain(rng: random.Random, folder: Path, stock: Stock) -> Case:
     """Presets that extend each other far too often, themselves, or what is no preset."""
-    count = rng.choice((1, 2, 50, 2000))
+    count = rng.choice((1, 2, 50, 400))
     last = rng.choice(("0.toml", "soft", "", "../0.toml", "/dev/zero.toml"))
     for number in range(count):
         parent = f"./{number + 1}.toml" if number + 1 < count else last

@@ -162,7 +162,7 @@ def test_circular_parents(tmp_path: Path) -> None:
 
 
 def test_parents_without_end(tmp_path: Path) -> None:
-    for number in range(2000):
+    for number in range(400):
         (tmp_path / f"{number}.toml").write_text(f"extends = './{number + 1}.toml'\n")
     with pytest.raises(PresetError, match=r"preset 0\.toml extends too many others"):
         load_preset(str(tmp_path / "0.toml"))
