@@ -8,6 +8,8 @@ Importing this package loads nothing heavy; the names below are loaded when firs
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False  # without the 10 ms that typing takes
 
 __version__ = "0.2.0"
@@ -40,6 +42,12 @@ if TYPE_CHECKING:
     from bgsoft.rendering.processor import Processor
     from bgsoft.report import Event, Progress, RenderReport
     from bgsoft.settings.config import RenderConfig
+
+# What libraries read once, when they are loaded. Official builds of ONNX Runtime send usage data to
+# Microsoft of late, and keep an identifier in the user's cache: nothing here calls home. OpenCV's
+# own limit of a picture is a billion pixels, 3 GB.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(1 << 27))
 
 _HOME = {
     "BgsoftError": ("bgsoft.errors", "BgsoftError"),

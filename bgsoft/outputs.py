@@ -20,6 +20,7 @@ from pathlib import Path
 from bgsoft.closing import Closing
 from bgsoft.errors import DiskFullError, OutputError, errors_as, os_errors_as, translated
 from bgsoft.suggestions import network_address
+from bgsoft.untrusted import parse_json
 
 _MAX_NAME_BYTES = 255
 _TOKEN_CHARS = 8
@@ -230,9 +231,10 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 def read_receipt(receipt: Path) -> dict[str, bool]:
     """The names that a receipt lists, and whether the file noted is the one of that name now."""
     noted = {}
-    with suppress(OSError, ValueError):  # not there, or its last line was cut off by a crash
+    # Not there, damaged, or its last line was cut off by a crash.
+    with suppress(OSError, ValueError, KeyError, TypeError):
         for line in receipt.read_bytes().splitlines():
-            known = json.loads(line)
+            known = parse_json(line)
             name = known["name"]
             noted[name] = stamp(receipt.parent / name) == known["stamp"]
     return noted

@@ -21,6 +21,7 @@ from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, os_errors_as, translated
 from bgsoft.jobs.worker import GRACE_SECONDS
 from bgsoft.outputs import read_receipt, remove_leftovers, stamp
+from bgsoft.untrusted import parse_json
 
 STATE_NAME = ".bgsoft-batch.sqlite"
 _VERSION = 2
@@ -310,10 +311,26 @@ def _entry(row: dict[str, Any]) -> Entry:
     for name in ("output", "input"):
         row[name] = Path(os.fsdecode(row[name]))
     row["state"] = FileState(row["state"])
-    row["made_from"] = json.loads(row["made_from"])
-    row["files"] = {name: Made(*made) for name, made in json.loads(row["files"]).items()}
+    for name in ("made_from", "files"):
+        row[name] = parse_json(row[name])
+        if not isinstance(row[name], dict):
+            raise TypeError(name)
+    row["files"] = {name: Made(*made) for name, made in row["files"].items()}
     row["is_current"] = bool(row["is_current"])
-    return Entry(**row)
+    entry = Entry(**row)
+    parse_json(entry.report or "{}")
+    texts = [str(entry.input), *row["made_from"].values()]
+    texts += [text for made in entry.files.values() for text in made]
+    names = [str(entry.output), *entry.files]
+    numbers = [entry.number, entry.attempts, entry.started_at or 0, entry.ended_at or 0]
+    optional = [entry.reason or "", entry.report or ""]
+    if (
+        not all(isinstance(text, str) and "\0" not in text for text in [*texts, *names, *optional])
+        or not all(isinstance(number, int | float) for number in numbers)
+        or any(Path(name).is_absolute() or ".." in Path(name).parts for name in names)
+    ):
+        raise ValueError(f"{entry.output} is not of a batch in this folder")
+    return entry
 
 
 class Look(StrEnum):

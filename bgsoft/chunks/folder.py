@@ -30,6 +30,7 @@ from bgsoft.outputs import resolved, write_whole, writing
 from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
+from bgsoft.untrusted import parse_json
 
 _MAX_NAME_BYTES = 255
 _ENDING = ".chunks"
@@ -46,7 +47,7 @@ _WHAT = "working folder"
 _OWN_NAME = re.compile(r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*")
 """Of files in a working folder; with a dot before, those that are not whole yet.
 NFS keeps what is removed while it is open, as .nfs…."""
-_FORMAT = 2
+_FORMAT = 3
 """Of plans and manifests: what has another is begun anew."""
 
 
@@ -76,8 +77,8 @@ class WorkFolder:
                 text = f"{self.path}, which is to hold finished chunks, is not bgsoft's: move it"
                 raise OutputError(text, path=self._output)
             with self._lock(fcntl.LOCK_EX):
-                before = _read_json(plan)
-                if isinstance(before, dict) and before.get("render") == fingerprint:
+                before = _read_sealed(plan)
+                if before is not None and before["render"] == fingerprint:
                     planned = [_chunk_from(entry) for entry in before["chunks"]]
                     if config.chunks is None or planned == chunks:
                         return planned
@@ -85,7 +86,7 @@ class WorkFolder:
                     if entry.name != "lock":
                         entry.unlink()
                 known = [dataclasses.asdict(chunk) for chunk in chunks]
-                write_whole(plan, _WHAT, json.dumps({"render": fingerprint, "chunks": known}))
+                _write_sealed(plan, {"render": fingerprint, "chunks": known})
         return chunks
 
     @contextmanager
@@ -135,11 +136,11 @@ class WorkFolder:
             "irregular": result.irregular,
             "faces": result.faces,
         }
-        write_whole(self.manifest(number), _WHAT, json.dumps(known, default=str))
+        _write_sealed(self.manifest(number), known)
 
     def finished(self, number: int) -> ChunkResult | None:
         """What is known of a chunk; None where it is not whole."""
-        known = _read_json(self.manifest(number))
+        known = _read_sealed(self.manifest(number))
         if known is None:
             return None
         return ChunkResult(
@@ -213,12 +214,25 @@ def take_lock(descriptor: int, kind: int, seconds: float) -> bool:
         time.sleep(_POLL_SECONDS)
 
 
-def _read_json(path: Path) -> Any:
-    """What a file holds that appears whole or not at all; None where it is missing."""
-    try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
+def _write_sealed(path: Path, known: dict[str, Any]) -> None:
+    """Write what :func:`_read_sealed` reads: JSON with its own hash, so that damage shows."""
+    text = json.dumps(known, default=str)
+    write_whole(path, _WHAT, json.dumps({"sha256": _hash(text), "text": text}))
+
+
+def _read_sealed(path: Path) -> dict[str, Any] | None:
+    """What was written; None where there is none, or it is damaged."""
+    with suppress(FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+        file = parse_json(path.read_bytes())
+        text = file["text"]
+        if file["sha256"] == _hash(text):
+            known: dict[str, Any] = json.loads(text)
+            return known
+    return None
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _chunk_from(known: dict[str, Any]) -> Chunk:
@@ -247,7 +261,7 @@ def _fingerprint(config: RenderConfig) -> str:
     model = resolve(config.segment.model)
     read_so = [model.sha256, dataclasses.asdict(model.spec)]  # its sidecar may have changed
     text = json.dumps([_FORMAT, __version__, settings, stamps, outputs, read_so], default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _hash(text)
 
 
 def _stamp(path: Path) -> Sequence[object]:

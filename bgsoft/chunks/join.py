@@ -90,7 +90,7 @@ def join(
         if short is not None:
             note(Event(kind="notice", message=short, stage="decode"))
     length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base
-    seconds = time.time() - plan.started
+    seconds = time.monotonic() - plan.started
     report = joined_report(config, chunks, reused, events, length, seconds)
     report = replace(report, audio=audio)
     if config.report is not None:

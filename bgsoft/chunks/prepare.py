@@ -55,7 +55,7 @@ class Plan:
     gpus: Sequence[int]
     """GPUs to deal the chunks over; none: they use the one that the settings name."""
     started: float
-    """Seconds since 1970."""
+    """On the clock of :func:`time.monotonic`."""
 
     def tasks(self) -> list[RenderChunk]:
         """One for each chunk."""
@@ -73,7 +73,7 @@ def plan_render(
         BgsoftError: As :func:`bgsoft.rendering.session.render_config`, as far as that shows without
             rendering.
     """
-    started = time.time()
+    started = time.monotonic()
     if is_input_pipe(config.input) or is_output_pipe(config.output):
         return Whole(None, _told(config, "a pipe is read and written once"))
     if config.chunks == 1 or (config.skip_existing and config.output.exists()):

@@ -107,8 +107,9 @@ def _render_chunks(
         renders = stack.enter_context(Renders(driver))
         renders.submit(plan.config, plan)
         while True:
-            if cancel.is_set():
-                raise RenderCancelledError("interrupted")
+            stopped = cancel.is_set()
+            if stopped:
+                renders.close()  # which waits for what is being given its name
             for update in renders.poll(_POLL_SECONDS):
                 if isinstance(update, Message):
                     hear(update.content)
@@ -120,3 +121,5 @@ def _render_chunks(
                         raise update.error from cause
                     assert isinstance(update.result, RenderReport)
                     return update.result
+            if stopped:
+                raise RenderCancelledError("interrupted")

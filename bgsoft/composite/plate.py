@@ -82,7 +82,8 @@ def read_image(path: Path) -> Samples:
     # Without IMREAD_UNCHANGED OpenCV honours the orientation, but drops transparency.
     image = _decode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if image is None or image.dtype not in (np.uint8, np.uint16):
-        raise ConfigError(f"--background {path} is not an image that can be read", path=path)
+        problem = "is not an image that can be read, or too large"
+        raise ConfigError(f"--background {path} {problem}", path=path)
     stored = _decode(data, cv2.IMREAD_UNCHANGED)
     if stored is not None and stored.ndim == 3 and stored.shape[2] == 4:
         alpha = _turned_alpha(stored, image)
@@ -93,10 +94,14 @@ def read_image(path: Path) -> Samples:
 
 
 def _decode(data: NDArray[np.uint8], flags: int) -> Samples | None:
+    level = cv2.utils.logging.getLogLevel()
+    cv2.utils.logging.setLogLevel(0)  # it prints what it finds wrong with a picture
     try:
         image: Samples | None = cv2.imdecode(data, flags)
     except cv2.error:
         return None
+    finally:
+        cv2.utils.logging.setLogLevel(level)
     return image
 
 

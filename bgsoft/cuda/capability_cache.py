@@ -16,6 +16,7 @@ from typing import Any
 from bgsoft.cache import cache_root, locked
 from bgsoft.errors import OutputError
 from bgsoft.outputs import write_whole
+from bgsoft.untrusted import parse_json
 
 _WRITING = threading.Lock()
 """Stages are made beside each other, and ask for capabilities then."""
@@ -62,7 +63,7 @@ def _path() -> Path:
 
 def _read() -> dict[str, Any]:
     try:
-        found = json.loads(_path().read_text(encoding="utf-8"))
+        found = parse_json(_path().read_bytes())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -100,7 +100,10 @@ class CpuNetwork(HostNetwork):
         options.log_severity_level = 4
         source = bake(path, shapes, constants) if constants else str(path)
         with ort_errors_as(ModelError, f"cannot load the model {path.name}", path=path):
-            session = ort.InferenceSession(source, sess_options=options, providers=[self.provider])
+            # Its Python would print an error of its own, and try the same again.
+            session = ort.InferenceSession(
+                source, sess_options=options, providers=[self.provider], enable_fallback=0
+            )
         super().__init__(session, path, shapes, outputs)
         self._bind()
 

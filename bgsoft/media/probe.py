@@ -24,7 +24,7 @@ from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from bgsoft.errors import OpenError
+from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.frame import (
     UNSPECIFIED,
     ColorInfo,
@@ -36,7 +36,7 @@ from bgsoft.frame import (
 from bgsoft.media.info import UNTIMED, Orientation, VideoInfo
 from bgsoft.media.pipe import PipeInput
 from bgsoft.media.pyav import exact
-from bgsoft.media.source import open_input, select_video_stream
+from bgsoft.media.source import MOST_PIXELS, open_input, select_video_stream
 
 _FRAMES_LOOKED_AT = 3
 """The first frame may be progressive where the rest is not."""
@@ -114,7 +114,8 @@ def probe(source: Path | PipeInput) -> VideoInfo:
 
     Raises:
         OpenError: The file cannot be opened, has no video, or none of its frames can be decoded.
-        UnsupportedFormatError: It is no video, or no decoder exists for it.
+        UnsupportedFormatError: It is no video, no decoder exists for it, or its pictures are too
+            large.
     """
     pipe = source if isinstance(source, PipeInput) else None
     path = source.path if isinstance(source, PipeInput) else source
@@ -124,6 +125,11 @@ def probe(source: Path | PipeInput) -> VideoInfo:
         stream.codec_context.thread_type = ThreadType.NONE
         frames = list(itertools.islice(_decoded(container, stream), _FRAMES_LOOKED_AT))
         if not frames:
+            context = stream.codec_context
+            if context.width * context.height > MOST_PIXELS:
+                size = f"{context.width}x{context.height}"
+                text = f"{path}: pictures of {size} are too large; 80 megapixels are read"
+                raise UnsupportedFormatError(text, path=path)
             raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
         info = replace(_describe(path, container, stream, frames), pipe=pipe)
     if (info.duration_seconds or 0.0) > _MOST_SECONDS:  # the AVI of a muxer that cannot go back

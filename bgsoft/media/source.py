@@ -37,6 +37,9 @@ to other files unless enabled (``enable_drefs``, off)."""
 
 _OPTIONS = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINERS)}
 _HEAD_BYTES = 512
+MOST_PIXELS = 80_216_064
+"""Of a picture: those of 12K (HEVC's level 6.3). A kilobyte can claim far more, and gigabytes of
+memory with that; decoders refuse it before they allocate anything."""
 
 
 # Bytes that identify kinds of files: (offset, bytes, name).
@@ -169,10 +172,13 @@ def open_input(source: Path | PipeInput, **options: str) -> InputContainer:
 
     def opened(demuxer: str | None = None) -> InputContainer:
         file = f"file:{path}" if pipe is None else pipe.reader()
-        limits = _OPTIONS | options
+        limits, decoding = _OPTIONS | options, {"max_pixels": str(MOST_PIXELS)}
         container: InputContainer = av.open(
-            file, "r", format=demuxer, container_options=limits, **TAG_OPTIONS
+            file, "r", format=demuxer, options=decoding, container_options=limits, **TAG_OPTIONS
         )
+        for stream in container.streams.video:
+            if stream.codec_context is not None:  # there is a decoder
+                stream.codec_context.options = decoding
         return container
 
     with translated(*PYAV_ERRORS, to=lambda exc: _explain(path, head, exc)):

@@ -7,7 +7,6 @@ sidecar ``FILE.toml`` that has the same keys as one table of the catalogue.
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
@@ -21,9 +20,11 @@ from bgsoft.errors import (
     errors_as,
 )
 from bgsoft.models import cache
+from bgsoft.models.onnx_check import MOST_SAMPLES, check_model
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.settings.config import Precision
 from bgsoft.suggestions import did_you_mean
+from bgsoft.untrusted import read_toml
 
 _CATALOG = Path(__file__).with_name("catalog.toml")
 EMBEDDED = Path(__file__).with_name("data")
@@ -31,6 +32,7 @@ EMBEDDED = Path(__file__).with_name("data")
 SEGMENTATION_FAMILIES = ("single-shot", "recurrent")
 """Families that a render can make masks with; :mod:`bgsoft.segment.families` has the code."""
 
+_LARGEST_NUMBER = 1e30
 _LARGE_PIXELS = 512 * 512
 _RECURRENT: Mapping[str, Any] = {
     "input": {"name": "src"},
@@ -180,7 +182,7 @@ def catalog() -> Mapping[str, ModelSpec]:
     """
     problem = "the model catalogue cannot be read"
     with errors_as((OSError, ValueError), ModelError, problem, reason=str, path=_CATALOG):
-        tables = tomllib.loads(_CATALOG.read_text(encoding="utf-8"))
+        tables = read_toml(_CATALOG)
     return {
         name: replace(
             _parse(name, table, "the model catalogue"),
@@ -270,6 +272,8 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
         cache.check_file(path, size_bytes=spec.bytes, checksum=spec.checksum)
     known = spec.checksum
     sha256 = known.value if known and known.algorithm == "sha256" else cache.hash_file(path)
+    if known is None:
+        check_model(path)
     return ResolvedModel(spec=_settled(spec, path), path=path, sha256=sha256)
 
 
@@ -302,10 +306,11 @@ def _read_sidecar(path: Path) -> ModelSpec:
             f"{path.name} needs {sidecar.name} beside it, with {_SIDECAR_KEYS}", path=sidecar
         )
     with errors_as((OSError, ValueError), ConfigError, str(sidecar), reason=str, path=sidecar):
-        table = tomllib.loads(sidecar.read_text(encoding="utf-8"))
+        table = read_toml(sidecar)
     spec = _parse(path.stem, {**table, "file": path.name}, str(sidecar))
-    if spec.family == "single-shot" and not (spec.width and spec.height):
-        raise ConfigError(f"{sidecar}: [input] needs width and height", path=sidecar)
+    if spec.family == "single-shot" and not 0 < 3 * spec.width * spec.height <= MOST_SAMPLES:
+        text = "needs width and height" if not spec.width * spec.height else "is too large"
+        raise ConfigError(f"{sidecar}: [input] {text}", path=sidecar)
     return spec
 
 
@@ -374,7 +379,7 @@ def _read(table: Mapping[str, Any], key: _Key, default: Any) -> Any:
     value = table.get(key.name)
     if isinstance(default, tuple):
         numbers = value if isinstance(value, list) else []
-        real = all(type(number) in (int, float) for number in numbers)
+        real = all(type(n) in (int, float) and abs(n) <= _LARGEST_NUMBER for n in numbers)
         if len(numbers) != 3 or not real or (key.name == "std" and 0 in numbers):
             raise ConfigError(f"{key.name} must be three numbers, not {value!r}")
         return tuple(map(float, numbers))

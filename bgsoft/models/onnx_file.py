@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from bgsoft.errors import ModelError, os_errors_as, translated
 
-_MODEL_GRAPH = 7
-_GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT = 5, 11, 12
+MODEL_GRAPH = 7
+GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT = 5, 11, 12
 _VALUE_NAME, _VALUE_TYPE = 1, 2
 _TYPE_TENSOR = 1
 _TENSOR_TYPE_ELEMENT, _TENSOR_TYPE_SHAPE = 1, 2
 _SHAPE_DIM, _DIM_VALUE = 1, 1
-_TENSOR_NAME = 8
-_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_RAW = 1, 2, 9
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+TENSOR_NAME = 8
+TENSOR_DIMS, TENSOR_TYPE, TENSOR_RAW = 1, 2, 9
+_VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
 """Wire types."""
 _FORMATS = {1: "<f", 10: "<e", 11: "<d"}
 """Element type → how one is packed: float, float16, double."""
@@ -46,27 +46,30 @@ def read_signature(path: Path) -> Signature:
     Raises:
         ModelError: The file cannot be read, or is no ONNX file.
     """
-    with _reading(path):
-        with path.open("rb") as file:
-            # Unmapped with the last view of it. Weights, the most of a file, are not touched.
-            model = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        graph = _first(model, _MODEL_GRAPH)
+    with reading(path):
+        graph = first(mapped(path), MODEL_GRAPH)
         weights, inputs, outputs = set[str](), {}, []
-        for number, _, value in _fields(graph):
-            if number == _GRAPH_INITIALIZER:
-                weights.add(_text(_first(value, _TENSOR_NAME)))
-            elif number == _GRAPH_INPUT:
-                inputs[_text(_first(value, _VALUE_NAME))] = _shape(value)
-            elif number == _GRAPH_OUTPUT:
-                outputs.append(_text(_first(value, _VALUE_NAME)))
+        for number, _, value in fields(graph):
+            if number == GRAPH_INITIALIZER:
+                weights.add(text(first(value, TENSOR_NAME)))
+            elif number == GRAPH_INPUT:
+                inputs[text(first(value, _VALUE_NAME))] = shape_of(value)
+            elif number == GRAPH_OUTPUT:
+                outputs.append(text(first(value, _VALUE_NAME)))
         taken = {name: shape for name, shape in inputs.items() if name not in weights}
         if not taken or not outputs:
             raise KeyError("input")
     return Signature(taken, tuple(outputs))
 
 
+def mapped(path: Path) -> memoryview:
+    """A file's bytes, unmapped with the last view; weights, the most of it, are not touched."""
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
     """Errors of a file that cannot be read, or is something else, become a ModelError."""
     error = ModelError(f"{path.name} is no ONNX model that can be used", path=path)
     other = translated(ValueError, IndexError, KeyError, struct.error, to=lambda _: error)
@@ -74,46 +77,46 @@ def _reading(path: Path) -> Iterator[None]:
         yield
 
 
-def _shape(value_info: Message) -> tuple[int, ...]:
-    """Of a tensor; empty where none is given."""
-    tensor = _first(_first(value_info, _VALUE_TYPE), _TYPE_TENSOR)
+def shape_of(value_info: Message) -> tuple[int, ...]:
+    """The shape of a tensor that a model describes, 0 for free axes; empty where none is given."""
+    tensor = first(first(value_info, _VALUE_TYPE), _TYPE_TENSOR)
     dims = [
         dim
-        for number, _, shape in _fields(tensor)
+        for number, _, shape in fields(tensor)
         if number == _TENSOR_TYPE_SHAPE
-        for axis, _, dim in _fields(shape)
+        for axis, _, dim in fields(shape)
         if axis == _SHAPE_DIM
     ]
     sizes = (
-        next((_varint(size, 0)[0] for number, _, size in _fields(dim) if number == _DIM_VALUE), 0)
+        next((varint(size, 0)[0] for number, _, size in fields(dim) if number == _DIM_VALUE), 0)
         for dim in dims
     )
     return tuple(size if size < 1 << 63 else 0 for size in sizes)  # some write -1 for free axes
 
 
-def _text(message: Message) -> str:
+def text(message: Message) -> str:
     """A string field's value; raises ValueError where it is none."""
     return str(message, "utf-8")
 
 
-def _first(message: Message, wanted: int) -> Message:
+def first(message: Message, wanted: int) -> Message:
     """The value of the first field of a number; raises KeyError where there is none."""
-    for number, _, value in _fields(message):
+    for number, _, value in fields(message):
         if number == wanted:
             return value
     raise KeyError(wanted)
 
 
-def _fields(message: Message) -> Iterator[Field]:
+def fields(message: Message) -> Iterator[Field]:
     """The fields of a message, in order; raises ValueError where it ends too early."""
     at = 0
     while at < len(message):
-        tag, at = _varint(message, at)
+        tag, at = varint(message, at)
         kind, start = tag & 7, at
         if kind == _VARINT:
-            _, at = _varint(message, at)
-        elif kind == _BYTES:
-            size, start = _varint(message, at)
+            _, at = varint(message, at)
+        elif kind == BYTES:
+            size, start = varint(message, at)
             at = start + size
         elif kind in (_FIXED32, _FIXED64):
             at += 4 if kind == _FIXED32 else 8
@@ -124,7 +127,7 @@ def _fields(message: Message) -> Iterator[Field]:
         yield tag >> 3, kind, message[start:at]
 
 
-def _varint(message: Message, at: int) -> tuple[int, int]:
+def varint(message: Message, at: int) -> tuple[int, int]:
     """A number, and where it ends."""
     value, shift = 0, 0
     while True:
@@ -148,10 +151,10 @@ def bake(
     Raises:
         ModelError: The file cannot be read, or is no ONNX file.
     """
-    with _reading(path):
+    with reading(path):
         model = bytearray()
-        for number, kind, value in _fields(path.read_bytes()):
-            settled = _graph(value, shapes, constants) if number == _MODEL_GRAPH else value
+        for number, kind, value in fields(path.read_bytes()):
+            settled = _graph(value, shapes, constants) if number == MODEL_GRAPH else value
             model += _field(number, kind, settled)
         return bytes(model)
 
@@ -160,13 +163,13 @@ def _graph(
     graph: Message, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, float]
 ) -> bytes:
     parts = []
-    for number, kind, value in _fields(graph):
-        if number == _GRAPH_INPUT:
-            name = _text(_first(value, _VALUE_NAME))
-            tensor = _first(_first(value, _VALUE_TYPE), _TYPE_TENSOR)
-            element = _varint(_first(tensor, _TENSOR_TYPE_ELEMENT), 0)[0]
+    for number, kind, value in fields(graph):
+        if number == GRAPH_INPUT:
+            name = text(first(value, _VALUE_NAME))
+            tensor = first(first(value, _VALUE_TYPE), _TYPE_TENSOR)
+            element = varint(first(tensor, _TENSOR_TYPE_ELEMENT), 0)[0]
             if name in constants:
-                number, value = _GRAPH_INITIALIZER, _constant(name, element, constants[name])
+                number, value = GRAPH_INITIALIZER, _constant(name, element, constants[name])
             elif name in shapes:
                 value = _value_info(name, element, shapes[name])
         parts.append(_field(number, kind, value))
@@ -175,24 +178,24 @@ def _graph(
 
 def _value_info(name: str, element: int, shape: tuple[int, ...]) -> bytes:
     dims = (_field(_DIM_VALUE, _VARINT, _as_varint(size)) for size in shape)
-    packed = b"".join(_field(_SHAPE_DIM, _BYTES, dim) for dim in dims)
+    packed = b"".join(_field(_SHAPE_DIM, BYTES, dim) for dim in dims)
     tensor = _field(_TENSOR_TYPE_ELEMENT, _VARINT, _as_varint(element))
-    tensor += _field(_TENSOR_TYPE_SHAPE, _BYTES, packed)
-    kind = _field(_TYPE_TENSOR, _BYTES, tensor)
-    return _field(_VALUE_NAME, _BYTES, name.encode()) + _field(_VALUE_TYPE, _BYTES, kind)
+    tensor += _field(_TENSOR_TYPE_SHAPE, BYTES, packed)
+    kind = _field(_TYPE_TENSOR, BYTES, tensor)
+    return _field(_VALUE_NAME, BYTES, name.encode()) + _field(_VALUE_TYPE, BYTES, kind)
 
 
 def _constant(name: str, element: int, value: float) -> bytes:
     return (
-        _field(_TENSOR_DIMS, _VARINT, _as_varint(1))
-        + _field(_TENSOR_TYPE, _VARINT, _as_varint(element))
-        + _field(_TENSOR_NAME, _BYTES, name.encode())
-        + _field(_TENSOR_RAW, _BYTES, struct.pack(_FORMATS[element], value))
+        _field(TENSOR_DIMS, _VARINT, _as_varint(1))
+        + _field(TENSOR_TYPE, _VARINT, _as_varint(element))
+        + _field(TENSOR_NAME, BYTES, name.encode())
+        + _field(TENSOR_RAW, BYTES, struct.pack(_FORMATS[element], value))
     )
 
 
 def _field(number: int, kind: int, value: Message) -> bytes:
-    length = _as_varint(len(value)) if kind == _BYTES else b""
+    length = _as_varint(len(value)) if kind == BYTES else b""
     return _as_varint(number << 3 | kind) + length + value
 
 

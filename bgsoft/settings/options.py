@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import re
 import types
@@ -227,8 +228,10 @@ def _number(kind: type, value: object, from_text: bool) -> float | int | None:
             return int(value) if kind is int else float(value)
         except ValueError:
             return None
+    if type(value) is int and kind is float:
+        return float(value) if value.bit_length() < 1024 else math.inf
     if type(value) is int:
-        return float(value) if kind is float else value
+        return value
     return value if kind is float and isinstance(value, float) else None
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,11 @@ from bgsoft.settings.config import FaceMode
 from bgsoft.settings.options import SECTIONS, read_value
 from bgsoft.settings.setting import declared
 from bgsoft.suggestions import did_you_mean
+from bgsoft.untrusted import read_toml
 
 DEFAULT_PRESET = "soft"
+
+_MOST_PARENTS = 32
 
 _RENAMED: Mapping[str, str] = {"looks": "matte"}
 """Keys that presets had once → what they are called now; for the message."""
@@ -130,12 +132,14 @@ def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = N
     if path in children:
         chain = " → ".join(p.stem for p in (*children, path))
         raise PresetError(f"presets extend each other in a circle: {chain}", path=path)
+    if len(children) == _MOST_PARENTS:
+        raise PresetError(f"preset {children[0].name} extends too many others", path=path)
     with (
         os_errors_as(PresetError, f"cannot read preset {path}", path=path),
         # Malformed TOML, not UTF-8, or a ConfigError.
         errors_as((ValueError,), PresetError, f"preset {path.name}", path=path),
     ):
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = read_toml(path)
         description, parent = _top_text(table, "description"), _top_text(table, "extends")
         settings = _read_sections(table, path.parent)
     below = _load(parent, (*children, path), path.parent).settings if parent else {}

@@ -233,19 +233,6 @@ def test_scene_cuts_are_found_and_reported(tmp_path: Path) -> None:
     assert [e.frame for e in report.events if e.kind == "scene-cut"] == [10]
 
 
-def test_cancelling_leaves_nothing_behind(tmp_path: Path) -> None:
-    cancel = threading.Event()
-
-    def stop(progress: Progress) -> None:
-        cancel.set()
-
-    before = SAMPLE.read_bytes()
-    with pytest.raises(RenderCancelledError):
-        bgsoft.render(SAMPLE, tmp_path / "out.mp4", on_progress=stop, cancel=cancel)
-    assert list(tmp_path.iterdir()) == []
-    assert SAMPLE.read_bytes() == before
-
-
 def test_cancelling_while_a_render_starts_makes_no_frame(tmp_path: Path) -> None:
     cancel, threads = threading.Event(), threading.active_count()
     seen: list[Progress] = []

@@ -402,8 +402,10 @@ def test_a_receipt_tells_ones_own_file(tmp_path: Path) -> None:
     assert read_receipt(receipt) == {"sub/out.mp4": True}
     target.write_bytes(b"somebody else's")
     assert read_receipt(receipt) == {"sub/out.mp4": False}
-    receipt.write_bytes(receipt.read_bytes() + b'{"name": "cut o')
-    assert read_receipt(receipt) == {"sub/out.mp4": False}
+    whole = receipt.read_bytes()
+    for more in (b'{"name": "cut o', b"[]", b"3", b"{}", b'{"name": 3}', b"[" * 10**5):
+        receipt.write_bytes(whole + more)
+        assert read_receipt(receipt) == {"sub/out.mp4": False}
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

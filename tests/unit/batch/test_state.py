@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bgsoft.batch import state as state_module
 from bgsoft.batch.decide import Act, Decision, agree, decide
 from bgsoft.batch.find import Found
 from bgsoft.batch.job import BatchJob, Planner
-from bgsoft.batch.state import STATE_NAME, FileState, State, describe
+from bgsoft.batch.state import STATE_NAME, Entry, FileState, State, describe
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.outputs import note_receipt
 from bgsoft.settings.config import EffectKind
@@ -338,13 +339,24 @@ def later(path: Path) -> None:
     database.close()
 
 
-def malformed(path: Path) -> None:
-    with State(path.parent) as state:
-        state.begin([])
-    database = sqlite3.connect(path)
-    database.execute("INSERT INTO files (output, input, state) VALUES ('a', 'b', 'lost')")
-    database.commit()
-    database.close()
+def with_value(column: str, value: object) -> Callable[[Path], None]:
+    """A state file whose one entry has another value in a column."""
+
+    def make(path: Path) -> None:
+        with State(path.parent) as state:
+            state.begin([Entry(output=Path("a"), input=Path("/b"), number=1)])
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute(f"UPDATE files SET {column} = ?", (value,))
+
+    return make
+
+
+MALFORMED = [
+    *(("state", "lost"), ("made_from", "[]"), ("made_from", '{"a": 3}'), ("files", "3")),
+    *(("files", '{"../../a": ["1:2", ""]}'), ("files", '{"a": [1, 2]}'), ("files", "[" * 10**5)),
+    *(("output", "../up"), ("output", "/etc/x"), ("input", "a\0b"), ("input", None)),
+    *(("number", "x"), ("attempts", None), ("started_at", "noon"), ("report", "{"), ("reason", 3)),
+]
 
 
 @pytest.mark.parametrize(
@@ -353,7 +365,7 @@ def malformed(path: Path) -> None:
         (lambda path: path.write_bytes(b"no database, but long enough for one" * 99), "damaged"),
         (lambda path: path.write_bytes(b""), "is empty"),
         (foreign, "none of bgsoft's"),
-        (malformed, "is damaged"),
+        *((with_value(*each), "is damaged") for each in MALFORMED),
         (earlier, "an earlier version"),
         (later, "a later version"),
     ],

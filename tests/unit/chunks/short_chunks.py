@@ -40,8 +40,10 @@ def settings(
     return build_config(source, target, preset=preset, flags=flags)
 
 
-def context(tell: Callable[[object], None] = lambda _message: None) -> TaskContext:
-    return TaskContext(tell=tell, cancel=threading.Event(), threads=2, gpu=None)
+def context(
+    tell: Callable[[object], None] = lambda _message: None, cancel: threading.Event | None = None
+) -> TaskContext:
+    return TaskContext(tell=tell, cancel=cancel or threading.Event(), threads=2, gpu=None)
 
 
 def planned(config: RenderConfig) -> Plan:
@@ -54,7 +56,8 @@ def planned(config: RenderConfig) -> Plan:
 class Here:
     """An executor that runs tasks in this process, one at each poll."""
 
-    def __init__(self) -> None:
+    def __init__(self, cancel: threading.Event | None = None) -> None:
+        self._cancel = cancel
         self._tasks: list[Task] = []
         self._done = 0
 
@@ -72,7 +75,7 @@ class Here:
             return []
         task_id, self._done = self._done, self._done + 1
         told: list[Update] = []
-        given = context(lambda message: told.append(Message(task_id, message)))
+        given = context(lambda message: told.append(Message(task_id, message)), self._cancel)
         try:
             end = Finished(task_id, self._tasks[task_id].run(given))
         except Exception as exc:

@@ -16,7 +16,7 @@ import pytest
 
 import bgsoft
 from bgsoft.chunks import folder as folders
-from bgsoft.chunks.folder import WorkFolder
+from bgsoft.chunks.folder import WorkFolder, _read_sealed, _write_sealed
 from bgsoft.chunks.prepare import Plan, after_failure, plan_render
 from bgsoft.errors import DecodeError, OutputError, RenderCancelledError
 from bgsoft.pipeline.picture import REFRESH_INTERVAL
@@ -174,10 +174,11 @@ class TestChunks:
         plan = planned(config)
         for task in plan.tasks():
             task.run(context())
-        manifest = WorkFolder(config.output).manifest(1)
-        known = json.loads(manifest.read_text())
-        del known["pre_roll"][-1]
-        manifest.write_text(json.dumps(known))
+        folder = WorkFolder(config.output)
+        known = folder.finished(1)
+        assert known is not None
+        del known.pre_roll[-1]
+        folder.finish(1, known)
         told: list[Any] = []
         report = joined(plan, told)
         reason = "rendered whole: its frames differ with where decoding begins"
@@ -265,11 +266,27 @@ def test_a_folder_that_is_not_ours_is_left_alone(config: RenderConfig) -> None:
     assert list(folder.path.iterdir()) == [notes]
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", "{}", "nonsense"])
+@pytest.mark.parametrize(
+    "text", ["[1, 2]", "{}", "nonsense", '{"sha256": "", "text": 3}', "[" * 100_000]
+)
 def test_a_damaged_plan_is_made_anew(config: RenderConfig, text: str) -> None:
     folder = WorkFolder(config.output)
     folder.prepare(config, [])
     plan = folder.path / "plan.json"
+    whole = plan.read_text()
     plan.write_text(text)
     folder.prepare(config, [])
-    assert json.loads(plan.read_text())["chunks"] == []
+    assert plan.read_text() == whole
+
+
+@pytest.mark.parametrize("at", [0, 20, 90, 200, -2])
+def test_a_damaged_note_is_none(config: RenderConfig, at: int) -> None:
+    folder = WorkFolder(config.output)
+    folder.path.mkdir()
+    manifest = folder.manifest(0)
+    _write_sealed(manifest, {"kept": list(range(90))})
+    assert _read_sealed(manifest) is not None
+    data = bytearray(manifest.read_bytes())
+    data[at] ^= 1
+    manifest.write_bytes(data)
+    assert folder.finished(0) is None

@@ -133,7 +133,7 @@ def test_the_strips_of_a_tall_image_join(tmp_path: Path) -> None:
     assert (plate[1][75:151] == (90, 240)).all()
 
 
-def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_image_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         read_image(tmp_path / "nothing.png")
     with pytest.raises(ConfigError, match="is not a file"):
@@ -146,3 +146,24 @@ def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
     cut.write_bytes(png_of(quarters(40, 40))[:60])
     with pytest.raises(ConfigError, match="not an image"):
         read_image(cut)
+    odd = tmp_path / "odd.tif"
+    odd.write_bytes(b"II*\0\x08\0\0\0\1\0" + struct.pack("<HHII", 256, 4, 1, 99) + bytes(4))
+    with pytest.raises(ConfigError, match="not an image"):
+        read_image(odd)
+    assert "TIFF" not in capfd.readouterr().err
+
+
+def test_a_picture_too_large_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    path = tmp_path / "large.png"
+    rows, columns = 12_000, 12_000
+    raw = zlib.compress(bytes(rows * (columns + 1)))
+
+    def part(kind: bytes, body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
+
+    head = part(b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 0, 0, 0, 0))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + part(b"IDAT", raw) + part(b"IEND", b""))
+    with pytest.raises(ConfigError, match="not an image that can be read, or too large"):
+        read_image(path)

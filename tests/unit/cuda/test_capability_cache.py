@@ -46,7 +46,9 @@ def test_what_may_change_is_kept_for_the_process() -> None:
     assert CapabilityCache("GPU", DRIVER).get("answer") is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"GPU": 3}', '{"GPU": {"facts": 1}}', "\0"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '{"GPU": 3}', '{"GPU": {"facts": 1}}', "\0", "[" * 10**5]
+)
 def test_a_damaged_file_is_as_good_as_none(cache: Path, text: str) -> None:
     cache.mkdir()
     (cache / "facts.json").write_text(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 from fractions import Fraction
@@ -13,9 +14,19 @@ import numpy as np
 import pytest
 
 from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError
+from bgsoft.media.probe import probe
 from bgsoft.media.source import open_input, select_video_stream
 from tests.assets import CLIPS
-from tests.synthetic import SoundSpec, VideoSpec, make_frame, regular_times, truncate, write_movie
+from tests.hostile.media import with_size
+from tests.synthetic import (
+    SoundSpec,
+    VideoSpec,
+    make_frame,
+    regular_times,
+    truncate,
+    write_movie,
+    write_video,
+)
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +140,20 @@ def test_playlists_open_nothing(kind: str, name: str, folder: Path, tmp_path: Pa
         server.settimeout(0.05)
         with pytest.raises(TimeoutError):
             server.accept()
+
+
+def test_a_picture_too_large_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    """A kilobyte of H.264 that claims 256 megapixels took 1.8 GB and a minute."""
+    options = {"profile": "baseline"}
+    spec = VideoSpec(times=regular_times(6), time_base=Fraction(1, 25), options=options)
+    path = write_video(tmp_path / "in.h264", spec)
+    units = path.read_bytes().split(b"\0\0\0\1")
+    made = [with_size(u, 1000, 1000) if u[:1] and u[0] & 31 == 7 else u for u in units]
+    path.write_bytes(b"\0\0\0\1".join(made))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UnsupportedFormatError, match="16000x15992 are too large"):
+        probe(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
 
 
 def test_sound_only(tmp_path: Path) -> None:

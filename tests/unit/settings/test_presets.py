@@ -98,6 +98,9 @@ def test_obs_has_the_filters_defaults() -> None:
         ("description = 3\n", ["description must be a text"]),
         ("extends = 'sotf'\n", ["unknown preset 'sotf'", "did you mean soft?"]),
         ("input = 'x.mp4'\n", ["unknown section", "'input'"]),
+        ("[effect]\nkind = " + "[" * 10**5, ["mine.toml", "nested too deeply"]),
+        (f"[matte]\nthreshold = {10**400}\n", ["matte.threshold must be between"]),
+        ("#" * (2**20 + 1), ["larger than 1 MiB"]),
     ],
 )
 def test_malformed_presets(tmp_path: Path, text: str, words: list[str]) -> None:
@@ -156,6 +159,13 @@ def test_circular_parents(tmp_path: Path) -> None:
     write(tmp_path, "extends = 'a.toml'\n", "b.toml")
     with pytest.raises(PresetError, match="circle: a → b → a"):
         load_preset(path)
+
+
+def test_parents_without_end(tmp_path: Path) -> None:
+    for number in range(400):
+        (tmp_path / f"{number}.toml").write_text(f"extends = './{number + 1}.toml'\n")
+    with pytest.raises(PresetError, match=r"preset 0\.toml extends too many others"):
+        load_preset(str(tmp_path / "0.toml"))
 
 
 def test_paths_are_relative_to_the_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

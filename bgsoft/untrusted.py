@@ -1,0 +1,35 @@
+"""Text that anybody may have written, or damaged: the worst that comes of it is a ValueError."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from bgsoft.errors import translated
+
+_MOST_TOML_BYTES = 1 << 20
+
+_too_deep = translated(RecursionError, to=lambda _: ValueError("it is nested too deeply"))
+
+
+def parse_json(data: str | bytes) -> Any:
+    """What JSON holds; raises ValueError where it is none."""
+    with _too_deep:
+        return json.loads(data)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table that a file holds.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no TOML in UTF-8, or larger than 1 MiB.
+    """
+    with path.open("rb") as file:
+        data = file.read(_MOST_TOML_BYTES + 1)
+    if len(data) > _MOST_TOML_BYTES:
+        raise ValueError("it is larger than 1 MiB")
+    with _too_deep:
+        return tomllib.loads(data.decode())
