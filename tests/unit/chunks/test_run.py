@@ -23,9 +23,10 @@ from bgsoft.pipeline.picture import REFRESH_INTERVAL
 from bgsoft.report import Event, Progress, RenderReport
 from tests.outside_models import write_mixed
 from tests.synthetic import VideoSpec, regular_times, write_video
-from tests.unit.chunks.short_chunks import Here, settings
+from tests.unit.chunks.short_chunks import Here, _short_chunks, settings
 
-LOOK = {"effect": "dim", "strength": 30.0, "face": "off", "matte": "fast"}
+LOOK = {"effect": "dim", "strength": 30.0, "face": "off", "matte": "fast", "mask_every": 16}
+LOOK |= {"temporal": 0.0}
 FRAMES = 3 * REFRESH_INTERVAL
 
 
@@ -77,6 +78,7 @@ def test_errors_come_before_any_work(clip: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.mp4"]
 
 
+@pytest.mark.usefixtures(_short_chunks.__name__)
 def test_files_are_planned_and_rendered_whole_where_that_needs_no_chunks(
     clip: Path, tmp_path: Path
 ) -> None:
