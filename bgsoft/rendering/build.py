@@ -77,7 +77,7 @@ class StageBuilder:
             # A named backend that cannot be here fails at once; so does, whatever was named, an
             # installation of the runtime that is at fault.
             if getattr(config, stage) != "auto" or config.require_gpu or stage == "infer":
-                self._create(stage, lambda _name: None)
+                backends.create(stage, config, lambda _name: None, gpu)
         self._stages: HostStages | DeviceStages = self._choose(
             "composite",
             lambda name: backends.maker("composite", name)(self._resources, config.batch),
@@ -99,15 +99,6 @@ class StageBuilder:
         """Frames that go through the picture stages at a time; on the host one a core."""
         return self._stages.batch
 
-    def _create(self, stage: str, make: Callable[[str], R]) -> tuple[Choice, R]:
-        return backends.create(
-            stage,
-            getattr(self._config, stage),
-            make,
-            gpu=self._resources.gpu,
-            require_gpu=self._config.require_gpu,
-        )
-
     def _choose(self, stage: str, make: Callable[[str], R]) -> R:
         """The best backend of a stage that works; ``make`` makes it by its name."""
 
@@ -115,11 +106,16 @@ class StageBuilder:
             with span(f"{stage} {name}"):
                 return make(name)
 
-        self.choices[stage], made = self._create(stage, timed)
+        created = backends.create(stage, self._config, timed, self._resources.gpu)
+        self.choices[stage], made = created
         return made
 
     def open_decoder(
-        self, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
+        self,
+        path: Path,
+        settings: DecodeSettings,
+        info: VideoInfo | None = None,
+        backend: str | None = None,
     ) -> Decoder:
         """Open the input, on the device if it can be decoded there; its frames are where they live.
 
@@ -127,32 +123,33 @@ class StageBuilder:
             path: The input.
             settings: The part of it to decode; threads are chosen here.
             info: The input, where it has been probed already.
+            backend: By its name; None: the best that works.
 
         Raises:
             OpenError, UnsupportedFormatError: The input cannot be read.
             BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
-        return self._choose("decode", lambda name: self.make_decoder(name, path, settings, info))
 
-    def make_decoder(
-        self, backend: str, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
-    ) -> Decoder:
-        """:meth:`open_decoder` on a named backend.
+        def make(name: str) -> Decoder:
+            open_decoder = backends.maker("decode", name)
+            decoder: Decoder = open_decoder(path, settings, info, self._resources)
+            decodes_on_device = backends.on_gpu("decode", name)
+            if decodes_on_device == self.on_device:
+                return decoder
+            from bgsoft.pipeline.crossing import DownloadingDecoder, UploadingDecoder
 
-        Raises:
-            BackendUnavailableError: It cannot decode this; the message is the reason.
-        """
-        decoder: Decoder = backends.maker("decode", backend)(path, settings, info, self._resources)
-        decodes_on_device = backends.on_gpu("decode", backend)
-        if decodes_on_device == self.on_device:
-            return decoder
-        from bgsoft.pipeline.crossing import DownloadingDecoder, UploadingDecoder
+            adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
+            return adapter(decoder, self._resources.device)
 
-        adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
-        return adapter(decoder, self._resources.device)
+        return self._choose("decode", make) if backend is None else make(backend)
 
     def open_encoder(
-        self, muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind
+        self,
+        muxer: Muxer,
+        config: EncodeConfig,
+        info: VideoInfo,
+        kind: PictureKind = PictureKind.COLOR,
+        backend: str | None = None,
     ) -> Encoder:
         """The encoder of the output, on the device if it can be encoded there.
 
@@ -161,38 +158,26 @@ class StageBuilder:
             config: The codec and its settings.
             info: The input.
             kind: The planes to encode.
+            backend: By its name; None: the best that works.
 
         Raises:
             ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
             EncodeError: The encoder refuses its settings.
             BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
-        return self._choose(
-            "encode", lambda name: self.make_encoder(name, muxer, config, info, kind)
-        )
 
-    def make_encoder(
-        self,
-        backend: str,
-        muxer: Muxer,
-        config: EncodeConfig,
-        info: VideoInfo,
-        kind: PictureKind = PictureKind.COLOR,
-    ) -> Encoder:
-        """:meth:`open_encoder` on a named backend.
+        def make(name: str) -> Encoder:
+            open_encoder = backends.maker("encode", name)
+            encoder: Encoder = open_encoder(muxer, config, info, kind, self._resources)
+            encodes_on_device = backends.on_gpu("encode", name)
+            if encodes_on_device == self.on_device:
+                return encoder
+            from bgsoft.pipeline.crossing import DownloadingEncoder, UploadingEncoder
 
-        Raises:
-            BackendUnavailableError: It cannot encode this; the message is the reason.
-        """
-        open_encoder = backends.maker("encode", backend)
-        encoder: Encoder = open_encoder(muxer, config, info, kind, self._resources)
-        encodes_on_device = backends.on_gpu("encode", backend)
-        if encodes_on_device == self.on_device:
-            return encoder
-        from bgsoft.pipeline.crossing import DownloadingEncoder, UploadingEncoder
+            adapter = UploadingEncoder if encodes_on_device else DownloadingEncoder
+            return adapter(encoder, self._resources.device, info.format, kind)
 
-        adapter = UploadingEncoder if encodes_on_device else DownloadingEncoder
-        return adapter(encoder, self._resources.device, info.format, kind)
+        return self._choose("encode", make) if backend is None else make(backend)
 
     def make_ring(self, format: FrameFormat, held: int = 0) -> FrameRing:
         """The frame slots, where frames live.
