@@ -76,7 +76,7 @@ def decode_clip(
         The frames, and seconds spent decoding without opening and without the copies to the host.
     """
     builder = _builder(None if backend == "cpu" else device)
-    decoder = builder.open_decoder(path, DecodeSettings(), backend=backend)
+    decoder = builder.make_decoder(backend, path, DecodeSettings())
     ring = builder.make_ring(decoder.info.format)
     shown: list[DecodedFrame] = []
     seconds = 0.0
@@ -171,7 +171,7 @@ def encode_frames(
     builder = _builder(None if backend == "cpu" else device)
     fed = [to_device(frame) for frame in frames] if builder.on_device else frames
     with Muxer(path, container_for(path), info, copy_tracks=False) as muxer:
-        encoder = builder.open_encoder(muxer, settings, info, backend=backend)
+        encoder = builder.make_encoder(backend, muxer, settings, info)
         try:
             started = time.perf_counter()
             for frame in fed:

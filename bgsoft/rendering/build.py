@@ -111,11 +111,7 @@ class StageBuilder:
         return made
 
     def open_decoder(
-        self,
-        path: Path,
-        settings: DecodeSettings,
-        info: VideoInfo | None = None,
-        backend: str | None = None,
+        self, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
     ) -> Decoder:
         """Open the input, on the device if it can be decoded there; its frames are where they live.
 
@@ -123,33 +119,32 @@ class StageBuilder:
             path: The input.
             settings: The part of it to decode; threads are chosen here.
             info: The input, where it has been probed already.
-            backend: By its name; None: the best that works.
 
         Raises:
             OpenError, UnsupportedFormatError: The input cannot be read.
             BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
+        return self._choose("decode", lambda name: self.make_decoder(name, path, settings, info))
 
-        def make(name: str) -> Decoder:
-            open_decoder = backends.maker("decode", name)
-            decoder: Decoder = open_decoder(path, settings, info, self._resources)
-            decodes_on_device = backends.on_gpu("decode", name)
-            if decodes_on_device == self.on_device:
-                return decoder
-            from bgsoft.pipeline.crossing import DownloadingDecoder, UploadingDecoder
+    def make_decoder(
+        self, backend: str, path: Path, settings: DecodeSettings, info: VideoInfo | None = None
+    ) -> Decoder:
+        """:meth:`open_decoder` on a named backend.
 
-            adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
-            return adapter(decoder, self._resources.device)
+        Raises:
+            BackendUnavailableError: It cannot decode this; the message is the reason.
+        """
+        decoder: Decoder = backends.maker("decode", backend)(path, settings, info, self._resources)
+        decodes_on_device = backends.on_gpu("decode", backend)
+        if decodes_on_device == self.on_device:
+            return decoder
+        from bgsoft.pipeline.crossing import DownloadingDecoder, UploadingDecoder
 
-        return self._choose("decode", make) if backend is None else make(backend)
+        adapter = DownloadingDecoder if decodes_on_device else UploadingDecoder
+        return adapter(decoder, self._resources.device)
 
     def open_encoder(
-        self,
-        muxer: Muxer,
-        config: EncodeConfig,
-        info: VideoInfo,
-        kind: PictureKind = PictureKind.COLOR,
-        backend: str | None = None,
+        self, muxer: Muxer, config: EncodeConfig, info: VideoInfo, kind: PictureKind
     ) -> Encoder:
         """The encoder of the output, on the device if it can be encoded there.
 
@@ -158,26 +153,38 @@ class StageBuilder:
             config: The codec and its settings.
             info: The input.
             kind: The planes to encode.
-            backend: By its name; None: the best that works.
 
         Raises:
             ConfigError, UnsupportedFormatError: Settings, container and codec don't fit.
             EncodeError: The encoder refuses its settings.
             BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
+        return self._choose(
+            "encode", lambda name: self.make_encoder(name, muxer, config, info, kind)
+        )
 
-        def make(name: str) -> Encoder:
-            open_encoder = backends.maker("encode", name)
-            encoder: Encoder = open_encoder(muxer, config, info, kind, self._resources)
-            encodes_on_device = backends.on_gpu("encode", name)
-            if encodes_on_device == self.on_device:
-                return encoder
-            from bgsoft.pipeline.crossing import DownloadingEncoder, UploadingEncoder
+    def make_encoder(
+        self,
+        backend: str,
+        muxer: Muxer,
+        config: EncodeConfig,
+        info: VideoInfo,
+        kind: PictureKind = PictureKind.COLOR,
+    ) -> Encoder:
+        """:meth:`open_encoder` on a named backend.
 
-            adapter = UploadingEncoder if encodes_on_device else DownloadingEncoder
-            return adapter(encoder, self._resources.device, info.format, kind)
+        Raises:
+            BackendUnavailableError: It cannot encode this; the message is the reason.
+        """
+        open_encoder = backends.maker("encode", backend)
+        encoder: Encoder = open_encoder(muxer, config, info, kind, self._resources)
+        encodes_on_device = backends.on_gpu("encode", backend)
+        if encodes_on_device == self.on_device:
+            return encoder
+        from bgsoft.pipeline.crossing import DownloadingEncoder, UploadingEncoder
 
-        return self._choose("encode", make) if backend is None else make(backend)
+        adapter = UploadingEncoder if encodes_on_device else DownloadingEncoder
+        return adapter(encoder, self._resources.device, info.format, kind)
 
     def make_ring(self, format: FrameFormat, held: int = 0) -> FrameRing:
         """The frame slots, where frames live.

@@ -114,7 +114,7 @@ def _render_frame(
     faces: list[Face] = []
     last: Frame | None = None
     try:
-        with builder.open_decoder(config.input, settings, info) as decoder:
+        with builder.make_decoder("cpu", config.input, settings, info) as decoder:
             for frame in decoder.frames(ring):
                 if last is not None:
                     ring.release(last)

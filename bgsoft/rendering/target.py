@@ -136,8 +136,8 @@ def open_targets(
             kind = _PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
             encoder = builder.open_encoder(muxer, config.encode, info, kind)
         else:
-            kind, backend = PictureKind.MATTE, matte_out_encoder()
-            encoder = builder.open_encoder(muxer, EncodeConfig(), info, kind, backend)
+            backend, kind = matte_out_encoder(), PictureKind.MATTE
+            encoder = builder.make_encoder(backend, muxer, EncodeConfig(), info, kind)
         stack.callback(encoder.close)
         targets.append(Target(file, muxer, encoder))
     return targets
