@@ -17,6 +17,11 @@ _MIN_DETAIL_SIDE = 256
 selfie model were worse (boundary F 0.747 against 0.766)."""
 
 
+KEPT_BATCHES = 2
+"""Batches whose analysis frames are there at a time: while one is segmented, the one before is
+composited."""
+
+
 def analysis_factor(width: int, height: int) -> int:
     """The power of two by which frames of so many pixels are reduced.
 
@@ -55,7 +60,7 @@ class Reducer(Protocol):
     """Reduces frames of one format."""
 
     def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
-        """The analysis frame of each frame of a batch; overwritten by the next call.
+        """The analysis frame of each frame of a batch; overwritten by the next call but one.
 
         Raises:
             ValueError: A frame's planes are not of the reducer's format.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import analysis_factor, analysis_shape, detail_factor
+from bgsoft.analysis.base import KEPT_BATCHES, analysis_factor, analysis_shape, detail_factor
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.workers import Workers
 
@@ -146,10 +147,13 @@ class _Grid:
         shape = analysis_shape(width, height, factor)
         chroma_rows, chroma_columns, _ = format.chroma_shape
         chroma_shape = (*shape, 2) if factor > 1 else format.chroma_shape
-        self._reduced = AnalysisFrame(
-            factor=factor,
-            luma=np.empty(shape, format.dtype),
-            chroma=np.empty(chroma_shape, format.dtype),
+        self._reduced = deque(
+            AnalysisFrame(
+                factor=factor,
+                luma=np.empty(shape, format.dtype),
+                chroma=np.empty(chroma_shape, format.dtype),
+            )
+            for _ in range(KEPT_BATCHES)
         )
         self._luma = AreaReducer(height, width, factor, format.dtype)
         # OpenCV's area average is slow on interleaved channels (0.4 ms against 0.05 ms for two
@@ -161,7 +165,8 @@ class _Grid:
             self._cells = [np.empty(shape, format.dtype) for _ in "br"]
 
     def reduce(self, frame: Frame) -> AnalysisFrame:
-        reduced = self._reduced
+        self._reduced.rotate()
+        reduced = self._reduced[0]
         self._luma.reduce(frame.luma, reduced.luma)
         if self._chroma is None:
             np.copyto(reduced.chroma, frame.chroma)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import cupy
 import numpy as np
 
-from bgsoft.analysis.base import analysis_factor, analysis_shape, detail_factor, is_similar
+from bgsoft.analysis.base import (
+    KEPT_BATCHES,
+    analysis_factor,
+    analysis_shape,
+    detail_factor,
+    is_similar,
+)
 from bgsoft.analysis.cuda_resize import resampling
 from bgsoft.analysis.scenes import THUMB_SHAPE, SceneCutDetector
 from bgsoft.cuda.device import pinned_array
@@ -66,17 +73,21 @@ class CudaGrids:
         self._sizes = tuple(map(np.int32, (height, width, *shape)))
         chroma_shape = (*shape, 2) if factor > 1 else format.chroma_shape
         self._reduced = [
-            AnalysisFrame(
-                factor=factor,
-                luma=cupy.empty(shape, format.dtype),
-                chroma=cupy.empty(chroma_shape, format.dtype),
+            deque(
+                AnalysisFrame(
+                    factor=factor,
+                    luma=cupy.empty(shape, format.dtype),
+                    chroma=cupy.empty(chroma_shape, format.dtype),
+                )
+                for _ in range(KEPT_BATCHES)
             )
             for _ in range(batch)
         ]
 
     def reduce(self, frame: Frame, index: int) -> AnalysisFrame:
-        """Reduce one frame of a batch; overwritten by the next call with its index."""
-        grid = self._reduced[index]
+        """Reduce one frame of a batch; overwritten as :meth:`CudaReducer.reduce` says."""
+        self._reduced[index].rotate()
+        grid = self._reduced[index][0]
         planes = (frame.luma, frame.chroma, grid.luma, grid.chroma)
         self._kernel(self._grid, BLOCK, (*planes, *self._sizes))
         return grid

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from bgsoft.analysis.base import Reducer
 from bgsoft.clock import StageClock
 from bgsoft.composite.base import Compositor
-from bgsoft.frame import AnalysisFrame, Array, Frame
+from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
@@ -24,7 +24,7 @@ from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
-    from bgsoft.face.step import FaceStep
+    from bgsoft.face.step import FaceStep, FoundFaces
 
 R = TypeVar("R")
 
@@ -175,6 +175,11 @@ class PictureStages:
     """Frames with an earlier pts are a pre-roll: they are not kept, and not composited; None: all
     are kept."""
 
+    def __post_init__(self) -> None:
+        self._open: _Matted | None = None
+        """What is composited once the faces that its mattes may have missed are known: while they
+        are looked for, the next frames are segmented."""
+
     @property
     def batch(self) -> int:
         """Frames at a time, for :class:`bgsoft.pipeline.runner.Pipeline`."""
@@ -183,7 +188,7 @@ class PictureStages:
     @property
     def held(self) -> int:
         """Frames kept back at most, for the same."""
-        return 0 if self.faces is None else self.faces.held
+        return 0 if self.faces is None else self.faces.held + self.batch
 
     def _measure(self, stage: str) -> AbstractContextManager[None]:
         return self.execution.measure(self.metrics.stage(stage))
@@ -217,8 +222,9 @@ class PictureStages:
         if self.faces is None:
             return []
         with self.execution.working(()):
+            finished = self._composite()
             with self._measure("face"):
-                finished = self.faces.flush()
+                finished += self.faces.flush()
             self.execution.hand_out(finished)
         return finished
 
@@ -232,40 +238,61 @@ class PictureStages:
             cuts = self.scenes.cuts(reduced)
         finished: list[Frame] = []
         for start, stop in _stretches(frames, cuts):
+            if cuts[start] or _is_renewed(frames[start]):
+                finished += self._composite()
             if cuts[start]:
                 self._reset(frames[start])
             self._renew(frames[start])
-            finished += self._composite_scene(frames[start:stop], reduced[start:stop])
+            finished += self._process_scene(frames[start:stop], reduced[start:stop])
         return finished
 
-    def _composite_scene(
+    def _process_scene(
         self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
     ) -> list[Frame]:
-        """The same for frames of one scene."""
+        """The same for frames of one scene; where faces are looked for, they stay open."""
         measure, faces = self._measure, self.faces
         if faces is not None:
             found = self.execution.submit(partial(self._for_faces, faces.find, frames, reduced))
         with measure("segment"):
             masks = self._masks(frames, reduced)
+        finished = self._composite()  # its mattes are overwritten by the next
         with measure("matte"):
             mattes = self.matte.refine(masks, frames, reduced)
+        self._open = matted = _Matted(frames, reduced, mattes)
+        if faces is None:
+            return self._composite()
+
+        def look_at() -> list[FoundFaces]:
+            faces_of = found()  # in this thread, before
+            faces.look_at(frames, reduced, mattes, faces_of)
+            return faces_of
+
+        matted.faces = self.execution.submit(partial(self._for_faces, look_at))
+        return finished
+
+    def _composite(self) -> list[Frame]:
+        """Composite the frames that are open; returns those that are finished now."""
+        matted, self._open = self._open, None
+        if matted is None:
+            return []
+        frames, mattes, faces = matted.frames, matted.mattes, self.faces
         if faces is not None:
-            faces_of = found()
-            look_at = partial(self._for_faces, faces.look_at, frames, reduced, mattes, faces_of)
-            self.execution.submit(look_at)()
-            with measure("face"):
+            faces_of = matted.faces()
+            with self._measure("face"):
                 faces.edit_mattes(frames, mattes, faces_of)
-        with measure("composite"):
+        with self._measure("composite"):
             pre_roll = 0
             if self.trim_start is not None:
                 pre_roll = sum(frame.pts < self.trim_start for frame in frames)
             if pre_roll < len(frames):
-                self.compositor.apply(frames[pre_roll:], mattes[pre_roll:], reduced[pre_roll:])
+                self.compositor.apply(
+                    frames[pre_roll:], mattes[pre_roll:], matted.reduced[pre_roll:]
+                )
                 if self.regions is not None:
                     self.regions.apply(frames[pre_roll:])
         if faces is None:
             return list(frames)
-        with measure("face"):
+        with self._measure("face"):
             return faces.finish(frames, faces_of)
 
     def _masks(
@@ -317,11 +344,27 @@ class PictureStages:
         self.execution.close()
 
 
+@dataclass(slots=True, eq=False)
+class _Matted:
+    """Frames of one scene between matte and composite."""
+
+    frames: Sequence[Frame]
+    reduced: Sequence[AnalysisFrame]
+    mattes: Sequence[Matte]
+    faces: Callable[[], list[FoundFaces]] = list
+    """Waits until the mattes have been looked at for faces."""
+
+
+def _is_renewed(frame: Frame) -> bool:
+    """Whether something is decided anew at this frame."""
+    return frame.index % REFRESH_INTERVAL in (0, BACKGROUND_REFRESH_OFFSET)
+
+
 def _stretches(frames: Sequence[Frame], cuts: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """Where the parts of a batch start and stop that cuts and refreshes divide."""
     starts = [
         at
         for at, (frame, cut) in enumerate(zip(frames, cuts, strict=True))
-        if cut or at == 0 or frame.index % REFRESH_INTERVAL in (0, BACKGROUND_REFRESH_OFFSET)
+        if cut or at == 0 or _is_renewed(frame)
     ]
     yield from zip(starts, [*starts[1:], len(cuts)], strict=True)
