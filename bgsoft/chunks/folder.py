@@ -45,6 +45,8 @@ _NOT_IN_PICTURES = (
     *("chunks", "trace"),
 )
 """Settings that change nothing of a chunk."""
+_PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)
+"""Failures that another run of the same command may not meet again."""
 PATIENCE_SECONDS = 6.0
 """How long to wait for another render's lock: the workers of one that was killed end in half that
 time."""
@@ -53,8 +55,6 @@ _WHAT = "working folder"
 _OWN_NAME = re.compile(r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*")
 """Of files in a working folder; with a dot before, those that are not whole yet.
 NFS keeps what is removed while it is open, as .nfs…."""
-_PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)
-"""Failures that another run of the same command may not meet again."""
 _FORMAT = 2
 """Of plans and manifests: what has another is begun anew."""
 

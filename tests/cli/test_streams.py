@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bgsoft.cli.main import main
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 from .conftest import Run
@@ -33,10 +33,20 @@ def test_files_never_take_the_place_of_a_closed_stream(tmp_path: Path, closed: s
     assert media.read_bytes() == b""
 
 
-def test_results_go_to_stdout_alone_where_that_is_asked_for(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def bgsoft(*argv: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bgsoft", *map(str, argv)]
+    root = Path(__file__).parents[2]
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_results_go_to_stdout_alone_where_that_is_asked_for(tmp_path: Path) -> None:
     clip = write_video(tmp_path / "in.mp4", VideoSpec(times=regular_times(4)))
     look = ("--effect", "dim", "--face", "off", "--matte", "fast", "-y")
     for argv in (
@@ -44,9 +54,9 @@ def test_results_go_to_stdout_alone_where_that_is_asked_for(
         ("batch", clip, "out/", *look, "--report", "-"),
         ("compare", clip, clip, "--no-vmaf", "--json", "-"),
     ):
-        code, printed = main([*map(str, argv)]), capfd.readouterr()
-        assert code == 0, printed.err
-        assert isinstance(json.loads(printed.out), dict)
+        done = bgsoft(*argv, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert isinstance(json.loads(done.stdout), dict)
         assert not list(tmp_path.rglob("-"))
 
 
