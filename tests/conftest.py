@@ -13,9 +13,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take in how the tests were asked for: whoever names one wants it, slow or not."""
     if config.option.markexpr == "not slow" and any("::" in arg for arg in config.args):
         config.option.markexpr = ""
-    # Whoever was put into the background by a shell ignores Ctrl-C, and so would the programs that
-    # tests start and interrupt.
+    # Whoever was put into the background by a shell ignores Ctrl-C, under nohup also SIGHUP, and so
+    # would the programs that tests start and end.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

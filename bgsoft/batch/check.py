@@ -115,8 +115,7 @@ def _check_backends(config: RenderConfig) -> str:
             _ask_nvenc(gpu, config.encode.codec)
 
     for stage in STAGES:
-        name = getattr(wanted, stage)
-        choice, _ = backends.create(stage, name, check, gpu=gpu, require_gpu=wanted.require_gpu)
+        choice, _ = backends.create(stage, wanted, check, gpu)
         chosen = choice.backend if stage == "infer" else chosen
     return chosen
 

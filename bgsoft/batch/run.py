@@ -17,7 +17,6 @@ from bgsoft.batch.decide import READ_FILES, Act, Decision, decide
 from bgsoft.batch.job import BatchJob
 from bgsoft.batch.state import STATE_NAME, Entry, FileState, State, describe
 from bgsoft.chunks.folder import WorkFolder, leftovers
-from bgsoft.chunks.prepare import after_failure
 from bgsoft.chunks.renders import Renders
 from bgsoft.errors import (
     BackendUnavailableError,
@@ -331,7 +330,7 @@ def _clean_up(job: BatchJob, error: BaseException | None = None) -> None:
     for path in job.config.videos:
         remove_leftovers(path)
     if error is not None:
-        after_failure(job.config, error)
+        WorkFolder(job.config.output).settle(error)
 
 
 def clear_skipped(decisions: Sequence[Decision], folder: Path) -> list[str]:
@@ -349,4 +348,4 @@ def clear_skipped(decisions: Sequence[Decision], folder: Path) -> list[str]:
     for config in skipped:
         WorkFolder(config.output).remove_unused()
     outputs = [each.job.config.output for each in decisions]
-    return leftovers([folder / STATE_NAME, *outputs])
+    return leftovers(map(WorkFolder, (folder / STATE_NAME, *outputs)))

@@ -24,7 +24,14 @@ from typing import Any
 
 from bgsoft import __version__
 from bgsoft.decode.base import PtsRange
-from bgsoft.errors import OutputError, translated
+from bgsoft.errors import (
+    BgsoftError,
+    OutputError,
+    RenderCancelledError,
+    StallError,
+    WorkerDiedError,
+    translated,
+)
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import resolved, write_whole, writing
 from bgsoft.rendering.chunk import Chunk, ChunkResult
@@ -39,6 +46,8 @@ _NOT_IN_PICTURES = (
     *("chunks", "trace"),
 )
 """Settings that change nothing of a chunk."""
+_PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)
+"""Failures that another run of the same command may not meet again."""
 PATIENCE_SECONDS = 6.0
 """How long to wait for another render's lock: the workers of one that was killed end in half that
 time."""
@@ -153,11 +162,19 @@ class WorkFolder:
             faces=known["faces"],
         )
 
-    def count(self) -> int:
-        """How many chunks are whole."""
+    def settle(self, exc: BaseException) -> str | None:
+        """After a failure, keep it where another run of the same command may get further.
+
+        Returns:
+            What to tell the user, where it is kept.
+        """
+        done = False
         with suppress(OSError):
-            return sum(path.name[0].isdigit() for path in self.path.glob("*.json"))
-        return 0
+            done = any(path.name[0].isdigit() for path in self.path.glob("*.json"))
+        if not done or (isinstance(exc, BgsoftError) and not isinstance(exc, _PASSING)):
+            self.remove()
+            return None
+        return f"finished chunks are kept in {self.path}: the same command goes on from there"
 
     def remove_unused(self) -> None:
         """Remove what a stopped render has left, unless another one works with it now."""
@@ -171,13 +188,12 @@ class WorkFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def leftovers(outputs: Iterable[Path]) -> list[str]:
-    """What to say of chunks that stopped renders left in the folders of some outputs.
+def leftovers(folders: Iterable[WorkFolder]) -> list[str]:
+    """What to say of chunks that stopped renders left beside some working folders.
 
-    Not of those of outputs that are about to be rendered, which are gone on with, nor of renders
-    that still run.
+    Not of those in these folders, which are gone on with, nor of renders that still run.
     """
-    own = {WorkFolder(output).path for output in outputs}
+    own = {folder.path for folder in folders}
     found = (
         path for folder in {path.parent for path in own} for path in folder.glob(f".*{_ENDING}")
     )

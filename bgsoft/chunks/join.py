@@ -58,7 +58,7 @@ def join(
         OutputError: The output cannot be written.
         RenderCancelledError: ``cancel`` was set.
     """
-    config, info, folder = plan.config, plan.info, WorkFolder(plan.config.output)
+    config, info, folder = plan.config, plan.info, plan.folder
     chunks = _load(folder, len(plan.chunks), config)
     pts = check_chunks(chunks)
     events: list[Event] = []

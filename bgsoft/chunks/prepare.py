@@ -10,13 +10,6 @@ from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.tasks import RenderChunk
-from bgsoft.errors import (
-    BgsoftError,
-    OutputError,
-    RenderCancelledError,
-    StallError,
-    WorkerDiedError,
-)
 from bgsoft.pipes import is_input_pipe, is_output_pipe
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
@@ -28,8 +21,6 @@ if TYPE_CHECKING:
 
 _LEAST_CORES = 4
 """From which on videos are rendered in chunks without being asked for."""
-_PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)
-"""What another run of the same command may not meet again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +35,11 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a video is rendered in chunks; its working folder is there."""
+    """How a video is rendered in chunks."""
 
     config: RenderConfig
+    folder: WorkFolder
+    """It is there."""
     info: VideoInfo
     chunks: tuple[Chunk, ...]
     workers: int
@@ -63,11 +56,18 @@ class Plan:
 
 
 def plan_render(
-    config: RenderConfig, workers: int | None = None, cancel: threading.Event | None = None
+    config: RenderConfig,
+    folder: WorkFolder,
+    workers: int | None = None,
+    cancel: threading.Event | None = None,
 ) -> Plan | Whole:
     """Decide whether a video is rendered in chunks, and in which.
 
-    ``workers`` says how many may be rendered side by side, None: as many as fit this machine.
+    Args:
+        config: What to do.
+        folder: Where chunks of the output are kept.
+        workers: How many may be rendered side by side; None: as many as fit this machine.
+        cancel: Set where the render is to stop.
 
     Raises:
         BgsoftError: As :func:`bgsoft.rendering.session.render_config`, as far as that shows without
@@ -79,7 +79,7 @@ def plan_render(
     if config.chunks == 1 or (config.skip_existing and config.output.exists()):
         return Whole()
     cores = config.backends.threads or usable_cores()
-    begun = WorkFolder(config.output).path.exists()
+    begun = folder.path.exists()
     is_open = config.chunks is None and not begun
     if is_open and (workers == 1 or cores < _LEAST_CORES):
         return Whole()
@@ -95,11 +95,11 @@ def plan_render(
     chunks = plan.divide_video(config, info, workers, begun, cancel or threading.Event())
     if isinstance(chunks, str):
         return Whole(info, _told(config, chunks))
-    chunks = _prepare_folder(config, chunks)
+    chunks = _prepare_folder(folder, config, chunks)
     workers = min(workers, len(chunks))
     threads = plan.threads_for(config, workers)
     gpus = plan.gpus_for(config)
-    return Plan(config, info, tuple(chunks), workers, threads, gpus, started)
+    return Plan(config, folder, info, tuple(chunks), workers, threads, gpus, started)
 
 
 def _told(config: RenderConfig, reason: str) -> tuple[Event, ...]:
@@ -108,7 +108,7 @@ def _told(config: RenderConfig, reason: str) -> tuple[Event, ...]:
     return (Event(kind="notice", message=text),) if (config.chunks or 1) > 1 else ()
 
 
-def _prepare_folder(config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
+def _prepare_folder(folder: WorkFolder, config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
     """Check what will be written, and make the working folder; the chunks as they are there."""
     from bgsoft.outputs import AtomicOutput, made_folders
     from bgsoft.rendering.target import open_faces
@@ -119,18 +119,4 @@ def _prepare_folder(config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
         faces = open_faces(config)
         if faces is not None:
             faces.close()
-        return WorkFolder(config.output).prepare(config, chunks)
-
-
-def after_failure(config: RenderConfig, exc: BaseException) -> str | None:
-    """Keep finished chunks where another run of the same command may get further, else remove them.
-
-    Returns:
-        What to tell the user, where some are kept.
-    """
-    folder = WorkFolder(config.output)
-    done = folder.count()
-    if not done or (isinstance(exc, BgsoftError) and not isinstance(exc, _PASSING)):
-        folder.remove()
-        return None
-    return f"finished chunks are kept in {folder.path}: the same command goes on from there"
+        return folder.prepare(config, chunks)

@@ -119,14 +119,14 @@ class Renders(Closing):
         render = _Render(next(self._ids), config, usable_cores() if plan is not None else None)
         if plan is not None:
             self._divide(render, plan)
-        elif config.chunks == 1 or (
-            config.chunks is None and not WorkFolder(config.output).path.exists()
-        ):
+            return render.id
+        folder = WorkFolder(config.output)
+        if config.chunks == 1 or (config.chunks is None and not folder.path.exists()):
             self._run_whole(render, Whole())
         else:
             # The files fill the machine: one is divided only where that was asked for.
             workers = 1 if config.chunks is None else None
-            planning = self._threads.submit(plan_render, config, workers, self._cancel)
+            planning = self._threads.submit(plan_render, config, folder, workers, self._cancel)
             self._beside[planning] = render
         return render.id
 
@@ -198,7 +198,7 @@ class Renders(Closing):
         error = work.exception()
         if isinstance(error, JoinError):
             assert render.plan is not None
-            WorkFolder(render.config.output).remove()
+            render.plan.folder.remove()
             notice = Event(kind="notice", message=f"rendered whole: {error}")
             self._run_whole(render, Whole(render.plan.info, (notice,)))
         elif error is not None:
@@ -214,9 +214,8 @@ class Renders(Closing):
     def _join(self, render: _Render, plan: Plan, reused: list[bool]) -> RenderReport:
         from bgsoft.chunks.join import join
 
-        folder = WorkFolder(plan.config.output)
-        with folder.used():
+        with plan.folder.used():
             on_event = partial(self._pass_on, render, 0)
             report = join(plan, reused, on_event=on_event, cancel=self._cancel)
-        folder.remove()
+        plan.folder.remove()
         return report

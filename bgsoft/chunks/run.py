@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from bgsoft.chunks.folder import WorkFolder, leftovers
-from bgsoft.chunks.prepare import Plan, Whole, after_failure, plan_render
+from bgsoft.chunks.prepare import Plan, Whole, plan_render
 from bgsoft.errors import BgsoftError, RenderCancelledError
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
@@ -43,14 +43,14 @@ def render_config(
     """
     from bgsoft.rendering.session import render_config as render_whole
 
+    folder = WorkFolder(config.output)
     try:
-        plan = plan_render(config, cancel=cancel)
+        plan = plan_render(config, folder, cancel=cancel)
     except BgsoftError:
         if config.chunks is not None:
             raise
         plan = Whole()  # which fails in the same way, in its own order
-    notices = [Event(kind="notice", message=text) for text in leftovers([config.output])]
-    folder = WorkFolder(config.output)
+    notices = [Event(kind="notice", message=text) for text in leftovers([folder])]
     if isinstance(plan, Whole):
         report = render_whole(
             config,
@@ -66,7 +66,7 @@ def render_config(
         try:
             return _render_chunks(plan, notices, on_progress, on_event, cancel or threading.Event())
         except BaseException as exc:
-            kept = after_failure(config, exc)
+            kept = folder.settle(exc)
             if kept is not None:
                 exc.add_note(kept)
             raise

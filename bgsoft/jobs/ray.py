@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,8 +19,7 @@ from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, WorkerDiedError, errors_as
-from bgsoft.jobs.ray_cluster import Nodes, choose_share, connected, last_line, on_nodes
-from bgsoft.jobs.ray_worker import Worker
+from bgsoft.jobs.ray_cluster import Nodes, choose_share, connected, last_line
 from bgsoft.jobs.task import Finished, Task, Update
 from bgsoft.jobs.worker import GRACE_SECONDS, Exiting
 
@@ -41,11 +39,10 @@ class _Actor:
     """Answered when it has news."""
     task_id: int | None = None
     name: str = ""
-    is_exiting: bool = False
-    """It takes no task after this one."""
     reason: str = ""
     """Why it is being ended."""
     deadline: float = math.inf
+    """When it has to have ended, on the clock of :func:`time.monotonic`."""
 
 
 class RayExecutor(Closing):
@@ -76,7 +73,6 @@ class RayExecutor(Closing):
         gpu_share: float | None = None,
         notice: Callable[[str], None] = lambda _line: None,
     ) -> None:
-        self._most = most or sys.maxsize
         self._actors: list[_Actor] = []
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._failing_since: float | None = None
@@ -86,14 +82,14 @@ class RayExecutor(Closing):
         self._updates: list[Update] = []
         with ExitStack() as stack:
             self._ray = stack.enter_context(connected(address))
-            self._share = choose_share(self._ray, most, threads, gpu_share)
-            self._nodes = Nodes(self._ray, folder, inputs, self._share, notice)
+            share = choose_share(self._ray, most, threads, gpu_share)
+            self._nodes = Nodes(self._ray, folder, inputs, share, most, notice)
             stack.enter_context(self._nodes).look()
             self._stack = stack.pop_all()
 
     @property
     def idle(self) -> int:
-        return max(0, min(self._most, self._nodes.slots) - self._wanted)
+        return max(0, self._nodes.slots - self._wanted)
 
     @property
     def _wanted(self) -> int:
@@ -146,15 +142,8 @@ class RayExecutor(Closing):
                 actor.handle.begin.remote(actor.task_id, pickled)
         if time.monotonic() - self._failed_at < _PAUSE_SECONDS:
             return
-        while len(self._actors) < min(self._most, self._nodes.slots, self._wanted):
-            worker = self._ray.remote(Worker).options(
-                num_cpus=self._share.threads,
-                num_gpus=self._share.gpu,
-                max_concurrency=2,  # it listens while it works
-                scheduling_strategy="SPREAD",
-                label_selector=on_nodes(usable),
-            )
-            handle = worker.remote(self._share.threads, Path.cwd())
+        while len(self._actors) < min(self._nodes.slots, self._wanted):
+            handle = self._nodes.start_worker()
             self._actors.append(_Actor(handle, usable, handle.news.remote()))
 
     def _listen(self, timeout: float) -> None:
@@ -185,11 +174,11 @@ class RayExecutor(Closing):
             if isinstance(news, str):
                 actor.name, self._failing_since = news, None
             elif isinstance(news, Exiting):
-                actor.is_exiting = True
+                actor.deadline = time.monotonic() + GRACE_SECONDS  # it is about to finish
             else:
                 self._updates.append(news)
                 actor.task_id = None if isinstance(news, Finished) else actor.task_id
-        if actor.reason or (actor.is_exiting and actor.task_id is None):
+        if actor.reason or (actor.deadline < math.inf and actor.task_id is None):
             self._drop(actor, actor.reason)
         else:
             actor.call = actor.handle.news.remote()

@@ -23,7 +23,7 @@ from typing import Any
 from bgsoft import __version__
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, ConfigError, errors_as
-from bgsoft.jobs.ray_worker import node_problem
+from bgsoft.jobs.ray_worker import Worker, node_problem
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
 from bgsoft.outputs import hidden_beside, write_whole
 from bgsoft.workers import usable_cores
@@ -154,6 +154,7 @@ class Nodes(Closing):
         folder: Path,
         inputs: Iterable[Path],
         share: Share,
+        most: int | None,
         notice: Callable[[str], None],
     ) -> None:
         self._ray = ray
@@ -162,6 +163,7 @@ class Nodes(Closing):
         sizes = {path: path.stat().st_size if path.is_file() else None for path in there}
         self._wanted = (__version__, self._marker, token, sizes)
         self._share = share
+        self._most = most
         self._notice = notice
         self._asked: dict[str, Any] = {}
         """Node → the reference of its answer, until that is there."""
@@ -171,7 +173,7 @@ class Nodes(Closing):
         self.usable: frozenset[str] = frozenset()
         """Ids."""
         self.slots = 0
-        """Tasks at a time on all of them."""
+        """Tasks at a time on all of them, ``most`` at most."""
         write_whole(self._marker, "mark for the cluster's nodes", token)
 
     def look(self) -> None:
@@ -187,7 +189,7 @@ class Nodes(Closing):
         room = {id: slots for id, node in nodes.items() if (slots := self._share.slots(node))}
         for id in room.keys() - self._asked.keys() - self._problems.keys():
             ask = self._ray.remote(node_problem)
-            ask = ask.options(num_cpus=0, max_retries=0, label_selector=on_nodes([id]))
+            ask = ask.options(num_cpus=0, max_retries=0, label_selector=_on_nodes([id]))
             self._asked[id] = ask.remote(*self._wanted)
         for id in [*self._asked]:
             if id not in nodes:
@@ -196,7 +198,8 @@ class Nodes(Closing):
                 self._problems[id] = self._answer(nodes[id], self._asked.pop(id))
         self._looked_at = -float("inf") if self._asked else now
         self.usable = frozenset(id for id in room if self._problems.get(id, "") is None)
-        self.slots = sum(room[id] for id in self.usable)
+        slots = sum(room[id] for id in self.usable)
+        self.slots = min(slots, self._most or slots)
         if self.usable or self._asked:
             self._manned_at = now
             return
@@ -206,6 +209,17 @@ class Nodes(Closing):
         if now - self._manned_at > PATIENCE_SECONDS:
             text = f"no node of the Ray cluster has {self._share} for a task"
             raise BackendUnavailableError(text)
+
+    def start_worker(self) -> Any:
+        """A worker, which Ray starts on one of the usable nodes as soon as one has room for it."""
+        worker = self._ray.remote(Worker).options(
+            num_cpus=self._share.threads,
+            num_gpus=self._share.gpu,
+            max_concurrency=2,  # it listens while it works
+            scheduling_strategy="SPREAD",
+            label_selector=_on_nodes(self.usable),
+        )
+        return worker.remote(self._share.threads, Path.cwd())
 
     def close(self) -> None:
         self._marker.unlink(missing_ok=True)
@@ -222,7 +236,7 @@ class Nodes(Closing):
         return text
 
 
-def on_nodes(ids: Iterable[str]) -> dict[str, str]:
+def _on_nodes(ids: Iterable[str]) -> dict[str, str]:
     """Ray's label selector for one of these nodes."""
     return {"ray.io/node-id": f"in({','.join(ids)})"}
 

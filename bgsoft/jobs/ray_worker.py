@@ -13,10 +13,8 @@ from queue import SimpleQueue
 
 from bgsoft import __version__
 from bgsoft.infer.warm import keep_warm
-from bgsoft.jobs.task import Message, Started, TaskContext, Update
-from bgsoft.jobs.worker import GRACE_SECONDS, Exiting, must_restart, perform, throttled
-
-News = str | Update | Exiting
+from bgsoft.jobs.task import Started
+from bgsoft.jobs.worker import GRACE_SECONDS, News, perform
 
 
 def node_problem(
@@ -56,7 +54,7 @@ class Worker:
         if self._gpu is None:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         self._name = f"{socket.gethostname()}, pid {os.getpid()}"
-        self._news: SimpleQueue[News] = SimpleQueue()
+        self._news: SimpleQueue[str | News] = SimpleQueue()
         self._news.put(self._name)
         self._cancel = threading.Event()
         self._thread: threading.Thread | None = None
@@ -65,10 +63,11 @@ class Worker:
     def begin(self, task_id: int, pickled: bytes) -> None:
         """Begin a task."""
         self._news.put(Started(task_id, self._name))
-        self._thread = threading.Thread(target=self._perform, args=(task_id, pickled), daemon=True)
+        given = (task_id, pickled, self._news.put, self._cancel, self._threads, self._gpu)
+        self._thread = threading.Thread(target=perform, args=given, daemon=True)
         self._thread.start()
 
-    def news(self) -> list[News]:
+    def news(self) -> list[str | News]:
         """Wait for news; the first is the worker's name."""
         news = [self._news.get()]
         while not self._news.empty():
@@ -80,15 +79,3 @@ class Worker:
         self._cancel.set()
         if self._thread is not None:
             self._thread.join(GRACE_SECONDS)
-
-    def _perform(self, task_id: int, pickled: bytes) -> None:
-        context = TaskContext(
-            tell=throttled(lambda message: self._news.put(Message(task_id, message))),
-            cancel=self._cancel,
-            threads=self._threads,
-            gpu=self._gpu,
-        )
-        finished = perform(task_id, pickled, context)
-        if must_restart(finished.error):
-            self._news.put(Exiting())
-        self._news.put(finished)

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from bgsoft.cuda.driver import context_fault, show_only, shown_by_parent
 from bgsoft.errors import RenderCancelledError, WorkerDiedError
-from bgsoft.jobs.task import Finished, Message, Task, TaskContext
+from bgsoft.jobs.task import Finished, Message, Task, TaskContext, Update
 from bgsoft.report import Progress
 
 GRACE_SECONDS = 3.0
@@ -45,6 +45,9 @@ class WorkerSettings:
 @dataclass(frozen=True, slots=True)
 class Exiting:
     """Sent by a worker before the end of its last task: its process ends after that."""
+
+
+News = Update | Exiting
 
 
 class TaskError(Exception):
@@ -82,21 +85,8 @@ class _Worker:
 
         keep_warm()
         while (given := self._tasks.get()) is not None:
-            self._run(*given, settings)
+            perform(*given, self._send, self._cancel, settings.threads, settings.gpu)
         os._exit(0)
-
-    def _run(self, task_id: int, pickled: bytes, settings: WorkerSettings) -> None:
-        context = TaskContext(
-            tell=throttled(lambda content: self._send(Message(task_id, content))),
-            cancel=self._cancel,
-            threads=settings.threads,
-            gpu=settings.gpu,
-        )
-        finished = perform(task_id, pickled, context)
-        if must_restart(finished.error):
-            self._send(Exiting())
-            self._tasks.put(None)
-        self._send(finished)
 
     def _listen(self) -> None:
         try:
@@ -117,7 +107,25 @@ class _Worker:
                 self._cancel.set()
 
 
-def throttled(tell: Callable[[object], None]) -> Callable[[object], None]:
+def perform(
+    task_id: int,
+    pickled: bytes,
+    send: Callable[[News], None],
+    cancel: threading.Event,
+    threads: int,
+    gpu: int | None,
+) -> None:
+    """Run a task in this process, and send its messages and its end; before that Exiting, where the
+    process is of no more use. The rest is as in :class:`bgsoft.jobs.task.TaskContext`."""
+    tell = _throttled(lambda content: send(Message(task_id, content)))
+    context = TaskContext(tell=tell, cancel=cancel, threads=threads, gpu=gpu)
+    finished = _result(task_id, pickled, context)
+    if must_restart(finished.error):
+        send(Exiting())
+    send(finished)
+
+
+def _throttled(tell: Callable[[object], None]) -> Callable[[object], None]:
     """``tell`` with most progress messages left out: a few a second are enough to read."""
     last = 0.0
 
@@ -133,8 +141,8 @@ def throttled(tell: Callable[[object], None]) -> Callable[[object], None]:
     return told
 
 
-def perform(task_id: int, pickled: bytes, context: TaskContext) -> Finished:
-    """Run a task in this process; what comes back can be sent."""
+def _result(task_id: int, pickled: bytes, context: TaskContext) -> Finished:
+    """What a task comes to, which can be sent."""
     try:
         task: Task = pickle.loads(pickled)
         result = task.run(context)

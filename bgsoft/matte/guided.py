@@ -23,7 +23,7 @@ from bgsoft.matte.plan import STILL_VARIANCE, GuidedPlan, Shape, SmoothPlan, hal
 from bgsoft.ops.sides import Side
 
 _MOMENTS = 13
-"""Sums that the fit of a window needs, as in ``bgsoft/ops/matte_guided.cu``."""
+"""Sums that the fit of a window needs, as in ``bgsoft/ops/window_fit.cuh``."""
 
 
 class EdgeFitter:
@@ -58,7 +58,7 @@ class EdgeFitter:
         if smooth is not None:
             ramp = float(smooth.slope), float(smooth.offset)
         radius = len(weights) // 2
-        self._evaluate = side.operation("matte_guided", "evaluate_smooth")
+        self._evaluate = side.operation("matte_smooth", "evaluate_smooth")
         # Lines of the kernels; see there.
         size = (6 + radius) * (2 * half[1] + 2 * radius + 4)
         self._plan = guided

@@ -210,12 +210,7 @@ def first_available(stage: str, wanted: str, gpu: int = 0) -> str:
 
 
 def create(
-    stage: str,
-    wanted: str,
-    make: Callable[[str], T],
-    *,
-    gpu: int = 0,
-    require_gpu: bool = False,
+    stage: str, config: BackendConfig, make: Callable[[str], T], gpu: int = 0
 ) -> tuple[Choice, T]:
     """Make the backend of one stage, the best that works.
 
@@ -224,10 +219,9 @@ def create(
 
     Args:
         stage: One of :data:`STAGES`.
-        wanted: ``auto`` or a backend's name.
+        config: What is wanted: for each stage ``auto`` or a backend's name.
         make: Makes a backend by its name; raises BackendUnavailableError where it cannot run.
         gpu: CUDA device number.
-        require_gpu: Make a CPU choice an error.
 
     Returns:
         The choice, and what ``make`` returned.
@@ -237,10 +231,11 @@ def create(
             CPU is left under ``require_gpu``; or the installation is at fault.
     """
     rejected: list[Candidate] = []
+    wanted = getattr(config, stage)
     for name in names(stage):
         if wanted not in ("auto", name):
             continue
-        if require_gpu and name == "cpu":
+        if config.require_gpu and name == "cpu":
             passed_over = Choice("cpu", tuple(rejected)).fallback_reason
             why = passed_over or f"--{stage} cpu was asked for"
             raise BackendUnavailableError(

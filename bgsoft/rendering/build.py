@@ -82,7 +82,7 @@ class StageBuilder:
             # A named backend that cannot be here fails at once; so does, whatever was named, an
             # installation of the runtime that is at fault.
             if getattr(config, stage) != "auto" or config.require_gpu or stage == "infer":
-                self._create(stage, lambda _name: None)
+                backends.create(stage, config, lambda _name: None, gpu)
         self._stages: HostStages | DeviceStages = self._choose(
             "composite",
             lambda name: backends.maker("composite", name)(self._resources, config.batch),
@@ -104,15 +104,6 @@ class StageBuilder:
         """Frames that go through the picture stages at a time; on the host one a core."""
         return self._stages.batch
 
-    def _create(self, stage: str, make: Callable[[str], R]) -> tuple[Choice, R]:
-        return backends.create(
-            stage,
-            getattr(self._config, stage),
-            make,
-            gpu=self._resources.gpu,
-            require_gpu=self._config.require_gpu,
-        )
-
     def _choose(self, stage: str, make: Callable[[str], R]) -> R:
         """The best backend of a stage that works; ``make`` makes it by its name."""
 
@@ -120,7 +111,8 @@ class StageBuilder:
             with span(f"{stage} {name}"):
                 return make(name)
 
-        self.choices[stage], made = self._create(stage, timed)
+        created = backends.create(stage, self._config, timed, self._resources.gpu)
+        self.choices[stage], made = created
         return made
 
     def open_decoder(

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bgsoft.cli.main import main
 from bgsoft.diagnose import doctor, full
+from bgsoft.diagnose.doctor import DoctorReport
 from bgsoft.diagnose.full import Row
 from bgsoft.models import cache, catalog
+from bgsoft.rendering.backends import Candidate
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.presets import list_presets
 from tests.face_clips import SAMPLE
@@ -18,6 +22,19 @@ from tests.face_clips import SAMPLE
 from .conftest import Run
 
 SHIPPED = [path.stem for path in list_presets()]
+
+
+@pytest.fixture(scope="module")
+def _examined() -> DoctorReport:
+    return doctor.examine()
+
+
+@pytest.fixture
+def examined(_examined: DoctorReport, monkeypatch: pytest.MonkeyPatch) -> DoctorReport:
+    """What the doctor finds here, looked at once for several tests; each may change its own."""
+    report = copy.deepcopy(_examined)
+    monkeypatch.setattr(doctor, "examine", lambda _gpu: report)
+    return report
 
 
 def test_presets_list(run: Run) -> None:
@@ -93,6 +110,11 @@ def test_models_path_not_pulled(run: Run) -> None:
     assert "bgsoft models pull rvm-mobilenetv3" in outcome.error_line
 
 
+def all_of_them(stages: dict[str, list[Candidate]], *_: object) -> Iterator[object]:
+    """Stands in for the doctor's trials of the backends."""
+    return ((stage, each, None) for stage, found in stages.items() for each in found)
+
+
 def test_doctor_finds_a_damaged_file(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,12 +122,13 @@ def test_doctor_finds_a_damaged_file(
     path = catalog.spec_path(pulled)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"half of it")
+    monkeypatch.setattr("bgsoft.diagnose.checks.try_candidates", all_of_them)
     assert run("doctor").code == 0
-    copy = tmp_path / "data"
-    shutil.copytree(catalog.spec_path(mesh).parent, copy)
+    data = tmp_path / "data"
+    shutil.copytree(catalog.spec_path(mesh).parent, data)
     assert mesh.gpu is not None
-    (copy / mesh.gpu.name).write_bytes(b"half of it")
-    monkeypatch.setattr(catalog, "EMBEDDED", copy)
+    (data / mesh.gpu.name).write_bytes(b"half of it")
+    monkeypatch.setattr(catalog, "EMBEDDED", data)
     outcome = run("doctor")
     assert outcome.code == 4
     assert f"{path} is damaged" in outcome.out
@@ -177,6 +200,7 @@ def test_doctor(run: Run) -> None:
         assert word in outcome.out
 
 
+@pytest.mark.usefixtures("examined")
 def test_doctor_json(run: Run) -> None:
     report = json.loads(run("doctor", "--json").out)
     assert set(report["stages"]) == {"decode", "infer", "composite", "encode"}
@@ -214,18 +238,17 @@ def test_doctor_without_a_package(
     assert words in outcome.error_line
 
 
-def test_doctor_tells_whether_the_gpu_would_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = doctor.examine()
-    report.gpu_problems = ["encode would run on the CPU"]
-    monkeypatch.setattr(doctor, "examine", lambda _gpu: report)
+def test_doctor_tells_whether_the_gpu_would_do(run: Run, examined: DoctorReport) -> None:
+    examined.gpu_problems = ["encode would run on the CPU"]
     assert run("doctor").code == 0
     outcome = run("doctor", "--require-gpu")
     assert outcome.code == 4
     assert outcome.error_line == "a render on the GPU would not work: encode would run on the CPU"
-    report.gpu_problems = []
+    examined.gpu_problems = []
     assert run("doctor", "--require-gpu").code == 0
 
 
+@pytest.mark.usefixtures("examined")
 def test_doctor_full_says_what_failed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Row("exit", "one", "pass", "fine", 0.1), Row("exit", "two", "FAIL", "9 dB", 0.1)]
     monkeypatch.setattr(full, "GROUPS", {"exit": dict})

@@ -21,6 +21,7 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.media.probe import probe
 from tests.assets import VFR_TIMES
 from tests.fakes import host_frames
+from tests.marks import slow
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie, write_video
 
@@ -48,7 +49,7 @@ def film(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mov", "mkv", "ts", "avi"])
-@pytest.mark.parametrize("seconds", ["0.3", "1.7"])
+@pytest.mark.parametrize("seconds", [slow("0.3"), "1.7"])
 def test_a_film_cut_without_encoding(film: Path, suffix: str, seconds: str, tmp_path: Path) -> None:
     if suffix == "ts" and film.stem == "open":
         pytest.skip("such a cut has no parameter sets: nobody can decode it")

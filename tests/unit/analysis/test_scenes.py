@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import cv2
 import numpy as np
@@ -15,6 +16,7 @@ Picture = NDArray[np.float32]
 HEIGHT, WIDTH = 144, 256
 
 
+@cache
 def room(seed: int = 2) -> Picture:
     """Soft and hard shapes, in [0.1, 0.8]."""
     rng = np.random.default_rng(seed)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bgsoft.chunks import plan
+from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.prepare import Plan, Whole, plan_render
 from bgsoft.chunks.renders import Renders
 from bgsoft.jobs.driver import Driver
@@ -46,9 +47,15 @@ def context(
     return TaskContext(tell=tell, cancel=cancel or threading.Event(), threads=2, gpu=None)
 
 
+def plan_for(
+    config: RenderConfig, workers: int | None = 2, cancel: threading.Event | None = None
+) -> Plan | Whole:
+    return plan_render(config, WorkFolder(config.output), workers, cancel)
+
+
 def planned(config: RenderConfig) -> Plan:
     """How a render is divided."""
-    found = plan_render(config, 2)
+    found = plan_for(config)
     assert isinstance(found, Plan), found
     return found
 
@@ -111,7 +118,7 @@ def render_in_chunks(config: RenderConfig) -> RenderReport:
 
 def reason(config: RenderConfig) -> str:
     """Why a video is rendered whole."""
-    found = plan_render(config, 2)
+    found = plan_for(config)
     assert isinstance(found, Whole)
     return found.notices[0].message
 

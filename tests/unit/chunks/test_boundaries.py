@@ -87,7 +87,7 @@ def test_pictures_are_those_of_a_whole_render(
 def test_places_are_hidden_in_all_chunks_at_their_times(person: Path, tmp_path: Path) -> None:
     whole, chunks = tmp_path / "whole.mkv", tmp_path / "chunks.mkv"
     given = {"effect": "dim", "strength": 0, "face": "off", "codec": "ffv1", "start": 0.2}
-    given |= {"matte": "fast"}
+    given |= {"matte": "fast", "mask_every": 16, "temporal": 0.0}
     given["hide"] = ["20%,20%,30%,30%@0.9-1.9", "0,0,10%,10%", "0,0,10%,10%@9-"]
     first = bgsoft.render(person, whole, preset=None, **given)
     report = render_in_chunks(settings(person, chunks, chunks=3, **given))

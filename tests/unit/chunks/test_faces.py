@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.chunks.prepare import Whole, plan_render
+from bgsoft.chunks.prepare import Whole
 from bgsoft.errors import OutputError
 from tests.face_clips import write_two_people
 from tests.outside import ffmpeg
 from tests.synthetic import VideoSpec, regular_times, write_video
 from tests.unit.chunks.short_chunks import (
     _short_chunks,
+    plan_for,
     reason,
     render_in_chunks,
     settings,
@@ -91,7 +92,7 @@ def test_who_is_who_is_not_decided_in_chunks(mode: str, clip: Path, tmp_path: Pa
     config = settings(clip, tmp_path / "out.mkv", face=mode, chunks=2, **LOOK)
     text = f"rendered whole, not in 2 chunks: --face {mode} decides who is who by all frames before"
     assert reason(config) == text
-    assert plan_render(replace(config, chunks=None), 2) == Whole()
+    assert plan_for(replace(config, chunks=None)) == Whole()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -100,6 +101,6 @@ def test_face_data_that_is_there_is_seen_before_work(clip: Path, tmp_path: Path)
     there.write_text("mine")
     config = settings(clip, tmp_path / "out.mkv", face_data=there, chunks=2)
     with pytest.raises(OutputError, match="exists"):
-        plan_render(config, 2)
+        plan_for(config)
     assert list(tmp_path.iterdir()) == [there]
     assert there.read_text() == "mine"

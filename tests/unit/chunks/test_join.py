@@ -19,6 +19,7 @@ from tests.unit.chunks.short_chunks import _short_chunks, render_in_chunks, sett
 pytestmark = pytest.mark.usefixtures(_short_chunks.__name__)
 
 UNCHANGED: dict[str, Any] = {"effect": "dim", "strength": 0.0, "face": "off", "matte": "fast"}
+UNCHANGED |= {"mask_every": 16, "temporal": 0.0}
 _FAST = {"preset": "veryfast", "crf": "10", "threads": "1"}
 _COUNT = 72
 

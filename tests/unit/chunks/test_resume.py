@@ -17,7 +17,7 @@ import pytest
 import bgsoft
 from bgsoft.chunks import folder as folders
 from bgsoft.chunks.folder import WorkFolder, _read_sealed, _write_sealed
-from bgsoft.chunks.prepare import Plan, after_failure, plan_render
+from bgsoft.chunks.prepare import Plan
 from bgsoft.errors import DecodeError, OutputError, RenderCancelledError
 from bgsoft.pipeline.picture import REFRESH_INTERVAL
 from bgsoft.report import Event
@@ -26,10 +26,17 @@ from tests.marks import slow
 from tests.outside import ffmpeg
 from tests.outside_models import write_mixed
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
-from tests.unit.chunks.short_chunks import _short_chunks, context, joined, planned, settings
+from tests.unit.chunks.short_chunks import (
+    _short_chunks,
+    context,
+    joined,
+    plan_for,
+    planned,
+    settings,
+)
 
 LOOK: dict[str, Any] = {"effect": "dim", "strength": 30.0, "face": "off", "matte": "fast"}
-LOOK["mask_every"] = 3
+LOOK |= {"mask_every": 8, "temporal": 0.0}
 SECONDS = 60
 
 
@@ -50,27 +57,29 @@ def pictures(path: Path) -> str:
     return video + ffmpeg("-i", path, "-map", "0:a", "-c", "copy", "-f", "framecrc", "-")
 
 
-def is_there(config: RenderConfig) -> list[object]:
-    """For each chunk, whether it was there already."""
-    return [task.run(context()) for task in planned(config).tasks()]
+def is_there(config: RenderConfig) -> object:
+    """Whether the first chunk is there already; it is afterwards."""
+    return planned(config).tasks()[0].run(context())
 
 
 def test_what_another_render_left_is_told_of(config: RenderConfig, tmp_path: Path) -> None:
     other = WorkFolder(tmp_path / "it's another.mp4")
     other.prepare(replace(config, output=tmp_path / "it's another.mp4"), [])
-    (text,) = folders.leftovers([config.output])
+    (text,) = folders.leftovers([WorkFolder(config.output)])
     assert str(other.path) in text
     command = text.partition("rm -r ")[2].removesuffix(" removes them")
     with other.used():
-        assert not folders.leftovers([config.output]), "it is being rendered now"
-    assert not folders.leftovers([config.output, tmp_path / "it's another.mp4"]), "its own"
+        assert not folders.leftovers([WorkFolder(config.output)]), "it is being rendered now"
+    assert not folders.leftovers(
+        [WorkFolder(config.output), WorkFolder(tmp_path / "it's another.mp4")]
+    ), "its own"
     events: list[Event] = []
     look = replace(config, chunks=1, duration_seconds=0.2)
     bgsoft.render_config(look, on_event=events.append)
     assert text in [event.message for event in events]
     subprocess.run(["sh", "-c", f"rm -r {command}"], check=True)
     assert not other.path.exists()
-    assert not folders.leftovers([config.output])
+    assert not folders.leftovers([WorkFolder(config.output)])
 
 
 @pytest.mark.usefixtures(_short_chunks.__name__)
@@ -86,10 +95,10 @@ class TestChunks:
         assert pictures(again.output) == pictures(config.output)
 
     def test_a_chunk_without_a_note_is_not_finished(self, config: RenderConfig) -> None:
-        task = planned(config).tasks()[0]
-        task.run(context())
+        assert is_there(config) is False
+        assert is_there(config) is True
         WorkFolder(config.output).manifest(0).unlink()
-        assert is_there(config) == [False, False, False]
+        assert is_there(config) is False
 
     def test_the_number_of_chunks_stays_where_it_is_left_open(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
@@ -125,12 +134,12 @@ class TestChunks:
                 config = settings(config.input, config.output, chunks=3, codec="ffv1", **LOOK)
             case "number":
                 config = replace(config, chunks=2)
-        assert not any(is_there(config))
+        assert is_there(config) is False
 
     def test_where_settings_change_no_picture_chunks_are_used(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
         other = replace(config, overwrite=True, report=config.output.with_name("report.json"))
-        assert is_there(other) == [True, False, False]
+        assert is_there(other) is True
 
     def test_two_at_once_do_not_disturb_each_other(
         self, config: RenderConfig, monkeypatch: pytest.MonkeyPatch
@@ -139,7 +148,7 @@ class TestChunks:
         plan = planned(config)
         with WorkFolder(config.output).used():
             with pytest.raises(OutputError, match="another render is writing"):
-                plan_render(replace(config, effect=replace(config.effect, strength=1.0)), 2)
+                plan_for(replace(config, effect=replace(config.effect, strength=1.0)))
             joined(plan)
         assert config.output.exists()
 
@@ -152,13 +161,13 @@ class TestChunks:
     ) -> None:
         planned(config).tasks()[0].run(context())
         folder = WorkFolder(config.output)
-        note = after_failure(config, error)
+        note = folder.settle(error)
         assert folder.path.exists() is kept
         assert (note is not None and str(folder.path) in note) is kept
 
     def test_what_was_begun_is_finished_where_nothing_is_said(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
-        assert isinstance(plan_render(replace(config, chunks=None)), Plan)
+        assert isinstance(plan_for(replace(config, chunks=None)), Plan)
 
     def test_a_whole_render_leaves_no_chunks_of_a_stopped_one(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
@@ -167,7 +176,7 @@ class TestChunks:
 
     def test_nothing_is_left_where_no_chunk_was_finished(self, config: RenderConfig) -> None:
         planned(config)
-        assert after_failure(config, RenderCancelledError("stop")) is None
+        assert WorkFolder(config.output).settle(RenderCancelledError("stop")) is None
         assert not WorkFolder(config.output).path.exists()
 
     def test_a_lost_frame_where_chunks_meet_is_noticed(self, config: RenderConfig) -> None:

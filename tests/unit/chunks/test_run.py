@@ -13,7 +13,7 @@ import pytest
 import bgsoft
 from bgsoft.analysis.scenes import REACH
 from bgsoft.chunks import plan
-from bgsoft.chunks.prepare import Whole, plan_render
+from bgsoft.chunks.prepare import Whole
 from bgsoft.chunks.renders import ChunksProgress, Renders
 from bgsoft.errors import ConfigError, OpenError, OutputError, RenderCancelledError
 from bgsoft.jobs.driver import Driver
@@ -23,9 +23,10 @@ from bgsoft.pipeline.picture import REFRESH_INTERVAL
 from bgsoft.report import Event, Progress, RenderReport
 from tests.outside_models import write_mixed
 from tests.synthetic import VideoSpec, regular_times, write_video
-from tests.unit.chunks.short_chunks import Here, settings
+from tests.unit.chunks.short_chunks import Here, _short_chunks, plan_for, settings
 
-LOOK = {"effect": "dim", "strength": 30.0, "face": "off", "matte": "fast"}
+LOOK = {"effect": "dim", "strength": 30.0, "face": "off", "matte": "fast", "mask_every": 16}
+LOOK |= {"temporal": 0.0}
 FRAMES = 3 * REFRESH_INTERVAL
 
 
@@ -77,6 +78,7 @@ def test_errors_come_before_any_work(clip: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.mp4"]
 
 
+@pytest.mark.usefixtures(_short_chunks.__name__)
 def test_files_are_planned_and_rendered_whole_where_that_needs_no_chunks(
     clip: Path, tmp_path: Path
 ) -> None:
@@ -113,13 +115,13 @@ def test_a_file_whose_planning_was_cancelled_leaves_nothing(clip: Path, tmp_path
     cancel = threading.Event()
     cancel.set()
     with pytest.raises(RenderCancelledError):
-        plan_render(settings(clip, tmp_path / "out.mp4", chunks=2, **LOOK), 2, cancel)
+        plan_for(settings(clip, tmp_path / "out.mp4", chunks=2, **LOOK), cancel=cancel)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_short_video_is_not_divided_by_itself(clip: Path, tmp_path: Path) -> None:
     config = settings(clip, tmp_path / "out.mp4", threads=16, **LOOK)
-    assert isinstance(plan_render(config), Whole)
+    assert isinstance(plan_for(config, None), Whole)
 
 
 @pytest.mark.slow

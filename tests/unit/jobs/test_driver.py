@@ -127,7 +127,7 @@ def test_only_what_may_go_well_the_next_time_is_tried_again(
 
 
 def test_a_task_is_ended_when_its_time_is_up(make: Make, tmp_path: Path) -> None:
-    driver = make(1, timeout_seconds=1.5)
+    driver = make(1, timeout_seconds=1.5, warm=True)
     mark = tmp_path / "cancelled"
     late = driver.submit([Square(1), Wait(mark)])
     updates = collect(driver)

@@ -439,7 +439,7 @@ def test_filters_stay_within_what_the_kernels_hold(size: tuple[int, int]) -> Non
     assert plan.smooth
     assert plan.temporal.window // 2 <= 4, "MAX_WINDOW_RADIUS in matte_temporal.cu"
     assert len(plan.islands.skirt) // 2 <= 14, "MAX_HALO - 1 in components.cu"
-    assert plan.smooth.radius <= 16, "MAX_SMOOTH_RADIUS in matte_guided.cu"
+    assert plan.smooth.radius <= 16, "MAX_SMOOTH_RADIUS in matte_smooth.cu"
 
 
 def test_inwards_is_outwards_of_the_background() -> None:

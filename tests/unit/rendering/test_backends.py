@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -38,8 +40,14 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     return state
 
 
+def wants(stage: str, name: str, require_gpu: bool = False) -> Any:
+    """What is read of settings that name a backend for one stage."""
+    return SimpleNamespace(**{stage: name, "require_gpu": require_gpu})
+
+
 def choose(stage: str, wanted: str, *, gpu: int = 0, require_gpu: bool = False) -> Choice:
-    choice, made = create(stage, wanted, "made {}".format, gpu=gpu, require_gpu=require_gpu)
+    config = wants(stage, wanted, require_gpu)
+    choice, made = create(stage, config, "made {}".format, gpu)
     assert made == f"made {choice.backend}"
     return choice
 
@@ -51,14 +59,14 @@ def refuse_fast(name: str) -> str:
 
 
 def test_auto_falls_back_where_a_backend_refuses_this_file(registry: dict[str, bool]) -> None:
-    choice, made = create("decode", "auto", refuse_fast)
+    choice, made = create("decode", wants("decode", "auto"), refuse_fast)
     assert (choice.backend, made) == ("cpu", "cpu decoder")
     assert choice.fallback_reason == "fast: it lacks 4:2:2"
 
 
 def test_a_named_backend_that_refuses_is_an_error(registry: dict[str, bool]) -> None:
     with pytest.raises(BackendUnavailableError, match="--decode fast is unavailable: it lacks"):
-        create("decode", "fast", refuse_fast)
+        create("decode", wants("decode", "fast"), refuse_fast)
 
 
 def test_auto_takes_the_first_available(registry: dict[str, bool]) -> None:
@@ -103,7 +111,7 @@ def test_named_gpu_inference_without_a_gpu_is_an_error() -> None:
     if candidates["cuda"].available:
         pytest.skip("CUDA inference is available here")
     with pytest.raises(BackendUnavailableError, match="--infer cuda is unavailable"):
-        create("infer", "cuda", str)
+        create("infer", wants("infer", "cuda"), str)
 
 
 @pytest.fixture
@@ -153,12 +161,12 @@ def test_two_onnx_runtimes_are_an_error_where_a_gpu_is(
     runtimes("onnxruntime-1.31.1", f"onnxruntime_gpu-{version}")
     for wanted in ("auto", "cuda", "tensorrt"):
         with pytest.raises(BackendUnavailableError) as caught:
-            create("infer", wanted, str)
+            create("infer", wants("infer", wanted), str)
         assert caught.value.message == (
             "onnxruntime and onnxruntime-gpu are both installed, and overwrite each other: "
             "pip uninstall -y onnxruntime onnxruntime-gpu && pip install " + f"'.[{extra}]'"
         )
-    choice, _ = create("infer", "cpu", str)
+    choice, _ = create("infer", wants("infer", "cpu"), str)
     assert choice.backend == "cpu"
 
 
@@ -167,7 +175,7 @@ def test_two_onnx_runtimes_render_where_no_gpu_is(
 ) -> None:
     runtimes("onnxruntime-1.31.1", "onnxruntime_gpu-1.26.0")
     monkeypatch.setattr(backends, "driver_problem", lambda _gpu: "no NVIDIA GPU found")
-    assert create("infer", "auto", str)[0].backend == "cpu"
+    assert create("infer", wants("infer", "auto"), str)[0].backend == "cpu"
     assert runtime_clash() is not None
 
 
@@ -184,7 +192,7 @@ def test_what_an_uninstall_left_of_onnx_runtime_is_no_runtime(
     rest.submodule_search_locations = [str(runtimes("onnxruntime_gpu-1.26.0"))]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: rest)
     with pytest.raises(BackendUnavailableError, match=r"ONNX Runtime is damaged: pip uninstall"):
-        create("infer", "cpu", str)
+        create("infer", wants("infer", "cpu"), str)
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -196,7 +204,7 @@ def test_a_cupy_that_does_not_load_is_a_reason(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     with pytest.raises(BackendUnavailableError, match="cupy does not load: no module cuda: pip"):
-        create("composite", "cuda", str)
+        create("composite", wants("composite", "cuda"), str)
 
 
 def test_what_would_be_made_first_is_told_without_making_it(registry: dict[str, bool]) -> None:

@@ -1,0 +1,38 @@
+// What the guided filter's fit and its evaluation share.
+#pragma once
+
+#include "matte.cuh"
+
+// Where the filter may change something, in cells of half the plane, half-open.
+struct Box {
+    int left, top, right, bottom;
+
+    OP Box(const int *flags, int margin) : left(0), top(0), right(0), bottom(0)
+    {
+        if (flags[FLAG_RIGHT] < 0)
+            return;
+        left = max(flags[FLAG_LEFT] - margin, 0);
+        top = max(flags[FLAG_TOP] - margin, 0);
+        right = flags[FLAG_RIGHT] + 1 + margin;
+        bottom = flags[FLAG_BOTTOM] + 1 + margin;
+    }
+};
+
+#if !ON_DEVICE
+// A line and the one below it blended, then enlarged along itself to [2 * first, 2 * last); a sample
+// more is written on each side.
+OP void double_line(
+    const float *upper, const float *lower, bool is_second_half, int first, int last, int size,
+    float *__restrict__ between, float *__restrict__ out)
+{
+    const int start = max(first - 1, 0), stop = min(last + 1, size);
+    for (int x = start; x < stop; ++x)
+        between[x] = Doubled::doubled(upper[x], lower[x], is_second_half);
+    repeat_edges(between, start, stop, size, 1);
+    INDEPENDENT
+    for (int x = first - 1; x < last; ++x) {
+        out[2 * x + 1] = Doubled::doubled(between[x], between[x + 1], true);
+        out[2 * x + 2] = Doubled::doubled(between[x], between[x + 1], false);
+    }
+}
+#endif
