@@ -95,7 +95,14 @@ def read_head(path: Path) -> bytes:
             text = "is not a regular file; of pipes only render reads, and only its input"
             raise OpenError(f"{path} {text}", path=path)
         with path.open("rb") as file:
-            return file.read(_HEAD_BYTES)
+            head = file.read(_HEAD_BYTES)
+    return _not_empty(path, head)
+
+
+def _not_empty(path: Path, head: bytes) -> bytes:
+    if not head:
+        raise OpenError(f"{path} is empty (0 bytes)", path=path)
+    return head
 
 
 def _unreadable(path: Path, exc: OSError | ValueError) -> OpenError:
@@ -157,9 +164,7 @@ def open_input(source: Path | PipeInput, **options: str) -> InputContainer:
     """
     pipe = source if isinstance(source, PipeInput) else None
     path = source.path if isinstance(source, PipeInput) else source
-    head = read_head(path) if pipe is None else pipe.head(_HEAD_BYTES)
-    if not head:
-        raise OpenError(f"{path} is empty (0 bytes)", path=path)
+    head = read_head(path) if pipe is None else _not_empty(path, pipe.head(_HEAD_BYTES))
     image = _match(head, _IMAGES)
     if image:
         raise UnsupportedFormatError(f"{path} is an image ({image}), not a video", path=path)

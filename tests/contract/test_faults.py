@@ -203,7 +203,7 @@ def in_chunks(config: RenderConfig, plant: Plant) -> RenderReport:
         try:
             return render_config(config, cancel=plant.cancel)
         finally:
-            assert folder.count() or not folder.path.exists()
+            assert not folder.path.exists() or list(folder.path.glob("?????.json"))
             folder.remove()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,11 @@ from bgsoft.exitcodes import ExitCode, exit_code
 from tests.faults import DEVICE_FAULTS, DEVICE_STAGES, Plant, planted
 from tests.synthetic import VideoSpec, regular_times, write_video
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 
-@pytest.mark.parametrize(("stage", "fault"), itertools.product(DEVICE_STAGES, DEVICE_FAULTS))
+@pytest.mark.parametrize("fault", DEVICE_FAULTS)
+@pytest.mark.parametrize("stage", DEVICE_STAGES)
 def test_a_fault_on_the_device(stage: str, fault: str, tmp_path: Path) -> None:
     source = tmp_path / "in.mp4"
     write_video(source, VideoSpec(width=320, height=240, times=regular_times(24)))
