@@ -1,0 +1,1 @@
+"""The picture pipeline on streams that cannot wait: sources, policy, sinks."""
