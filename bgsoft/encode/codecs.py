@@ -177,6 +177,12 @@ class EncoderChoice:
     notices: tuple[str, ...] = ()
     """Messages for the user."""
 
+    @property
+    def coded_format(self) -> str:
+        """FFmpeg's name of what is coded, however it lies in memory."""
+        semi_planar = {"nv12": "yuv420p", "p010": "yuv420p10le"}
+        return semi_planar.get(self.pixel_format.lower(), self.pixel_format)
+
 
 def choose_codec(
     settings: EncodeConfig, container: Container, picture: FrameFormat, kind: PictureKind

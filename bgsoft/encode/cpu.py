@@ -45,7 +45,7 @@ class CpuEncoder:
 
     def __init__(self, muxer: Muxer, choice: EncoderChoice) -> None:
         info, format = muxer.info, muxer.info.format
-        self.name = choice.encoder
+        self.name, self.pixel_format = choice.encoder, choice.coded_format
         self.frames = 0
         self._muxer = muxer
         self._time_base = info.time_base

@@ -31,20 +31,26 @@ def give_back(
     """Give back, in place, what 4:2:0 has taken from people.
 
     Args:
-        picture: (h, w, channels): the result by way of 4:2:0.
+        picture: (h, w, channels): the result by way of 4:2:0; contiguous.
         original: The same of what it was made from.
         decoded: Makes the same of what was left of that before anything was done to it.
         alpha: (h, w).
         opaque: Its value where there is nothing but a person; where it is 0 there is none.
         bits: Of a code value; None: as many as a sample has.
     """
-    edge = (alpha > 0) & (alpha < opaque)
-    if edge.any():
-        lost = original[edge].astype(np.float32) - decoded()[edge]
-        mixed = picture[edge] + lost * (alpha[edge][:, None] / np.float32(opaque))
+    edge = np.flatnonzero((alpha > 0) & (alpha < opaque))
+    if edge.size:
+        shown, own, left = (_samples(each)[edge] for each in (picture, original, decoded()))
+        share = alpha.ravel()[edge, None] / np.float32(opaque)
+        mixed = shown + (own.astype(np.float32) - left) * share
         most = (1 << (bits or 8 * picture.itemsize)) - 1
-        picture[edge] = np.clip(np.rint(mixed), 0, most)
+        _samples(picture)[edge] = np.clip(np.rint(mixed), 0, most)
     cv2.copyTo(original, (alpha == opaque).view(np.uint8), picture)
+
+
+def _samples(picture: Plane) -> Plane:
+    """One row for each; a view of a picture that is contiguous."""
+    return picture.reshape(-1, picture.shape[-1])
 
 
 def opacity(frame: Frame, original: Original) -> Plane:
@@ -77,13 +83,13 @@ def fine_chroma(frame: Frame, original: OriginalChroma) -> Plane:
 
 
 def repeated(plane: Plane, shape: tuple[int, int]) -> Plane:
-    """A plane whose samples are repeated, each way once or twice, to fill (h, w); not a view."""
+    """A plane whose samples are repeated, each way once or twice, to fill (h, w); contiguous."""
     rows, columns = (
         length * (2 if wanted > length else 1)
         for length, wanted in zip(plane.shape, shape, strict=False)
     )
-    whole: Plane = cv2.resize(plane, (columns, rows), interpolation=cv2.INTER_NEAREST)
-    return whole[: shape[0], : shape[1]]
+    whole = cv2.resize(plane, (columns, rows), interpolation=cv2.INTER_NEAREST)
+    return np.ascontiguousarray(whole[: shape[0], : shape[1]])
 
 
 def _sums(alpha: Plane, shape: tuple[int, int]) -> tuple[Plane, int]:

@@ -109,7 +109,7 @@ class StillEncoder:
     """
 
     def __init__(self, files: StillFiles, choice: StillChoice, format: FrameFormat) -> None:
-        self.name = choice.container.name
+        self.name, self.pixel_format = choice.container.name, ""
         self.frames = 0
         self._files, self._choice, self._format = files, choice, format
         deep = format.bit_depth > 8

@@ -171,7 +171,7 @@ class _CrossingEncoder:
     def __init__(
         self, encoder: Encoder, device: CudaDevice, format: FrameFormat, kind: PictureKind
     ) -> None:
-        self.name = encoder.name
+        self.name, self.pixel_format = encoder.name, encoder.pixel_format
         self.frames = 0
         self._encoder = encoder
         self._device = device

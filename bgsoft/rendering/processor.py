@@ -94,7 +94,7 @@ class _PictureDecoder(Closing):
 class _PictureTaker:
     """The :class:`bgsoft.encode.base.Encoder` that keeps the last frame's picture and matte."""
 
-    name = "none"
+    name, pixel_format = "none", ""
 
     def __init__(self, format: FrameFormat) -> None:
         self.frames = 0

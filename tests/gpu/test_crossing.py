@@ -57,7 +57,7 @@ class Recorder:
     """An encoder that keeps copies."""
 
     def __init__(self) -> None:
-        self.name = "recorder"
+        self.name, self.pixel_format = "recorder", ""
         self.frames = 0
         self.seen: list[tuple[int, Planes]] = []
         self.finished = False
