@@ -211,7 +211,7 @@ class Original:
     """The frame's plane before anything was done to it."""
     hidden: list[tuple[int, int, int, int]] = field(default_factory=list)
     """(left, top, right, bottom) of places made unrecognisable: nothing of it may be shown there.
-    They may reach over the frame's edge, and lie between samples of chroma."""
+    They may reach over the frame's edge; their sides lie between samples of its chroma."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

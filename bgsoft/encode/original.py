@@ -11,18 +11,22 @@ nothing changes where there is none: backgrounds come by way of 4:2:0, and so do
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
-from bgsoft.frame import Frame, Original, OriginalChroma
+from bgsoft.frame import Frame, FrameFormat, Original, OriginalChroma
 from bgsoft.media.pyav import Plane
+
+Indices = NDArray[np.intp]
 
 
 def give_back(
     picture: Plane,
     original: Plane,
-    decoded: Callable[[], Plane],
+    decoded: Callable[[Indices], Plane],
     alpha: Plane,
     opaque: int = 255,
     *,
@@ -33,23 +37,24 @@ def give_back(
     Args:
         picture: (h, w, channels): the result by way of 4:2:0; contiguous.
         original: The same of what it was made from.
-        decoded: Makes the same of what was left of that before anything was done to it.
+        decoded: Tells what was left of that before anything was done to it, as (n, channels) for
+            so many indices of :func:`samples`.
         alpha: (h, w).
         opaque: Its value where there is nothing but a person; where it is 0 there is none.
         bits: Of a code value; None: as many as a sample has.
     """
     edge = np.flatnonzero((alpha > 0) & (alpha < opaque))
     if edge.size:
-        shown, own, left = (_samples(each)[edge] for each in (picture, original, decoded()))
         share = alpha.ravel()[edge, None] / np.float32(opaque)
-        mixed = shown + (own.astype(np.float32) - left) * share
+        lost = samples(original)[edge].astype(np.float32) - decoded(edge)
         most = (1 << (bits or 8 * picture.itemsize)) - 1
-        _samples(picture)[edge] = np.clip(np.rint(mixed), 0, most)
+        shown = samples(picture)
+        shown[edge] = np.clip(np.rint(shown[edge] + lost * share), 0, most)
     cv2.copyTo(original, (alpha == opaque).view(np.uint8), picture)
 
 
-def _samples(picture: Plane) -> Plane:
-    """One row for each; a view of a picture that is contiguous."""
+def samples(picture: Plane) -> Plane:
+    """(h, w, channels) as (h·w, channels); a view where it is contiguous."""
     return picture.reshape(-1, picture.shape[-1])
 
 
@@ -63,48 +68,79 @@ def opacity(frame: Frame, original: Original) -> Plane:
     return alpha
 
 
-def fine_chroma(frame: Frame, original: OriginalChroma) -> Plane:
-    """A frame's chroma as fine as its original's, people's as it was.
+class FineChroma:
+    """Makes chroma as fine as the original's, people's as it was.
 
-    Returns:
-        (h, w, 2) code values, not shifted as in the frame.
+    Its buffers are used again: fresh memory for each frame took three times as long.
+
+    Args:
+        format: Layout of the frames.
+        shape: (h, w) of the originals' chroma.
     """
-    own, shift = original.fine, frame.format.shift
-    shape = own.shape[:2]
 
-    def enlarged(chroma: Plane) -> Plane:
-        return repeated(chroma >> shift if shift else chroma, shape)
+    def __init__(self, format: FrameFormat, shape: tuple[int, int]) -> None:
+        self._format = format
+        self._coarse = np.empty(format.chroma_shape, format.dtype)
+        self._fine = np.empty((*shape, 2), format.dtype)
+        self._planes = [np.empty(shape, format.dtype) for _ in range(2)]
+        self._steps = [
+            1 + (big > small) for big, small in zip(shape, self._coarse.shape, strict=False)
+        ]
+        height, width = format.luma_shape
+        self._down, self._across = shape[0] < height, shape[1] < width
+        self._columns = np.empty((height, shape[1]), np.uint16)
+        self._rows = np.empty(shape, np.uint16)
 
-    picture = enlarged(frame.chroma)
-    alpha, opaque = _sums(opacity(frame, original), shape)
-    bits = frame.format.bit_depth
-    give_back(picture, own, lambda: enlarged(original.chroma), alpha, opaque, bits=bits)
-    return picture
+    def planes(self, frame: Frame, original: OriginalChroma) -> list[Plane]:
+        """Cb and Cr, code values, not shifted as in the frame; valid until the next."""
+        np.right_shift(frame.chroma, self._format.shift, out=self._coarse)
+        repeat(_pairs(self._coarse), _pairs(self._fine))
+        alpha, opaque = self._alpha(opacity(frame, original))
+
+        def decoded(at: Indices) -> Plane:
+            row, column = np.divmod(at, self._fine.shape[1])
+            left: Plane = original.chroma[row // self._steps[0], column // self._steps[1]]
+            return left >> self._format.shift
+
+        bits = self._format.bit_depth
+        give_back(self._fine, original.fine, decoded, alpha, opaque, bits=bits)
+        cv2.split(self._fine, self._planes)
+        return self._planes
+
+    def _alpha(self, alpha: Plane) -> tuple[Plane, int]:
+        """Alpha summed over the pixels of each chroma sample, and what that is where all are
+        opaque."""
+        opaque = 255
+        if self._across:
+            alpha, opaque = _add_pairs(alpha, self._columns), 2 * opaque
+        if self._down:
+            alpha, opaque = _add_pairs(alpha.T, self._rows.T).T, 2 * opaque
+        return alpha, opaque
 
 
-def repeated(plane: Plane, shape: tuple[int, int]) -> Plane:
-    """A plane whose samples are repeated, each way once or twice, to fill (h, w); contiguous."""
-    rows, columns = (
-        length * (2 if wanted > length else 1)
-        for length, wanted in zip(plane.shape, shape, strict=False)
-    )
-    whole = cv2.resize(plane, (columns, rows), interpolation=cv2.INTER_NEAREST)
-    return np.ascontiguousarray(whole[: shape[0], : shape[1]])
-
-
-def _sums(alpha: Plane, shape: tuple[int, int]) -> tuple[Plane, int]:
-    """Alpha summed over the pixels of each chroma sample, and what that is where all are opaque."""
-    opaque = 255
-    if shape[1] < alpha.shape[1]:
-        alpha, opaque = _pairs(alpha), 2 * opaque
-    if shape[0] < alpha.shape[0]:
-        alpha, opaque = _pairs(alpha.T).T, 2 * opaque
-    return alpha, opaque
-
-
-def _pairs(alpha: Plane) -> Plane:
+def _add_pairs(source: Plane, target: Plane) -> Plane:
     """Sums of neighbours in a row; the last of an odd number counts twice."""
-    if alpha.shape[1] % 2:
-        alpha = np.concatenate((alpha, alpha[:, -1:]), axis=1)
-    sums: Plane = np.add(alpha[:, ::2], alpha[:, 1::2], dtype=np.uint16)
-    return sums
+    pairs = source.shape[1] // 2
+    np.add(source[:, : 2 * pairs : 2], source[:, 1::2], out=target[:, :pairs], dtype=target.dtype)
+    if source.shape[1] % 2:
+        np.multiply(source[:, -1], 2, out=target[:, pairs], dtype=target.dtype)
+    return target
+
+
+def _pairs(chroma: Plane) -> NDArray[Any]:
+    """(h, w, 2) as (h, w): Cb and Cr move together."""
+    pairs: NDArray[Any] = chroma.view(f"u{2 * chroma.itemsize}")
+    return pairs[..., 0]
+
+
+def repeat(source: Plane, target: Plane) -> None:
+    """Write a plane into one that has as many samples each way, or about twice as many."""
+    rows, columns = target.shape
+    every = target[:: 2 if rows > source.shape[0] else 1]
+    if columns > source.shape[1]:
+        every[:, ::2] = source
+        every[:, 1::2] = source[:, : columns // 2]
+    else:
+        every[:] = source
+    if every.shape[0] < rows:
+        target[1::2] = every[: rows // 2]

@@ -14,7 +14,7 @@ from av.video.frame import VideoFrame
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
-from bgsoft.encode.original import fine_chroma, repeated
+from bgsoft.encode.original import FineChroma, repeat
 from bgsoft.frame import Frame, FrameFormat, OriginalChroma, PixelLayout
 from bgsoft.media.pyav import Plane, plane_view
 
@@ -62,6 +62,9 @@ class CopiedPictures:
         height, width, _ = format.chroma_shape
         # Where chroma grows, it is deinterleaved here first; where the depth changes, too.
         self._split = [np.empty((height, width), format.dtype) for _ in range(2)]
+        self._small = np.empty(0, self._dtype)
+        """Cb or Cr in the picture's depth, where it has more samples."""
+        self._fine: FineChroma | None = None
 
     def picture(self, frame: Frame) -> VideoFrame:
         # An encoder that still reads the last picture has a reference to it; then the buffers
@@ -75,9 +78,11 @@ class CopiedPictures:
         self._write(planes.luma, targets[0], self._format.shift)
         original = frame.original
         if isinstance(original, OriginalChroma):
-            split, shift = cv2.split(fine_chroma(frame, original)), 0
+            self._fine = self._fine or FineChroma(self._format, original.fine.shape[:2])
+            split, shift = self._fine.planes(frame, original), 0
         else:
-            split, shift = cv2.split(planes.chroma, self._split), self._format.shift
+            split, shift = self._split, self._format.shift
+            cv2.split(planes.chroma, split)
         for source, target in zip(split, targets[1:3], strict=True):
             self._write_chroma(source, target, shift)
         if self._kind is PictureKind.COLOR_ALPHA:
@@ -91,11 +96,11 @@ class CopiedPictures:
         """Write Cb or Cr, each sample repeated where the picture has more of them."""
         if target.shape == source.shape:
             self._write(source, target, shift)
-        elif target.shape[1] == source.shape[1]:
-            self._write(source, target[0::2], shift)
-            target[1::2] = target[0 : target.shape[0] - 1 : 2]
-        else:
-            self._write(repeated(source, target.shape), target, shift)
+            return
+        if self._small.shape != source.shape:
+            self._small = np.empty(source.shape, self._dtype)
+        self._write(source, self._small, shift)
+        repeat(self._small, target)
 
     def _write(self, source: Plane, target: Plane, shift: int) -> None:
         """Write samples of the frames' depth, shifted to the left by so much, as the picture's."""

@@ -15,7 +15,7 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
-from bgsoft.encode.original import give_back, opacity
+from bgsoft.encode.original import give_back, opacity, samples
 from bgsoft.encode.pictures import CopiedPictures
 from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError, errors_as
 from bgsoft.frame import Frame, FrameFormat, OriginalStill
@@ -161,7 +161,8 @@ class StillEncoder:
             pixels = cv2.convertScaleAbs(pixels, alpha=1 / 257)
         planes = replace(frame.planes, luma=original.luma, chroma=original.chroma)
         before = replace(frame, planes=planes)
-        give_back(color, pixels, lambda: self._converted(before), opacity(frame, original))
+        alpha = opacity(frame, original)
+        give_back(color, pixels, lambda at: samples(self._converted(before))[at], alpha)
         return color
 
     def _converted(self, frame: Frame) -> Plane:

@@ -20,7 +20,7 @@ from bgsoft.closing import Closing
 from bgsoft.decode.base import DecodeStats
 from bgsoft.decode.convert import PlaneWriter
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.original import give_back
+from bgsoft.encode.original import give_back, samples
 from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, Frame, FrameFormat
 from bgsoft.infer.providers import require_runtime
@@ -218,7 +218,7 @@ class Processor(Closing):
         if kind is EffectKind.MATTE:
             return np.repeat(alpha[..., None], 3, axis=2)
         if not self._config.hides:
-            give_back(composited, image, lambda: decoded, alpha)
+            give_back(composited, image, lambda at: samples(decoded)[at], alpha)
         return np.dstack([composited, alpha]) if kind is EffectKind.ALPHA else composited
 
     def matte(self, image: Rgb) -> NDArray[np.uint8]:
