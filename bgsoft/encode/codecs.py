@@ -248,7 +248,20 @@ def kept_chroma(
         raise ConfigError(
             f"--chroma keep: {codec_label(codec)} is 4:2:0 here; it needs a --codec of {able}"
         )
-    return _KEPT.get(info.sampling, "") if settings.chroma in keeps else ""
+    if settings.chroma not in keeps or info.sampling == "4:2:0":
+        return ""
+    kept = _KEPT.get(info.sampling, "")
+    if codec is Codec.PRORES and kept > "422" and _names_prores_422(settings):
+        kept = ""
+    if settings.chroma is Chroma.KEEP and not kept:
+        raise ConfigError(f"--chroma keep: {info.sampling} cannot be kept with these settings")
+    return kept
+
+
+def _names_prores_422(settings: EncodeConfig) -> bool:
+    """Whether the user wants one of ProRes's profiles without 4:4:4."""
+    options = dict(text.split("=", 1) for text in settings.encoder_option)
+    return options.get("profile", "auto") in ("proxy", "lt", "standard", "hq")
 
 
 def source_depth(picture: FrameFormat, kind: PictureKind) -> int:

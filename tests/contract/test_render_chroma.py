@@ -199,6 +199,10 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("422", "out.mov", {"codec": "prores"}, "yuv422p10le", "prores (HQ)"),
         ("444", "out.mov", {"codec": "prores"}, "yuv444p10le", "prores (4444)"),
+        (
+            *("444", "out.mov", {"codec": "prores", "encoder_option": "profile=lt"}),
+            *("yuv422p10le", "prores (LT)"),
+        ),
         ("422", "out.mov", {"effect": "alpha"}, "yuva444p10le", "prores (4444)"),
         ("422", "out.mkv", {"codec": "ffv1", "effect": "alpha"}, "yuva422p", "yuva422p"),
         ("444", "out.mkv", {"codec": "ffv1", "effect": "matte"}, "yuv420p", "yuv420p"),
@@ -225,7 +229,7 @@ def test_what_each_codec_keeps(
     assert report.pixel_format == pixels
     assert words in described(target)
     told = " ".join(event.message for event in report.events)
-    kept = not pixels.startswith("yuv420p")
+    kept = not pixels.startswith("yuv420p") and "encoder_option" not in given
     assert ("converted to 4:2:0" in told) is not kept
     assert ("most players lack" in told) is (given.get("chroma") == "keep")
 
@@ -342,6 +346,11 @@ def test_nothing_of_a_hidden_face_comes_back(tmp_path: Path) -> None:
         ("frames/%d.png", {"chroma": "keep"}, "PNG is a picture and takes no chroma"),
         ("out.mkv", {"chroma": "keep", "effect": "matte"}, "shows no picture"),
         ("out.mkv", {"chroma": "422"}, "chroma"),
+        (
+            "out.mov",
+            {"chroma": "keep", "codec": "prores", "encoder_option": "profile=lt"},
+            "4:4:4 cannot be kept with these settings",
+        ),
     ],
 )
 def test_what_cannot_keep_it_says_so(
@@ -349,7 +358,7 @@ def test_what_cannot_keep_it_says_so(
 ) -> None:
     target = tmp_path / name
     with pytest.raises(ConfigError, match=words):
-        bgsoft.render(clips / "422.mkv", target, **{**QUICK, **given})
+        bgsoft.render(clips / "444.mkv", target, **{**QUICK, **given})
     assert not list(tmp_path.iterdir())
 
 
