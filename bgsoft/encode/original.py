@@ -71,7 +71,7 @@ def opacity(frame: Frame, original: Original) -> Plane:
 class FineChroma:
     """Makes chroma as fine as the original's, people's as it was.
 
-    Its buffers are used again: fresh memory for each frame took three times as long.
+    Its buffers are used again.
 
     Args:
         format: Layout of the frames.
