@@ -6,6 +6,7 @@ answer at once.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -76,9 +77,19 @@ def execute(argv: Sequence[str], console: Console) -> int:
         if isinstance(exc, _USAGE_ERROR):
             console.error(_usage_text(exc))
             return ExitCode.USAGE
+        if isinstance(exc, OSError) and _is_typers(exc):
+            Console.unwritten = exc
+            return ExitCode.OK
         console.error(one_line(exc))
         return exit_code(exc)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _is_typers(exc: Exception) -> bool:
+    """Whether an error comes out of typer's own code, which prints help and version."""
+    *_, (frame, _line) = traceback.walk_tb(exc.__traceback__)
+    module: str = frame.f_globals["__name__"]
+    return module.partition(".")[0] == _USAGE_ERROR.__module__.partition(".")[0]
 
 
 def _usage_text(exc: Exception) -> str:
