@@ -288,6 +288,8 @@ def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
     if report.concealed_frames:
         lines.append(f"{report.concealed_frames} damaged frames were concealed")
     lines.append(_look_text(report.settings))
+    if report.pixel_format is not None:
+        lines.append(f"encoded as {report.pixel_format}")
     if report.model is not None:
         lines.append(f"model {report.model.name} (licence {report.model.licence})")
     for name, stage in report.stages.items():
@@ -308,6 +310,8 @@ def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
 
 
 def _speed_text(report: RenderReport) -> str:
+    if report.frames_encoded == 1:  # a photograph: it has no speed
+        return f"1 frame in {report.wall_s:.1f} s"
     text = f"{report.frames_encoded} frames in {report.wall_s:.1f} s: {report.fps:.1f} frames/s"
     if report.wall_s > 0 and report.duration_s > 0:
         text += f", {report.duration_s / report.wall_s:.2f} times real time"

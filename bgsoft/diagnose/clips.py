@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -138,7 +137,6 @@ def write_clip(folder: Path, spec: ClipSpec) -> Path:
     path = folder / spec.name
     if path.exists():
         return path
-    os.environ.setdefault("SVT_LOG", "1")  # its encoder prints to stderr otherwise
     partial = path.with_name(f"partial-{path.name}")
     with av.open(str(partial), "w") as output:
         stream = output.add_stream(spec.encoder, rate=25, options=dict(spec.options))

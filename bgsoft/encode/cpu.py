@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from av.codec.context import ThreadType
@@ -46,7 +45,7 @@ class CpuEncoder:
 
     def __init__(self, muxer: Muxer, choice: EncoderChoice) -> None:
         info, format = muxer.info, muxer.info.format
-        self.name = choice.encoder
+        self.name, self.pixel_format = choice.encoder, choice.coded_format
         self.frames = 0
         self._muxer = muxer
         self._time_base = info.time_base
@@ -75,8 +74,6 @@ class CpuEncoder:
         # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
         slices = choice.encoder in _SLICE_THREADED
         context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
-        if choice.encoder == "libsvtav1":  # it prints its settings, unless this is set at first
-            os.environ.setdefault("SVT_LOG", "1")  # errors only
         size = f"{format.width}x{format.height}"
         refused = f"{choice.encoder} refuses {size} {choice.pixel_format} with its settings"
         with pyav_errors_as(EncodeError, refused, stage="encode"):

@@ -6,7 +6,6 @@ take is left over, and what it says of a value is the reason of the error.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from fractions import Fraction
 
@@ -176,8 +175,6 @@ def _open(choice: EncoderChoice, info: VideoInfo) -> tuple[str, set[str]]:
     Returns:
         What it says against its options, or else those that it left over.
     """
-    if choice.encoder == "libsvtav1":  # what it says is heard; it need not print it too
-        os.environ.setdefault("SVT_LOG", "0")
     options = choice.options | {"err_detect": "explode"}
     size = info.format.width, info.format.height
     context = _context(choice.encoder, *size, choice.pixel_format, options)

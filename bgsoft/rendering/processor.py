@@ -20,6 +20,7 @@ from bgsoft.closing import Closing
 from bgsoft.decode.base import DecodeStats
 from bgsoft.decode.convert import PlaneWriter
 from bgsoft.encode.base import PictureKind
+from bgsoft.encode.original import give_back, samples
 from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, Frame, FrameFormat
 from bgsoft.infer.providers import require_runtime
@@ -93,7 +94,7 @@ class _PictureDecoder(Closing):
 class _PictureTaker:
     """The :class:`bgsoft.encode.base.Encoder` that keeps the last frame's picture and matte."""
 
-    name = "none"
+    name, pixel_format = "none", ""
 
     def __init__(self, format: FrameFormat) -> None:
         self.frames = 0
@@ -217,7 +218,7 @@ class Processor(Closing):
         if kind is EffectKind.MATTE:
             return np.repeat(alpha[..., None], 3, axis=2)
         if not self._config.hides:
-            _keep_foreground(composited, image, decoded, alpha)
+            give_back(composited, image, lambda at: samples(decoded)[at], alpha)
         return np.dstack([composited, alpha]) if kind is EffectKind.ALPHA else composited
 
     def matte(self, image: Rgb) -> NDArray[np.uint8]:
@@ -262,19 +263,3 @@ def check_image(image: Any) -> None:
     else:
         return
     raise ConfigError(f"the image must be a NumPy array (H, W, 3) of uint8, red first, not {found}")
-
-
-def _keep_foreground(composited: Rgb, image: Rgb, decoded: Rgb, alpha: NDArray[np.uint8]) -> None:
-    """Bring back, in place, what 4:2:0 has taken from the people: α of it in each pixel.
-
-    Args:
-        composited: The result by way of 4:2:0.
-        image: The picture.
-        decoded: The picture by way of 4:2:0.
-        alpha: (H, W), 255 = person.
-    """
-    np.copyto(composited, image, where=(alpha == 255)[..., None])
-    partly = np.nonzero((alpha > 0) & (alpha < 255))
-    lost = image[partly].astype(np.float32) - decoded[partly]
-    mixed = composited[partly] + lost * (alpha[partly][:, None] / np.float32(255))
-    composited[partly] = np.rint(np.clip(mixed, 0, 255)).astype(np.uint8)

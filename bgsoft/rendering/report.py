@@ -128,6 +128,7 @@ class RenderLog:
             fps=frames / wall,
             first_frame_s=None if first is None else ran.setup_seconds + first,
             process_s=self.started - process_start_ns() / 1e9,
+            pixel_format=next((t.encoder.pixel_format for t in built.targets), "") or None,
             settings=plain_settings(config, info),
             model=ModelReport(name=spec.name, sha256=loaded.sha256, licence=spec.licence),
             stages=self._stage_reports(built, frames),

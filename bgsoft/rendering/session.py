@@ -33,6 +33,7 @@ from bgsoft.rendering.target import (
     Sink,
     Target,
     check_outputs,
+    keeps_chroma,
     open_faces,
     open_targets,
     probe_input,
@@ -219,12 +220,14 @@ class _Session:
             info, builder = probing.result(), building.result()
             stack.callback(builder.close)
             self._open_side_files()
-            for notice in info.notices:
+            keeps = self._taker is None and keeps_chroma(config, info)
+            for notice in (*info.notices, *(() if keeps else info.lost_chroma)):
                 log.tell("notice", notice, stage="decode")
             settings = DecodeSettings(
                 start_seconds=config.start_seconds,
                 duration_seconds=config.duration_seconds,
                 range=None if chunk is None else chunk.frames,
+                keeps_chroma=keeps,
             )
             open_decoder = partial(builder.open_decoder, config.input, settings, info)
             make_stages = partial(
