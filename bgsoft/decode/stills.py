@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -35,8 +35,7 @@ _TURNS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Still:
+class Still(NamedTuple):
     """A picture."""
 
     pixels: Plane
@@ -47,8 +46,7 @@ class Still:
     """It had an alpha channel."""
 
 
-@dataclass(frozen=True, slots=True)
-class StillPicture:
+class StillPicture(NamedTuple):
     """A still of a sequence; see :class:`bgsoft.decode.stream.DecodedPicture`."""
 
     still: Still

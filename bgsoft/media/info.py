@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 from bgsoft.frame import ContentLight, FrameFormat, MasteringDisplay
 from bgsoft.media.pipe import PipeInput
@@ -22,8 +23,7 @@ _SHORTAGE, _SHORTAGE_FRAMES = 0.1, 10
 frames that begin before the first key frame, or come after the last that is shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orientation:
+class Orientation(NamedTuple):
     """How a stored picture is turned to stand upright: first mirrored, then rotated."""
 
     mirror: bool = False

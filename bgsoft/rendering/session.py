@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import GpuWatch
@@ -121,8 +121,7 @@ def hand_over_frames(
     return _Session(config, None, None, on_event, taker).run(None, cancel).report
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class Built(NamedTuple):
     """The stages that frames go through, and what they were built for."""
 
     info: VideoInfo
@@ -135,8 +134,7 @@ class Built:
     """What frames go to: the targets, or who takes them instead."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class Ran(NamedTuple):
     """How the frames went through."""
 
     result: PipelineResult

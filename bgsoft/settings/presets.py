@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from bgsoft.errors import ConfigError, PresetError, errors_as, os_errors_as
 from bgsoft.settings.config import FaceMode
@@ -31,8 +30,7 @@ Layer: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Settings that are given: section → field → value of the field's type."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
+class Preset(NamedTuple):
     """A loaded preset."""
 
     name: str
