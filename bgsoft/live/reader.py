@@ -1,11 +1,4 @@
-"""Frames that ``bgsoft live --share NAME`` publishes, for other processes of the same user.
-
-::
-
-    with Reader("camera") as reader:
-        while reader.wait(5):
-            frame = reader.copy()
-"""
+"""Frames that ``bgsoft live --share NAME`` publishes, for other processes of the same user."""
 
 from __future__ import annotations
 
@@ -23,21 +16,8 @@ from numpy.typing import NDArray
 from bgsoft.closing import Closing
 from bgsoft.errors import OpenError, os_errors_as
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
-from bgsoft.live.layout import (
-    CONTROL,
-    CONTROL_MAGIC,
-    HEADER_BYTES,
-    RING,
-    RING_MAGIC,
-    VERSION,
-    Geometry,
-    SharedFormat,
-    Slot,
-    check_name,
-    control_path,
-    is_own,
-    ring_path,
-)
+from bgsoft.live import layout
+from bgsoft.live.layout import CONTROL, HEADER_BYTES, RING, SharedFormat
 from bgsoft.live.waking import is_locked, wait_for_change
 
 _LOOK_SECONDS = 0.25
@@ -51,12 +31,12 @@ _TRIES = 20
 class SharedFrame:
     """A published frame.
 
-    Its arrays are its own (:meth:`Reader.copy`), or are the shared memory itself, read-only
-    (:meth:`Reader.view`): those are overwritten when the writer comes round to their slot.
+    Its arrays are its own (:meth:`Reader.copy`), or the shared memory itself, read-only
+    (:meth:`Reader.view`): those are overwritten when the writer comes round to them.
     """
 
     number: int
-    """1, 2, 3 … in the order of publication; what is missing was published and not read."""
+    """1, 2, 3 … in the order of publication."""
     index: int
     pts: int
     """In ``time_base`` units, from the stream's first frame."""
@@ -71,7 +51,7 @@ class SharedFrame:
     """Size, layout, and of the colours their matrix and range."""
     pixel_format: SharedFormat
     picture: tuple[NDArray[Any], ...]
-    """(luma, chroma), or with ``bgr`` one array of (H, W, 3)."""
+    """(luma, chroma), or of ``bgr`` one array."""
     alpha: NDArray[np.uint8]
     """(H, W): the matte, 255 = person."""
     faces: NDArray[Any]
@@ -80,22 +60,22 @@ class SharedFrame:
     """The slot's; None: the arrays are the frame's own."""
 
     def valid(self) -> bool:
-        """Whether the arrays still show this frame: ask after what was made of them."""
+        """Whether the arrays still show this frame: to be asked after they were used."""
         return self._sequence is None or int(self._sequence[0]) == 2 * self.number
 
 
 class Reader(Closing):
     """Reads the newest frame that is published under a name; for one thread.
 
-    It cannot hold up or disturb the writer, and may come before it and outlive it: it follows the
-    writer to other sizes, and its successors.
+    It cannot hold up or disturb the writer. It may come before it and stay after it, and follows it
+    to other sizes, and to its successors.
 
     Raises:
         ConfigError: It is no name for sharing frames.
     """
 
     def __init__(self, name: str) -> None:
-        self.name = check_name(name)
+        self.name = layout.check_name(name)
         self.torn = 0
         """Copies that were overwritten while they were made, and made again."""
         self._link: _Link | None = None
@@ -109,10 +89,9 @@ class Reader(Closing):
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._follow()
-            link = self._link
-            published = 0 if link is None else int(link.published[0])
-            if published not in (0, self._seen):
+            link = self._follow()
+            newest = 0 if link is None else int(link.published[0])
+            if newest not in (0, self._seen):
                 return True
             left = _LOOK_SECONDS if until is None else until - time.monotonic()
             if left <= 0:
@@ -120,7 +99,7 @@ class Reader(Closing):
             if link is None or link.is_removed():
                 time.sleep(min(left, _NO_WRITER_SECONDS))
             else:
-                wait_for_change(link.published, published, min(left, _LOOK_SECONDS))
+                wait_for_change(link.published, newest, min(left, _LOOK_SECONDS))
 
     def view(self) -> SharedFrame | None:
         """The newest frame, where it lies; None before there is one.
@@ -128,16 +107,15 @@ class Reader(Closing):
         Raises:
             OpenError: As for :meth:`wait`.
         """
-        self._follow()
-        for _ in range(_TRIES if self._link is not None else 0):
-            assert self._link is not None
-            frame = self._link.newest()
+        link = self._follow()
+        for _ in range(_TRIES):
+            if link is None or not link.published[0]:
+                break
+            frame = link.newest()
             if frame is not None:
                 self._seen = frame.number
                 return frame
-            if not self._link.published[0]:
-                return None
-            time.sleep(0.0005)  # the writer is at a change of generation, or was killed in it
+            time.sleep(0.0005)  # the writer goes over to another ring, or was killed at that
         return None
 
     def copy(self) -> SharedFrame | None:
@@ -149,7 +127,7 @@ class Reader(Closing):
         for _ in range(_TRIES):
             view = self.view()
             if view is None:
-                return None
+                break
             copied = replace(
                 view,
                 picture=tuple(plane.copy() for plane in view.picture),
@@ -165,141 +143,124 @@ class Reader(Closing):
     @property
     def connected(self) -> bool:
         """Whether somebody publishes under this name now."""
-        self._follow()
-        link = self._link
+        link = self._follow()
         return link is not None and is_locked(link.fd) and not link.is_removed()
 
     def close(self) -> None:
         """Let go of the shared memory; views that are left keep their part of it."""
         if self._link is not None:
-            self._link.close()
+            os.close(self._link.fd)
             self._link = None
 
-    def _follow(self) -> None:
-        """Take the writer's successor where it is gone, once there is one."""
-        if self._link is not None and not self._link.is_removed():
-            return
-        found = _Link.open(self.name)
-        if found is not None:
-            self.close()
-            self._link, self._seen = found, 0
+    def _follow(self) -> _Link | None:
+        """The link to the writer, or to its successor once there is one."""
+        if self._link is None or self._link.is_removed():
+            with os_errors_as(OpenError, _cannot(self.name)):
+                found = _open_link(self.name)
+            if found is not None:
+                self.close()
+                self._link, self._seen = found, 0
+        return self._link
 
 
 class _Link:
     """A control, and the ring that it points to, mapped read-only."""
 
-    def __init__(self, name: str, fd: int) -> None:
+    def __init__(self, name: str, fd: int, control: NDArray[Any]) -> None:
         self.fd = fd
-        buffer = mmap.mmap(fd, HEADER_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
-        self.control: NDArray[Any] = np.ndarray(1, CONTROL, buffer)
-        offset = CONTROL.fields["published"][1]  # type: ignore[index]
-        self.published: NDArray[np.uint64] = np.ndarray(1, "<u8", buffer, offset)
+        self.published: NDArray[np.uint64] = control["published"]
         self._name = name
+        self._wanted = control["generation"]
         self._generation = 0
-        self._geometry: Geometry | None = None
-        self._ring: list[Slot] = []
-
-    @classmethod
-    def open(cls, name: str) -> _Link | None:
-        """None: there is no writer, or it has not quite begun."""
-        path = control_path(name)
-        with os_errors_as(OpenError, f"cannot read the frames shared as {name}", path=path):
-            fd = _open(path)
-            if fd is None:
-                return None
-            if os.fstat(fd).st_size >= HEADER_BYTES:
-                link = cls(name, fd)
-                if link.control["magic"][0]:
-                    _check(link.control[0], CONTROL_MAGIC, name, path)
-                    return link
-            os.close(fd)
-        return None
+        self._ring: NDArray[Any] = np.empty(0)
 
     def is_removed(self) -> bool:
         return os.fstat(self.fd).st_nlink == 0
 
     def newest(self) -> SharedFrame | None:
-        """The newest frame; None: there is none yet, or it is just changing."""
-        if int(self.control["generation"][0]) != self._generation and not self._map_ring():
+        """The newest frame; None: it is just changing."""
+        generation = int(self._wanted[0])
+        if generation != self._generation and not self._map_ring(generation):
             return None
         number = int(self.published[0])
-        if self._geometry is None or not number:
+        place = number % len(self._ring)
+        slot = self._ring[place : place + 1]
+        if slot["sequence"][0] != 2 * number:
             return None
-        slot = self._ring[number % self._geometry.slots]
-        if int(slot.sequence[0]) != 2 * number:
-            return None
-        about = slot.about[0]
+        numbers = ("index", "pts", "captured_ns", "published_ns")
         frame = SharedFrame(
             number=number,
-            index=int(about["index"]),
-            pts=int(about["pts"]),
-            time_base=Fraction(*map(int, about["time_base"])),
-            captured_ns=int(about["captured_ns"]),
-            published_ns=int(about["published_ns"]),
-            stale=bool(about["stale"]),
-            format=self._geometry.format,
-            pixel_format=self._geometry.pixel_format,
-            picture=slot.picture,
-            alpha=slot.alpha,
-            faces=slot.faces[: int(about["faces"])],
-            _sequence=slot.sequence,
+            **{name: int(slot[name][0]) for name in numbers},
+            time_base=Fraction(*slot["time_base"][0].tolist()),
+            stale=bool(slot["stale"][0]),
+            format=self._format,
+            pixel_format=self._pixel_format,
+            picture=tuple(slot[name][0] for name in layout.picture_fields(self._pixel_format)),
+            alpha=slot["alpha"][0],
+            faces=slot["faces"][0][: int(slot["face_count"][0])],
+            _sequence=slot["sequence"],
         )
         return frame if frame.valid() else None
 
-    def _map_ring(self) -> bool:
-        """Map the ring of the present generation; False: it is gone already."""
-        generation = int(self.control["generation"][0])
-        path = ring_path(self._name, generation)
-        with os_errors_as(OpenError, f"cannot read the frames shared as {self._name}", path=path):
+    def _map_ring(self, generation: int) -> bool:
+        """Map the ring of a generation; False: there is none (yet), or it is gone already."""
+        path = layout.ring_path(self._name, generation)
+        with os_errors_as(OpenError, _cannot(self._name), path=path):
             fd = _open(path)
             if fd is None:
                 return False
-            try:
-                size = os.fstat(fd).st_size
+            with os.fdopen(fd, "rb") as file:
                 flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-                buffer = mmap.mmap(fd, size, flags, mmap.PROT_READ)
-            finally:
-                os.close(fd)
+                buffer = mmap.mmap(file.fileno(), 0, flags, mmap.PROT_READ)
         header = np.ndarray(1, RING, buffer)[0]
-        _check(header, RING_MAGIC, self._name, path)
-        pixel_format = SharedFormat(header["pixel_format"].decode())
-        deep = pixel_format is SharedFormat.P010
-        color = ColorInfo(matrix=int(header["matrix"]), full_range=bool(header["full_range"]))
-        self._geometry = Geometry(
-            format=FrameFormat(
-                width=int(header["width"]),
-                height=int(header["height"]),
-                layout=PixelLayout.P010 if deep else PixelLayout.NV12,
-                color=color,
-            ),
-            pixel_format=pixel_format,
-            slots=int(header["slots"]),
+        _check(header, layout.RING_MAGIC, self._name, path)
+        self._pixel_format = SharedFormat(header["pixel_format"].decode())
+        deep = self._pixel_format is SharedFormat.P010
+        self._format = FrameFormat(
+            width=int(header["width"]),
+            height=int(header["height"]),
+            layout=PixelLayout.P010 if deep else PixelLayout.NV12,
+            color=ColorInfo(matrix=int(header["matrix"]), full_range=bool(header["full_range"])),
         )
-        slots = range(self._geometry.slots)
-        self._ring = [self._geometry.slot(buffer, header, slot) for slot in slots]
+        slot = layout.slot_type(self._format, self._pixel_format)
+        self._ring = np.ndarray(int(header["slots"]), slot, buffer, HEADER_BYTES)
         self._generation = generation
         return True
 
-    def close(self) -> None:
-        """Close the file; the memory goes with the last array on it."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+
+def _open_link(name: str) -> _Link | None:
+    """A link to the writer of a name; None: there is none, or it has not quite begun."""
+    path = layout.control_path(name)
+    fd = _open(path)
+    if fd is None:
+        return None
+    if os.fstat(fd).st_size >= HEADER_BYTES:
+        buffer = mmap.mmap(fd, HEADER_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
+        control: NDArray[Any] = np.ndarray(1, CONTROL, buffer)
+        if control["magic"][0]:
+            _check(control[0], layout.CONTROL_MAGIC, name, path)
+            return _Link(name, fd, control)
+    os.close(fd)
+    return None
 
 
 def _open(path: Path) -> int | None:
-    """A file of the user's own to read; None: there is none. OSError, OpenError otherwise."""
+    """A file of the user's own to read; None: there is none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    if is_own(fd):
+    if layout.is_own(fd):
         return fd
     os.close(fd)
     raise OpenError(f"{path} belongs to another user", path=path)
 
 
 def _check(header: Any, magic: bytes, name: str, path: Path) -> None:
-    if header["magic"] != magic or header["version"] != VERSION:
-        what = f"layout {header['version']}, not {VERSION}"
-        raise OpenError(f"frames shared as {name} are another version's: {what}", path=path)
+    if header["magic"] != magic or header["version"] != layout.VERSION:
+        what = f"layout {header['version']}, not {layout.VERSION}"
+        raise OpenError(f"{_cannot(name)}: they are another version's ({what})", path=path)
+
+
+def _cannot(name: str) -> str:
+    return f"cannot read the frames shared as {name}"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,32 +17,16 @@ from bgsoft.closing import Closing
 from bgsoft.errors import OutputError, os_errors_as
 from bgsoft.face.base import Face
 from bgsoft.frame import Frame, FrameFormat
+from bgsoft.live import layout
 from bgsoft.live.base import LiveFrame
-from bgsoft.live.layout import (
-    CONTROL,
-    CONTROL_MAGIC,
-    HEADER_BYTES,
-    MOST_FACES,
-    RING,
-    VERSION,
-    Geometry,
-    SharedFormat,
-    Slot,
-    check_name,
-    control_path,
-    control_paths,
-    is_own,
-    ring_path,
-    ring_paths,
-    shared_format,
-)
+from bgsoft.live.layout import CONTROL, HEADER_BYTES, VERSION, control_path, is_own, ring_path
 from bgsoft.live.waking import take_lock, wake
 
 _SLOTS = 4
 """A reader may look at a frame while three more come: a tenth of a second at 30 frames/s."""
 _CLAIM_SECONDS = 0.2
-"""How long a name may be taken before it is refused: another start tries the lock of every name for
-a moment, to see whether it is a leftover."""
+"""How long a name may be locked before it is refused: each start tries the locks of all names for a
+moment, to see which are leftovers."""
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -65,21 +50,21 @@ class SharedWriter(Closing):
     dropped = 0
 
     def __init__(self, name: str, *, bgr: bool = False, slots: int = _SLOTS) -> None:
-        self.name = check_name(name)
+        self.name = layout.check_name(name)
         self._bgr, self._slots = bgr, slots
         self._path = control_path(name)
         _remove_leftovers()
         self._fd = _claim(self._path, name)
-        with self._errors(self._path):
+        with _errors(name, self._path):
             buffer = _mapped(self._fd, HEADER_BYTES)
-        self._control = np.ndarray(1, CONTROL, buffer)
-        self._published = np.ndarray(1, "<u8", buffer, CONTROL.fields["published"][1])  # type: ignore[index]
-        self._generation = self._number = 0
+        self._control: NDArray[Any] = np.ndarray(1, CONTROL, buffer)
+        self._published: NDArray[Any] = self._control["published"]
         self._control["version"], self._control["pid"] = VERSION, os.getpid()
-        self._control["magic"] = CONTROL_MAGIC  # last: with it readers take the rest for valid
+        self._control["magic"] = layout.CONTROL_MAGIC  # last: with it readers believe the rest
+        self._generation = self._number = 0
         self._format: FrameFormat | None = None
-        self._ring: list[Slot] = []
-        self._to_bgr: Callable[[Frame], NDArray[np.uint8]] | None = None
+        self._ring: NDArray[Any] = np.empty(0)
+        self._picture: Callable[[Frame], Sequence[NDArray[Any]]] = _planes
         self._open = True
 
     def publish(self, frame: LiveFrame) -> None:
@@ -87,10 +72,10 @@ class SharedWriter(Closing):
         if is_new:
             self._start_ring(frame.frame.format)
         number = self._number + 1
-        slot = self._ring[number % self._slots]
-        slot.sequence[0] = 2 * number - 1
+        slot = self._ring[number % self._slots : number % self._slots + 1]
+        slot["sequence"] = 2 * number - 1
         self._fill(slot, frame)
-        slot.sequence[0] = 2 * number
+        slot["sequence"] = 2 * number
         if is_new:
             self._control["generation"] = self._generation
         self._published[0] = self._number = number
@@ -98,18 +83,13 @@ class SharedWriter(Closing):
         if is_new:
             ring_path(self.name, self._generation - 1).unlink(missing_ok=True)
 
-    def _errors(self, path: Path, *what: str) -> AbstractContextManager[None]:
-        return os_errors_as(OutputError, ": ".join((_cannot(self.name), *what)), path=path)
-
     def _start_ring(self, format: FrameFormat) -> None:
         """Make the ring of the next generation; readers follow once it has a frame."""
-        self._generation += 1
-        pixel_format = shared_format(format.layout, bgr=self._bgr)
-        geometry = Geometry(format=format, pixel_format=pixel_format, slots=self._slots)
-        header = geometry.header()
-        size = HEADER_BYTES + self._slots * int(header["slot_bytes"][0])
-        path = ring_path(self.name, self._generation)
-        with self._errors(path, f"{size / 1e6:.0f} MB of {path.parent}"):
+        pixel_format = layout.shared_format(format.layout, bgr=self._bgr)
+        slot = layout.slot_type(format, pixel_format)
+        size = HEADER_BYTES + self._slots * slot.itemsize
+        path = ring_path(self.name, self._generation + 1)
+        with _errors(self.name, path, f"{size / 1e6:.0f} MB of {path.parent}"):
             fd = os.open(path, _CREATE | os.O_EXCL, 0o600)
             try:
                 buffer = _mapped(fd, size)
@@ -118,52 +98,65 @@ class SharedWriter(Closing):
                 raise
             finally:
                 os.close(fd)
-        np.ndarray(1, RING, buffer)[:] = header
-        self._ring = [geometry.slot(buffer, header[0], slot) for slot in range(self._slots)]
+        header: NDArray[Any] = np.ndarray(1, layout.RING, buffer)
+        self._fields = layout.picture_fields(pixel_format)
+        parts = (self._fields[0], "alpha", "faces")
+        header[0] = (
+            *(layout.RING_MAGIC, VERSION, pixel_format.encode(), format.width, format.height),
+            *(format.color.matrix, format.color.full_range, self._slots, slot.itemsize),
+            *(slot.fields[part][1] for part in parts),  # type: ignore[index]
+        )
+        self._ring = np.ndarray(self._slots, slot, buffer, HEADER_BYTES)
+        self._generation += 1
         self._format = format
-        if pixel_format is SharedFormat.BGR:
+        if self._bgr:
             from bgsoft.rendering.frames import RgbPictures
 
-            self._to_bgr = RgbPictures(format, blue_first=True).picture
+            pictures = RgbPictures(format, blue_first=True)
+            self._picture = lambda frame: [pictures.picture(frame)]
 
-    def _fill(self, slot: Slot, shared: LiveFrame) -> None:
+    def _fill(self, slot: NDArray[Any], shared: LiveFrame) -> None:
         frame = shared.frame
-        if self._to_bgr is None:
-            np.copyto(slot.picture[0], frame.luma)
-            np.copyto(slot.picture[1], frame.chroma)
-        else:
-            np.copyto(slot.picture[0], self._to_bgr(frame))
-        np.copyto(slot.alpha, frame.planes.alpha)
-        about = slot.about[0]
-        about["index"], about["pts"] = frame.index, frame.pts
-        about["time_base"] = frame.time_base.as_integer_ratio()
-        about["stale"] = shared.stale
-        about["faces"] = _write_faces(slot, shared.faces)
-        about["captured_ns"], about["published_ns"] = shared.captured_ns, time.monotonic_ns()
+        for name, samples in zip(self._fields, self._picture(frame), strict=True):
+            np.copyto(slot[name][0], samples)
+        np.copyto(slot["alpha"][0], frame.planes.alpha)
+        slot["face_count"] = _write_faces(slot["faces"][0], shared.faces)
+        slot["index"], slot["pts"], slot["stale"] = frame.index, frame.pts, shared.stale
+        slot["time_base"] = frame.time_base.as_integer_ratio()
+        slot["captured_ns"], slot["published_ns"] = shared.captured_ns, time.monotonic_ns()
 
     def close(self) -> None:
         """Remove the name; frames that readers look at stay until they let go of them."""
-        if not self._open:
-            return
-        self._open = False
-        _remove(self._path)
-        wake(self._published)
-        # Mapped memory keeps the lock too; with the last array both are gone.
-        self._ring.clear()
-        del self._control, self._published
-        os.close(self._fd)
+        if self._open:
+            self._open = False
+            _remove(self._path)
+            wake(self._published)
+            # Mapped memory keeps the lock, too.
+            del self._ring, self._control, self._published
+            os.close(self._fd)
 
 
-def _write_faces(slot: Slot, faces: Sequence[Face]) -> int:
-    """Write the surest faces there is room for; returns how many they are."""
-    if len(faces) > MOST_FACES:
-        faces = sorted(faces, key=lambda face: -face.score)[:MOST_FACES]
-    for target, face in zip(slot.faces, faces, strict=False):
-        target["id"], target["score"] = face.id, face.score
-        target["box_xyxy"] = face.box_xyxy
-        target["has_landmarks"] = face.has_landmarks
-        target["landmarks"] = face.landmarks if face.has_landmarks else 0
+def _planes(frame: Frame) -> Sequence[NDArray[Any]]:
+    return frame.luma, frame.chroma
+
+
+def _write_faces(target: NDArray[Any], faces: Sequence[Face]) -> int:
+    """Write faces, the surest ones where there are too many; returns how many."""
+    if len(faces) > len(target):
+        faces = sorted(faces, key=lambda face: -face.score)[: len(target)]
+    for place, face in zip(target, faces, strict=False):
+        landmarks = face.landmarks if face.has_landmarks else 0
+        place["id"], place["score"], place["box_xyxy"] = face.id, face.score, face.box_xyxy
+        place["has_landmarks"], place["landmarks"] = face.has_landmarks, landmarks
     return len(faces)
+
+
+def _errors(name: str, path: Path, *what: str) -> AbstractContextManager[None]:
+    return os_errors_as(OutputError, ": ".join((_cannot(name), *what)), path=path)
+
+
+def _cannot(name: str) -> str:
+    return f"cannot share frames as {name}"
 
 
 def _mapped(fd: int, size: int) -> mmap.mmap:
@@ -172,22 +165,17 @@ def _mapped(fd: int, size: int) -> mmap.mmap:
     return mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
 
-def _cannot(name: str) -> str:
-    return f"cannot share frames as {name}"
-
-
 def _claim(path: Path, name: str) -> int:
     """The control of a name, new and locked."""
     until = time.monotonic() + _CLAIM_SECONDS
     while True:
-        with os_errors_as(OutputError, _cannot(name), path=path):
+        with _errors(name, path):
             fd = os.open(path, _CREATE, 0o600)
             if is_own(fd) and take_lock(fd):
                 found = os.fstat(fd)
                 if found.st_nlink and not found.st_size:
                     return fd
-                # It was removed before we had the lock, or a killed writer has just left it.
-                if found.st_nlink:
+                if found.st_nlink:  # a writer was killed a moment ago
                     _remove(path)
                 os.close(fd)
                 continue
@@ -207,7 +195,7 @@ def _owner(fd: int) -> str:
 
 def _remove_leftovers() -> None:
     """Remove what killed writers have left: their locks are free."""
-    for path in control_paths():
+    for path in layout.control_paths():
         with suppress(OSError):
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -218,7 +206,6 @@ def _remove_leftovers() -> None:
 
 
 def _remove(control: Path) -> None:
-    """Remove a control and its rings, whose lock the caller has; the control last, so that a ring
-    never stands alone."""
-    for path in (*ring_paths(control), control):
+    """Remove a control that is locked, after its rings: none ever stands alone."""
+    for path in (*layout.ring_paths(control), control):
         path.unlink(missing_ok=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from bgsoft.errors import ConfigError, PresetError, errors_as, os_errors_as
-from bgsoft.settings.config import FaceMode
+from bgsoft.settings.config import FaceMode, RenderConfig
 from bgsoft.settings.options import SECTIONS, read_value
 from bgsoft.settings.setting import declared
 from bgsoft.suggestions import did_you_mean
@@ -107,6 +107,19 @@ def _hide_everybody(
     elif values.get("mode", FaceMode.ANONYMIZE) is not FaceMode.ANONYMIZE:
         below = {k: v for k, v in below.items() if (k, v) != ("subjects", 0)}
     return values, below
+
+
+def settings_of(config: RenderConfig, sections: Iterable[str]) -> Layer:
+    """Settings in force, for a preset; paths no longer depend on where one is."""
+    found: dict[str, dict[str, Any]] = {}
+    for section in sections:
+        part = getattr(config, section)
+        found[section] = {entry.name: getattr(part, entry.name) for entry in dataclasses.fields(part)}
+        for entry in dataclasses.fields(part):
+            value = found[section][entry.name]
+            if declared(entry).is_path and value is not None and Path(value).is_file():
+                found[section][entry.name] = str(Path(value).absolute())
+    return found
 
 
 def as_toml(preset: Preset) -> str:

@@ -20,7 +20,7 @@ import pytest
 from bgsoft.errors import ConfigError, OpenError, OutputError
 from bgsoft.exitcodes import ExitCode, exit_code
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
-from bgsoft.live import Reader, SharedFrame
+from bgsoft.live import Reader, SharedFrame, layout
 from bgsoft.live import reader as reader_module
 from bgsoft.live import shared as writer_module
 from bgsoft.live.shared import SharedWriter
@@ -424,7 +424,7 @@ def test_memory_that_is_not_there_is_an_error(name: str, monkeypatch: pytest.Mon
 
 def test_what_belongs_to_others_is_left_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with SharedWriter(name):
-        monkeypatch.setattr(reader_module, "is_own", lambda _fd: False)
+        monkeypatch.setattr(layout, "is_own", lambda _fd: False)
         monkeypatch.setattr(writer_module, "is_own", lambda _fd: False)
         with pytest.raises(OpenError, match="belongs to another user"):
             Reader(name).wait(1)
