@@ -98,7 +98,9 @@ def slot_type(format: FrameFormat, pixel_format: SharedFormat) -> np.dtype[Any]:
     fields: dict[str, Any] = {name: _ABOUT[name] for name in _ABOUT.names or ()}
     offsets = [_ABOUT.fields[name][1] for name in fields]  # type: ignore[index]
     end = _ABOUT.itemsize
-    planes: dict[str, Any] = {name: (samples, shapes[name]) for name in picture_fields(pixel_format)}
+    planes: dict[str, Any] = {
+        name: (samples, shapes[name]) for name in picture_fields(pixel_format)
+    }
     planes |= {"alpha": ("u1", format.luma_shape), "faces": (FACE, (MOST_FACES,))}
     for name, kind in planes.items():
         # Chroma follows luma without a gap, as in every NV12 buffer.
@@ -106,8 +108,14 @@ def slot_type(format: FrameFormat, pixel_format: SharedFormat) -> np.dtype[Any]:
         fields[name] = np.dtype(kind)
         offsets.append(start)
         end = start + fields[name].itemsize
-    parts = {"names": list(fields), "formats": list(fields.values()), "offsets": offsets}
-    return np.dtype({**parts, "itemsize": -(-end // _LINE) * _LINE})
+    return np.dtype(
+        {
+            "names": list(fields),
+            "formats": list(fields.values()),
+            "offsets": offsets,
+            "itemsize": -(-end // _LINE) * _LINE,
+        }
+    )
 
 
 def check_name(name: str) -> str:

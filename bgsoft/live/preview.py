@@ -1,25 +1,14 @@
-"""The browser's preview: a page with source, matte and result, and sliders that take effect at once.
-
-The page fetches one JPEG after the other and asks for the next when it has shown the last: a slow
-browser gets fewer, never older ones. Python's own HTTP server does for a page that one person looks
-at; a framework would bring an event loop, and a dozen packages, for six addresses.
-"""
+"""The browser's preview: source, matte and result, and sliders that take effect at once."""
 
 from __future__ import annotations
 
-import json
-import re
 import secrets
-import socketserver
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import cv2
 import numpy as np
@@ -27,30 +16,18 @@ from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
 from bgsoft.errors import BgsoftError, ConfigError, OutputError, os_errors_as
-from bgsoft.frame import Frame, FrameFormat, Planes
+from bgsoft.frame import FrameFormat, Planes
 from bgsoft.live.base import LiveFrame
-from bgsoft.outputs import write_whole
+from bgsoft.live.page import PageServer
+from bgsoft.live.settings import LiveSettings
 from bgsoft.rendering.frames import RgbPictures
 from bgsoft.rendering.host import host_planes
-from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.config import EffectKind
 from bgsoft.settings.options import OPTIONS, settings_from_options
-from bgsoft.settings.presets import (
-    Preset,
-    as_toml,
-    list_presets,
-    settings_of,
-    shipped_folder,
-    user_folder,
-)
+from bgsoft.settings.presets import list_presets, merge, save_preset
 from bgsoft.suggestions import did_you_mean
-from bgsoft.untrusted import parse_json
 
-VIEWS = ("source", "matte", "result")
 SLIDERS = ("strength", "threshold", "feather", "temporal")
-_SAVED = ("effect", "segment", "face", "hide", "matte")
-"""Sections of a preset that is saved: what the picture is made by, not where or in which codec."""
-_PAGE = Path(__file__).with_name("page.html")
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MOST_WIDTH = 1280
 _QUALITY = 85
 _INTERVAL_SECONDS = 1 / 15
@@ -59,26 +36,14 @@ _WATCHED_SECONDS = 3.0
 """How long after its last request a page counts as open."""
 _POLL_SECONDS = 2.0
 """How long a request waits for a new picture."""
-_MOST_BODY_BYTES = 1 << 16
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'; img-src blob:; connect-src 'self';"
-    " script-src 'unsafe-inline'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-}
 
 
 class PreviewServer(Closing):
-    """Shows the stream on a page of 127.0.0.1, whose address has a token; the sink of ``--preview``.
+    """Shows the stream on a page of 127.0.0.1; the sink of ``--preview``.
 
     Args:
         port: 0: any that is free.
-        config: The settings in force.
-        on_change: Called on a thread of the page's with what its user has changed: option →
-            value, or ``preset`` → name. Raises ConfigError where that cannot be. It must not wait
-            for whoever closes the preview.
-        statistics: Figures to show: label → value.
+        settings: What the page shows and changes.
 
     Raises:
         ConfigError: There is no such port.
@@ -87,20 +52,13 @@ class PreviewServer(Closing):
 
     wants_source = True
 
-    def __init__(
-        self,
-        port: int = 0,
-        *,
-        config: Callable[[], RenderConfig],
-        on_change: Callable[[Mapping[str, object]], None],
-        statistics: Callable[[], Mapping[str, object]] = dict,
-    ) -> None:
+    def __init__(self, port: int, settings: LiveSettings) -> None:
         if not 0 <= port <= 65535:
             raise ConfigError(f"a port is between 0 and 65535, not {port}")
         self.dropped = 0
-        self._config, self._on_change, self._statistics = config, on_change, statistics
+        self._settings = settings
         with os_errors_as(OutputError, f"cannot show the preview on port {port}"):
-            self._server = _Server(port, self)
+            self._server = PageServer(port, self)
         self.token = secrets.token_urlsafe(16)
         self.url = f"http://127.0.0.1:{self._server.port}/?token={self.token}"
         self.name = f"preview on port {self._server.port}"
@@ -112,6 +70,8 @@ class PreviewServer(Closing):
         self._is_taken = self._is_closed = False
         """Whether the snapshot waits to be encoded, or is."""
         self._taken_at = 0.0
+        self._failure: BgsoftError | None = None
+        """Of the encoding thread, which has ended then."""
         self._threads = [
             threading.Thread(target=self._encode, name="preview"),
             threading.Thread(target=self._server.serve_forever, args=(0.05,), name="preview page"),
@@ -122,9 +82,13 @@ class PreviewServer(Closing):
 
     def publish(self, frame: LiveFrame) -> None:
         now = time.monotonic()
-        views = [view for view in VIEWS if now - self._watched.get(view, -60) < _WATCHED_SECONDS]
+        views = [
+            view for view, asked in list(self._watched.items()) if now - asked < _WATCHED_SECONDS
+        ]
         if not views or now - self._taken_at < _INTERVAL_SECONDS:
             return
+        if self._failure is not None:
+            raise OutputError(f"the preview ends: {self._failure}") from self._failure
         if self._is_taken:
             self.dropped += 1
             return
@@ -141,8 +105,12 @@ class PreviewServer(Closing):
                 if self._is_closed:
                     return
             number += 1
-            shows_matte = self._config().effect.kind is EffectKind.MATTE
-            jpegs = self._snapshot.encode(shows_matte=shows_matte)
+            shows_matte = self._settings.config.effect.kind is EffectKind.MATTE
+            try:
+                jpegs = self._snapshot.encode(shows_matte=shows_matte)
+            except BgsoftError as exc:
+                self._failure = exc
+                return
             age_ms = (time.monotonic_ns() - self._snapshot.captured_ns) / 1e6
             with self._condition:
                 self._pictures |= {view: (number, age_ms, jpeg) for view, jpeg in jpegs.items()}
@@ -162,7 +130,7 @@ class PreviewServer(Closing):
 
     def state(self) -> dict[str, Any]:
         """What the page shows beside pictures."""
-        config = self._config()
+        config = self._settings.config
         sliders = {}
         for name in SLIDERS:
             option = OPTIONS[name]
@@ -175,46 +143,39 @@ class PreviewServer(Closing):
             "sliders": sliders,
             "preset": config.preset,
             "presets": [path.stem for path in list_presets()],
-            "statistics": {**self._statistics(), "not shown": self.dropped},
+            "figures": {**self._settings.figures(), "not shown here": self.dropped},
         }
 
     def change(self, wanted: Mapping[str, object]) -> None:
-        """Do what the page asks for; ConfigError where that cannot be."""
-        presets = [path.stem for path in list_presets()]
-        changes: dict[str, object] = {}
-        for name, value in wanted.items():
-            if name == "preset":
-                if value not in presets:
-                    raise ConfigError(f"unknown preset {value!r}{did_you_mean(str(value), presets)}")
-                changes[name] = value
-            elif name in SLIDERS:
-                read = settings_from_options({name: value}, from_text=False)
-                changes |= {name: number for part in read.values() for number in part.values()}
-            else:
-                raise ConfigError(f"unknown setting {name!r}{did_you_mean(name, SLIDERS)}")
-        self._on_change(changes)
+        """Do what the page asks for: slider → number, or ``preset`` → name.
 
-    def save(self, name: object, *, replaces: bool) -> Path:
-        """Write the settings in force as a preset of the user's.
+        A preset takes back what sliders, and the flags of their names, have set.
 
         Raises:
-            ConfigError: It is no name, or one that is taken.
-            OutputError: It cannot be written.
+            BgsoftError: It cannot be; the settings stay.
         """
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ConfigError(f"a preset's name has 1 to 64 letters, digits, - and _, not {name!r}")
-        if (shipped_folder() / f"{name}.toml").exists():
-            raise ConfigError(f"{name} is one of bgsoft's own presets: choose another name")
-        config, path = self._config(), user_folder() / f"{name}.toml"
-        if path.exists() and not replaces:
-            raise ConfigError(f"there is a preset {name} already")
-        description = f"Chosen by looking, from {config.preset or 'the defaults'}"
-        settings = settings_of(config, _SAVED)
-        with os_errors_as(OutputError, f"cannot make the folder {path.parent}", path=path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        preset = Preset(name=name, description=description, path=path, settings=settings)
-        write_whole(path, "preset", as_toml(preset))
-        return path
+        wanted = dict(wanted)
+        settings, flags = self._settings, self._settings.flags
+        preset = wanted.pop("preset", settings.preset)
+        for name in wanted:
+            if name not in SLIDERS:
+                raise ConfigError(f"unknown setting {name!r}{did_you_mean(name, SLIDERS)}")
+        if preset != settings.preset:
+            presets = [path.stem for path in list_presets()]
+            if preset not in presets:
+                raise ConfigError(f"unknown preset {preset!r}{did_you_mean(str(preset), presets)}")
+            ours = {(OPTIONS[name].section, OPTIONS[name].field.name) for name in SLIDERS}
+            flags = {
+                section: {key: value for key, value in part.items() if (section, key) not in ours}
+                for section, part in flags.items()
+            }
+        read = settings_from_options(wanted, from_text=False)
+        below = {section: flags.get(section, {}) for section in read}
+        settings.change(preset, {**flags, **merge(below, read)})
+
+    def save(self, name: object, *, replaces: bool) -> Path:
+        """Write the settings in force as a preset; BgsoftError: it cannot be."""
+        return save_preset(str(name), self._settings.config, replaces=replaces)
 
     def close(self) -> None:
         """End all requests and threads."""
