@@ -31,8 +31,10 @@ def live_frame(
 
 
 def flat_planes(format: FrameFormat, value: int) -> Planes:
+    """``value`` everywhere, as 8 bits have it."""
+    level = value << 8 * (format.bytes_per_sample - 1)
     shapes = (format.luma_shape, format.chroma_shape)
-    luma, chroma = (np.full(shape, value << format.shift, format.dtype) for shape in shapes)
+    luma, chroma = (np.full(shape, level, format.dtype) for shape in shapes)
     return Planes(0, luma, chroma, np.full(format.luma_shape, value, np.uint8))
 
 

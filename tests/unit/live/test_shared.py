@@ -168,7 +168,7 @@ def test_bgr(name: str) -> None:
     planes = published.frame.planes
     expected = frame_to_bgr(planes.luma, planes.chroma, format)
     assert picture.dtype == np.uint8
-    assert np.abs(picture.astype(int) - expected).max() <= 2
+    assert np.abs(picture.astype(int) - expected).max() <= 3
     assert (frame.alpha == 90).all()
 
 
