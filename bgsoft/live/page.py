@@ -34,8 +34,9 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; img-src blob:; connect-src 'self';"
-    " script-src 'unsafe-inline'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    " script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; frame-ancestors 'none'",
 }
+"""Nothing is loaded from elsewhere, or sent there. Tools that drive browsers wait by eval."""
 
 
 class PageServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
