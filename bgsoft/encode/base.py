@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Protocol
-
-from av.packet import Packet
-from av.video.stream import VideoStream
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bgsoft.frame import Frame
-from bgsoft.media.info import VideoInfo
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
+    from bgsoft.media.info import VideoInfo
 
 
 class PictureKind(StrEnum):

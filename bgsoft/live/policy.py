@@ -135,6 +135,10 @@ class Quality:
     masks_every: int = 1
     """Frames from one mask to the next are as many times those of ``--mask-every``."""
 
+    def __str__(self) -> str:
+        faces = f"faces looked for on 1 of {self.faces_every} frames"
+        return f"{faces}, people on 1 of {self.masks_every} of those that --mask-every takes"
+
 
 LADDER = (
     Quality(),
@@ -159,12 +163,18 @@ class Ladder:
     Args:
         now: Seconds of any clock.
         steps: What is given up, in order.
+        counts: Those of the first :meth:`look`, so far.
     """
 
-    def __init__(self, now: float, steps: tuple[Quality, ...] = LADDER) -> None:
+    def __init__(
+        self,
+        now: float,
+        steps: tuple[Quality, ...] = LADDER,
+        counts: tuple[int, int, float] = (0, 0, 0.0),
+    ) -> None:
         self.level = 0
         self._steps = steps
-        self._looked, self._counts = now, (0, 0, 0.0)
+        self._looked, self._counts = now, counts
         self._idle_since: float | None = None
         self._patience = _PATIENCE_SECONDS
         self._rose = -math.inf

@@ -101,6 +101,7 @@ class LiveStages(Closing):
         config: What to do.
         info: The source.
         metrics: Gets the clocks of the stages.
+        converting: The clock of the conversion to 4:2:0.
         keeps_source: The picture as it came is wanted, too.
         takes_faces: Faces are wanted, with landmarks, where they are looked for.
 
@@ -114,12 +115,13 @@ class LiveStages(Closing):
         config: RenderConfig,
         info: VideoInfo,
         metrics: Metrics,
+        converting: StageClock,
         *,
         keeps_source: bool = False,
         takes_faces: bool = False,
     ) -> None:
         self.info, self.config = info, config
-        self.converting = StageClock("convert", metrics.observer)
+        self._converting = converting
         self._given = _GivenPicture(info, keeps_source=keeps_source)
         self._taken = _TakenFrame()
         self._faces = _Faces()
@@ -171,7 +173,7 @@ class LiveStages(Closing):
         self._given.give(picture, self._count, pts)
         self._count += 1
         try:
-            with self.converting.measure():
+            with self._converting.measure():
                 frame = next(self._frames)
         except BaseException:
             self._frames = self._from.frames(self._ring)  # a generator that raised is at its end
