@@ -43,7 +43,8 @@ class Capture:
         spec: The source.
         ready: Set whenever there is something to look at.
         report: Told, in a line each, when the source goes away and comes back.
-        clock: Gets the time between two pictures that is spent on reading and decoding.
+        clock: Gets the time of decoding.
+        feed: Opens the source.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Capture:
         ready: threading.Event,
         report: Callable[[str], None],
         clock: StageClock | None = None,
-        feed: Callable[[SourceSpec, threading.Event], Feed] = Feed,
+        feed: Callable[[SourceSpec, threading.Event, StageClock], Feed] = Feed,
     ) -> None:
         self.spec = spec
         self.latest: Newest[Captured] = Newest(ready)
@@ -138,11 +139,10 @@ class Capture:
 
     def _read(self, stop: threading.Event, backoff: Backoff) -> None:
         """One opening, up to its end."""
-        with self._feed(self.spec, stop) as feed:
+        with self._feed(self.spec, stop, self._clock) as feed:
             pictures, skipped, damaged = feed.pictures(), self._skipped, self.damaged
             while True:
-                with self._clock.measure():
-                    picture = next(pictures, None)
+                picture = next(pictures, None)
                 self._sign = time.monotonic()
                 if picture is None or stop.is_set():
                     return

@@ -84,24 +84,25 @@ class Engine(Closing):
         for stream in self.streams:
             stream.capture.start()
         self._start_worker()
-        reported = time.monotonic()
+        self._counted = time.monotonic()
         try:
             while not cancel.wait(_LOOK_SECONDS):
                 now = time.monotonic()
                 for stream in self.streams:
                     self._look(stream, now)
-                if now - reported >= STATS_SECONDS:
-                    self._count(now - reported)
-                    reported = now
+                if now - self._counted >= STATS_SECONDS:
+                    self._count(now)
                 if len(self._closed) == len(self.streams):
                     break
         finally:
-            self._count(time.monotonic() - reported)
+            self._count(time.monotonic())
             self._end()
 
-    def _count(self, seconds: float) -> None:
+    def _count(self, now: float) -> None:
+        seconds, self._counted = now - self._counted, now
         for stream in self.streams:
-            self._on_stats(stream.count(seconds))
+            if stream.name not in self._closed:
+                self._on_stats(stream.count(seconds))
 
     def _start_worker(self) -> None:
         self._worker = daemon_thread(self._work, "bgsoft-picture")
@@ -132,6 +133,7 @@ class Engine(Closing):
         if what and now - since > stream.patience_seconds(self._hang_seconds):
             self._replace(stream, what)
         if stream.over:
+            self._on_stats(stream.count(now - self._counted))
             self._closed.add(stream.name)
             stream.capture.stop()
             stream.close_sinks()

@@ -163,18 +163,13 @@ class Ladder:
     Args:
         now: Seconds of any clock.
         steps: What is given up, in order.
-        counts: Those of the first :meth:`look`, so far.
     """
 
-    def __init__(
-        self,
-        now: float,
-        steps: tuple[Quality, ...] = LADDER,
-        counts: tuple[int, int, float] = (0, 0, 0.0),
-    ) -> None:
+    def __init__(self, now: float, steps: tuple[Quality, ...] = LADDER) -> None:
         self.level = 0
         self._steps = steps
-        self._looked, self._counts = now, counts
+        self._looked = now
+        self._counts: tuple[int, int, float] | None = None
         self._idle_since: float | None = None
         self._patience = _PATIENCE_SECONDS
         self._rose = -math.inf
@@ -190,6 +185,8 @@ class Ladder:
             return False
         before, self._counts = self._counts, (frames_in, dropped, busy_seconds)
         self._looked = now
+        if before is None:  # what was dropped while the stages started says nothing
+            return False
         came, lost, busy = (new - old for new, old in zip(self._counts, before, strict=True))
         if came and lost / came > _DROPPED_SHARE:
             return self._step_down(now)

@@ -24,6 +24,7 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
+from bgsoft.clock import StageClock
 from bgsoft.closing import Closing
 from bgsoft.errors import (
     BgsoftError,
@@ -178,20 +179,21 @@ class Feed(Closing):
     Args:
         spec: The source.
         stop: Set it to end reading.
+        clock: Gets the time of decoding.
 
     Raises:
         OpenError: It is not there, is in use, does not answer, or has no video.
         UnsupportedFormatError: There is no decoder, demuxer or protocol for it.
     """
 
-    def __init__(self, spec: SourceSpec, stop: threading.Event) -> None:
+    def __init__(self, spec: SourceSpec, stop: threading.Event, clock: StageClock) -> None:
         self.skipped = 0
         """Frames that were not decoded, as they came too late."""
         self.damaged = 0
         """Packets that could not be read or decoded."""
         self.info: VideoInfo | None = None
         """Known with the first picture."""
-        self._spec, self._stop = spec, stop
+        self._spec, self._stop, self._clock = spec, stop, clock
         self._pipe: PipeInput | None = None
         self._lag = LagMeter()
         with translated(*PYAV_ERRORS, to=self._explain):
@@ -312,7 +314,8 @@ class Feed(Closing):
 
     def _decode(self, packet: Packet[VideoStream]) -> list[VideoFrame]:
         try:
-            frames = self._codec.decode(packet)
+            with self._clock.measure():
+                frames = self._codec.decode(packet)
         except av.FFmpegError:
             self.damaged += 1
             return []

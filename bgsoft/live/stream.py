@@ -139,15 +139,11 @@ class LiveStream:
         self.figures.busy_ns += time.perf_counter_ns() - began
         self._adapt(now)
 
-    @property
-    def _counts(self) -> tuple[int, int, float]:
-        """What the ladder goes by."""
-        return self.capture.frames_in, self.capture.dropped, self.figures.busy_ns / 1e9
-
     def _adapt(self, now: float) -> None:
         """Give up quality where frames are dropped, and take it back."""
         ladder, before = self._ladder, self._ladder.level
-        if ladder.look(now, *self._counts) and self._stages is not None:
+        counts = self.capture.frames_in, self.capture.dropped, self.figures.busy_ns / 1e9
+        if ladder.look(now, *counts) and self._stages is not None:
             self._stages.set_quality(ladder.quality)
             way = "less" if ladder.level > before else "more"
             self._report(f"{self.name}: {way} quality from now on: {ladder.quality}")
@@ -211,7 +207,7 @@ class LiveStream:
             raise _ReplacedError
         old, self._stages = self._stages, stages
         self.info, self.config = stages.info, stages.config
-        self._ladder = Ladder(time.monotonic(), _ladder(self.config), self._counts)
+        self._ladder = Ladder(time.monotonic(), _ladder(self.config))
         if old is not None:
             old.close()
 
