@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from bgsoft.cli import batch, bench, compare, doctor, models, presets, preview, render
+from bgsoft.cli import batch, bench, compare, doctor, live, models, presets, preview, render
 from bgsoft.cli.console import Console
 from bgsoft.cli.flags import option
 from bgsoft.exitcodes import ExitCode, exit_code, one_line
@@ -56,7 +56,7 @@ def _program(
         typer.echo(ctx.get_help())
 
 
-for _module in (render, batch, preview, bench, presets, models, compare, doctor):
+for _module in (render, batch, live, preview, bench, presets, models, compare, doctor):
     _module.register(app)
 
 # typer has its own copy of click or uses click itself, by its version: this is the base of every

@@ -10,7 +10,7 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
-from bgsoft.encode.base import PictureKind
+from bgsoft.encode.base import PacketTaker, PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
 from bgsoft.encode.pictures import picture_maker
 from bgsoft.encode.stills import StillEncoder, choose_still
@@ -44,7 +44,7 @@ class CpuEncoder:
         EncodeError: The encoder refuses its settings.
     """
 
-    def __init__(self, muxer: Muxer, choice: EncoderChoice) -> None:
+    def __init__(self, muxer: PacketTaker, choice: EncoderChoice) -> None:
         info, format = muxer.info, muxer.info.format
         self.name = choice.encoder
         self.frames = 0

@@ -23,7 +23,7 @@ def picture_config(preset: str | None, flags: Layer) -> RenderConfig:
         PresetError, ConfigError: As :func:`bgsoft.rendering.configure.build_config`.
     """
     config = build_config(_NOWHERE, _NOWHERE, preset=preset, flags=flags)
-    return replace(config, backends=replace(config.backends, batch=1))
+    return replace(config, backends=replace(config.backends, batch=1, ring_slots=4))
 
 
 class LiveSettings:
