@@ -308,6 +308,8 @@ def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
 
 
 def _speed_text(report: RenderReport) -> str:
+    if report.frames_encoded == 1:  # a photograph: it has no speed
+        return f"1 frame in {report.wall_s:.1f} s"
     text = f"{report.frames_encoded} frames in {report.wall_s:.1f} s: {report.fps:.1f} frames/s"
     if report.wall_s > 0 and report.duration_s > 0:
         text += f", {report.duration_s / report.wall_s:.2f} times real time"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from av.codec.context import ThreadType
@@ -18,7 +17,7 @@ from bgsoft.errors import EncodeError
 from bgsoft.frame import ColorInfo, Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.media.pyav import pyav_errors_as
+from bgsoft.media.pyav import hush_svt, pyav_errors_as
 from bgsoft.media.stillfiles import StillFiles
 from bgsoft.resources import Resources
 from bgsoft.settings.config import Codec, EncodeConfig
@@ -75,8 +74,7 @@ class CpuEncoder:
         # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
         slices = choice.encoder in _SLICE_THREADED
         context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
-        if choice.encoder == "libsvtav1":  # it prints its settings, unless this is set at first
-            os.environ.setdefault("SVT_LOG", "1")  # errors only
+        hush_svt()
         size = f"{format.width}x{format.height}"
         refused = f"{choice.encoder} refuses {size} {choice.pixel_format} with its settings"
         with pyav_errors_as(EncodeError, refused, stage="encode"):

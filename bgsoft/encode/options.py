@@ -6,7 +6,6 @@ take is left over, and what it says of a value is the reason of the error.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,7 +15,7 @@ from av.video.codeccontext import VideoCodecContext
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.errors import ConfigError
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.pyav import PYAV_ERRORS
+from bgsoft.media.pyav import PYAV_ERRORS, hush_svt
 from bgsoft.settings.config import EncodeConfig
 from bgsoft.suggestions import did_you_mean
 
@@ -176,8 +175,7 @@ def _open(choice: EncoderChoice, info: VideoInfo) -> tuple[str, set[str]]:
     Returns:
         What it says against its options, or else those that it left over.
     """
-    if choice.encoder == "libsvtav1":  # what it says is heard; it need not print it too
-        os.environ.setdefault("SVT_LOG", "0")
+    hush_svt()
     options = choice.options | {"err_detect": "explode"}
     size = info.format.width, info.format.height
     context = _context(choice.encoder, *size, choice.pixel_format, options)

@@ -77,6 +77,8 @@ class Engine(Closing):
             name, spec, config, self._builder, self._ready, self._report, self._recorder
         )
         self.streams.append(stream)
+        for each in self.streams:
+            each.alone = len(self.streams) == 1
         return stream
 
     def run(self, cancel: threading.Event) -> None:
@@ -138,7 +140,7 @@ class Engine(Closing):
             stream.capture.stop()
             stream.close_sinks()
             if stream.capture.state is State.ENDED and stream.capture.error is not None:
-                self._report(f"{stream.name}: {one_line(stream.capture.error)}")
+                stream.fail(stream.capture.error)
 
     def _replace(self, stream: LiveStream, what: str) -> None:
         """Leave a thread that hangs to itself, and go on with another and with new stages."""
@@ -163,8 +165,6 @@ class Engine(Closing):
         for stream in self.streams:
             stream.close_sinks()
             self.failures += stream.failures
-            if stream.capture.error is not None:
-                self.failures.append(stream.capture.error)
             if worker is None or not worker.is_alive():
                 stream.close()
 

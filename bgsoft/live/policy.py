@@ -15,7 +15,8 @@ LATE_SECONDS = 0.1
 SINK_SECONDS = 0.25
 """Deadline of a sink's own thread: what has waited longer is dropped."""
 _CAUGHT_UP_SECONDS = 0.04
-_FAR_BEHIND_SECONDS = 0.5
+_FAR_BEHIND_SECONDS = 2.0
+"""Behind this, better no picture up to the next key frame than one that is so late."""
 _LAG_WINDOW_SECONDS = 10.0
 _JUMP_SECONDS = 2.0
 """A source's clock that moves so far against ours was set anew."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 
 from bgsoft.errors import BgsoftError, ConfigError
@@ -50,12 +49,14 @@ def open_sinks(
         for target in targets:
             stream.sinks.append(_open(target, stream, overwrite=overwrite))
         if share is not None:
-            shared = import_module("bgsoft.live.shared")
-            stream.sinks.append(shared.SharedWriter(share))
+            from bgsoft.live.shared import SharedWriter
+
+            stream.sinks.append(SharedWriter(share))
             stream.takes_faces = True
         if preview is not None:
-            page = import_module("bgsoft.live.preview")
-            server = page.PreviewServer(preview, settings)
+            from bgsoft.live.preview import PreviewServer
+
+            server = PreviewServer(preview, settings)
             stream.sinks.append(server)
             report(f"{stream.name}: look at {server.url}")
     except BgsoftError:

@@ -78,11 +78,12 @@ _PROTOCOLS = {
     "rtmps": _Protocol("flv", "rtmp,rtmps,tls,tcp"),
 }
 _LOW_LATENCY = {
-    "fflags": "nobuffer",
     "probesize": str(1 << 20),
-    "analyzeduration": "1000000",
+    "analyzeduration": "500000",
     "fpsprobesize": "0",
 }
+"""Little is looked at before the first frame. What is looked at is kept (no ``nobuffer``): it may
+hold the only key frame for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

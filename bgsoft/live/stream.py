@@ -89,6 +89,8 @@ class LiveStream:
         self.info: VideoInfo | None = None
         """The source, once a frame has come."""
         self.sinks: list[Sink] = []
+        self.alone = True
+        """There is no other stream."""
         self.takes_faces = False
         """A sink wants faces, with landmarks, where they are looked for."""
         self.failures: list[BgsoftError] = []
@@ -263,8 +265,7 @@ class LiveStream:
         """Close a sink that cannot go on; the others do."""
         self.sinks.remove(sink)
         self.failures.append(exc)
-        rest = "; the others go on" if self.sinks else ""
-        self._report(f"{self.name}: {one_line(exc)}{rest}")
+        self._tell_failure(exc, "; its other sinks go on" if self.sinks else "")
         self._close_sink(sink, quiet=True)
 
     def _close_sink(self, sink: Sink, *, quiet: bool = False) -> None:
@@ -273,7 +274,7 @@ class LiveStream:
         except BgsoftError as exc:
             if not quiet:
                 self.failures.append(exc)
-                self._report(f"{self.name}: {one_line(exc)}")
+                self._tell_failure(exc)
 
     def count(self, seconds: float) -> dict[str, Any]:
         """The figures of the time since the last call."""
@@ -303,8 +304,13 @@ class LiveStream:
     def fail(self, exc: BgsoftError) -> None:
         """End the stream after what cannot be gone on from."""
         self.failures.append(exc)
-        self._report(f"{self.name}: {one_line(exc)}")
+        self._tell_failure(exc)
         self.over = True
+
+    def _tell_failure(self, exc: BgsoftError, rest: str = "") -> None:
+        """Say it now, if something goes on: what ends the run is said at its end."""
+        if rest or not self.alone:
+            self._report(f"{self.name}: {one_line(exc)}{rest}")
 
     def patience_seconds(self, hang_seconds: float) -> float:
         """How long what is done now may take: a first run may build an engine."""

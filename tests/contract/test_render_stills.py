@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from PIL import Image
 
 import bgsoft
+from bgsoft.cli.main import main
 from bgsoft.errors import ConfigError, OpenError, OutputError, UnsupportedFormatError
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.stills import colourful, load, profile, save
@@ -67,6 +69,14 @@ def test_a_picture_is_cut_out(person: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFormatError, match="JPEG cannot hold an alpha channel"):
         bgsoft.render(person, tmp_path / "out.jpg", effect="alpha")
     assert names(tmp_path) == ["out.png"]
+
+
+def test_a_picture_has_no_speed(
+    person: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--face", "off", "--matte", "fast", "--infer", "cpu", "--decode", "cpu"]
+    assert main(["render", str(person), str(tmp_path / "out.png"), *flags]) == 0
+    assert re.search(r"out\.png: 1 frame in \d+\.\d s$", capfd.readouterr().err, re.MULTILINE)
 
 
 def test_a_turned_photograph_comes_out_upright(person: Path, tmp_path: Path) -> None:
