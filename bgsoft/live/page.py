@@ -8,6 +8,7 @@ at; a framework would bring an event loop and a dozen packages for five addresse
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import socket
 import socketserver
@@ -18,7 +19,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from bgsoft.errors import BgsoftError, ConfigError, errors_as
 from bgsoft.untrusted import parse_json
@@ -83,14 +84,13 @@ class _Request(BaseHTTPRequestHandler):
         preview, query = self.server.preview, self._query()
         if query is None:
             return
-        path = urlsplit(self.path).path
+        path = self.path.partition("?")[0]
         if path == "/":
             self._answer(HTTPStatus.OK, "text/html; charset=utf-8", _PAGE.read_bytes())
         elif path == "/state":
             self._answer_json(HTTPStatus.OK, preview.state())
         elif path == "/picture" and query.get("view") in VIEWS:
-            after = query.get("after", "0")
-            found = preview.picture(query["view"], int(after) if after.isdecimal() else 0)
+            found = preview.picture(query["view"], _number(query.get("after", "")) or 0)
             if found is None:
                 self._answer(HTTPStatus.NO_CONTENT)
                 return
@@ -101,7 +101,7 @@ class _Request(BaseHTTPRequestHandler):
             self._answer_json(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
 
     def do_POST(self) -> None:
-        preview, path = self.server.preview, urlsplit(self.path).path
+        preview, path = self.server.preview, self.path.partition("?")[0]
         if self._query() is None:
             return
         try:
@@ -123,7 +123,7 @@ class _Request(BaseHTTPRequestHandler):
         The host must be ours, too: a foreign page whose name is made to point here does not get at
         the answers.
         """
-        query = {key: values[-1] for key, values in parse_qs(urlsplit(self.path).query).items()}
+        query = {key: values[-1] for key, values in parse_qs(self.path.partition("?")[2]).items()}
         token = self.server.preview.token.encode()
         is_ours = self.headers.get("Host") in {
             f"{host}:{self.server.port}" for host in ("127.0.0.1", "localhost")
@@ -135,11 +135,11 @@ class _Request(BaseHTTPRequestHandler):
 
     def _body(self) -> dict[str, Any]:
         """The JSON object that was sent; ConfigError: it is none."""
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > _MOST_BODY_BYTES:
+        length = _number(self.headers.get("Content-Length", ""))
+        if length is None or length > _MOST_BODY_BYTES:
             raise ConfigError("the request has no length, or is too long")
         with errors_as((ValueError,), ConfigError, "the request is no JSON"):
-            sent = parse_json(self.rfile.read(int(length)))
+            sent = parse_json(self.rfile.read(length))
         if not isinstance(sent, dict):
             raise ConfigError("the request is no JSON object")
         return sent
@@ -165,3 +165,8 @@ class _Request(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: requests come many times a second."""
+
+
+def _number(text: str) -> int | None:
+    """What a browser counts; None: it is no number, or an absurd one."""
+    return int(text) if re.fullmatch("[0-9]{1,15}", text) else None

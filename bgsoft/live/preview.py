@@ -61,7 +61,7 @@ class PreviewServer(Closing):
             self._server = PageServer(port, self)
         self.token = secrets.token_urlsafe(16)
         self.url = f"http://127.0.0.1:{self._server.port}/?token={self.token}"
-        self.name = f"preview on port {self._server.port}"
+        self.name = "preview"
         self._condition = threading.Condition()
         self._watched: dict[str, float] = {}
         self._pictures: dict[str, tuple[int, float, bytes]] = {}

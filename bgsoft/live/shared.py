@@ -207,5 +207,7 @@ def _remove_leftovers() -> None:
 
 def _remove(control: Path) -> None:
     """Remove a control that is locked, after its rings: none ever stands alone."""
-    for path in (*layout.ring_paths(control), control):
-        path.unlink(missing_ok=True)
+    for path in layout.ring_paths(control):
+        with suppress(PermissionError):  # another user has made a file of such a name
+            path.unlink(missing_ok=True)
+    control.unlink(missing_ok=True)

@@ -404,6 +404,34 @@ def test_a_port_is_free_again_after_the_preview(applied: Applied) -> None:
         assert ask(second, "/state")[0] == 200
 
 
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        "GET //[?token={token}",
+        "GET /picture?view=result&after={nines}&token={token}",
+        "GET /picture?view=matte&after=x&token={token}",
+        "POST /change?token={token}",
+        "GET /?token=%ff%fe&token={token}",
+        "GET /?" + "a&" * 30_000,
+    ],
+)
+def test_odd_requests_do_not_end_in_a_traceback(
+    server: PreviewServer,
+    request_line: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preview_module, "_POLL_SECONDS", 0.01)
+    port, nines = server._server.port, "9" * 5000
+    line = request_line.format(token=server.token, nines=nines)
+    text = f"{line} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {nines}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        connection.sendall(text.encode())
+        assert connection.recv(8) == b"HTTP/1.0"
+    server.close()
+    assert capfd.readouterr().err == ""
+
+
 def test_it_ends_while_browsers_wait_or_stall(server: PreviewServer) -> None:
     """The fixture sees that no thread is left."""
     port = server._server.port
