@@ -15,11 +15,11 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.codecs import EncoderChoice, choose_encoder
+from bgsoft.encode.codecs import EncoderChoice, choose_codec, choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.encode.options import with_options
 from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError, translated
-from bgsoft.frame import Frame
+from bgsoft.frame import Frame, FrameFormat
 from bgsoft.live.queued import Fitter, QueuedSink
 from bgsoft.media.containers import CONTAINERS, Container, container_for
 from bgsoft.media.info import VideoInfo
@@ -137,13 +137,11 @@ class EncodedSink(QueuedSink):
         address = network_address(target)
         if address is None:
             self._container = container_for(Path(target))
-            if self._container.still is not None or self._container.numbers_frames:
-                text = f"--to {target}: a stream has times of its own; record .mkv, .mp4 or .ts"
+            if Codec.H264 not in self._container.codecs or self._container.numbers_frames:
+                text = f"--to {target}: a stream is recorded as .mkv, .mp4, .mov or .ts"
                 raise UnsupportedFormatError(text, stage="encode")
             movflags = _WHOLE_AT_ANY_TIME.get(self._container.muxer)
             self._options = {} if movflags is None else {"movflags": movflags}
-            self._file = AtomicOutput(Path(target), overwrite=overwrite)
-            self._target = f"file:{self._file.temporary}"
         else:
             scheme = address.partition(":")[0].lower()
             if scheme not in _STREAMS:
@@ -152,6 +150,10 @@ class EncodedSink(QueuedSink):
         self._kind = (
             PictureKind.COLOR_ALPHA if config.effect.kind is EffectKind.ALPHA else PictureKind.COLOR
         )
+        choose_codec(config.encode, self._container, FrameFormat(width=2, height=2), self._kind)
+        if address is None:
+            self._file = AtomicOutput(Path(target), overwrite=overwrite)
+            self._target = f"file:{self._file.temporary}"
         super().__init__(target)
 
     def _write(self, frame: Frame) -> None:

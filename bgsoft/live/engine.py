@@ -53,13 +53,12 @@ class Engine(Closing):
         *,
         on_stats: Callable[[dict[str, Any]], None] = lambda _figures: None,
         recorder: TraceRecorder | None = None,
-        hang_seconds: float = HANG_SECONDS,
     ) -> None:
         self.streams: list[LiveStream] = []
         self.failures: list[BgsoftError] = []
         """What went wrong for good, in order; what came right again is not among it."""
         self._config, self._report, self._on_stats = config, report, on_stats
-        self._recorder, self._hang_seconds = recorder, hang_seconds
+        self._recorder = recorder
         self._ready, self._stop = threading.Event(), threading.Event()
         self._builder = self._make_builder()
         self._worker: threading.Thread | None = None
@@ -132,7 +131,7 @@ class Engine(Closing):
             return
         stream.capture.look(now)
         what, since = stream.doing.now
-        if what and now - since > stream.patience_seconds(self._hang_seconds):
+        if what and now - since > stream.patience_seconds(HANG_SECONDS):
             self._replace(stream, what)
         if stream.over:
             self._on_stats(stream.count(now - self._counted))
